@@ -62,7 +62,7 @@ def parse_quantity(text: str) -> int:
 def format_quantity(nano: int) -> str:
     """Spell an amount of nano units as the canonical decimal quantity.
 
-    It has no fraction and the largest suffix that fits, for example "40G" or "1500m", and parses back to the same amount.
+    It has no fraction and the largest suffix that fits ("40G", "1500m"), and parses back to the same amount.
     """
     for size, suffix in _SUFFIX_BY_SIZE:
         if nano and nano % size == 0:
