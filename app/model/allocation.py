@@ -1,0 +1,108 @@
+from typing import Any
+
+import msgspec
+
+from app.model.base import Value
+from app.model.device import CounterConsumption
+from app.model.node_selector import NodeSelector
+
+
+class DeviceToleration(Value, frozen=True):
+    """A toleration of a request; it is copied whole into each result of that request."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: int | None = None
+
+
+class DeviceResult(Value, frozen=True, rename={"share_id": "shareID"}):
+    """One allocated device of a claim (`status.allocation.devices.results[]`)."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = msgspec.field(default=None, name="adminAccess")
+    tolerations: tuple[DeviceToleration, ...] = ()
+    share_id: str | None = None
+    consumed_capacity: dict[str, str] | None = msgspec.field(default=None, name="consumedCapacity")
+    binding_conditions: tuple[str, ...] | None = msgspec.field(default=None, name="bindingConditions")
+    binding_failure_conditions: tuple[str, ...] | None = msgspec.field(default=None, name="bindingFailureConditions")
+    skip_node_operations: tuple[str, ...] = msgspec.field(default=(), name="skipNodeOperations")
+    compatibility_groups: dict[str, tuple[str, ...]] | None = msgspec.field(default=None, name="compatibilityGroups")
+
+    @property
+    def device_id(self) -> tuple[str, str, str]:
+        """(driver, pool, device)."""
+        return (self.driver, self.pool, self.device)
+
+
+class OpaqueConfiguration(Value, frozen=True):
+    """Parameters for one driver, passed through untouched."""
+
+    driver: str = ""
+    parameters: Any = None
+
+
+class AllocationConfiguration(Value, frozen=True):
+    """Configuration that travels with an allocation; no `requests` means all requests of the claim."""
+
+    source: str
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueConfiguration | None = None
+
+
+class DeviceAllocation(Value, frozen=True):
+    """Devices and configuration of an allocation."""
+
+    results: tuple[DeviceResult, ...] = ()
+    config: tuple[AllocationConfiguration, ...] = ()
+
+
+class AllocationResult(Value, frozen=True):
+    """`status.allocation` of a claim.  `allocation_timestamp` is immutable once stored, so it belongs in the first write."""
+
+    devices: DeviceAllocation = DeviceAllocation()
+    node_selector: NodeSelector | None = None
+    allocation_timestamp: str | None = None
+
+    def usable_on(self, node: str, labels: dict[str, str]) -> bool:
+        """Whether a pod with this allocation may run on the node."""
+        return self.node_selector is None or self.node_selector.matches(node, labels)
+
+
+class DeviceHolding(Value, frozen=True, rename=None):
+    """What one result of an allocation takes out of its pool.
+
+    `consumption` is what the device drew on counter sets when it was allocated (amounts and groups, KEP-5963 snapshot); None when no
+    snapshot was kept, and then the slice as published now counts.  `consumed_capacity` holds (name, nano-units).
+    """
+
+    driver: str
+    pool: str
+    device: str
+    share_id: str | None = None
+    admin: bool = False
+    consumption: tuple[CounterConsumption, ...] | None = None
+    consumed_capacity: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def pool_id(self) -> tuple[str, str]:
+        """(driver, pool)."""
+        return (self.driver, self.pool)
+
+
+class ClaimPlacement(Value, frozen=True, rename=None):
+    """A decided allocation of one claim on one node: what is written, and what it takes (one holding per result, same order)."""
+
+    allocation: AllocationResult
+    holdings: tuple[DeviceHolding, ...]
+
+
+class Placement(Value, frozen=True, rename=None):
+    """A solution for all claims of a pod on one node, in the order the claims were asked for."""
+
+    claims: tuple[ClaimPlacement, ...]
+    steps: int = 0

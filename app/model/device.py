@@ -1,0 +1,75 @@
+from app.model.base import Value
+from app.model.node_selector import NodeSelector
+
+
+class Attribute(Value, frozen=True, rename=None):
+    """The value of one device attribute; upstream's type is a union, so normally exactly one field is set."""
+
+    int_value: int | None = None
+    bool_value: bool | None = None
+    string_value: str | None = None
+    version_value: str | None = None
+    int_values: tuple[int, ...] | None = None
+    bool_values: tuple[bool, ...] | None = None
+    string_values: tuple[str, ...] | None = None
+    version_values: tuple[str, ...] | None = None
+
+
+class ValidRange(Value, frozen=True, rename=None):
+    """Allowed amounts of a capacity request, in nano-units."""
+
+    min: int | None = None
+    max: int | None = None
+    step: int | None = None
+
+
+class RequestPolicy(Value, frozen=True, rename=None):
+    """How amounts of a shared capacity may be requested, in nano-units (KEP-5075)."""
+
+    default: int | None = None
+    valid_values: tuple[int, ...] | None = None
+    valid_range: ValidRange | None = None
+
+
+class DeviceCapacity(Value, frozen=True, rename=None):
+    """One capacity of a device: its value in nano-units, the text it was published with, and the request policy."""
+
+    value: int
+    text: str
+    policy: RequestPolicy | None = None
+
+
+class CounterConsumption(Value, frozen=True, rename=None):
+    """What a device draws from one counter set of its pool (KEP-4815) and with whom it may share it (KEP-5963).
+
+    `counters` holds (name, nano-units).  No `compatibility_groups` means "no groups", however the field was left out.
+    """
+
+    counter_set: str
+    counters: tuple[tuple[str, int], ...] = ()
+    compatibility_groups: tuple[str, ...] = ()
+
+
+class DeviceTaint(Value, frozen=True):
+    """A taint of a device; `effect` NoSchedule or NoExecute keeps claims away, anything else does not."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Device(Value, frozen=True, rename=None):
+    """One device of a slice in compact form; equal parts are shared between devices."""
+
+    name: str
+    attributes: tuple[tuple[str, Attribute], ...] = ()
+    capacity: tuple[tuple[str, DeviceCapacity], ...] = ()
+    consumes_counters: tuple[CounterConsumption, ...] = ()
+    taints: tuple[DeviceTaint, ...] = ()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    binds_to_node: bool = False
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+    allow_multiple_allocations: bool = False

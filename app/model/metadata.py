@@ -1,0 +1,47 @@
+from app.model.base import Value
+
+
+class OwnerReference(Value, frozen=True):
+    """The part of an ownerReference that tells whose object it is."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+    @property
+    def group(self) -> str:
+        """API group without version; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+
+class ObjectMeta(Value, frozen=True):
+    """The metadata that decisions read."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return (self.namespace, self.name)
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that controls this object, if any."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+def version_number(resource_version: str) -> int:
+    """A resourceVersion as a number, comparable within one kind (promised by the API server since 1.35); 0 if it is none."""
+    return int(resource_version) if resource_version.isdigit() else 0

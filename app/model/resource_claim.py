@@ -1,0 +1,156 @@
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from app.model.allocation import AllocationResult, DeviceToleration, OpaqueConfiguration
+from app.model.base import ModelError, Value, decode
+from app.model.metadata import ObjectMeta
+
+FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+MAX_RESERVATIONS: Final = 256
+
+
+class CelSelector(Value, frozen=True):
+    """A CEL expression over one device."""
+
+    expression: str = ""
+
+
+class DeviceSelector(Value, frozen=True):
+    """One selector; only CEL exists, anything else reads as None and must be refused."""
+
+    cel: CelSelector | None = None
+
+
+class CapacityRequests(Value, frozen=True):
+    """Amounts of capacity a request wants (KEP-5075), as published text."""
+
+    requests: dict[str, str] = {}
+
+
+class DerivedAttribute(Value, frozen=True):
+    """A named CEL expression whose value constraints may compare."""
+
+    name: str = ""
+    expression: str = ""
+
+
+class DeviceRequestBody(Value, frozen=True):
+    """What `exactly` and each entry of `firstAvailable` have in common; the API server has filled in mode and count."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: int = 0
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequests | None = None
+    derived_attributes: tuple[DerivedAttribute, ...] = ()
+
+
+class DeviceRequest(Value, frozen=True):
+    """One named request: either `exactly`, or alternatives in `first_available` (which wins when both are set)."""
+
+    name: str = ""
+    exactly: DeviceRequestBody | None = None
+    first_available: tuple[DeviceRequestBody, ...] = ()
+
+
+class DeviceConstraint(Value, frozen=True):
+    """A condition over devices of the listed requests (all requests if none is listed)."""
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class ClaimConfiguration(Value, frozen=True):
+    """Configuration of the listed requests (all if none is listed)."""
+
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueConfiguration | None = None
+
+
+class DeviceClaim(Value, frozen=True):
+    """`spec.devices` of a claim."""
+
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[ClaimConfiguration, ...] = ()
+
+
+class ClaimSpec(Value, frozen=True):
+    """`spec` of a claim."""
+
+    devices: DeviceClaim = DeviceClaim()
+
+
+class ConsumerReference(Value, frozen=True):
+    """Who may use an allocated claim: a pod (core group) or a PodGroup."""
+
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Condition(Value, frozen=True):
+    """A condition a driver reports for an allocated device; only status "True" means true."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class AllocatedDeviceStatus(Value, frozen=True, rename={"share_id": "shareID"}):
+    """What the driver says of one allocated device."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share_id: str | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class ClaimStatus(Value, frozen=True):
+    """`status` of a claim."""
+
+    allocation: AllocationResult | None = None
+    reserved_for: tuple[ConsumerReference, ...] = ()
+    devices: tuple[AllocatedDeviceStatus, ...] = ()
+
+
+class ResourceClaim(Value, frozen=True):
+    """A ResourceClaim as far as decisions read it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+    def reserved_by(self, uid: str) -> bool:
+        """Whether the consumer with this UID is in `reservedFor`."""
+        return any(consumer.uid == uid for consumer in self.status.reserved_for)
+
+
+_DECODER = msgspec.json.Decoder(ResourceClaim)
+
+
+def read_claim(data: bytes) -> ResourceClaim:
+    """The claim in `data` (API JSON).
+
+    Raises:
+        ModelError: not a ResourceClaim; the message names the field.
+    """
+    return decode("ResourceClaim", _DECODER, data)
+
+
+def claim_from(raw: Mapping[str, Any]) -> ResourceClaim:
+    """As `read_claim`, from decoded JSON."""
+    try:
+        return msgspec.convert(raw, ResourceClaim)
+    except msgspec.ValidationError as problem:
+        raise ModelError(f"ResourceClaim: {problem}") from problem

@@ -1,0 +1,138 @@
+"""What an allocation took, frozen beside it (KEP-5963, snapshot at allocation).
+
+Released API servers have no field for the groups and counters that an allocated device had when it was allocated, and a
+driver may republish its slice at any time.  So they are kept in an annotation of the claim.  A digest binds the annotation
+to one allocation: after a foreign or later allocation of the same claim it does not match and counts for nothing.
+"""
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from app.model.allocation import AllocationResult, DeviceHolding, DeviceResult
+from app.model.base import Value
+from app.model.device import CounterConsumption
+from app.model.quantity import QuantityError, parse_quantity
+from app.model.resource_claim import ResourceClaim
+
+SNAPSHOT_ANNOTATION: Final = "dra-extender.io/allocation-snapshot"
+SNAPSHOT_VERSION: Final = 1
+
+
+class _Consumption(Value, frozen=True):
+    counter_set: str
+    counters: dict[str, str] = {}
+    compatibility_groups: tuple[str, ...] = ()
+
+
+class _Device(Value, frozen=True):
+    consumes_counters: tuple[_Consumption, ...] = ()
+
+
+class _Snapshot(Value, frozen=True):
+    version: int
+    digest: str
+    allocation_timestamp: str | None = None
+    devices: tuple[_Device, ...] = ()
+
+
+_DECODER: Final = msgspec.json.Decoder(_Snapshot)
+
+
+def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding, ...]) -> str:
+    """The annotation value for this allocation: counter consumption and groups of each result, in the order of the results."""
+    timestamp = allocation.allocation_timestamp
+    snapshot = _Snapshot(
+        version=SNAPSHOT_VERSION,
+        digest=_digest(allocation.devices.results, timestamp),
+        allocation_timestamp=timestamp,
+        devices=tuple(_Device(consumes_counters=_consumption(holding)) for holding in holdings),
+    )
+    return msgspec.json.encode(snapshot).decode()
+
+
+def holdings_of(claim: ResourceClaim) -> tuple[DeviceHolding, ...]:
+    """What the stored allocation of this claim takes out of its pools; empty without an allocation.
+
+    Groups and counters come, in this order, from `results[].compatibilityGroups` where the API server keeps it, from the
+    annotation if it belongs to this very allocation, else they are left open (`consumption` None): the live slice counts.
+    """
+    allocation = claim.status.allocation
+    if allocation is None:
+        return ()
+    frozen = _frozen(claim, allocation)
+    return tuple(
+        _holding(result, frozen[index] if frozen is not None else None)
+        for index, result in enumerate(allocation.devices.results)
+    )
+
+
+def _frozen(claim: ResourceClaim, allocation: AllocationResult) -> tuple[tuple[CounterConsumption, ...], ...] | None:
+    text = claim.metadata.annotations.get(SNAPSHOT_ANNOTATION)
+    if text is None:
+        return None
+    try:
+        snapshot = _DECODER.decode(text)
+        results = allocation.devices.results
+        stored = allocation.allocation_timestamp
+        if (
+            snapshot.version != SNAPSHOT_VERSION
+            or len(snapshot.devices) != len(results)
+            or (stored is not None and stored != snapshot.allocation_timestamp)
+            or snapshot.digest != _digest(results, snapshot.allocation_timestamp)
+        ):
+            return None
+        return tuple(tuple(map(_model, device.consumes_counters)) for device in snapshot.devices)
+    except (msgspec.DecodeError, QuantityError):
+        return None
+
+
+def _holding(result: DeviceResult, frozen: tuple[CounterConsumption, ...] | None) -> DeviceHolding:
+    if result.compatibility_groups is not None and frozen is not None:
+        groups = result.compatibility_groups
+        frozen = tuple(
+            CounterConsumption(
+                counter_set=each.counter_set,
+                counters=each.counters,
+                compatibility_groups=groups.get(each.counter_set, ()),
+            )
+            for each in frozen
+        )
+    return DeviceHolding(
+        driver=result.driver,
+        pool=result.pool,
+        device=result.device,
+        share_id=result.share_id,
+        admin=bool(result.admin_access),
+        consumption=frozen,
+        consumed_capacity=_amounts(result.consumed_capacity),
+    )
+
+
+def _amounts(consumed: dict[str, str] | None) -> tuple[tuple[str, int], ...]:
+    return tuple((name, parse_quantity(text)) for name, text in (consumed or {}).items())
+
+
+def _consumption(holding: DeviceHolding) -> tuple[_Consumption, ...]:
+    return tuple(
+        _Consumption(
+            counter_set=each.counter_set,
+            counters={name: f"{amount}n" for name, amount in each.counters},
+            compatibility_groups=each.compatibility_groups,
+        )
+        for each in holding.consumption or ()
+    )
+
+
+def _model(wire: _Consumption) -> CounterConsumption:
+    return CounterConsumption(
+        counter_set=wire.counter_set,
+        counters=tuple((name, parse_quantity(text)) for name, text in wire.counters.items()),
+        compatibility_groups=wire.compatibility_groups,
+    )
+
+
+def _digest(results: tuple[DeviceResult, ...], timestamp: str | None) -> str:
+    identity = [[each.request, each.driver, each.pool, each.device, each.share_id or ""] for each in results]
+    return hashlib.sha256(msgspec.json.encode([identity, timestamp or ""])).hexdigest()[:32]

@@ -1,0 +1,123 @@
+"""What the use cases need from a cluster.  `app.kube` implements it for an API server, `app.simulator` in memory.
+
+Errors are shaped by what the caller can do about them:
+
+    ClusterError
+    ├── NotFound       the object is gone: stop
+    ├── Conflict       somebody else wrote: read again, decide again
+    ├── Refused        the server says no (validation, admission, rights): report, retry much later
+    └── Unavailable    no answer, or try again later: the outcome of a write is unknown, read before repeating it
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from app.model.pod import Pod
+
+
+class ClusterError(Exception):
+    """A call to the cluster failed; the message names verb, object and the server's reason."""
+
+
+class NotFound(ClusterError):  # noqa: N818 - reads like the reason in the API
+    """The object does not exist (any more)."""
+
+
+class Conflict(ClusterError):  # noqa: N818 - as above
+    """The object changed since it was read, or is already bound, or already exists."""
+
+
+class Refused(ClusterError):  # noqa: N818 - as above
+    """The server understood and refused: invalid, forbidden, or denied by admission."""
+
+
+class Unavailable(ClusterError):  # noqa: N818 - as above
+    """No usable answer; a write may or may not have happened."""
+
+
+class Claims(Protocol):
+    """Reads and writes of ResourceClaims as whole raw objects (JSON bytes); every write returns the object as stored."""
+
+    async def read(self, namespace: str, name: str) -> bytes:
+        """The live object.  Raises NotFound, Refused, Unavailable."""
+        ...
+
+    async def update(self, namespace: str, name: str, body: bytes) -> bytes:
+        """Replace metadata and spec; `body` carries the resourceVersion it was made from.  Raises every ClusterError."""
+        ...
+
+    async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
+        """Replace the status; `body` carries the resourceVersion it was made from.  Raises every ClusterError."""
+        ...
+
+
+class Pods(Protocol):
+    """Reads and binds pods."""
+
+    async def read(self, namespace: str, name: str) -> Pod:
+        """The live pod.  Raises NotFound, Refused, Unavailable."""
+        ...
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Post the Binding, guarded by the UID.
+
+        Raises:
+            Conflict: the pod is bound already, is being deleted, or has another UID.
+            ClusterError: any other kind.
+        """
+        ...
+
+
+class Events(Protocol):
+    """Tells people about a pod.  Never blocks, never raises; repeated events are aggregated and limited in rate."""
+
+    def about_pod(self, pod: Pod, *, warning: bool, reason: str, message: str) -> None:
+        """Record an Event on the pod with a CamelCase reason and a text of any length (cut to what the API accepts)."""
+        ...
+
+
+class SchedulerWaker(Protocol):
+    """Makes kube-scheduler try again the pods that we rejected."""
+
+    async def wake(self) -> None:
+        """One write that moves every pod rejected by an extender back to the active queue.  Raises ClusterError."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, injectable."""
+
+    def now(self) -> float:
+        """Wall clock, seconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """A clock that never goes back, seconds."""
+        ...
+
+
+class Cluster(Protocol):
+    """Everything above in one place, as the composition root hands it over."""
+
+    @property
+    def claims(self) -> Claims: ...
+
+    @property
+    def pods(self) -> Pods: ...
+
+    @property
+    def events(self) -> Events: ...
+
+    @property
+    def waker(self) -> SchedulerWaker: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def health(self) -> Mapping[str, str | None]:
+        """Named checks of the connection to the cluster for `/readyz`: None is healthy, a sentence says what is wrong."""
+        ...
+
+    def notes(self) -> Mapping[str, str]:
+        """Named facts for `/readyz?verbose` that do not make the service unready, e.g. that a field is not served."""
+        ...
