@@ -100,19 +100,29 @@ class Cluster(Protocol):
     """Everything above in one place, as the composition root hands it over."""
 
     @property
-    def claims(self) -> Claims: ...
+    def claims(self) -> Claims:
+        """ResourceClaims of the cluster."""
+        ...
 
     @property
-    def pods(self) -> Pods: ...
+    def pods(self) -> Pods:
+        """Pods of the cluster."""
+        ...
 
     @property
-    def events(self) -> Events: ...
+    def events(self) -> Events:
+        """Where Events go."""
+        ...
 
     @property
-    def waker(self) -> SchedulerWaker: ...
+    def waker(self) -> SchedulerWaker:
+        """What wakes kube-scheduler."""
+        ...
 
     @property
-    def clock(self) -> Clock: ...
+    def clock(self) -> Clock:
+        """The time."""
+        ...
 
     def health(self) -> Mapping[str, str | None]:
         """Named checks of the connection to the cluster for `/readyz`: None is healthy, a sentence says what is wrong."""

@@ -1,0 +1,216 @@
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from app.ledger.usage import UsageTable
+from app.model.allocation import ClaimPlacement, DeviceHolding
+from app.model.metadata import version_number
+from app.model.resource_claim import ResourceClaim, read_claim
+from app.model.snapshot import holdings_of
+
+_REMEMBERED_DELETIONS: Final = 20_000
+
+
+@dataclass(slots=True)
+class ClaimRecord:
+    """One claim: as stored (parsed and raw), what it holds, and what we are just writing for it.
+
+    `delivered` is the highest resourceVersion that the watch has brought; our own writes are stored before it does.
+    """
+
+    claim: ResourceClaim
+    raw: bytes
+    holdings: tuple[DeviceHolding, ...] = ()
+    taken: ClaimPlacement | None = None
+    taken_node: str = ""
+    delivered: int = 0
+
+    @property
+    def counted(self) -> tuple[DeviceHolding, ...]:
+        """What this claim takes out of pools now: its stored allocation, else the one being written.
+
+        While a foreign allocation is stored and ours has not been given up yet, both count.
+        """
+        if self.taken is None:
+            return self.holdings
+        if not self.holdings or _same_devices(self.holdings, self.taken.holdings):
+            return self.taken.holdings
+        return (*self.holdings, *self.taken.holdings)
+
+
+class ClaimIndex:
+    """Claims by UID, by name and by consumer, and what all of them hold (`usage`)."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, ClaimRecord] = {}
+        self._by_key: dict[tuple[str, str], str] = {}
+        self._by_consumer: dict[str, set[str]] = {}
+        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._waiting: dict[str, list[tuple[int, asyncio.Future[bool]]]] = {}
+        self.usage = UsageTable()
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def records(self) -> Iterable[ClaimRecord]:
+        """All claims."""
+        return self._by_uid.values()
+
+    def by_uid(self, uid: str) -> ClaimRecord | None:
+        """The claim with this UID."""
+        return self._by_uid.get(uid)
+
+    def by_key(self, namespace: str, name: str) -> ClaimRecord | None:
+        """The claim with this name."""
+        uid = self._by_key.get((namespace, name))
+        return None if uid is None else self._by_uid[uid]
+
+    def of_consumer(self, uid: str) -> tuple[ClaimRecord, ...]:
+        """Claims reserved for this pod or PodGroup."""
+        return tuple(self._by_uid[claim] for claim in sorted(self._by_consumer.get(uid, ())))
+
+    def store(self, data: bytes, *, from_watch: bool) -> tuple[ClaimRecord, "UsageChange"]:
+        """Take over an object as the server has it; older versions than the known one change nothing.
+
+        Raises:
+            ModelError: the object cannot be read.
+        """
+        claim = read_claim(data)
+        uid, version = claim.metadata.uid, version_number(claim.metadata.resource_version)
+        record = self._by_uid.get(uid)
+        if uid in self._deleted:
+            return record or ClaimRecord(claim, data), UsageChange()
+        if record is None:
+            self._replace_name(claim)
+            record = self._by_uid[uid] = ClaimRecord(claim, data)
+            change = self._update(record, claim, data)
+            change.created = True
+        elif version > version_number(record.claim.metadata.resource_version):
+            change = self._update(record, claim, data)
+        else:
+            change = UsageChange()
+        if from_watch:
+            self._deliver(uid, record, version)
+        return record, change
+
+    def delete(self, namespace: str, name: str, uid: str) -> "UsageChange":
+        """The claim is gone; a late answer to one of our own writes does not bring it back."""
+        uid = uid or self._by_key.get((namespace, name), "")
+        if not uid:
+            return UsageChange()
+        self._deleted[uid] = None
+        if len(self._deleted) > _REMEMBERED_DELETIONS:
+            self._deleted.popitem(last=False)
+        record = self._by_uid.pop(uid, None)
+        for _, waiter in self._waiting.pop(uid, ()):
+            _answer(waiter, delivered=False)
+        if record is None:
+            return UsageChange()
+        if self._by_key.get(record.claim.metadata.key) == uid:
+            del self._by_key[record.claim.metadata.key]
+        self._index_consumers(record.claim, None)
+        self.usage.remove(record.counted)
+        return UsageChange(removed=record.counted)
+
+    def take(self, uid: str, placement: ClaimPlacement, node: str) -> "UsageChange":
+        """From now on this allocation counts, before it is written.  The claim must be known and unallocated."""
+        return self._count(self._by_uid[uid], taken=placement, node=node)
+
+    def settle(self, uid: str) -> "UsageChange":
+        """Our write is over, stored or given up: from now on only what the server has counts."""
+        record = self._by_uid.get(uid)
+        if record is None or record.taken is None:
+            return UsageChange()
+        return self._count(record, taken=None, node="")
+
+    async def delivered(self, uid: str, resource_version: str, seconds: float) -> bool:
+        """Wait until the watch has brought this version or a later one; False if the claim is deleted.
+
+        Raises:
+            TimeoutError: the watch is behind by more than `seconds`.
+        """
+        record, wanted = self._by_uid.get(uid), version_number(resource_version)
+        if record is None:
+            return False
+        if record.delivered >= wanted:
+            return True
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(uid, []).append((wanted, waiter))
+        return await asyncio.wait_for(waiter, seconds)
+
+    def _replace_name(self, claim: ResourceClaim) -> None:
+        previous = self._by_key.get(claim.metadata.key)
+        if previous is not None:
+            self.delete(*claim.metadata.key, previous)
+        self._by_key[claim.metadata.key] = claim.metadata.uid
+
+    def _update(self, record: ClaimRecord, claim: ResourceClaim, data: bytes) -> "UsageChange":
+        before = record.counted
+        self._index_consumers(record.claim, claim)
+        record.claim, record.raw, record.holdings = claim, data, holdings_of(claim)
+        return self._recount(record, before)
+
+    def _count(self, record: ClaimRecord, *, taken: ClaimPlacement | None, node: str) -> "UsageChange":
+        before = record.counted
+        record.taken, record.taken_node = taken, node
+        return self._recount(record, before)
+
+    def _recount(self, record: ClaimRecord, before: tuple[DeviceHolding, ...]) -> "UsageChange":
+        after = record.counted
+        if before == after:
+            return UsageChange()
+        self.usage.remove(before)
+        self.usage.add(after)
+        return UsageChange(removed=before, added=after)
+
+    def _index_consumers(self, old: ResourceClaim, new: ResourceClaim | None) -> None:
+        uid = old.metadata.uid
+        for consumer in old.status.reserved_for:
+            claims = self._by_consumer.get(consumer.uid)
+            if claims is not None:
+                claims.discard(uid)
+                if not claims:
+                    del self._by_consumer[consumer.uid]
+        for consumer in new.status.reserved_for if new is not None else ():
+            self._by_consumer.setdefault(consumer.uid, set()).add(uid)
+
+    def _deliver(self, uid: str, record: ClaimRecord, version: int) -> None:
+        record.delivered = max(record.delivered, version)
+        waiting = self._waiting.get(uid)
+        if not waiting:
+            return
+        left = [(wanted, waiter) for wanted, waiter in waiting if wanted > record.delivered]
+        for wanted, waiter in waiting:
+            if wanted <= record.delivered:
+                _answer(waiter, delivered=True)
+        if left:
+            self._waiting[uid] = left
+        else:
+            del self._waiting[uid]
+
+
+@dataclass(slots=True)
+class UsageChange:
+    """What an event did to the allocated state."""
+
+    removed: tuple[DeviceHolding, ...] = ()
+    added: tuple[DeviceHolding, ...] = ()
+    created: bool = False
+
+    @property
+    def freed(self) -> bool:
+        """Whether something became free that was not before."""
+        return any(holding not in self.added for holding in self.removed)
+
+
+def _same_devices(left: tuple[DeviceHolding, ...], right: tuple[DeviceHolding, ...]) -> bool:
+    return [(each.driver, each.pool, each.device, each.share_id) for each in left] == [
+        (each.driver, each.pool, each.device, each.share_id) for each in right
+    ]
+
+
+def _answer(waiter: asyncio.Future[bool], *, delivered: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(delivered)

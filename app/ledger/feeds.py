@@ -1,0 +1,137 @@
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from app.ledger.feed import Feed
+from app.model.device_class import read_device_class
+from app.model.node import read_node
+from app.model.pod import read_pod
+from app.model.resource_slice import SliceReader
+
+if TYPE_CHECKING:
+    from app.ledger.ledger import Ledger
+
+
+def feeds_of(ledger: "Ledger") -> Mapping[str, Feed]:
+    """The entrances of watch events into the ledger, by plural kind; nodes and classes first, because the rest refers to them."""
+    return {
+        "nodes": NodeFeed(ledger),
+        "deviceclasses": ClassFeed(ledger),
+        "resourceslices": SliceFeed(ledger),
+        "resourceclaims": ClaimFeed(ledger),
+        "pods": PodFeed(ledger),
+    }
+
+
+class _Feed:
+    """What the feeds have in common."""
+
+    def __init__(self, ledger: "Ledger") -> None:
+        self._ledger = ledger
+        self.ready = False
+
+    def synced(self) -> None:
+        """A complete list has been delivered."""
+        self.ready = True
+
+
+class NodeFeed(_Feed):
+    """Nodes: labels and features decide which slices a node can use."""
+
+    def changed(self, data: bytes) -> None:
+        """See Feed."""
+        ledger, node = self._ledger, read_node(data)
+        old = ledger.nodes.get(node.name)
+        ledger.nodes[node.name] = node
+        if old is None or (old.labels, old.declared_features, old.extended_resources) != (
+            node.labels,
+            node.declared_features,
+            node.extended_resources,
+        ):
+            ledger.inventory.moved({node.name})
+            ledger.helpful_devices()
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - nodes are known by name
+        """See Feed."""
+        if self._ledger.nodes.pop(name, None) is not None:
+            self._ledger.inventory.forget(name)
+
+
+class ClassFeed(_Feed):
+    """Device classes, and which extended resource each backs."""
+
+    def changed(self, data: bytes) -> None:
+        """See Feed."""
+        item = read_device_class(data)
+        old = self._ledger.classes.get(item.name)
+        self._ledger.classes[item.name] = item
+        if old is None or old.spec != item.spec:
+            self._rebuild()
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - classes are known by name
+        """See Feed."""
+        if self._ledger.classes.pop(name, None) is not None:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        classes = self._ledger.classes.values()
+        # The youngest class wins, then the first by name, as upstream resolves two classes with one resource name.
+        ordered = sorted(classes, key=lambda each: each.name, reverse=True)
+        ordered.sort(key=lambda each: each.metadata.creation_timestamp or "")
+        self._ledger.backing = {name: item.name for item in ordered for name in item.extended_resources}
+        self._ledger.helpful_class()
+
+
+class SliceFeed(_Feed):
+    """Resource slices."""
+
+    def __init__(self, ledger: "Ledger") -> None:
+        super().__init__(ledger)
+        self._reader = SliceReader()
+
+    def changed(self, data: bytes) -> None:
+        """See Feed."""
+        ledger, item = self._ledger, self._reader.read(data)
+        old = ledger.slices.by_name.get(item.name)
+        if old is not None:
+            ledger.pool_touched(old.pool_id)
+        ledger.slices.put(item)
+        ledger.pool_touched(item.pool_id)
+        ledger.slices_moved()
+        ledger.helpful_devices()
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - slices are known by name
+        """See Feed."""
+        ledger = self._ledger
+        old = ledger.slices.by_name.get(name)
+        if old is None:
+            return
+        ledger.pool_touched(old.pool_id)
+        ledger.slices.drop(name)
+        ledger.slices_moved()
+        ledger.helpful_devices()
+
+
+class ClaimFeed(_Feed):
+    """Resource claims."""
+
+    def changed(self, data: bytes) -> None:
+        """See Feed."""
+        self._ledger.claim_seen(data)
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:
+        """See Feed."""
+        self._ledger.claim_gone(namespace, name, uid)
+
+
+class PodFeed(_Feed):
+    """Pods."""
+
+    def changed(self, data: bytes) -> None:
+        """See Feed."""
+        self._ledger.pod_seen(read_pod(data))
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:
+        """See Feed."""
+        pod = self._ledger.pods.drop(namespace, name, uid)
+        if pod is not None:
+            self._ledger.holds.leave(pod.uid)

@@ -1,0 +1,149 @@
+"""Holds: devices promised to pending pods between a filter answer and the bind that names one node.
+
+A hold belongs to a claim and lists the pods it is for.  It keeps one placement per offered node; all of them count as taken until the
+hold settles on one node or ends, because the pod may land on any of them.  Holds are an overlay: they are not part of what is
+allocated, and losing them (a restart) costs a new decision at bind, never a wrong one.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from app.allocator.state import PoolId
+from app.ledger.signal import Signal
+from app.ledger.usage import UsageTable
+from app.model.allocation import ClaimPlacement, DeviceHolding
+
+
+@dataclass(slots=True)
+class Hold:
+    """One claim's hold: placements by node with the node version each was decided at, pods, and when it lapses (monotonic)."""
+
+    claim_uid: str
+    placements: dict[str, ClaimPlacement]
+    versions: dict[str, int]
+    expires: float
+    pods: set[str] = field(default_factory=set)
+    nominated: bool = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether only one node is left."""
+        return len(self.placements) == 1
+
+
+class HoldBook:
+    """All holds, by claim and by pod.  `overlay` is everything they keep; `moved` hears of each pool in which that changes."""
+
+    def __init__(self, moved: Callable[[PoolId], None]) -> None:
+        self._holds: dict[str, Hold] = {}
+        self._by_pod: dict[str, set[str]] = {}
+        self._report = moved
+        self.overlay = UsageTable()
+        self.changed = Signal()
+        self.ended = 0
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+    def get(self, claim_uid: str) -> Hold | None:
+        """The hold of this claim, if there is one."""
+        return self._holds.get(claim_uid)
+
+    def of_pod(self, pod_uid: str) -> tuple[Hold, ...]:
+        """The holds this pod is part of."""
+        return tuple(self._holds[uid] for uid in sorted(self._by_pod.get(pod_uid, ())))
+
+    @property
+    def unsettled(self) -> int:
+        """How many holds still keep several nodes."""
+        return sum(not hold.settled for hold in self._holds.values())
+
+    def place(self, hold: Hold) -> None:
+        """Replace whatever was held for this claim."""
+        self.end(hold.claim_uid)
+        self._holds[hold.claim_uid] = hold
+        for pod in hold.pods:
+            self._by_pod.setdefault(pod, set()).add(hold.claim_uid)
+        self._count(hold.placements.values())
+
+    def join(self, claim_uid: str, pod_uid: str, expires: float) -> None:
+        """A further pod waits for the same allocation."""
+        hold = self._holds[claim_uid]
+        hold.pods.add(pod_uid)
+        hold.expires = max(hold.expires, expires)
+        self._by_pod.setdefault(pod_uid, set()).add(claim_uid)
+
+    def settle(self, claim_uid: str, node: str, *, nominated: bool = False) -> None:
+        """Keep this node only.  A nominated hold lasts as long as the nomination; a node that is not held ends the hold."""
+        hold = self._holds.get(claim_uid)
+        if hold is None:
+            return
+        if node not in hold.placements:
+            self.end(claim_uid)
+            return
+        hold.nominated = nominated
+        dropped = [placement for name, placement in hold.placements.items() if name != node]
+        if dropped:
+            hold.placements = {node: hold.placements[node]}
+            self._uncount(dropped)
+
+    def end(self, claim_uid: str) -> None:
+        """Release everything held for this claim."""
+        hold = self._holds.pop(claim_uid, None)
+        if hold is None:
+            return
+        for pod in hold.pods:
+            self._leave(pod, claim_uid)
+        self._uncount(hold.placements.values())
+
+    def leave(self, pod_uid: str) -> None:
+        """This pod needs its holds no more; holds without pods end."""
+        for claim_uid in tuple(self._by_pod.get(pod_uid, ())):
+            hold = self._holds[claim_uid]
+            if hold.pods == {pod_uid}:
+                self.end(claim_uid)
+            else:
+                hold.pods.discard(pod_uid)
+                self._leave(pod_uid, claim_uid)
+
+    def expire(self, now: float) -> int:
+        """End holds whose time is over and that no nomination keeps; returns how many."""
+        over = [uid for uid, hold in self._holds.items() if not hold.nominated and hold.expires <= now]
+        for claim_uid in over:
+            self.end(claim_uid)
+        return len(over)
+
+    def settled_overlay(self) -> UsageTable:
+        """What settled holds keep: the part of the overlay that does not dissolve by itself within moments."""
+        table = UsageTable()
+        for hold in self._holds.values():
+            if hold.settled:
+                table.add(_holdings(hold.placements.values()))
+        return table
+
+    def _leave(self, pod_uid: str, claim_uid: str) -> None:
+        claims = self._by_pod.get(pod_uid)
+        if claims is not None:
+            claims.discard(claim_uid)
+            if not claims:
+                del self._by_pod[pod_uid]
+
+    def _count(self, placements: Iterable[ClaimPlacement]) -> None:
+        holdings = _holdings(placements)
+        self.overlay.add(holdings)
+        self._tell(holdings)
+
+    def _uncount(self, placements: Iterable[ClaimPlacement]) -> None:
+        holdings = _holdings(placements)
+        self.overlay.remove(holdings)
+        self._tell(holdings)
+        self.ended += 1
+        self.changed.fire()
+
+    def _tell(self, holdings: Iterable[DeviceHolding]) -> None:
+        for pool_id in {holding.pool_id for holding in holdings}:
+            self._report(pool_id)
+
+
+def _holdings(placements: Iterable[ClaimPlacement]) -> list[DeviceHolding]:
+    return [holding for placement in placements for holding in placement.holdings]

@@ -1,0 +1,167 @@
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.allocator.state import PoolId
+from app.ledger.claims import ClaimIndex, ClaimRecord, UsageChange
+from app.ledger.feed import Feed
+from app.ledger.feeds import feeds_of
+from app.ledger.holds import HoldBook
+from app.ledger.pods import PodIndex
+from app.ledger.signal import Signal
+from app.ledger.slices import SliceIndex
+from app.ledger.usage import Overlaid, UsageTable
+from app.ledger.versions import NodeVersions
+from app.model.allocation import ClaimPlacement
+from app.model.device_class import DeviceClass
+from app.model.node import Node
+from app.model.pod import Pod
+
+
+@dataclass(slots=True)
+class Progress:
+    """Counters of changes that may help a pod which was turned away, by what they change."""
+
+    devices: int = 0
+    claims: int = 0
+    classes: int = 0
+
+
+class Ledger:
+    """What is free, taken and held right now.
+
+    It is fed by watch events (`feeds`) and by our own writes, one object at a time, and keeps its indexes incrementally: whatever the
+    order of events, it equals a ledger built anew from the final objects.  It has no clock and does no I/O.
+    """
+
+    def __init__(self) -> None:
+        self.slices = SliceIndex()
+        self.claims = ClaimIndex()
+        self.pods = PodIndex()
+        self.classes: dict[str, DeviceClass] = {}
+        self.nodes: dict[str, Node] = {}
+        self.inventory = NodeVersions()
+        self.allocated = NodeVersions()
+        self.held = NodeVersions()
+        self.holds = HoldBook(self._holds_moved)
+        self.progress = Progress()
+        self.helped = Signal()
+        self.backing: dict[str, str] = {}
+        self._held_nodes: frozenset[str] | None = frozenset()
+        self._held_nodes_known = True
+        self._feeds = feeds_of(self)
+
+    @property
+    def feeds(self) -> Mapping[str, Feed]:
+        """Where watch events go, by plural kind."""
+        return self._feeds
+
+    def state_version(self, node: str) -> int:
+        """Moves when anything a search on this node could read moves, holds excepted."""
+        return self.inventory.of(node) + self.allocated.of(node)
+
+    def hold_version(self, node: str) -> int | None:
+        """None when no hold concerns this node, else a number that moves with the holds that do."""
+        if not self._held_nodes_known:
+            self._held_nodes = self._nodes_under_holds()
+            self._held_nodes_known = True
+        held = self._held_nodes
+        if held is not None and node not in held:
+            return None
+        return self.held.of(node)
+
+    def usage(self) -> Overlaid | UsageTable:
+        """Allocations, writes in flight and all holds."""
+        return Overlaid(self.claims.usage, self.holds.overlay) if len(self.holds) else self.claims.usage
+
+    def usage_without_unsettled(self) -> Overlaid:
+        """As `usage`, without holds that are about to settle on one of several nodes."""
+        return Overlaid(self.claims.usage, self.holds.settled_overlay())
+
+    def take(self, claim_uid: str, placement: ClaimPlacement, node: str) -> None:
+        """Commit to this allocation before it is written; the claim's hold becomes superfluous."""
+        self._allocations_moved(self.claims.take(claim_uid, placement, node), helpful=False)
+        self.holds.end(claim_uid)
+
+    def settle(self, claim_uid: str) -> None:
+        """Our write of this claim is over; what the server has is what counts."""
+        self._allocations_moved(self.claims.settle(claim_uid))
+
+    def own_write(self, data: bytes) -> ClaimRecord:
+        """Take over the answer to one of our writes, before the watch brings it.
+
+        Raises:
+            ModelError: the answer is not a claim.
+        """
+        record, change = self.claims.store(data, from_watch=False)
+        self._allocations_moved(change)
+        return record
+
+    def claim_seen(self, data: bytes) -> None:
+        """A claim event of the watch.  An allocation that is stored needs no hold."""
+        record, change = self.claims.store(data, from_watch=True)
+        self._allocations_moved(change)
+        if record.claim.status.allocation is not None:
+            self.holds.end(record.claim.metadata.uid)
+        if change.created:
+            self.helpful_claim()
+
+    def claim_gone(self, namespace: str, name: str, uid: str) -> None:
+        """A claim was deleted."""
+        known = self.claims.by_uid(uid) or self.claims.by_key(namespace, name)
+        self._allocations_moved(self.claims.delete(namespace, name, uid))
+        if known is not None:
+            self.holds.end(known.claim.metadata.uid)
+        self.helpful_claim()
+
+    def pod_seen(self, pod: Pod) -> None:
+        """A pod event: nominations settle holds, and a pod that is bound or over needs none."""
+        old = self.pods.put(pod)
+        if pod.finished or pod.deleting or pod.node_name:
+            self.holds.leave(pod.uid)
+        elif pod.nominated_node_name:
+            for hold in self.holds.of_pod(pod.uid):
+                self.holds.settle(hold.claim_uid, pod.nominated_node_name, nominated=True)
+        elif old is not None and old.nominated_node_name:
+            self.holds.leave(pod.uid)
+
+    def pool_touched(self, pool_id: PoolId) -> None:
+        """The slices of this pool changed (or are about to)."""
+        self.inventory.moved(self.slices.nodes_of(pool_id))
+
+    def helpful_devices(self) -> None:
+        """Devices appeared, changed or became free."""
+        self.progress.devices += 1
+        self.helped.fire()
+
+    def helpful_claim(self) -> None:
+        """Claims appeared or went away."""
+        self.progress.claims += 1
+        self.helped.fire()
+
+    def helpful_class(self) -> None:
+        """A device class changed."""
+        self.progress.classes += 1
+        self.helped.fire()
+
+    def slices_moved(self) -> None:
+        """Which nodes are under holds has to be found out anew."""
+        self._held_nodes_known = False
+
+    def _allocations_moved(self, change: UsageChange, *, helpful: bool = True) -> None:
+        for pool_id in {holding.pool_id for holding in (*change.removed, *change.added)}:
+            self.allocated.moved(self.slices.nodes_of(pool_id))
+        if helpful and change.freed:
+            self.helpful_devices()
+
+    def _holds_moved(self, pool_id: PoolId) -> None:
+        self.held.moved(self.slices.nodes_of(pool_id))
+        self._held_nodes_known = False
+
+    def _nodes_under_holds(self) -> frozenset[str] | None:
+        nodes: set[str] = set()
+        for pool_id in self.holds.overlay.pools:
+            concerned = self.slices.nodes_of(pool_id)
+            if concerned is None:
+                return None
+            nodes |= concerned
+        return frozenset(nodes)

@@ -1,0 +1,56 @@
+from collections.abc import Iterable
+
+from app.model.metadata import version_number
+from app.model.pod import Pod
+
+
+class PodIndex:
+    """Pods by UID and by name."""
+
+    __slots__ = ("_by_key", "_by_uid")
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, Pod] = {}
+        self._by_key: dict[tuple[str, str], str] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def all(self) -> Iterable[Pod]:
+        """All pods."""
+        return self._by_uid.values()
+
+    def by_uid(self, uid: str) -> Pod | None:
+        """The pod with this UID."""
+        return self._by_uid.get(uid)
+
+    def by_key(self, namespace: str, name: str) -> Pod | None:
+        """The pod with this name."""
+        uid = self._by_key.get((namespace, name))
+        return None if uid is None else self._by_uid.get(uid)
+
+    def put(self, pod: Pod) -> Pod | None:
+        """Add or replace; returns the previous state.  A pod of the same name with another UID is gone."""
+        key = (pod.namespace, pod.name)
+        previous = self._by_key.get(key)
+        if previous is not None and previous != pod.uid:
+            self._by_uid.pop(previous, None)
+        self._by_key[key] = pod.uid
+        old = self._by_uid.get(pod.uid)
+        self._by_uid[pod.uid] = pod
+        return old
+
+    def drop(self, namespace: str, name: str, uid: str) -> Pod | None:
+        """Remove; returns what was there."""
+        uid = uid or self._by_key.get((namespace, name), "")
+        pod = self._by_uid.pop(uid, None)
+        if pod is not None and self._by_key.get((pod.namespace, pod.name)) == uid:
+            del self._by_key[pod.namespace, pod.name]
+        return pod
+
+    def newest(self, pod: Pod) -> Pod:
+        """This pod as given, or as known if that is a later version of the same pod."""
+        known = self._by_uid.get(pod.uid)
+        if known is not None and version_number(known.resource_version) > version_number(pod.resource_version):
+            return known
+        return pod
