@@ -1,0 +1,169 @@
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from app.model.pod import Pod, read_pod
+from app.scheduling.ports import Clock, Conflict, Refused
+from app.simulator.events import EventLog
+from app.simulator.objects import Json, Key, Kind, part
+from app.simulator.served import Served
+from app.simulator.store import Store
+from app.simulator.watch import Watch
+
+
+class SystemClock:
+    """The clocks of this machine.  Implements ports.Clock."""
+
+    def now(self) -> float:
+        """Wall clock, seconds since the epoch."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """A clock that never goes back, seconds."""
+        return time.monotonic()
+
+
+class MemoryClaims:
+    """ResourceClaims of the embedded cluster.  Implements ports.Claims; each call gives way to other tasks before it acts."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def read(self, namespace: str, name: str) -> bytes:
+        """The live object.  Raises NotFound."""
+        await asyncio.sleep(0)
+        return self._store.read(Key(Kind.CLAIM, namespace, name))
+
+    async def update(self, namespace: str, name: str, body: bytes) -> bytes:
+        """Replace metadata and spec.  Raises NotFound, Conflict, Refused."""
+        return await self._write(namespace, name, body, self._store.update)
+
+    async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
+        """Replace the status.  Raises NotFound, Conflict, Refused."""
+        return await self._write(namespace, name, body, self._store.update_status)
+
+    async def _write(self, namespace: str, name: str, body: bytes, write: Callable[[Kind, Json], Json]) -> bytes:
+        await asyncio.sleep(0)
+        claim = _object(body)
+        metadata = part(claim, "metadata")
+        if (metadata.get("namespace", namespace), metadata.get("name", name)) != (namespace, name):
+            raise Refused(f"the name of the object does not match the name on the URL ({namespace}/{name})")
+        claim.setdefault("metadata", {}).update(namespace=namespace, name=name)
+        return msgspec.json.encode(write(Kind.CLAIM, claim))
+
+
+class MemoryPods:
+    """Pods of the embedded cluster.  Implements ports.Pods."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def read(self, namespace: str, name: str) -> Pod:
+        """The live pod.  Raises NotFound."""
+        await asyncio.sleep(0)
+        return read_pod(self._store.read(Key(Kind.POD, namespace, name)))
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """The binding subresource: sets the node once, clears the nomination, and says that the pod is scheduled.
+
+        Raises:
+            NotFound: no such pod.
+            Conflict: the pod is bound already, is being deleted, or has another UID.
+            Refused: no node is named, or the pod still has scheduling gates.
+        """
+        await asyncio.sleep(0)
+        key = Key(Kind.POD, namespace, name)
+        pod = self._store.get(key)
+        refusal = f'Operation cannot be fulfilled on pods/binding "{name}": '
+        if uid and pod["metadata"]["uid"] != uid:
+            raise Conflict(
+                f"{refusal}the UID in the precondition ({uid}) is not the stored one ({pod['metadata']['uid']})"
+            )
+        if "deletionTimestamp" in pod["metadata"]:
+            raise Conflict(f"{refusal}pod {name} is being deleted, cannot be assigned to a host")
+        if pod["spec"].get("nodeName"):
+            raise Conflict(f'{refusal}pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"')
+        if pod["spec"].get("schedulingGates"):
+            raise Refused(f"{refusal}pod {name} has non-empty .spec.schedulingGates")
+        if not node:
+            raise Refused(f"{refusal}target.name: Required value")
+        self._store.replace(key, lambda thing: _assign(thing, node))
+
+
+class MemoryWaker:
+    """Moves rejected pods back to the queue of the embedded scheduler.  Implements ports.SchedulerWaker."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def wake(self) -> None:
+        """Count the call; the scheduling loop compares the count with the one it saw when it parked a pod."""
+        await asyncio.sleep(0)
+        self.calls += 1
+
+
+class MemoryCluster:
+    """A cluster in memory.  Implements ports.Cluster; `store` is its API server, `watch` brings changes to feeds."""
+
+    def __init__(self, *, clock: Clock | None = None, served: Served | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self.store = Store(self._clock, served)
+        self.watch = Watch(self.store)
+        self._claims = MemoryClaims(self.store)
+        self._pods = MemoryPods(self.store)
+        self._events = EventLog()
+        self._waker = MemoryWaker()
+
+    @property
+    def claims(self) -> MemoryClaims:
+        """Reads and writes of claims."""
+        return self._claims
+
+    @property
+    def pods(self) -> MemoryPods:
+        """Reads and bindings of pods."""
+        return self._pods
+
+    @property
+    def events(self) -> EventLog:
+        """What was said about pods."""
+        return self._events
+
+    @property
+    def waker(self) -> MemoryWaker:
+        """Wakes the embedded scheduler."""
+        return self._waker
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that stamps objects."""
+        return self._clock
+
+    def health(self) -> Mapping[str, str | None]:
+        """Memory is always reachable."""
+        return {"memory": None}
+
+    def notes(self) -> Mapping[str, str]:
+        """Nothing to note."""
+        return {}
+
+
+def _object(body: bytes) -> Json:
+    try:
+        decoded: Any = msgspec.json.decode(body)
+    except msgspec.DecodeError as problem:
+        raise Refused(f"the body is not JSON: {problem}") from problem
+    if not isinstance(decoded, dict):
+        raise Refused("the body is not an object")
+    return decoded
+
+
+def _assign(pod: Json, node: str) -> None:
+    pod["spec"]["nodeName"] = node
+    status = pod.setdefault("status", {})
+    status.pop("nominatedNodeName", None)
+    others = [each for each in status.get("conditions") or [] if each.get("type") != "PodScheduled"]
+    status["conditions"] = [*others, {"type": "PodScheduled", "status": "True"}]

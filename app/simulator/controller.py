@@ -1,0 +1,180 @@
+"""What kube-controller-manager does for claims: it makes them from templates, and frees and removes them when pods are done."""
+
+from collections.abc import Callable, Iterator
+
+from app.model.resource_claim import FINALIZER
+from app.scheduling.ports import ClusterError
+from app.simulator.objects import KIND_OF, Json, Key, Kind, controller_uid, key_of, part
+from app.simulator.store import Store
+
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+_LONGEST_BASE = 57
+_ROUNDS = 10
+
+
+class ClaimController:
+    """Brings claims into line with the pods that use them, as the resourceclaim controller and the garbage collector do.
+
+    `problems` says what could not be done in the last call, e.g. because a template does not exist, naming pod or claim.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.problems: list[str] = []
+
+    def settle(self) -> None:
+        """Work until nothing is left to do."""
+        for _ in range(_ROUNDS):
+            before = self._store.version
+            self.problems = []
+            pods = {pod["metadata"]["uid"]: pod for pod in self._store.all(Kind.POD)}
+            for pod in pods.values():
+                self._guarded(self._generate, pod)
+            for claim in self._store.all(Kind.CLAIM):
+                self._guarded(self._collect, claim, pods)
+            for claim in self._store.all(Kind.CLAIM):
+                self._guarded(self._reserve_and_release, claim, pods)
+            if self._store.version == before:
+                return
+
+    def _guarded(self, step: Callable[..., None], thing: Json, *rest: dict[str, Json]) -> None:
+        try:
+            step(thing, *rest)
+        except ClusterError as problem:
+            kind = KIND_OF[thing["kind"]]
+            self.problems.append(f"{key_of(kind, thing)}: {problem}")
+
+    def _generate(self, pod: Json) -> None:
+        """Make the claims of template entries and record their names in the pod's status."""
+        if is_finished(pod) or "deletionTimestamp" in pod["metadata"]:
+            return
+        statuses = list(part(pod, "status").get("resourceClaimStatuses") or [])
+        recorded = {each["name"]: each.get("resourceClaimName") for each in statuses}
+        for entry in pod["spec"].get("resourceClaims") or []:
+            template, known = entry.get("resourceClaimTemplateName"), recorded.get(entry["name"])
+            if not template or (known and self._claim(pod, known) is not None):
+                continue
+            claim = self._orphan(pod, entry["name"]) or self._from_template(pod, entry["name"], template)
+            statuses = [each for each in statuses if each["name"] != entry["name"]]
+            statuses.append({"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]})
+        if statuses != (part(pod, "status").get("resourceClaimStatuses") or []):
+            pod.setdefault("status", {})["resourceClaimStatuses"] = statuses
+            self._store.update_status(Kind.POD, pod)
+
+    def _claim(self, pod: Json, name: str) -> Json | None:
+        return self._store.find(Key(Kind.CLAIM, pod["metadata"]["namespace"], name))
+
+    def _orphan(self, pod: Json, entry: str) -> Json | None:
+        """A claim made earlier for this entry whose name was not recorded."""
+        for claim in self._store.all(Kind.CLAIM):
+            metadata = claim["metadata"]
+            mine = controller_uid(claim) == pod["metadata"]["uid"] and "deletionTimestamp" not in metadata
+            if mine and part(metadata, "annotations").get(POD_CLAIM_NAME) == entry:
+                return claim
+        return None
+
+    def _from_template(self, pod: Json, entry: str, name: str) -> Json:
+        metadata = pod["metadata"]
+        template = self._store.get(Key(Kind.TEMPLATE, metadata["namespace"], name))["spec"]
+        given = part(template, "metadata")
+        owner = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        claim = {
+            "metadata": {
+                "generateName": generated_base(metadata["name"], entry),
+                "namespace": metadata["namespace"],
+                "labels": dict(part(given, "labels")),
+                "annotations": {**part(given, "annotations"), POD_CLAIM_NAME: entry},
+                "ownerReferences": [owner],
+            },
+            "spec": template["spec"],
+        }
+        return self._store.create(Kind.CLAIM, claim)
+
+    def _collect(self, claim: Json, pods: dict[str, Json]) -> None:
+        """Delete a claim whose owning pod is gone, or is over and does not use it any more."""
+        owner = controller_uid(claim)
+        if owner is None or "deletionTimestamp" in claim["metadata"]:
+            return
+        pod = pods.get(owner)
+        if pod is None or (is_finished(pod) and not part(claim, "status").get("reservedFor")):
+            self._store.delete(key_of(Kind.CLAIM, claim), claim["metadata"]["uid"])
+
+    def _reserve_and_release(self, claim: Json, pods: dict[str, Json]) -> None:
+        """Drop reservations of gone pods, deallocate after the last one, and let a deleted claim go."""
+        claim = self._store.get(key_of(Kind.CLAIM, claim))
+        status = claim.setdefault("status", {})
+        reserved = status.get("reservedFor") or []
+        valid = [each for each in reserved if _still_uses(each, pods)]
+        guarded = FINALIZER in (claim["metadata"].get("finalizers") or [])
+        deleting = "deletionTimestamp" in claim["metadata"]
+        if len(valid) == len(reserved) and not (deleting and guarded and not valid):
+            self._reserve_late(claim, pods)
+            return
+        _set(status, "reservedFor", valid)
+        if not valid and guarded:
+            status.pop("allocation", None)
+        claim = self._store.update_status(Kind.CLAIM, claim)
+        if not valid and guarded:
+            claim["metadata"]["finalizers"].remove(FINALIZER)
+            self._store.update(Kind.CLAIM, claim)
+
+    def _reserve_late(self, claim: Json, pods: dict[str, Json]) -> None:
+        """A pod that runs with an allocated claim gets the reservation that somebody forgot."""
+        status = claim["status"]
+        if not status.get("allocation") or "deletionTimestamp" in claim["metadata"]:
+            return
+        reserved = list(status.get("reservedFor") or [])
+        known = {each["uid"] for each in reserved}
+        for uid, pod in pods.items():
+            bound = pod["spec"].get("nodeName") and not is_finished(pod)
+            if bound and uid not in known and key_of(Kind.CLAIM, claim) in claims_of(pod):
+                reserved.append({"resource": "pods", "name": pod["metadata"]["name"], "uid": uid})
+        if len(reserved) > len(known):
+            status["reservedFor"] = reserved
+            self._store.update_status(Kind.CLAIM, claim)
+
+
+def claims_of(pod: Json) -> Iterator[Key]:
+    """Keys of the claims that the pod uses, as far as they are named already."""
+    namespace = pod["metadata"]["namespace"]
+    statuses = part(pod, "status").get("resourceClaimStatuses") or []
+    recorded = {each["name"]: each.get("resourceClaimName") for each in statuses}
+    for entry in pod["spec"].get("resourceClaims") or []:
+        name = entry.get("resourceClaimName") or recorded.get(entry["name"])
+        if name:
+            yield Key(Kind.CLAIM, namespace, name)
+
+
+def is_finished(pod: Json) -> bool:
+    """Whether the pod has ended for good."""
+    return part(pod, "status").get("phase") in ("Succeeded", "Failed")
+
+
+def generated_base(pod: str, entry: str) -> str:
+    """`<pod>-<entry>-`, both cut in proportion so that a name with its suffix stays within a DNS label."""
+    longest = _LONGEST_BASE - 1
+    if len(pod) + len(entry) > longest:
+        room = max(1, longest * len(pod) // (len(pod) + len(entry)))
+        pod, entry = pod[:room], entry[: longest - room]
+    return f"{pod}-{entry}-"
+
+
+def _still_uses(consumer: Json, pods: dict[str, Json]) -> bool:
+    """Only pods are known here; a reservation of another kind of consumer stays."""
+    if consumer.get("resource") != "pods" or consumer.get("apiGroup"):
+        return True
+    pod = pods.get(consumer["uid"])
+    return pod is not None and not is_finished(pod)
+
+
+def _set(status: Json, field: str, value: list[Json]) -> None:
+    status.pop(field, None)
+    if value:
+        status[field] = value

@@ -1,0 +1,83 @@
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+"""One API object, or a part of it, as decoded JSON."""
+
+NAMESPACE = "default"
+
+
+class Kind(StrEnum):
+    """The kinds of objects that the embedded cluster stores; the value is the plural that the API and the feeds use."""
+
+    NODE = "nodes"
+    SLICE = "resourceslices"
+    CLASS = "deviceclasses"
+    TEMPLATE = "resourceclaimtemplates"
+    CLAIM = "resourceclaims"
+    POD = "pods"
+
+    @property
+    def singular(self) -> str:
+        """`kind` as objects spell it, e.g. ResourceClaim."""
+        return _SINGULAR[self]
+
+    @property
+    def api_version(self) -> str:
+        """`apiVersion` of the stored form."""
+        return "v1" if self in (Kind.NODE, Kind.POD) else "resource.k8s.io/v1"
+
+    @property
+    def namespaced(self) -> bool:
+        """Whether objects live in a namespace."""
+        return self in (Kind.TEMPLATE, Kind.CLAIM, Kind.POD)
+
+    @property
+    def has_status(self) -> bool:
+        """Whether a status subresource exists, so that ordinary writes leave the status alone."""
+        return self in (Kind.NODE, Kind.CLAIM, Kind.POD)
+
+
+_SINGULAR = {
+    Kind.NODE: "Node",
+    Kind.SLICE: "ResourceSlice",
+    Kind.CLASS: "DeviceClass",
+    Kind.TEMPLATE: "ResourceClaimTemplate",
+    Kind.CLAIM: "ResourceClaim",
+    Kind.POD: "Pod",
+}
+
+KIND_OF = {kind.singular: kind for kind in Kind}
+"""`kind` as objects spell it -> Kind."""
+
+
+class Key(NamedTuple):
+    """What identifies one object; `namespace` is empty for kinds without one."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        where = f"{self.namespace}/" if self.namespace else ""
+        return f"{self.kind.singular} {where}{self.name}"
+
+
+def key_of(kind: Kind, thing: Json) -> Key:
+    """The key of an object of this kind; without a namespace it is in `default`."""
+    metadata = thing.get("metadata") or {}
+    namespace = (metadata.get("namespace") or NAMESPACE) if kind.namespaced else ""
+    return Key(kind, namespace, metadata.get("name") or "")
+
+
+def part(thing: Json, *path: str) -> Json:
+    """The object below `thing` at this path; empty where it is absent or null."""
+    for step in path:
+        thing = thing.get(step) or {}
+    return thing
+
+
+def controller_uid(thing: Json) -> str | None:
+    """UID of the owner that controls this object."""
+    owners = part(thing, "metadata").get("ownerReferences") or []
+    return next((owner.get("uid") for owner in owners if owner.get("controller")), None)

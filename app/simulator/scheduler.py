@@ -1,0 +1,249 @@
+"""A small kube-scheduler: one pod at a time, in-tree rules first, then the extender, until nothing moves any more."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from app.simulator.cluster import MemoryCluster
+from app.simulator.controller import ClaimController, is_finished
+from app.simulator.extender_wire import Extender, ExtenderFailure, Transport
+from app.simulator.fitting import aggregated, misfit
+from app.simulator.objects import Json, Key, Kind, key_of, part
+from app.simulator.store import Change, Verb
+
+SCHEDULER_NAME: Final = "dra-extender-scheduler"
+_RETRIES: Final = 5
+_LONGEST_BACKOFF: Final = 4
+_RETRY_ALL: Final = (Kind.CLAIM, Kind.CLASS, Kind.NODE)
+
+
+class Bound(msgspec.Struct, frozen=True, tag="bound"):
+    """The pod runs on this node; `scores` as the extender gave them when it was asked."""
+
+    pod: Key
+    node: str
+    scores: dict[str, int] = {}
+
+
+class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
+    """The pod is parked: the sentence of its FailedScheduling event, and the reason per node."""
+
+    pod: Key
+    message: str
+    reasons: dict[str, str] = {}
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The attempt ended with an error (reason SchedulerError); the pod backs off and is tried again."""
+
+    pod: Key
+    message: str
+
+
+Outcome = Bound | Waiting | Failed
+
+
+class _Parked(msgspec.Struct):
+    """When a pod was last tried: where the signals stood then, and how often it failed with an error since it last changed."""
+
+    signals: int
+    wakes: int
+    outcome: Outcome
+    failures: int = 0
+
+
+class NotAtRest(Exception):  # noqa: N818 - reads as what is wrong
+    """Pods were tried again and again without coming to rest; the message names them."""
+
+
+class SchedulingLoop:
+    """Schedules the pods of a cluster through an extender.
+
+    A rejected pod is parked and retried when something happens that wakes pods rejected by an extender in kube-scheduler: a
+    claim, class or node changes, a bound pod comes, changes or goes, the pod itself changes, or the service calls `wake`.
+    Slices wake nobody.  `backoff`, `bind_timeout` are seconds; a bind that takes longer fails and is tried again.
+    """
+
+    def __init__(
+        self,
+        cluster: MemoryCluster,
+        transport: Transport,
+        *,
+        backoff: float = 0.05,
+        bind_timeout: float = 5.0,
+        rounds: int = 50,
+    ) -> None:
+        self._cluster = cluster
+        self._store = cluster.store
+        self._extender = Extender(transport)
+        self._controller = ClaimController(cluster.store)
+        self._backoff = backoff
+        self._bind_timeout = bind_timeout
+        self._rounds = rounds
+        self._parked: dict[str, _Parked] = {}
+        self._signals = 0
+        self._own: dict[str, int] = {}
+        cluster.store.subscribe(self._note)
+
+    @property
+    def controller(self) -> ClaimController:
+        """The controller that runs between the attempts."""
+        return self._controller
+
+    def outcome(self, uid: str) -> Outcome | None:
+        """The last result for the pod with this UID."""
+        parked = self._parked.get(uid)
+        return parked.outcome if parked is not None else None
+
+    async def rest(self, observe: Callable[[Outcome], None] = lambda _: None) -> None:
+        """Schedule until every pod is bound or parked, telling `observe` of each attempt.
+
+        Raises:
+            NotAtRest: pods were still being retried after the allowed number of rounds.
+        """
+        for _ in range(self._rounds):
+            self._controller.settle()
+            await self._cluster.watch.caught_up()
+            queue = self._queue()
+            if not queue:
+                return
+            for key in queue:
+                await self._try(key, observe)
+                self._controller.settle()
+                await self._cluster.watch.caught_up()
+        names = ", ".join(str(key) for key in self._queue())
+        raise NotAtRest(
+            f"the scheduling loop did not come to rest within {self._rounds} rounds; still retried: {names}"
+        )
+
+    def flush(self) -> None:
+        """Let so much time pass that kube-scheduler tries every parked pod again (five minutes)."""
+        self._signals += 1
+
+    def _queue(self) -> list[Key]:
+        """Pods to try now: highest priority first, then the oldest."""
+        waiting = [
+            pod for pod in self._store.all(Kind.POD) if _is_pending(pod) and self._is_due(pod["metadata"]["uid"])
+        ]
+        waiting.sort(key=lambda pod: -(pod["spec"].get("priority") or 0))
+        return [key_of(Kind.POD, pod) for pod in waiting]
+
+    def _is_due(self, uid: str) -> bool:
+        parked = self._parked.get(uid)
+        if parked is None:
+            return True
+        if isinstance(parked.outcome, Failed) and parked.failures < _RETRIES:
+            return True
+        signals = self._signals + self._own.get(uid, 0)
+        return parked.signals != signals or parked.wakes != self._cluster.waker.calls
+
+    async def _try(self, key: Key, observe: Callable[[Outcome], None]) -> None:
+        pod = self._store.find(key)
+        if pod is None or not _is_pending(pod):
+            return
+        uid = pod["metadata"]["uid"]
+        before = self._parked.get(uid)
+        failures = before.failures if before is not None and isinstance(before.outcome, Failed) else 0
+        if failures:
+            await asyncio.sleep(self._backoff * min(failures, _LONGEST_BACKOFF))
+        # Signals are read before the attempt: what happens during it counts as a reason to try again.
+        signals, wakes = self._signals + self._own.get(uid, 0), self._cluster.waker.calls
+        outcome = await self._attempt(pod)
+        observe(outcome)
+        if isinstance(outcome, Bound):
+            self._parked.pop(uid, None)
+            return
+        failures = failures + 1 if isinstance(outcome, Failed) else 0
+        self._parked[uid] = _Parked(signals, wakes, outcome, failures)
+        self._report_unscheduled(key, outcome)
+
+    async def _attempt(self, pod: Json) -> Outcome:
+        """One scheduling cycle and its binding."""
+        key = key_of(Kind.POD, pod)
+        try:
+            choice = await self._choose(pod)
+            if isinstance(choice, Waiting):
+                return choice
+            async with asyncio.timeout(self._bind_timeout):
+                await self._extender.bind(pod, choice.node)
+        except TimeoutError:
+            return Failed(key, f"bind: no answer within {self._bind_timeout:g} s")
+        except ExtenderFailure as failure:
+            return Failed(key, str(failure))
+        stored = self._store.find(key)
+        if stored is not None and not stored["spec"].get("nodeName"):
+            return Failed(key, f"bind reported success, but the pod is not assigned to {choice.node}")
+        return choice
+
+    async def _choose(self, pod: Json) -> Bound | Waiting:
+        key, nodes = key_of(Kind.POD, pod), self._store.all(Kind.NODE)
+        reasons, fitting = self._in_tree(pod, nodes)
+        nominated = part(pod, "status").get("nominatedNodeName")
+        if nominated in fitting:
+            answer = await self._extender.filter(pod, [nominated])
+            if answer.nodes:
+                return Bound(key, nominated)
+        if fitting:
+            answer = await self._extender.filter(pod, fitting)
+            dropped = set(fitting) - set(answer.nodes)
+            reasons.update({name: reason for name, reason in answer.reasons.items() if name in dropped})
+            fitting = list(answer.nodes)
+        if not fitting:
+            return Waiting(key, aggregated(len(nodes), reasons.values()), reasons)
+        if len(fitting) == 1:
+            return Bound(key, fitting[0])
+        scores = await self._extender.prioritize(pod, fitting)
+        return Bound(key, min(fitting, key=lambda name: (-scores[name], name)), scores)
+
+    def _in_tree(self, pod: Json, nodes: list[Json]) -> tuple[dict[str, str], list[str]]:
+        """Reasons of the nodes that do not fit already, and the names of the others."""
+        running: dict[str, list[Json]] = {}
+        for other in self._store.all(Kind.POD):
+            if not is_finished(other):
+                running.setdefault(other["spec"].get("nodeName") or "", []).append(other)
+        reasons: dict[str, str] = {}
+        for node in nodes:
+            name = node["metadata"]["name"]
+            reason = misfit(pod, node, running.get(name, ()))
+            if reason is not None:
+                reasons[name] = reason
+        return reasons, [node["metadata"]["name"] for node in nodes if node["metadata"]["name"] not in reasons]
+
+    def _report_unscheduled(self, key: Key, outcome: Waiting | Failed) -> None:
+        """Write the PodScheduled condition; a changed text is a change of the pod, and so one more attempt."""
+        if self._store.find(key) is None:
+            return
+        reason = "Unschedulable" if isinstance(outcome, Waiting) else "SchedulerError"
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": outcome.message}
+        self._store.replace(key, lambda pod: _set_condition(pod, condition))
+
+    def _note(self, change: Change) -> None:
+        if change.key.kind in _RETRY_ALL:
+            self._signals += 1
+        elif change.key.kind is Kind.POD:
+            pod: Json = msgspec.json.decode(change.data)
+            if pod["spec"].get("nodeName"):
+                self._signals += 1
+            if change.verb is Verb.DELETED:
+                self._own.pop(change.uid, None)
+                self._parked.pop(change.uid, None)
+            else:
+                self._own[change.uid] = self._own.get(change.uid, 0) + 1
+
+
+def _is_pending(pod: Json) -> bool:
+    spec = pod["spec"]
+    ours = spec.get("schedulerName") == SCHEDULER_NAME and not spec.get("nodeName")
+    return (
+        ours and not spec.get("schedulingGates") and not is_finished(pod) and "deletionTimestamp" not in pod["metadata"]
+    )
+
+
+def _set_condition(pod: Json, condition: Json) -> None:
+    status = pod.setdefault("status", {})
+    others = [each for each in status.get("conditions") or [] if each.get("type") != "PodScheduled"]
+    status["conditions"] = [*others, condition]
+    if condition["reason"] == "SchedulerError":
+        status.pop("nominatedNodeName", None)

@@ -1,0 +1,54 @@
+"""Which fields an API server of a given age keeps.  What it does not know is dropped in silence, as a real one does."""
+
+import msgspec
+
+from app.simulator.objects import Json, Kind, part
+
+OLDEST, NEWEST = 34, 37
+
+
+class Served(msgspec.Struct, frozen=True):
+    """Fields that the emulated API server keeps, with the alpha gates of its release for partitions, sharing and taints on.
+
+    `groups`: `compatibilityGroups` on slices (KEP-5963).  `conditions`: binding conditions and `bindsToNode` on slices and in
+    allocations (KEP-5007).  No release keeps `compatibilityGroups` in an allocation result.
+    """
+
+    groups: bool = True
+    conditions: bool = True
+
+    def strip(self, kind: Kind, thing: Json) -> None:
+        """Drop what the server does not keep, in place."""
+        if kind is Kind.SLICE:
+            for device in part(thing, "spec").get("devices") or []:
+                self._strip_device(device)
+        elif kind is Kind.CLAIM:
+            self._strip_allocation(part(thing, "status", "allocation"))
+
+    def _strip_device(self, device: Json) -> None:
+        if not self.groups:
+            for consumption in device.get("consumesCounters") or []:
+                consumption.pop("compatibilityGroups", None)
+        if not self.conditions:
+            for name in ("bindsToNode", "bindingConditions", "bindingFailureConditions"):
+                device.pop(name, None)
+
+    def _strip_allocation(self, allocation: Json) -> None:
+        for result in part(allocation, "devices").get("results") or []:
+            result.pop("compatibilityGroups", None)
+            if not self.conditions:
+                result.pop("bindingConditions", None)
+                result.pop("bindingFailureConditions", None)
+        if not self.conditions:
+            allocation.pop("allocationTimestamp", None)
+
+
+def served_by(minor: int) -> Served:
+    """What Kubernetes 1.`minor` keeps.
+
+    Raises:
+        ValueError: not a release from 1.34 to 1.37.
+    """
+    if not OLDEST <= minor <= NEWEST:
+        raise ValueError(f"cannot emulate Kubernetes 1.{minor}: expected a minor release from {OLDEST} to {NEWEST}")
+    return Served(groups=minor >= 37, conditions=minor >= 36)  # noqa: PLR2004 - the releases that brought the fields
