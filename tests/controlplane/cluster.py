@@ -1,0 +1,190 @@
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from tests.controlplane import build, commands
+from tests.controlplane.apiclient import ApiClient
+from tests.controlplane.credentials import write_signing_key, write_tokens
+from tests.controlplane.kubeconfig import Access, write_kubeconfig
+from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.ports import free_ports
+from tests.controlplane.process import Component
+from tests.controlplane.schedulers import completed_config, in_tree_config
+
+ADMIN = "admin"
+SCHEDULER_USER = "system:kube-scheduler"
+EXTENDER_USER = "dra-extender"
+# The scheduler's name brings its built-in roles; the extender's user has no rights until a test binds a role to it.
+USERS: Mapping[str, tuple[str, ...]] = {ADMIN: ("system:masters",), SCHEDULER_USER: (), EXTENDER_USER: ()}
+KUBECTL_SECONDS = 60.0
+DEFAULT_OPTIONS = ControlPlaneOptions()
+
+
+class KubectlError(Exception):
+    """kubectl ended with an error, or did not end; the message holds the call and what it printed."""
+
+
+class ControlPlane:
+    """etcd, kube-apiserver and kube-controller-manager as real processes on loopback ports, with fresh data.
+
+    Made by `ControlPlane.start`. `server` is the API server's URL, `api` a client for the administrator.
+    """
+
+    api: ApiClient
+
+    def __init__(self, layout: commands.Layout, options: ControlPlaneOptions) -> None:
+        self.layout = layout
+        self.options = options
+        self.server = layout.server
+        self._components: dict[str, Component] = {}
+        self._scheduler_configs: dict[str, Path] = {}
+        self._tokens: dict[str, str] = {}
+        self._teardown = AsyncExitStack()
+
+    @classmethod
+    @asynccontextmanager
+    async def start(cls, workdir: Path, options: ControlPlaneOptions = DEFAULT_OPTIONS) -> AsyncIterator[Self]:
+        """A running control plane in a new folder below `workdir`; logs and kubeconfigs stay there afterwards, data does not.
+
+        Builds the programs unless they are in the cache. Raises BuildError, or ComponentError naming the component that did not
+        start. Every process has ended when the context is left, by an error or a cancellation too.
+        """
+        programs = build.ensure(build.CONTROL_PLANE)
+        home = Path(tempfile.mkdtemp(prefix="control-plane-", dir=workdir))
+        cluster = cls(commands.Layout(programs, home, *free_ports(4)), options)
+        async with cluster._teardown:
+            await cluster._start_all()
+            yield cluster
+
+    @property
+    def admin_kubeconfig(self) -> Path:
+        """Kubeconfig of the administrator."""
+        return self.kubeconfig_for(ADMIN)
+
+    def kubeconfig_for(self, user: str) -> Path:
+        """Kubeconfig of a user that was given a token at the start; KeyError naming those for any other."""
+        path = self.layout.kubeconfig(user)
+        if not path.exists():
+            if user not in self._tokens:
+                raise KeyError(
+                    f"No token was made for the user {user!r}, only for {sorted(self._tokens)}: see options.users."
+                )
+            write_kubeconfig(path, self._access(self._tokens[user]))
+        return path
+
+    def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
+        """Kubeconfig with an hour's token of an existing service account, as the API's TokenRequest gives it out."""
+        token = self.kubectl("create", "token", name, f"--namespace={namespace}", "--duration=1h").strip()
+        path = self.layout.kubeconfig(f"system:serviceaccount:{namespace}:{name}")
+        return write_kubeconfig(path, self._access(token))
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
+        """Standard output of a kubectl call, as the administrator unless told otherwise; KubectlError if it fails.
+
+        Blocks for the time of the call, at most a minute.
+        """
+        command = commands.kubectl(self.layout, kubeconfig or self.admin_kubeconfig, arguments)
+        call = f"kubectl {' '.join(arguments)}"
+        # kubectl would read preferences of whoever runs the tests.
+        environment = {**os.environ, "KUBERC": "off", "HOME": str(self.layout.data)}
+        try:
+            done = subprocess.run(
+                command,
+                input=stdin,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=KUBECTL_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise KubectlError(f"{call} did not end within {KUBECTL_SECONDS:.0f} s.") from error
+        if done.returncode != 0:
+            raise KubectlError(
+                f"{call} failed (exit code {done.returncode}): {done.stderr.strip() or done.stdout.strip()}"
+            )
+        return done.stdout
+
+    async def start_scheduler(self, config: Path | Mapping[str, Any], name: str = "kube-scheduler") -> str:
+        """Starts a scheduler with a configuration (see schedulers.completed_config), and waits until it is ready.
+
+        Returns the URL of its own pages. Several may run beside each other under different names.
+        """
+        kubeconfig = self.kubeconfig_for(SCHEDULER_USER)
+        path = self.layout.home / f"{name}-config.json"
+        path.write_text(json.dumps(completed_config(config, kubeconfig), indent=2))
+        self._scheduler_configs[name] = path
+        return await self._start_scheduler(name)
+
+    async def stop_scheduler(self, name: str = "kube-scheduler") -> None:
+        """Stops a scheduler and waits for its end."""
+        await self._components[name].stop()
+
+    async def restart_scheduler(self, name: str = "kube-scheduler") -> str:
+        """Stops a scheduler and starts it with the same configuration; returns the URL of its own pages."""
+        await self.stop_scheduler(name)
+        return await self._start_scheduler(name)
+
+    async def stop_apiserver(self) -> None:
+        """Stops the API server alone: an outage for everybody else."""
+        await self._components["kube-apiserver"].stop()
+
+    async def start_apiserver(self) -> None:
+        """Starts the API server again, on its port and with its data."""
+        await self._run("kube-apiserver", commands.apiserver(self.layout, self.options), f"{self.server}/readyz", ADMIN)
+
+    async def restart_apiserver(self) -> None:
+        """Stops the API server and starts it on the same port with the same data."""
+        await self.stop_apiserver()
+        await self.start_apiserver()
+
+    def logs(self, name: str) -> Path:
+        """Log of a component: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, or a scheduler's own name."""
+        return self.layout.log(name)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of the components that run."""
+        return {name: pid for name, component in self._components.items() if (pid := component.pid) is not None}
+
+    async def _start_all(self) -> None:
+        layout = self.layout
+        for folder in (layout.data, layout.log("x").parent, layout.kubeconfig("x").parent):
+            folder.mkdir()
+        self._teardown.callback(shutil.rmtree, layout.data, ignore_errors=True)
+        write_signing_key(layout.signing_key)
+        self._tokens = write_tokens(layout.tokens, {**USERS, **self.options.users})
+        await self._run("etcd", commands.etcd(layout), f"{layout.etcd_url}/health")
+        await self.start_apiserver()
+        self.api = await self._teardown.enter_async_context(ApiClient(self._access(self._tokens[ADMIN])))
+        controllers = commands.controller_manager(layout, self.options, self.admin_kubeconfig)
+        await self._run("kube-controller-manager", controllers, f"{layout.controller_manager_url}/healthz")
+        if self.options.with_scheduler:
+            await self.start_scheduler(in_tree_config())
+
+    async def _start_scheduler(self, name: str) -> str:
+        (port,) = free_ports(1)
+        config, kubeconfig = self._scheduler_configs[name], self.kubeconfig_for(SCHEDULER_USER)
+        url = f"https://127.0.0.1:{port}"
+        await self._run(name, commands.scheduler(self.layout, self.options, config, kubeconfig, port), f"{url}/readyz")
+        return url
+
+    async def _run(self, name: str, command: list[str], ready: str, user: str | None = None) -> None:
+        """Starts a component, or starts it again, and waits for it; what was started last at first is stopped first."""
+        if (component := self._components.get(name)) is None:
+            component = self._components[name] = Component(name, command, self.layout.log(name))
+            self._teardown.push_async_callback(component.stop)
+        component.command = command
+        component.start()
+        await component.serving(
+            ready, headers=None if user is None else {"Authorization": f"Bearer {self._tokens[user]}"}
+        )
+
+    def _access(self, token: str) -> Access:
+        return Access(self.server, self.layout.certificate.read_text(), token)

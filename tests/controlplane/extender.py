@@ -1,0 +1,88 @@
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.controlplane.ports import free_ports
+from tests.controlplane.process import START_SECONDS, STOP_SECONDS, Component
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+SERVE = (sys.executable, "-m", "app.cli", "serve")
+
+
+class ExtenderProcess:
+    """The product as a real process, on a loopback port that it keeps over restarts.
+
+    `extra` are further arguments of `serve`, `environment` is added to ours, `command` is what comes before the arguments, and
+    `name` names the log. As an async context manager it is ready on entry and gone on exit.
+    """
+
+    def __init__(
+        self,
+        workdir: Path,
+        kubeconfig: Path,
+        *,
+        extra: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        command: Sequence[str] = SERVE,
+        name: str = "dra-extender",
+    ) -> None:
+        (self.port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = workdir / f"{name}.log"
+        self._component = Component(
+            name,
+            [*command, "--kubeconfig", str(kubeconfig), "--host", "127.0.0.1", "--port", str(self.port), *extra],
+            self.log,
+            environment=environment,
+            directory=REPOSITORY,
+        )
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.terminate()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id while it runs."""
+        return self._component.pid
+
+    async def start(self, *, ready: str | None = "/readyz", seconds: float = START_SECONDS) -> None:
+        """Starts it and waits until GET `ready` answers 200; with None (a standby, for one) it does not wait.
+
+        Raises ComponentError, with the end of the log, if it ends or does not answer in time.
+        """
+        self._component.start()
+        if ready is not None:
+            await self.wait_ready(ready, seconds=seconds)
+
+    async def wait_ready(self, path: str = "/readyz", *, seconds: float = START_SECONDS) -> None:
+        """Waits until GET `path` answers 200; ComponentError as in `start`."""
+        await self._component.serving(f"{self.url}{path}", seconds=seconds)
+
+    def kill(self) -> int | None:
+        """SIGKILL: a crash. Returns the exit code, None if it was not running."""
+        return self._component.kill()
+
+    async def terminate(self, seconds: float = STOP_SECONDS) -> int | None:
+        """SIGTERM and the wait for its end (SIGKILL after `seconds`, exit code -9); returns the exit code, None if not running."""
+        return await self._component.stop(seconds)
+
+    async def restart(self, *, ready: str | None = "/readyz") -> None:
+        """Ends it if it runs, and starts it again on the same port."""
+        await self.terminate()
+        await self.start(ready=ready)
+
+    def report(self, what: str) -> str:
+        """A sentence about this process, followed by the end of its log."""
+        return self._component.report(what)

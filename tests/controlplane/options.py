@@ -1,0 +1,63 @@
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# Feature gates that tests want on beside the defaults, with the minor version that first knows each.
+WANTED_GATES: Mapping[str, int] = {
+    "GenericWorkload": 35,
+    "DRAWorkloadResourceClaims": 36,
+    "DRADeviceCompatibilityGroups": 37,
+}
+WANTED_APIS: Mapping[str, int] = {
+    "scheduling.k8s.io/v1beta1": 37,
+    "scheduling.k8s.io/v1alpha3": 37,
+}
+BUILT_MINOR = 37
+
+
+def default_gates(emulated_version: str | None = None) -> dict[str, bool]:
+    """The gates that tests want on, as far as a version ("1.36"; None: the built one) knows them.
+
+    For one gate less: `default_gates() | {"DRADeviceCompatibilityGroups": False}`.
+    """
+    minor = _minor(emulated_version)
+    return {gate: True for gate, since in WANTED_GATES.items() if since <= minor}
+
+
+def default_apis(emulated_version: str | None = None) -> dict[str, bool]:
+    """The API versions that are served beside the defaults, as far as a version has them."""
+    minor = _minor(emulated_version)
+    return {api: True for api, since in WANTED_APIS.items() if since <= minor}
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlaneOptions:
+    """How a control plane is started.
+
+    `emulated_version` ("1.34" to "1.37"; None: as built) applies to all components. `feature_gates` apply to the API server and
+    the controller-manager, not to schedulers: the schedulers of real clusters keep their defaults. None stands for
+    `default_gates` and `default_apis` of the version; a mapping replaces them. `users` get tokens beside the ones that always
+    have one, as {name: groups}. With `with_scheduler`, an in-tree scheduler (`default-scheduler`, all plugins) is started too.
+    """
+
+    emulated_version: str | None = None
+    feature_gates: Mapping[str, bool] | None = None
+    runtime_config: Mapping[str, bool] | None = None
+    with_scheduler: bool = False
+    scheduler_feature_gates: Mapping[str, bool] = field(default_factory=dict)
+    users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    apiserver_flags: tuple[str, ...] = ()
+    controller_manager_flags: tuple[str, ...] = ()
+
+    @property
+    def gates(self) -> Mapping[str, bool]:
+        """Feature gates in effect for the API server and the controller-manager."""
+        return default_gates(self.emulated_version) if self.feature_gates is None else self.feature_gates
+
+    @property
+    def apis(self) -> Mapping[str, bool]:
+        """API versions switched on or off beside the defaults."""
+        return default_apis(self.emulated_version) if self.runtime_config is None else self.runtime_config
+
+
+def _minor(version: str | None) -> int:
+    return BUILT_MINOR if version is None else int(version.removeprefix("1."))

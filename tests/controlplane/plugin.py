@@ -1,0 +1,93 @@
+"""Fixtures for tests on the real control plane.
+
+A module that uses them runs all its tests in one event loop, which the control plane's client belongs to:
+
+    pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+    async def test_x(control_plane: ControlPlaneFactory) -> None:
+        cluster = await control_plane(ControlPlaneOptions(emulated_version="1.36"))
+
+A module's own async fixtures are declared with `@pytest_asyncio.fixture(scope="module", loop_scope="module")`, and those per
+test with `@pytest_asyncio.fixture(loop_scope="module")`.
+"""
+
+from collections.abc import AsyncIterator, Generator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.controlplane.build import CONTROL_PLANE, BuildError, ensure
+from tests.controlplane.cluster import DEFAULT_OPTIONS, ControlPlane
+from tests.controlplane.options import ControlPlaneOptions
+
+BUILT = pytest.StashKey[Path | BuildError]()
+
+
+class ControlPlaneFactory:
+    """Control planes of one test module: `await control_plane(options)`. They stop when the module ends."""
+
+    def __init__(self, workdir: Path, stack: AsyncExitStack) -> None:
+        self.started: list[ControlPlane] = []
+        self._workdir = workdir
+        self._stack = stack
+
+    async def __call__(self, options: ControlPlaneOptions = DEFAULT_OPTIONS, *, fresh: bool = False) -> ControlPlane:
+        """The module's control plane with these options, started by the first who asks; with `fresh`, always a new one.
+
+        Tests that share one keep apart by namespaces. A fresh one costs some seconds, which is less than emptying a used one.
+        """
+        if not fresh:
+            for cluster in self.started:
+                if cluster.options == options:
+                    return cluster
+        cluster = await self._stack.enter_async_context(ControlPlane.start(self._workdir, options))
+        self.started.append(cluster)
+        return cluster
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Builds the programs before the first test: a first build takes minutes, and the time limit is for tests."""
+    if session.config.option.collectonly:
+        return
+    if any("binaries" in getattr(item, "fixturenames", ()) for item in session.items):
+        try:
+            session.stash[BUILT] = ensure(CONTROL_PLANE)
+        except BuildError as error:
+            session.stash[BUILT] = error
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Tells where the logs are when a test on a control plane fails."""
+    report = yield
+    factory = getattr(item, "funcargs", {}).get("control_plane")
+    if report.failed and isinstance(factory, ControlPlaneFactory):
+        folders = "\n".join(str(cluster.logs("kube-apiserver").parent) for cluster in factory.started)
+        report.sections.append(("control plane logs", folders))
+    return report
+
+
+@pytest.fixture(scope="session")
+def binaries(request: pytest.FixtureRequest) -> Path:
+    """Folder of the control plane's programs; fails with the builder's sentence if they cannot be built."""
+    built = request.session.stash[BUILT]
+    if isinstance(built, BuildError):
+        pytest.fail(str(built), pytrace=False)
+    return built
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def control_plane(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlaneFactory]:
+    """Starts control planes for the tests of one module; see ControlPlaneFactory."""
+    async with AsyncExitStack() as stack:
+        yield ControlPlaneFactory(tmp_path_factory.mktemp("e2e"), stack)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(control_plane: ControlPlaneFactory) -> ControlPlane:
+    """The module's control plane with default options."""
+    return await control_plane()

@@ -1,0 +1,34 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tests.controlplane.apierror import ApiError
+
+T = TypeVar("T")
+POLL_SECONDS = 0.05
+
+
+async def wait_for(
+    predicate: Callable[[], Awaitable[T]],
+    timeout: float,  # noqa: ASYNC109 - the sentence below needs to be said by the one who waits
+    what: str,
+) -> T:
+    """The first truthy answer of `predicate`, asked again and again for at most `timeout` seconds.
+
+    An ApiError counts as "not yet". Raises TimeoutError with `what` and the last answer or refusal.
+    """
+    last: object = "nothing"
+    try:
+        async with asyncio.timeout(timeout):
+            while True:
+                try:
+                    answer = await predicate()
+                except ApiError as error:
+                    last = error
+                else:
+                    if answer:
+                        return answer
+                    last = answer
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError as error:
+        raise TimeoutError(f"Waited {timeout:g} s in vain: {what}. Last seen: {last}") from error
