@@ -1,0 +1,126 @@
+"""Every metric of the service in one table, from which both the collectors and docs/metrics.md are made."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+PREFIX: Final = "dra_extender_"
+OTHER: Final = "other"
+"""The label value that stands for all values beyond a metric's limit."""
+
+_CALL_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+_BIND_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 600.0)
+_SEARCH_STEPS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One metric: name without prefix and without the suffix `_total`, labels, meaning.
+
+    `limit` bounds the combinations of label values; further ones are counted under `other`.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    meaning: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    limit: int = 40
+
+    @property
+    def full_name(self) -> str:
+        """The name as a scrape shows it."""
+        return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
+
+
+DEFINITIONS: Final = (
+    Definition(
+        "requests",
+        "counter",
+        "Calls of kube-scheduler by verb and outcome: ok, again (the answer was an Error that asks to try again), malformed, too_large, "
+        "closed (starting, stopping, not the leader), gone (the caller hung up while sending), internal",
+        ("verb", "outcome"),
+    ),
+    Definition(
+        "request_duration_seconds",
+        "histogram",
+        "Time from the first byte of a call's body to the answer; waiting for binding conditions counts",
+        ("verb",),
+        _CALL_SECONDS,
+        8,
+    ),
+    Definition("rejected_nodes", "counter", "Nodes refused by filter, by the reason's code", ("code",), limit=60),
+    Definition("bind", "counter", "Ends of bind calls, by outcome", ("outcome",), limit=8),
+    Definition(
+        "bind_duration_seconds", "histogram", "Duration of bind calls, by outcome", ("outcome",), _BIND_SECONDS, 8
+    ),
+    Definition("claim_writes", "counter", "Writes of ResourceClaims by step and outcome", ("step", "outcome")),
+    Definition(
+        "scheduler_wakes", "counter", "Times kube-scheduler was told to try rejected pods again, by reason", ("reason",)
+    ),
+    Definition(
+        "node_answers",
+        "counter",
+        'Answers about one node: `source="memory"` was remembered, `source="search"` was searched',
+        ("source",),
+    ),
+    Definition("search_steps", "histogram", "Steps of one search on one node", (), _SEARCH_STEPS),
+    Definition("held_claims", "gauge", "Claims for which devices are held, not yet allocated"),
+    Definition("unsettled_claims", "gauge", "Held claims that may still land on one of several nodes"),
+    Definition("waiting_pods", "gauge", "Pods that were refused on every node and have not been placed since"),
+    Definition(
+        "watch_events",
+        "counter",
+        "Watch events received, by kind of object and type of event",
+        ("kind", "type"),
+        limit=60,
+    ),
+    Definition("lists", "counter", "Complete lists of a kind", ("kind",)),
+    Definition("relists", "counter", "Times a kind had to be listed again", ("kind",)),
+    Definition("watch_failures", "counter", "Lists and watches that failed, by kind and reason", ("kind", "reason")),
+    Definition(
+        "unreadable_objects",
+        "counter",
+        "Objects of the API server that could not be read and were passed over",
+        ("kind",),
+    ),
+    Definition(
+        "watch_age_seconds", "gauge", "Seconds since the API server was last heard of in the watch of a kind", ("kind",)
+    ),
+    Definition(
+        "api_requests",
+        "counter",
+        "Requests to the API server by verb, resource and outcome",
+        ("verb", "resource", "outcome"),
+        limit=120,
+    ),
+    Definition(
+        "api_request_duration_seconds",
+        "histogram",
+        "Duration of requests to the API server; of a watch, until its answer begins",
+        ("verb", "resource"),
+        _CALL_SECONDS,
+        25,
+    ),
+    Definition(
+        "pod_events", "counter", "Events about pods: written, repeated, limited, overflowed or failed", ("outcome",)
+    ),
+    Definition(
+        "stripped_fields",
+        "counter",
+        "Written fields that the API server did not keep (a feature gate there is off)",
+        ("field",),
+    ),
+    Definition(
+        "field_served", "gauge", "1 when the API server serves this optional field, 0 when it does not", ("field",)
+    ),
+    Definition("build_info", "gauge", "Always 1; the labels tell what is running", ("version", "python")),
+)
+
+
+def table() -> str:
+    """The metrics as a Markdown table."""
+    rows = ["| name | type | labels | meaning |", "|---|---|---|---|"]
+    for each in sorted(DEFINITIONS, key=lambda definition: definition.full_name):
+        labels = ", ".join(f"`{label}`" for label in each.labels) or "-"
+        rows.append(f"| `{each.full_name}` | {each.kind} | {labels} | {each.meaning} |")
+    return "\n".join(rows) + "\n"

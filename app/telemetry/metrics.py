@@ -1,0 +1,168 @@
+import asyncio
+import platform
+from collections.abc import Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
+
+from app.telemetry.bounded import Catalogue
+
+VERBS: Final = ("filter", "prioritize", "bind", "preempt")
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+
+
+def build_version() -> str:
+    """The version of the installed package, or `unknown` when it runs from a bare source tree."""
+    try:
+        return version("dra-extender")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class Metrics:
+    """What the service counts, in a registry of its own.
+
+    Methods are cheap and never raise.  Label values may be any text: each metric has a limit, beyond which they count as `other`;
+    names of pods, claims and nodes do not belong in labels.  Times are in seconds.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._before: list[Callable[[], None]] = []
+        make = Catalogue(self.registry)
+        self._requests = make.counter("requests")
+        self._durations = make.histogram("request_duration_seconds")
+        self._rejected = make.counter("rejected_nodes")
+        self._bind = make.counter("bind")
+        self._bind_durations = make.histogram("bind_duration_seconds")
+        self._claim_writes = make.counter("claim_writes")
+        self._wakes = make.counter("scheduler_wakes")
+        answers = make.counter("node_answers")
+        self._from_memory, self._from_search = answers.of("memory"), answers.of("search")
+        self._steps = make.plain_histogram("search_steps")
+        self._held = make.plain_gauge("held_claims")
+        self._unsettled = make.plain_gauge("unsettled_claims")
+        self._waiting = make.plain_gauge("waiting_pods")
+        self._watch_events = make.counter("watch_events")
+        self._lists = make.counter("lists")
+        self._relists = make.counter("relists")
+        self._watch_failures = make.counter("watch_failures")
+        self._unreadable = make.counter("unreadable_objects")
+        self._watch_age = make.gauge("watch_age_seconds")
+        self._api_requests = make.counter("api_requests")
+        self._api_durations = make.histogram("api_request_duration_seconds")
+        self._pod_events = make.counter("pod_events")
+        self._stripped = make.counter("stripped_fields")
+        self._served = make.gauge("field_served")
+        make.gauge("build_info").of(build_version(), platform.python_version()).set(1)
+        ProcessCollector(registry=self.registry)
+        for verb in VERBS:
+            self._requests.of(verb, "ok")
+            self._durations.of(verb)
+
+    def request(self, verb: str, outcome: str, seconds: float) -> None:
+        """A call of kube-scheduler was answered."""
+        self._requests.of(verb, outcome).inc()
+        self._durations.of(verb).observe(seconds)
+
+    def rejected(self, code: str, nodes: int) -> None:
+        """Filter refused this many nodes for the reason `code`."""
+        self._rejected.of(code).inc(nodes)
+
+    def bound(self, outcome: str, seconds: float) -> None:
+        """A bind call ended."""
+        self._bind.of(outcome).inc()
+        self._bind_durations.of(outcome).observe(seconds)
+
+    def claim_write(self, step: str, outcome: str) -> None:
+        """A ResourceClaim was written, or was not."""
+        self._claim_writes.of(step, outcome).inc()
+
+    def woke(self, reason: str) -> None:
+        """kube-scheduler was told to try rejected pods again."""
+        self._wakes.of(reason).inc()
+
+    def search(self, remembered: bool, steps: int) -> None:
+        """`remembered`: this many answers about nodes came from memory; else one node was searched in this many steps."""
+        if remembered:
+            self._from_memory.inc(steps)
+        else:
+            self._from_search.inc()
+            self._steps.observe(steps)
+
+    def held(self, claims: int, unsettled: int) -> None:
+        """How many claims devices are held for now, and how many of these may still land on one of several nodes."""
+        self._held.set(claims)
+        self._unsettled.set(unsettled)
+
+    def waiting(self, pods: int) -> None:
+        """How many pods were refused on every node and not placed since."""
+        self._waiting.set(pods)
+
+    def watch_event(self, kind: str, type: str) -> None:  # noqa: A002 - the API's word
+        """A watch event arrived."""
+        self._watch_events.of(kind, type).inc()
+
+    def listed(self, kind: str) -> None:
+        """A kind was listed completely."""
+        self._lists.of(kind).inc()
+
+    def relist(self, kind: str) -> None:
+        """A kind must be listed again."""
+        self._relists.of(kind).inc()
+
+    def watch_failed(self, kind: str, reason: str) -> None:
+        """A list or watch failed."""
+        self._watch_failures.of(kind, reason).inc()
+
+    def unreadable(self, kind: str) -> None:
+        """An object could not be read."""
+        self._unreadable.of(kind).inc()
+
+    def watch_age(self, kind: str, seconds: float) -> None:
+        """How long the API server has been silent about a kind."""
+        self._watch_age.of(kind).set(seconds)
+
+    def api_request(self, verb: str, resource: str, outcome: str, seconds: float) -> None:
+        """A request to the API server ended."""
+        self._api_requests.of(verb, resource, outcome).inc()
+        self._api_durations.of(verb, resource).observe(seconds)
+
+    def pod_event(self, outcome: str) -> None:
+        """What became of an Event about a pod."""
+        self._pod_events.of(outcome).inc()
+
+    def stripped(self, field: str) -> None:
+        """The API server did not keep a field that was written."""
+        self._stripped.of(field).inc()
+
+    def unserved(self, field: str, unserved: bool = True) -> None:
+        """Whether the API server lacks an optional field."""
+        self._served.of(field).set(0 if unserved else 1)
+
+    def before_render(self, refresh: Callable[[], None]) -> None:
+        """Have `refresh` called before each rendering, for gauges that are read rather than told."""
+        self._before.append(refresh)
+
+    async def render(self) -> bytes:
+        """The exposition in the text format 0.0.4; gives way to other tasks after each metric, because all of it takes milliseconds."""
+        for refresh in self._before:
+            refresh()
+        parts: list[bytes] = []
+        for metric in list(self.registry.collect()):
+            parts.append(generate_latest(_One(metric)))
+            await asyncio.sleep(0)
+        return b"".join(parts)
+
+
+class _One(Collector):
+    """A registry of one metric."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        return (self._metric,)
