@@ -13,7 +13,7 @@ class Bounded(Generic[M]):
     __slots__ = ("_children", "_limit", "_metric", "_others")
 
     def __init__(self, metric: M, definition: Definition) -> None:
-        self._metric = metric
+        self._metric: M = metric
         self._limit = definition.limit
         self._others = (OTHER,) * len(definition.labels)
         self._children: dict[tuple[str, ...], M] = {}

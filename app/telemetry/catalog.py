@@ -36,8 +36,8 @@ DEFINITIONS: Final = (
     Definition(
         "requests",
         "counter",
-        "Calls of kube-scheduler by verb and outcome: ok, again (the answer was an Error that asks to try again), malformed, too_large, "
-        "closed (starting, stopping, not the leader), gone (the caller hung up while sending), internal",
+        "Calls of kube-scheduler by verb and outcome: ok, again (the answer was an Error that asks to try again), "
+        "malformed, too_large, closed (starting, stopping, not the leader), gone (the caller hung up while sending), internal",
         ("verb", "outcome"),
     ),
     Definition(

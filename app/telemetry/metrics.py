@@ -148,11 +148,11 @@ class Metrics:
         self._before.append(refresh)
 
     async def render(self) -> bytes:
-        """The exposition in the text format 0.0.4; gives way to other tasks after each metric, because all of it takes milliseconds."""
+        """The exposition in the text format 0.0.4; other tasks run between the metrics, because all of them take milliseconds."""
         for refresh in self._before:
             refresh()
         parts: list[bytes] = []
-        for metric in list(self.registry.collect()):
+        for metric in self.registry.collect():
             parts.append(generate_latest(_One(metric)))
             await asyncio.sleep(0)
         return b"".join(parts)
