@@ -159,9 +159,10 @@ class Metrics:
 
 
 class _One(Collector):
-    """A registry of one metric."""
+    """A registry of one metric, without the samples that tell when each series began."""
 
     def __init__(self, metric: Metric) -> None:
+        metric.samples = [each for each in metric.samples if not each.name.endswith("_created")]
         self._metric = metric
 
     def collect(self) -> Iterable[Metric]:
