@@ -1,0 +1,87 @@
+# Everything bootstraps from python3 (3.11 or newer) and make; `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest
+export PYTHONHASHSEED ?= random
+
+##@ Use
+
+.PHONY: demo
+demo: $(READY) ## Show the KEPs' stories on an in-memory cluster, through the real service over real HTTP
+	$(BIN)/dra-extender demo
+
+##@ Check
+
+.PHONY: test
+test: lint unit parity chart e2e ## Everything: what must be green before a change lands
+	@echo "test: all parts passed"
+
+.PHONY: lint
+lint: $(READY) ## Format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: unit
+unit: $(READY) ## Unit and property tests with coverage
+	$(PYTEST) tests -m "not e2e and not chart" --ignore tests/parity --ignore tests/bench \
+	  --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
+
+.PHONY: parity
+parity: $(READY) ## Labelled decisions of upstream's allocator and CEL compared with ours
+	$(PYTEST) tests/parity -q -rA --no-header
+
+.PHONY: chart
+chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, validate
+	$(PYTEST) tests/chart -m chart
+
+.PHONY: e2e
+e2e: $(READY) ## End to end on a real etcd, API server, controller manager and scheduler (K=expression selects)
+	$(BIN)/python tests/controlplane/build.py
+	$(PYTEST) tests -m e2e --ignore tests/bench $(if $(K),-k "$(K)")
+
+.PHONY: bench
+bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=area selects)
+	$(BIN)/python tests/controlplane/build.py
+	$(BIN)/python -m tests.bench $(if $(ONLY),--only "$(ONLY)")
+
+##@ Keep
+
+.PHONY: fmt
+fmt: $(READY) ## Format and apply safe fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: lock
+lock: $(READY) ## Resolve the lock files anew from pyproject.toml
+	$(BIN)/uv pip compile $(COMPILE) pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile $(COMPILE) pyproject.toml --group dev -o requirements-dev.lock
+	$(BIN)/uv pip compile $(COMPILE) --group go -o requirements-go.lock
+
+.PHONY: clean
+clean: ## Remove the environment and everything generated
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage bench/latest.json
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9_-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The floor only rises.
+COVERAGE_FLOOR := 80
+COMPILE := -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+
+$(READY): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "dra-extender needs Python 3.11 or newer, found " + sys.version.split()[0])'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -x $(BIN)/uv || $(BIN)/python -m pip install -q --disable-pip-version-check "$$(sed -n 's/^\(uv==[^ ]*\).*/\1/p' requirements-dev.lock)"
+	$(BIN)/uv pip sync -q --require-hashes requirements-dev.lock
+	$(BIN)/uv pip install -q --no-deps --no-build-isolation -e .
+	touch $@
