@@ -1,0 +1,184 @@
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final
+
+import structlog
+
+from app.kube.backoff import Backoff
+from app.kube.claims import KubeClaims
+from app.kube.clock import SystemClock
+from app.kube.configuration import Credentials, find_credentials
+from app.kube.discovery import Discovery
+from app.kube.events import KubeEvents
+from app.kube.kinds import WATCHED, Kind
+from app.kube.observer import Observer, Unobserved
+from app.kube.pods import KubePods
+from app.kube.reflector import Chance, Reflector
+from app.kube.server_facts import ServerFacts
+from app.kube.settings import KubeSettings
+from app.kube.transport import Transport
+from app.kube.wake import KubeWaker
+from app.ledger.feed import Feed
+from app.scheduling.ports import Clock, Unavailable
+
+OPTIONAL_KINDS: Final = ("podgroups", "devicetaintrules")
+_FLUSH_SECONDS = 2.0
+
+_LOG = structlog.get_logger(__name__)
+
+
+class KubeCluster:
+    """A cluster behind an API server (`app.scheduling.ports.Cluster`): keeps feeds up to date and carries out writes.
+
+    `start` connects and begins to watch, `wait_synced` returns once every kind is listed, `stop` ends it.
+    """
+
+    def __init__(
+        self,
+        settings: KubeSettings | None = None,
+        *,
+        observer: Observer | None = None,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+    ) -> None:
+        self.facts: ServerFacts | None = None
+        self._settings = settings or KubeSettings()
+        self._observer = observer or Unobserved()
+        self._clock = clock or SystemClock()
+        self._chance = chance or Chance()
+        self._credentials: Credentials | None = None
+        self._transport = Transport(self._settings, self._clock, self._observer)
+        self._claims = KubeClaims(self._transport, self._settings)
+        self._pods = KubePods(self._transport, self._settings)
+        self._events = KubeEvents(self._transport, self._settings, self._clock, self._observer)
+        self._waker = KubeWaker(self._transport, self._settings, self._clock)
+        self._reflectors: dict[str, Reflector] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def claims(self) -> KubeClaims:
+        """Reads and writes of ResourceClaims."""
+        return self._claims
+
+    @property
+    def pods(self) -> KubePods:
+        """Reads and binds pods."""
+        return self._pods
+
+    @property
+    def events(self) -> KubeEvents:
+        """Tells people about pods."""
+        return self._events
+
+    @property
+    def waker(self) -> KubeWaker:
+        """Makes kube-scheduler try rejected pods again."""
+        return self._waker
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+        return self._clock
+
+    @property
+    def transport(self) -> Transport:
+        """The connection, for further adapters of this room such as leader election."""
+        return self._transport
+
+    async def start(self, feeds: Mapping[str, Feed]) -> None:
+        """Connect, learn what the server is, and begin to watch the kinds that have a feed, by plural name.
+
+        Kinds: resourceslices, resourceclaims, deviceclasses, pods, nodes; and podgroups, devicetaintrules, whose feed is told at
+        once that it is complete when the server does not serve them.
+
+        Raises:
+            ConfigurationError: no usable configuration.
+            Refused: the server is too old, or does not let us in.
+            Unavailable: it did not answer for the whole of the patience.
+        """
+        unknown = sorted(set(feeds) - set(WATCHED) - set(OPTIONAL_KINDS))
+        if unknown:
+            raise ValueError(f"cannot watch {', '.join(unknown)}: known are {', '.join((*WATCHED, *OPTIONAL_KINDS))}")
+        self._credentials = await find_credentials(self._settings, self._clock)
+        self._transport.connect(self._credentials)
+        self.facts = await self._discover()
+        _LOG.info("connected to an API server", source=self._credentials.source, **self.facts.notes())
+        for plural, feed in feeds.items():
+            kind = self._kind(plural, self.facts)
+            if kind is None:
+                feed.synced()
+            else:
+                self._watch(kind, feed)
+        self._spawn(self._events.run(), "events")
+        self._spawn(self._credentials.keep_fresh(self._chance.sleep), "credentials")
+
+    async def wait_synced(self) -> None:
+        """Returns when every watched kind has been listed and delivered."""
+        for reflector in self._reflectors.values():
+            await reflector.synced.wait()
+
+    async def refresh(self) -> None:
+        """List every kind again; on return the feeds know everything that was stored before the call."""
+        for reflector in self._reflectors.values():
+            reflector.relist()
+        await self.wait_synced()
+
+    async def stop(self) -> None:
+        """Write Events that are waiting, for a moment; then end watches and connections."""
+        if self._tasks:
+            try:
+                async with asyncio.timeout(_FLUSH_SECONDS):
+                    await self._events.flush()
+            except TimeoutError:
+                _LOG.warning("some Events were not written before the end")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self._transport.close()
+
+    def health(self) -> Mapping[str, str | None]:
+        """A check for each watched kind: None when listed and in contact."""
+        if self.facts is None:
+            return {"api-server": "not connected yet"}
+        return {f"watch-{plural}": reflector.health() for plural, reflector in self._reflectors.items()}
+
+    def notes(self) -> Mapping[str, str]:
+        """What the server does not serve, and troubles with which the service goes on."""
+        notes: dict[str, str] = dict(self.facts.notes()) if self.facts else {}
+        for reflector in self._reflectors.values():
+            notes |= reflector.notes()
+        troubles = {
+            "credentials": self._credentials.trouble if self._credentials else None,
+            "events": self._events.trouble,
+            "wake-up": self._waker.trouble,
+        }
+        return notes | {name: trouble for name, trouble in troubles.items() if trouble}
+
+    async def _discover(self) -> ServerFacts:
+        discovery = Discovery(self._transport, self._settings)
+        deadline = self._clock.monotonic() + self._settings.patience
+        backoff = Backoff(self._chance.number)
+        while True:
+            try:
+                return await discovery.facts()
+            except Unavailable as problem:
+                if self._clock.monotonic() >= deadline:
+                    raise
+                _LOG.warning("the API server does not answer yet", problem=str(problem))
+                await self._chance.sleep(backoff.next())
+
+    @staticmethod
+    def _kind(plural: str, facts: ServerFacts) -> Kind | None:
+        optional = {"podgroups": facts.pod_groups, "devicetaintrules": facts.taint_rules}
+        return WATCHED.get(plural) or optional[plural]
+
+    def _watch(self, kind: Kind, feed: Feed) -> None:
+        reflector = Reflector(
+            self._transport, kind, feed, self._settings, self._clock, observer=self._observer, chance=self._chance
+        )
+        self._reflectors[kind.plural] = reflector
+        self._spawn(reflector.run(), f"watch-{kind.plural}")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(asyncio.create_task(work, name=name))

@@ -1,0 +1,121 @@
+import asyncio
+import ssl
+from dataclasses import dataclass
+
+import aiohttp
+import msgspec
+
+from app.scheduling.ports import ClusterError, Conflict, NotFound, Refused, Unavailable
+
+GONE = 410
+MESSAGE_LIMIT = 256
+_REQUEST_TIMEOUT = 408
+
+
+class _Cause(msgspec.Struct, gc=False):
+    reason: str = ""
+
+
+class _Details(msgspec.Struct, gc=False, rename="camel"):
+    causes: tuple[_Cause, ...] | None = None
+    retry_after_seconds: float | None = None
+
+
+class ApiStatus(msgspec.Struct, gc=False):
+    """The Status object with which an API server explains a refusal."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+    @property
+    def gone(self) -> bool:
+        """Whether a list must be made anew: our version is forgotten (410), or the server has never got so far."""
+        causes = self.details.causes if self.details else None
+        return self.code == GONE or any(cause.reason == "ResourceVersionTooLarge" for cause in causes or ())
+
+
+_STATUS = msgspec.json.Decoder(ApiStatus)
+
+
+def read_status(code: int, body: bytes) -> ApiStatus:
+    """The Status in the body of an answer; where a proxy answered in its own words, those words."""
+    try:
+        found = _STATUS.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ApiStatus(code=code, message=" ".join(body.decode(errors="replace").split()))
+    return msgspec.structs.replace(found, code=found.code or code)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What a request wants, for messages and counts: verb ("update"), resource ("resourceclaims/status"), "namespace/name"."""
+
+    verb: str
+    resource: str
+    target: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (self.verb, self.resource, self.target) if part)
+
+
+class CallFailed(Exception):  # noqa: N818 - it says what happened to the call
+    """A request did not succeed.  Adapters turn it into the errors of `app.scheduling.ports`; reflectors read its parts.
+
+    `status` is None when there was no answer; `retry_after` is in seconds, 0 if the server did not ask for a pause.
+    """
+
+    def __init__(self, intent: Intent, status: ApiStatus | None, problem: str = "", retry_after: float = 0.0) -> None:
+        self.intent = intent
+        self.status = status
+        self.retry_after = retry_after
+        said = problem if status is None else status.message or status.reason or "no reason given"
+        label = "no answer" if status is None else f"{status.code} {status.reason}".strip()
+        super().__init__(f"{intent}: {label}: {cut(said)}")
+
+    @property
+    def gone(self) -> bool:
+        """Whether only a new list helps."""
+        return self.status is not None and self.status.gone
+
+    @property
+    def kind_of_failure(self) -> str:
+        """A short label: the HTTP status, "stalled" or "connection"."""
+        if self.status is not None:
+            return str(self.status.code)
+        return "stalled" if isinstance(self.__cause__, TimeoutError) else "connection"
+
+    def as_cluster_error(self) -> ClusterError:
+        """The same as the callers of the ports know it: by what they can do about it."""
+        code = self.status.code if self.status is not None else 0
+        return _error_type(code)(str(self))
+
+
+def _error_type(code: int) -> type[ClusterError]:
+    if code == 404:  # noqa: PLR2004 - HTTP's own numbers
+        return NotFound
+    if code == 409:  # noqa: PLR2004
+        return Conflict
+    # 410 refuses only a version that was asked for, 408 and 429 ask for patience: another try may succeed.
+    if 400 <= code < 500 and code not in (_REQUEST_TIMEOUT, GONE, 429):  # noqa: PLR2004
+        return Refused
+    return Unavailable
+
+
+def no_answer(intent: Intent, problem: BaseException, seconds: float) -> CallFailed:
+    """A request that got no usable answer, with a sentence; `seconds` is how long one was ready to wait."""
+    return CallFailed(intent, None, _sentence(problem, seconds))
+
+
+def _sentence(problem: BaseException, seconds: float) -> str:
+    if isinstance(problem, asyncio.TimeoutError):
+        return f"the API server was silent for {seconds:g} s"
+    if isinstance(problem, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+        return f"the API server's certificate is not trusted: {problem}"
+    return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
+
+
+def cut(text: str, limit: int = MESSAGE_LIMIT) -> str:
+    """The text, at most `limit` characters long."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,0 +1,124 @@
+import asyncio
+
+import msgspec
+import structlog
+
+from app.kube.errors import CallFailed, Intent
+from app.kube.event_series import RecentSeries, Series
+from app.kube.kinds import EVENTS
+from app.kube.observer import Observer
+from app.kube.settings import KubeSettings
+from app.kube.token_bucket import TokenBucket, TokenBuckets
+from app.kube.transport import MERGE_PATCH, Call, Transport
+from app.model.pod import Pod
+from app.scheduling.ports import Clock, ClusterError
+
+SAME_SECONDS = 600.0
+QUEUE = 1000
+REMEMBERED = 4096
+# Per pod: five at once, then one in half a minute.  Over all pods: fifty at once, then ten a second.
+POD_BURST, POD_RATE = 5.0, 1 / 30
+BURST, RATE = 50.0, 10.0
+
+_LOG = structlog.get_logger(__name__)
+_NOT_FOUND = 404
+
+
+class KubeEvents:
+    """Tells people about pods (`app.scheduling.ports.Events`) through events.k8s.io/v1, in the background.
+
+    The same text about the same pod within ten minutes is one object with a count.  Rates are limited for each pod and over
+    all; what is over the limit is dropped, and a repetition is then counted with the next one that passes.
+    """
+
+    def __init__(self, transport: Transport, settings: KubeSettings, clock: Clock, observer: Observer) -> None:
+        self.trouble: str | None = None
+        self._transport = transport
+        self._settings = settings
+        self._clock = clock
+        self._observer = observer
+        self._recent = RecentSeries(SAME_SECONDS, REMEMBERED)
+        self._pods = TokenBuckets(POD_BURST, POD_RATE, REMEMBERED)
+        self._all = TokenBucket.full(BURST, RATE, clock.monotonic())
+        self._queue: asyncio.Queue[Series] = asyncio.Queue(QUEUE)
+
+    def about_pod(self, pod: Pod, *, warning: bool, reason: str, message: str) -> None:
+        """Record an Event on the pod; returns at once and never raises."""
+        series = self._recent.said(pod, "Warning" if warning else "Normal", reason, message, self._clock.now())
+        if series.queued:
+            # Not written yet: the writer will find the new count.
+            return
+        now = self._clock.monotonic()
+        if not (self._pods.take(pod.uid, now) and self._all.take(now)):
+            self._observer.pod_event("limited")
+            return
+        try:
+            self._queue.put_nowait(series)
+        except asyncio.QueueFull:
+            self._observer.pod_event("overflowed")
+        else:
+            series.queued = True
+
+    async def run(self) -> None:
+        """Write until cancelled; raises nothing else."""
+        while True:
+            series = await self._queue.get()
+            series.queued = False
+            try:
+                await self._write(series)
+                self.trouble = None
+            except (CallFailed, ClusterError) as problem:
+                self._failed(series, str(problem))
+            except Exception as problem:  # noqa: BLE001 - a fault with one Event must not end all others
+                self._failed(series, f"{type(problem).__name__}: {problem}")
+            finally:
+                self._queue.task_done()
+
+    async def flush(self) -> None:
+        """Returns when what was recorded so far is written or given up; needs `run` beside it."""
+        await self._queue.join()
+
+    async def _write(self, series: Series) -> None:
+        if series.stored:
+            try:
+                await self._patch(series)
+            except CallFailed as failed:
+                if failed.status is None or failed.status.code != _NOT_FOUND:
+                    raise
+                # Events live for an hour; the series goes on in a new object of the same name.
+            else:
+                return
+        await self._create(series)
+
+    async def _create(self, series: Series) -> None:
+        count = series.count
+        body = series.as_new(self._settings.identity, self._settings.instance)
+        await self._send("create", "POST", EVENTS.path(series.pod.namespace), series, body)
+        series.stored = count
+        self._observer.pod_event("written")
+
+    async def _patch(self, series: Series) -> None:
+        count = series.count
+        path = EVENTS.path(series.pod.namespace, series.name)
+        await self._send("patch", "PATCH", path, series, series.as_repeated())
+        series.stored = count
+        self._observer.pod_event("repeated")
+
+    async def _send(self, verb: str, method: str, path: str, series: Series, body: object) -> None:
+        call = Call(
+            Intent(verb, EVENTS.plural, f"{series.pod.namespace}/{series.name}"),
+            method,
+            path,
+            self._settings.timeouts.write,
+            query={"fieldManager": self._settings.identity},
+            body=msgspec.json.encode(body),
+            content_type=MERGE_PATCH if method == "PATCH" else "application/json",
+        )
+        await self._transport.send(call)
+
+    def _failed(self, series: Series, problem: str) -> None:
+        self._observer.pod_event("failed")
+        if problem != self.trouble:
+            _LOG.warning("an Event could not be written", pod=series.pod.key, problem=problem)
+        self.trouble = problem
+        self._recent.forget(series)

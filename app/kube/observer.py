@@ -1,0 +1,58 @@
+from typing import Protocol
+
+
+class Observer(Protocol):
+    """Is told what the adapters do, for counting.  Calls are synchronous and must not raise."""
+
+    def watch_event(self, kind: str, event: str) -> None:
+        """One watch event of a kind ("pods") arrived: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
+        ...
+
+    def listed(self, kind: str, objects: int, seconds: float) -> None:
+        """A kind was listed completely."""
+        ...
+
+    def relisting(self, kind: str, reason: str) -> None:
+        """A kind must be listed again: "gone" (the server does not know our version) or "asked"."""
+        ...
+
+    def watch_failed(self, kind: str, reason: str) -> None:
+        """A list or watch failed: "stalled", "connection", "closed" (ended without an event), "internal", or the HTTP status."""
+        ...
+
+    def unreadable(self, kind: str) -> None:
+        """An object could not be read and was passed over."""
+        ...
+
+    def request(self, verb: str, resource: str, status: str, seconds: float) -> None:
+        """A request ended: API verb ("update"), resource ("resourceclaims/status"), HTTP status or "none" without an answer."""
+        ...
+
+    def pod_event(self, outcome: str) -> None:
+        """An Event about a pod was "written", "repeated", "limited" (rate), "overflowed" (queue) or "failed"."""
+        ...
+
+
+class Unobserved:
+    """Counts nothing."""
+
+    def watch_event(self, kind: str, event: str) -> None:
+        """Nothing."""
+
+    def listed(self, kind: str, objects: int, seconds: float) -> None:
+        """Nothing."""
+
+    def relisting(self, kind: str, reason: str) -> None:
+        """Nothing."""
+
+    def watch_failed(self, kind: str, reason: str) -> None:
+        """Nothing."""
+
+    def unreadable(self, kind: str) -> None:
+        """Nothing."""
+
+    def request(self, verb: str, resource: str, status: str, seconds: float) -> None:
+        """Nothing."""
+
+    def pod_event(self, outcome: str) -> None:
+        """Nothing."""

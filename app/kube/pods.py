@@ -1,0 +1,51 @@
+import msgspec
+
+from app.kube.errors import Intent
+from app.kube.kinds import PODS
+from app.kube.requests import perform
+from app.kube.settings import KubeSettings
+from app.kube.transport import Call, Transport
+from app.model.base import ModelError
+from app.model.pod import Pod, read_pod
+from app.scheduling.ports import Unavailable
+
+
+class KubePods:
+    """Pods of an API server (`app.scheduling.ports.Pods`)."""
+
+    def __init__(self, transport: Transport, settings: KubeSettings) -> None:
+        self._transport = transport
+        self._timeouts = settings.timeouts
+        self._query = {"fieldManager": settings.identity}
+
+    async def read(self, namespace: str, name: str) -> Pod:
+        """The live pod.  Raises NotFound, Refused, Unavailable."""
+        intent = Intent("get", PODS.plural, f"{namespace}/{name}")
+        body = await perform(self._transport, Call(intent, "GET", PODS.path(namespace, name), self._timeouts.read))
+        try:
+            return read_pod(body)
+        except ModelError as problem:
+            raise Unavailable(f"{intent}: the answer cannot be read: {problem}") from problem
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Post the Binding, guarded by the UID.
+
+        Raises:
+            Conflict: the pod is bound already (also to this node), is being deleted, has scheduling gates, or has another UID.
+            ClusterError: any other kind.
+        """
+        intent = Intent("create", f"{PODS.plural}/binding", f"{namespace}/{name}")
+        path = PODS.path(namespace, name, "binding")
+        body = _binding(namespace, name, uid, node)
+        await perform(self._transport, Call(intent, "POST", path, self._timeouts.write, query=self._query, body=body))
+
+
+def _binding(namespace: str, name: str, uid: str, node: str) -> bytes:
+    return msgspec.json.encode(
+        {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"namespace": namespace, "name": name, "uid": uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+    )

@@ -1,0 +1,81 @@
+from collections.abc import AsyncGenerator, AsyncIterator
+
+import msgspec
+
+from app.kube.errors import CallFailed, Intent, read_status
+from app.kube.kinds import Kind
+from app.kube.transport import Call, Transport
+
+LONGEST_LINE = 64 * 2**20
+# The server closes the watch itself after the time it was asked for; this much later we do.
+_GRACE_SECONDS = 30.0
+
+
+class WatchEvent(msgspec.Struct, gc=False):
+    """One event: ADDED, MODIFIED, DELETED, BOOKMARK, or ERROR with a Status; and the object as it was sent."""
+
+    type: str
+    object: msgspec.Raw
+
+
+_EVENT = msgspec.json.Decoder(WatchEvent)
+
+
+async def watch_events(
+    transport: Transport, kind: Kind, path: str, version: str, *, seconds: int, silence: float
+) -> AsyncGenerator[WatchEvent | bytes, None]:
+    """What happens at `path` after `version`, until the server ends it (asked to after `seconds`).
+
+    A line that is no event is handed out as bytes, for the caller to count.
+
+    Raises:
+        CallFailed: the server refuses, the connection breaks, or is silent for `silence` seconds.
+    """
+    query = {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": version,
+        "timeoutSeconds": str(seconds),
+    }
+    call = Call(Intent("watch", kind.plural), "GET", path, seconds + _GRACE_SECONDS, query=query)
+    async with transport.stream(call, silence) as pieces:
+        async for line in lines(pieces):
+            try:
+                event = _EVENT.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                yield line
+                continue
+            yield event
+
+
+def failure(kind: Kind, event: WatchEvent) -> CallFailed:
+    """What an ERROR event says."""
+    status = read_status(0, bytes(event.object))
+    pause = status.details.retry_after_seconds if status.details else None
+    return CallFailed(Intent("watch", kind.plural), status, retry_after=pause or 0.0)
+
+
+async def lines(pieces: AsyncIterator[bytes], longest: int = LONGEST_LINE) -> AsyncIterator[bytes]:
+    """The complete lines in a stream; what follows the last line break is part of a line that was cut off, and is dropped.
+
+    aiohttp's own line reader stops at lines longer than its buffer, and a slice with many devices is one line.
+
+    Raises:
+        CallFailed: a line is longer than `longest` bytes.
+    """
+    begun: list[bytes] = []
+    size = 0
+    async for piece in pieces:
+        *ends, rest = piece.split(b"\n")
+        for end in ends:
+            begun.append(end)
+            line = b"".join(begun)
+            begun.clear()
+            size = 0
+            if line and not line.isspace():
+                yield line
+        if rest:
+            begun.append(rest)
+            size += len(rest)
+            if size > longest:
+                raise CallFailed(Intent("watch", "a stream"), None, f"one event is longer than {longest} bytes")
