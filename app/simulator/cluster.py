@@ -98,11 +98,24 @@ class MemoryWaker:
 
     def __init__(self) -> None:
         self.calls = 0
+        self._called = asyncio.Event()
 
     async def wake(self) -> None:
         """Count the call; the scheduling loop compares the count with the one it saw when it parked a pod."""
         await asyncio.sleep(0)
         self.calls += 1
+        self._called.set()
+
+    async def called_since(self, calls: int, patience: float) -> bool:
+        """Wait until there were more calls than that, `patience` seconds at most; whether there were."""
+        try:
+            async with asyncio.timeout(patience):
+                while self.calls <= calls:
+                    self._called.clear()
+                    await self._called.wait()
+        except TimeoutError:
+            return False
+        return True
 
 
 class MemoryCluster:

@@ -20,6 +20,9 @@ def fill_in(kind: Kind, thing: Json) -> None:
             _fill_pod(thing)
         case Kind.SLICE:
             _fill_slice(part(thing, "spec"))
+        case Kind.NODE:
+            for field in ("allocatable", "capacity"):
+                _spell_amounts(part(thing, "status", field))
         case _:
             pass
 
@@ -39,9 +42,22 @@ def _fill_claim(spec: Json) -> None:
             body["count"] = 1
         for toleration in body.get("tolerations") or []:
             toleration.setdefault("operator", "Equal")
+        _spell_amounts(part(body, "capacity", "requests"))
+
+
+def _spell_amounts(amounts: Json) -> None:
+    """Quantities may be written as numbers; the API server hands them out as text."""
+    amounts.update({name: str(amount) for name, amount in amounts.items()})
 
 
 def _fill_slice(spec: Json) -> None:
+    counted = [each.get("counters") or {} for each in spec.get("sharedCounters") or []]
+    for device in spec.get("devices") or []:
+        counted.extend(each.get("counters") or {} for each in device.get("consumesCounters") or [])
+        counted.append(device.get("capacity") or {})
+    for counters in counted:
+        for counter in counters.values():
+            counter["value"] = str(counter["value"])
     for device in spec.get("devices") or []:
         for capacity in (device.get("capacity") or {}).values():
             policy = capacity.get("requestPolicy") or {}
@@ -57,6 +73,8 @@ def _fill_pod(pod: Json) -> None:
     spec.setdefault("priority", 0)
     for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
         resources = container.get("resources") or {}
+        for field in ("requests", "limits"):
+            _spell_amounts(part(resources, field))
         limits = resources.get("limits")
         if limits:
             requests = resources.setdefault("requests", {})

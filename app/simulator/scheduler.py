@@ -63,7 +63,8 @@ class SchedulingLoop:
 
     A rejected pod is parked and retried when something happens that wakes pods rejected by an extender in kube-scheduler: a
     claim, class or node changes, a bound pod comes, changes or goes, the pod itself changes, or the service calls `wake`.
-    Slices wake nobody.  `backoff`, `bind_timeout` are seconds; a bind that takes longer fails and is tried again.
+    Slices wake nobody, so after a change of one the loop waits `patience` for the service to call.  `backoff`, `bind_timeout` and
+    `patience` are seconds; a bind that takes longer than its time fails and is tried again.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class SchedulingLoop:
         *,
         backoff: float = 0.05,
         bind_timeout: float = 5.0,
+        patience: float = 1.0,
         rounds: int = 50,
     ) -> None:
         self._cluster = cluster
@@ -81,7 +83,9 @@ class SchedulingLoop:
         self._controller = ClaimController(cluster.store)
         self._backoff = backoff
         self._bind_timeout = bind_timeout
+        self._patience = patience
         self._rounds = rounds
+        self._wakes_before_slices: int | None = None
         self._parked: dict[str, _Parked] = {}
         self._signals = 0
         self._own: dict[str, int] = {}
@@ -106,7 +110,7 @@ class SchedulingLoop:
         for _ in range(self._rounds):
             self._controller.settle()
             await self._cluster.watch.caught_up()
-            queue = self._queue()
+            queue = self._queue() or await self._queue_after_slices()
             if not queue:
                 return
             for key in queue:
@@ -118,9 +122,13 @@ class SchedulingLoop:
             f"the scheduling loop did not come to rest within {self._rounds} rounds; still retried: {names}"
         )
 
-    def flush(self) -> None:
-        """Let so much time pass that kube-scheduler tries every parked pod again (five minutes)."""
-        self._signals += 1
+    async def _queue_after_slices(self) -> list[Key]:
+        """What there is to try once the service has answered a change of slices; only parked pods can be waiting for that."""
+        calls, self._wakes_before_slices = self._wakes_before_slices, None
+        if calls is None or not self._parked:
+            return []
+        await self._cluster.waker.called_since(calls, self._patience)
+        return self._queue()
 
     def _queue(self) -> list[Key]:
         """Pods to try now: highest priority first, then the oldest."""
@@ -222,6 +230,8 @@ class SchedulingLoop:
     def _note(self, change: Change) -> None:
         if change.key.kind in _RETRY_ALL:
             self._signals += 1
+        elif change.key.kind is Kind.SLICE:
+            self._wakes_before_slices = self._cluster.waker.calls
         elif change.key.kind is Kind.POD:
             pod: Json = msgspec.json.decode(change.data)
             if pod["spec"].get("nodeName"):

@@ -1,0 +1,62 @@
+from collections.abc import Iterator
+
+from app.model.allocation import DeviceHolding
+from app.model.base import ModelError
+from app.model.resource_claim import claim_from
+from app.model.resource_slice import SliceReader
+from app.model.snapshot import holdings_of
+from app.simulator.cluster import MemoryCluster
+from app.simulator.objects import Json, Key, Kind, part
+from app.simulator.results import AllocatedDevice, ClaimUse, PodState
+from app.simulator.scheduler import Outcome, Waiting
+
+
+def state_of(cluster: MemoryCluster, pod: Json, outcome: Outcome | None) -> PodState:
+    """What can be told of the pod now; `outcome` is the last result of the scheduler for it."""
+    metadata = pod["metadata"]
+    name = f"{metadata['namespace']}/{metadata['name']}"
+    node = pod["spec"].get("nodeName") or None
+    claims = tuple(_claims(cluster, pod))
+    if node is not None or outcome is None:
+        return PodState(name, node, claims)
+    newest = {event.reason: event.message for event in cluster.events.of(metadata["uid"]) if event.warning}
+    reasons = outcome.reasons if isinstance(outcome, Waiting) else {}
+    message = getattr(outcome, "message", "")
+    return PodState(name, None, claims, message, dict(sorted(reasons.items())), tuple(newest.values()))
+
+
+def _claims(cluster: MemoryCluster, pod: Json) -> Iterator[ClaimUse]:
+    namespace = pod["metadata"]["namespace"]
+    statuses = part(pod, "status").get("resourceClaimStatuses") or []
+    recorded = {each["name"]: each.get("resourceClaimName") for each in statuses}
+    for entry in pod["spec"].get("resourceClaims") or []:
+        name = entry.get("resourceClaimName") or recorded.get(entry["name"]) or ""
+        raw = cluster.store.find(Key(Kind.CLAIM, namespace, name))
+        if raw is None:
+            yield ClaimUse(entry["name"], name)
+            continue
+        claim = claim_from(raw)
+        allocation = claim.status.allocation
+        results = allocation.devices.results if allocation is not None else ()
+        devices = tuple(
+            AllocatedDevice(each.request, each.driver, each.pool, each.device, _counter_sets(cluster, holding))
+            for each, holding in zip(results, holdings_of(claim), strict=True)
+        )
+        yield ClaimUse(entry["name"], name, devices)
+
+
+def _counter_sets(cluster: MemoryCluster, holding: DeviceHolding) -> dict[str, tuple[str, ...]]:
+    """As frozen with the allocation; without a snapshot as the slice says now."""
+    consumption = holding.consumption
+    if consumption is None:
+        reader = SliceReader()
+        for raw in cluster.store.all(Kind.SLICE):
+            try:
+                found = reader.convert(raw)
+            except ModelError:
+                continue
+            if found.pool_id == holding.pool_id:
+                for device in found.devices:
+                    if device.name == holding.device:
+                        consumption = device.consumes_counters
+    return {each.counter_set: each.compatibility_groups for each in consumption or ()}

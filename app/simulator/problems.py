@@ -1,0 +1,27 @@
+import msgspec
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something wrong in a manifest: where, in which object and field, and what was expected.
+
+    A warning does not keep the file from being applied.
+    """
+
+    file: str
+    line: int
+    subject: str
+    field: str
+    text: str
+    warning: bool = False
+
+    def __str__(self) -> str:
+        parts = (f"{self.file}:{self.line}", self.subject, self.field, self.text)
+        return ": ".join(part for part in parts if part)
+
+
+class ManifestError(ValueError):
+    """Manifests that cannot be applied; `problems` lists everything that was found, in file order, warnings too."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(str(problem) for problem in problems if not problem.warning))

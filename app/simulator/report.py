@@ -1,0 +1,126 @@
+"""A story for people: what happened after each document, where every pod is or why it waits, and what was expected."""
+
+import textwrap
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.simulator.results import Checked, ClaimUse, Effect, PodState, Step, StoryResult
+
+_STYLE = {Effect.DELETED: "magenta", Effect.REFUSED: "bold red", Effect.UNCHANGED: "dim"}
+
+
+class Report:
+    """Prints stories to a console; colours appear on a terminal only, lines fit the console's width."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def title(self, text: str) -> None:
+        """Begin a story."""
+        self._console.print()
+        self._console.rule(Text(text, style="bold"), align="left", characters="=")
+
+    def warnings(self, warnings: Iterable[str]) -> None:
+        """What looks doubtful in the manifests."""
+        for warning in warnings:
+            self._line(f"warning: {warning}", "yellow")
+
+    def step(self, step: Step) -> None:
+        """One document and what came of it."""
+        if step.narration:
+            self._console.print()
+            for line in step.narration:
+                self._line(line, "cyan", indent=0)
+        self._line(f"{step.subject} {step.effect}", _STYLE.get(step.effect, "default"))
+        if step.refusal:
+            self._line(step.refusal, "red", indent=6)
+        for state in step.pods:
+            for text, style in pod_lines(state):
+                self._line(text, style, indent=6)
+        for text in step.trouble:
+            self._line(f"trouble: {text}", "red", indent=6)
+        if step.checked is not None:
+            self._check(step.checked)
+
+    def end(self, result: StoryResult) -> None:
+        """The table of pods, and the expectations about the end."""
+        self._console.print()
+        table = Table(show_edge=False, pad_edge=False, show_lines=False)
+        table.add_column("pod", overflow="fold")
+        table.add_column("node", overflow="fold")
+        table.add_column("claim -> devices, or why it waits", overflow="fold", ratio=1)
+        for state in result.pods:
+            what = "\n".join(map(claim_text, state.claims)) if state.node else state.message
+            table.add_row(
+                Text(state.pod), Text(state.node or "waiting", "green" if state.node else "yellow"), Text(what)
+            )
+        self._console.print(table)
+        for checked in result.at_end:
+            self._check(checked)
+
+    def summary(self, results: list[StoryResult]) -> None:
+        """One sentence over all stories."""
+        checks = [each for result in results for each in result.checks]
+        failed = sum(result.failures for result in results)
+        held = sum(each.failure is None for each in checks)
+        text = (
+            f"{len(results)} {'story' if len(results) == 1 else 'stories'}, {held} of {len(checks)} expectations hold"
+        )
+        self._console.print()
+        self._line(text + (f", {failed} failed" if failed else ""), "bold red" if failed else "bold green", indent=0)
+
+    def _check(self, checked: Checked) -> None:
+        when = " at the end" if checked.at_end else ""
+        if checked.failure is None:
+            self._line(f"ok: {checked.pod} {checked.expected}{when}", "green", indent=6)
+        else:
+            self._line(
+                f"FAILED: {checked.pod} expected {checked.expected}{when}: {checked.failure}", "bold red", indent=6
+            )
+
+    def _line(self, text: str, style: str, indent: int = 2) -> None:
+        width = max(self._console.width, 40)
+        lines = [
+            wrapped
+            for line in (text.splitlines() or [""])
+            for wrapped in textwrap.wrap(
+                line, width - 1, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2 * bool(indent))
+            )
+            or [""]
+        ]
+        self._console.print(Text("\n".join(lines), style), soft_wrap=True)
+
+
+def as_json(results: list[StoryResult]) -> str:
+    """The results for programs: {"stories": [...], "failures": n}; the fields are those of `StoryResult`."""
+    document = {"stories": results, "failures": sum(result.failures for result in results)}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def pod_lines(state: PodState) -> Iterator[tuple[str, str]]:
+    """Lines about one pod with their styles."""
+    if state.node is not None:
+        yield f"{state.pod} -> {state.node}", "green"
+        for claim in state.claims:
+            yield f"  {claim_text(claim)}", "default"
+        return
+    yield f"{state.pod} waits: {state.message or 'not tried yet'}", "yellow"
+    for node, reason in state.reasons.items():
+        yield f"  {node}: {reason}", "default"
+    for detail in state.details:
+        yield f"  details: {detail}", "dim"
+
+
+def claim_text(claim: ClaimUse) -> str:
+    """A claim and its devices, e.g. `gpu: gpu-0-mig-0 [gpu-0-counters: mig]`."""
+    devices = []
+    for device in claim.devices:
+        sets = "; ".join(
+            f"{name}: {' '.join(groups)}" if groups else name for name, groups in device.counter_sets.items()
+        )
+        devices.append(f"{device.device} [{sets}]" if sets else device.device)
+    return f"{claim.name}: {', '.join(devices) or 'nothing allocated'}"

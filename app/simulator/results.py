@@ -1,0 +1,92 @@
+"""What a story came to, as values: the text report and the JSON form derive from them."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class AllocatedDevice(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One device of a claim; counter sets it draws on with the compatibility groups it had when it was allocated."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    counter_sets: dict[str, tuple[str, ...]] = {}
+
+
+class ClaimUse(msgspec.Struct, frozen=True, rename="camel"):
+    """A claim as the pod names it, the claim object, and what is allocated for it."""
+
+    name: str
+    claim: str
+    devices: tuple[AllocatedDevice, ...] = ()
+
+
+class PodState(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a pod is, or why it waits: the scheduler's sentence, each node's reason, and what Events on the pod say."""
+
+    pod: str
+    node: str | None
+    claims: tuple[ClaimUse, ...] = ()
+    message: str = ""
+    reasons: dict[str, str] = {}
+    details: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """Everything that was said about the waiting, as one text."""
+        return "\n".join((self.message, *self.reasons.values(), *self.details))
+
+
+class Checked(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An expectation that was checked; without `failure` it holds."""
+
+    pod: str
+    expected: str
+    failure: str | None = None
+    at_end: bool = False
+
+
+class Effect(StrEnum):
+    """What applying a document did to the object."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    DELETED = "deleted"
+    REFUSED = "refused"
+
+
+class Step(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One document and what followed: pods whose state changed, trouble on the way, and the expectation if there was one."""
+
+    line: int
+    subject: str
+    effect: Effect
+    narration: tuple[str, ...] = ()
+    refusal: str = ""
+    pods: tuple[PodState, ...] = ()
+    trouble: tuple[str, ...] = ()
+    checked: Checked | None = None
+
+
+class StoryResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A whole story: its steps, the last state of every pod that is left, and expectations about the end."""
+
+    title: str
+    steps: tuple[Step, ...] = ()
+    pods: tuple[PodState, ...] = ()
+    at_end: tuple[Checked, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def checks(self) -> tuple[Checked, ...]:
+        """Every expectation, in the order of checking."""
+        return (*(step.checked for step in self.steps if step.checked is not None), *self.at_end)
+
+    @property
+    def failures(self) -> int:
+        """How many expectations do not hold, and how many documents the cluster refused."""
+        refused = sum(step.effect is Effect.REFUSED for step in self.steps)
+        return refused + sum(each.failure is not None for each in self.checks)

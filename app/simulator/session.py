@@ -1,0 +1,183 @@
+"""Runs a story: one document after the other, with the scheduler at rest in between."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+import msgspec
+
+from app.ledger.feed import Feed
+from app.scheduling.ports import Cluster, ClusterError
+from app.simulator.cluster import MemoryCluster
+from app.simulator.expectations import Expectation
+from app.simulator.extender_wire import Transport
+from app.simulator.manifests import Action, Document, Manifests
+from app.simulator.objects import Json, Key, Kind, part
+from app.simulator.pod_state import state_of
+from app.simulator.results import Checked, Effect, PodState, Step, StoryResult
+from app.simulator.scheduler import NotAtRest, SchedulingLoop
+from app.simulator.served import Served
+
+EXIT_OK: Final = 0
+EXIT_EXPECTATION: Final = 1
+EXIT_MANIFEST: Final = 2
+
+
+class Service(msgspec.Struct, frozen=True):
+    """A running extender: where it takes watch events, and how its verbs are reached."""
+
+    feeds: Mapping[str, Feed]
+    transport: Transport
+
+
+ServiceFactory = Callable[[Cluster], AbstractAsyncContextManager[Service]]
+"""Starts the extender over a cluster, and stops it at the end of the story."""
+
+
+async def run_story(
+    title: str,
+    manifests: Manifests,
+    factory: ServiceFactory,
+    *,
+    served: Served | None = None,
+    observe: Callable[[Step], None] = lambda _: None,
+) -> StoryResult:
+    """Apply every document in order and let the scheduler come to rest after each that can move a pod.
+
+    Args:
+        title: What the result calls the story.
+        manifests: The documents.
+        factory: Starts the service; it is up before the first document.
+        served: Which fields the API server keeps; everything that 1.37 can keep by default.
+        observe: Told of each step as soon as it is over.
+
+    Returns:
+        What happened.  A document that the cluster refuses is part of the story, not an error.
+    """
+    cluster = MemoryCluster(served=served)
+    async with factory(cluster) as service:
+        cluster.watch.attach(service.feeds)
+        watching = asyncio.create_task(cluster.watch.run())
+        try:
+            story = _Story(cluster, SchedulingLoop(cluster, service.transport))
+            steps = []
+            for document in manifests.documents:
+                step = await story.take(document)
+                observe(step)
+                steps.append(step)
+            return StoryResult(
+                title=title,
+                steps=tuple(steps),
+                pods=tuple(story.states().values()),
+                at_end=tuple(story.check_end(manifests)),
+                warnings=tuple(str(problem) for problem in manifests.warnings),
+            )
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+
+def exit_code(results: list[StoryResult]) -> int:
+    """0, or 1 when an expectation failed or a document was refused."""
+    return EXIT_EXPECTATION if any(result.failures for result in results) else EXIT_OK
+
+
+class _Story:
+    """One cluster while its documents are applied."""
+
+    def __init__(self, cluster: MemoryCluster, loop: SchedulingLoop) -> None:
+        self._cluster = cluster
+        self._loop = loop
+        self._known: dict[str, PodState] = {}
+
+    async def take(self, document: Document) -> Step:
+        """Apply one document and tell what came of it."""
+        refusal, trouble = "", []
+        try:
+            effect = self._apply(document)
+        except ClusterError as problem:
+            effect, refusal = Effect.REFUSED, str(problem)
+        try:
+            await self._loop.rest()
+        except NotAtRest as problem:
+            trouble.append(str(problem))
+        trouble.extend(self._loop.controller.problems)
+        trouble.extend(self._cluster.watch.unreadable)
+        self._cluster.watch.unreadable.clear()
+        before, self._known = self._known, self.states()
+        checked = self._check(document.key, document.expect, at_end=False)
+        return Step(
+            line=document.line,
+            subject=str(document.key),
+            effect=effect,
+            narration=document.narration,
+            refusal=refusal,
+            pods=tuple(state for uid, state in self._known.items() if before.get(uid) != state),
+            trouble=tuple(trouble),
+            checked=checked,
+        )
+
+    def states(self) -> dict[str, PodState]:
+        """Every pod by UID, in the order of creation."""
+        return {
+            pod["metadata"]["uid"]: state_of(self._cluster, pod, self._loop.outcome(pod["metadata"]["uid"]))
+            for pod in self._cluster.store.all(Kind.POD)
+        }
+
+    def check_end(self, manifests: Manifests) -> list[Checked]:
+        """Expectations about the end of the story: the last one that each pod was given."""
+        last = {each.key: each.expect_at_end for each in manifests.documents if each.expect_at_end is not None}
+        checks = [self._check(key, expectation, at_end=True) for key, expectation in last.items()]
+        return [each for each in checks if each is not None]
+
+    def _check(self, key: Key, expectation: Expectation | None, *, at_end: bool) -> Checked | None:
+        if expectation is None:
+            return None
+        name = f"{key.namespace}/{key.name}"
+        pod = self._cluster.store.find(key)
+        if pod is None:
+            return Checked(name, expectation.text, "the pod does not exist", at_end)
+        state = self._known[pod["metadata"]["uid"]]
+        return Checked(name, expectation.text, expectation.failure(state.node, state.why), at_end)
+
+    def _apply(self, document: Document) -> Effect:
+        """Do what the document says, as `kubectl apply` or `kubectl delete` would."""
+        store, key = self._cluster.store, document.key
+        if document.action is Action.DELETE:
+            store.delete(key)
+            return Effect.DELETED
+        thing = {**document.thing, "metadata": dict(document.thing["metadata"])}
+        for field in ("resourceVersion", "managedFields", "creationTimestamp", "generation"):
+            thing["metadata"].pop(field, None)
+        old = store.find(key)
+        if old is None:
+            stored, effect = store.create(key.kind, thing), Effect.CREATED
+        else:
+            _carry_over(old, thing)
+            stored = store.update(key.kind, thing)
+            changed = stored["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]
+            effect = Effect.UPDATED if changed else Effect.UNCHANGED
+        if self._apply_status(document, stored) and effect is Effect.UNCHANGED:
+            effect = Effect.UPDATED
+        return effect
+
+    def _apply_status(self, document: Document, stored: Json) -> bool:
+        """A status in the document is written as the component would that owns it; returns whether it changed anything."""
+        given = part(document.thing, "status")
+        if not document.key.kind.has_status or not given:
+            return False
+        merged = {**part(stored, "status"), **given}
+        written = self._cluster.store.update_status(document.key.kind, {**stored, "status": merged})
+        return bool(written["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"])
+
+
+def _carry_over(old: Json, thing: Json) -> None:
+    """Keep what others wrote and the document does not speak of, as a server-side apply does."""
+    before, metadata = old["metadata"], thing["metadata"]
+    metadata["annotations"] = {**part(before, "annotations"), **part(metadata, "annotations")}
+    for field in ("finalizers", "ownerReferences"):
+        if field in before:
+            metadata.setdefault(field, before[field])
+    if old["kind"] == Kind.POD.singular and part(old, "spec").get("nodeName"):
+        thing["spec"] = {"nodeName": old["spec"]["nodeName"], **thing["spec"]}
