@@ -21,5 +21,5 @@ class Feed(Protocol):
         ...
 
     def synced(self) -> None:
-        """A list has been delivered completely: all that exists has been announced.  Called after every list, not only the first."""
+        """A list has been delivered completely: all that exists was announced.  Called after every list, not only the first."""
         ...

@@ -1,6 +1,6 @@
 """Holds: devices promised to pending pods between a filter answer and the bind that names one node.
 
-A hold belongs to a claim and lists the pods it is for.  It keeps one placement per offered node; all of them count as taken until the
+A hold belongs to a claim and lists the pods it is for.  It keeps one placement per offered node; all count as taken until the
 hold settles on one node or ends, because the pod may land on any of them.  Holds are an overlay: they are not part of what is
 allocated, and losing them (a restart) costs a new decision at bind, never a wrong one.
 """

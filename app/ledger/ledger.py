@@ -29,7 +29,7 @@ class Progress:
 class Ledger:
     """What is free, taken and held right now.
 
-    It is fed by watch events (`feeds`) and by our own writes, one object at a time, and keeps its indexes incrementally: whatever the
+    Fed by watch events (`feeds`) and by our own writes, one object at a time, it keeps its indexes incrementally: whatever the
     order of events, it equals a ledger built anew from the final objects.  It has no clock and does no I/O.
     """
 

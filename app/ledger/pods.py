@@ -1,17 +1,22 @@
+from collections import OrderedDict
 from collections.abc import Iterable
+from typing import Final
 
 from app.model.metadata import version_number
 from app.model.pod import Pod
 
+_REMEMBERED_DELETIONS: Final = 20_000
+
 
 class PodIndex:
-    """Pods by UID and by name."""
+    """Pods by UID and by name, and which ones are gone for sure."""
 
-    __slots__ = ("_by_key", "_by_uid")
+    __slots__ = ("_by_key", "_by_uid", "_deleted")
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Pod] = {}
         self._by_key: dict[tuple[str, str], str] = {}
+        self._deleted: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -35,6 +40,7 @@ class PodIndex:
         previous = self._by_key.get(key)
         if previous is not None and previous != pod.uid:
             self._by_uid.pop(previous, None)
+            self._remember_deletion(previous)
         self._by_key[key] = pod.uid
         old = self._by_uid.get(pod.uid)
         self._by_uid[pod.uid] = pod
@@ -43,10 +49,20 @@ class PodIndex:
     def drop(self, namespace: str, name: str, uid: str) -> Pod | None:
         """Remove; returns what was there."""
         uid = uid or self._by_key.get((namespace, name), "")
+        self._remember_deletion(uid)
         pod = self._by_uid.pop(uid, None)
         if pod is not None and self._by_key.get((pod.namespace, pod.name)) == uid:
             del self._by_key[pod.namespace, pod.name]
         return pod
+
+    def gone(self, uid: str) -> bool:
+        """Whether this pod was seen to be deleted; a pod that the watch has not brought yet is not gone."""
+        return uid in self._deleted
+
+    def _remember_deletion(self, uid: str) -> None:
+        self._deleted[uid] = None
+        if len(self._deleted) > _REMEMBERED_DELETIONS:
+            self._deleted.popitem(last=False)
 
     def newest(self, pod: Pod) -> Pod:
         """This pod as given, or as known if that is a later version of the same pod."""

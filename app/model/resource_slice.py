@@ -25,7 +25,7 @@ class CounterSet(Value, frozen=True, rename=None):
     counters: tuple[tuple[str, int], ...] = ()
 
 
-class ResourceSlice(Value, frozen=True, rename=None):
+class ResourceSlice(Value, frozen=True, rename=None, weakref=True, gc=True):
     """One published slice of a pool, compact and immutable."""
 
     name: str

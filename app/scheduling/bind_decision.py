@@ -1,0 +1,76 @@
+from collections.abc import Sequence
+
+from app.allocator import NoFit
+from app.ledger.ledger import Ledger
+from app.model.allocation import ClaimPlacement
+from app.model.node import Node
+from app.model.pod import Pod
+from app.model.rejection import Rejection
+from app.scheduling.answers import TryAgain
+from app.scheduling.claim_lookup import FoundClaim
+from app.scheduling.extended_resources import backed_resources, uncovered
+from app.scheduling.options import Options
+from app.scheduling.ports import Clock
+from app.scheduling.searching import Searching
+from app.scheduling.standing import Sorted, excluded, fully_reserved, sort_claims
+
+
+class BindDecision:
+    """What the claims of a pod get on the node that bind names: the held placement if it is still good, else a new one."""
+
+    def __init__(self, ledger: Ledger, searching: Searching, clock: Clock, options: Options) -> None:
+        self._ledger = ledger
+        self._searching = searching
+        self._clock = clock
+        self._options = options
+
+    def __call__(
+        self, pod: Pod, node_name: str, found: tuple[FoundClaim, ...]
+    ) -> Sequence[tuple[FoundClaim, ClaimPlacement]]:
+        """Placements for the claims that have no allocation yet.  Holds that are no good any more end.
+
+        Raises:
+            TryAgain: the pod cannot have its devices on this node (any more).
+        """
+        ledger = self._ledger
+        node = ledger.nodes.get(node_name)
+        if node is None:
+            raise TryAgain(f"node {node_name} is not known yet")
+        resources = backed_resources(pod, ledger.backing)
+        claims = sort_claims(found, ledger)
+        refusal = (
+            uncovered(node, resources, ledger.backing) or fully_reserved(found, pod) or excluded(node, claims, ledger)
+        )
+        if refusal is not None:
+            raise TryAgain(refusal.text)
+        undecided = (*claims.held, *claims.open)
+        if not undecided:
+            return ()
+        held = self._held(undecided, node_name)
+        return held if held is not None else self._anew(undecided, claims, node)
+
+    def _held(self, undecided: tuple[FoundClaim, ...], node: str) -> Sequence[tuple[FoundClaim, ClaimPlacement]] | None:
+        """The held placements, if each claim has one here and nothing that was read to decide it has changed since."""
+        state = self._ledger.state_version(node)
+        placements = []
+        for claim in undecided:
+            hold = self._ledger.holds.get(claim.record.claim.metadata.uid)
+            if hold is None or node not in hold.placements or hold.versions.get(node) != state:
+                return None
+            placements.append((claim, hold.placements[node]))
+        return placements
+
+    def _anew(
+        self, undecided: tuple[FoundClaim, ...], claims: Sorted, node: Node
+    ) -> Sequence[tuple[FoundClaim, ClaimPlacement]]:
+        for claim in claims.held:
+            self._ledger.holds.end(claim.record.claim.metadata.uid)
+        demand = self._searching.demand(undecided)
+        if isinstance(demand, Rejection):
+            raise TryAgain(demand.text)
+        clock = self._clock.monotonic
+        end = clock() + self._options.filter_budget_seconds
+        answer = self._searching.on_node(demand, node, self._ledger.usage(), lambda: clock() > end)
+        if isinstance(answer, NoFit):
+            raise TryAgain(f"pod does not fit on node {node.name} any more: {answer.rejections[0].text}")
+        return list(zip(undecided, answer.claims, strict=True))

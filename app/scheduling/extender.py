@@ -1,0 +1,94 @@
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+
+from app.allocator import Features
+from app.ledger.ledger import Ledger
+from app.model.pod import Pod
+from app.scheduling.answers import FilterAnswer, TryAgain
+from app.scheduling.bind import Bind
+from app.scheduling.bind_decision import BindDecision
+from app.scheduling.filter import Filter
+from app.scheduling.options import Options
+from app.scheduling.ports import Cluster
+from app.scheduling.preempt import Preempt
+from app.scheduling.prioritize import Prioritize
+from app.scheduling.refusals import Refusals
+from app.scheduling.searching import Searching
+from app.scheduling.wake_up import WakeUp
+from app.telemetry.metrics import Metrics
+
+
+class Extender:
+    """The use cases behind the four verbs of the extender protocol, over one ledger and one cluster."""
+
+    def __init__(
+        self, ledger: Ledger, cluster: Cluster, metrics: Metrics, options: Options, features: Features
+    ) -> None:
+        searching = Searching(ledger, features)
+        self._cluster = cluster
+        self._metrics = metrics
+        self._ledger = ledger
+        self.refusals = Refusals(ledger, cluster.events, metrics)
+        self._filter = Filter(ledger, searching, self.refusals, metrics, cluster.clock, options)
+        self._prioritize = Prioritize(ledger)
+        self._preempt = Preempt(ledger, searching, cluster.clock, options)
+        decision = BindDecision(ledger, searching, cluster.clock, options)
+        self._bind = Bind(ledger, decision, self.refusals, cluster, metrics, options)
+        self._wake_up = WakeUp(ledger, self.refusals, cluster.waker, metrics, cluster.clock, options)
+        self._background: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+
+    async def start(self) -> None:
+        """Begin the work that goes on between requests."""
+        self._background = asyncio.create_task(self._wake_up.run())
+
+    async def stop(self) -> None:
+        """Answer whoever still waits for a bind, let writes in flight end, stop the background work."""
+        self._stopping.set()
+        await self._bind.drain()
+        if self._background is not None:
+            self._background.cancel()
+            await asyncio.gather(self._background, return_exceptions=True)
+            self._background = None
+
+    async def filter(self, pod: Pod, nodes: Sequence[str]) -> FilterAnswer:
+        """See Filter."""
+        self._refuse_when_stopping()
+        answer = await self._filter(pod, nodes)
+        self._metrics.held(len(self._ledger.holds), self._ledger.holds.unsettled)
+        return answer
+
+    async def prioritize(self, pod: Pod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
+        """See Prioritize."""
+        return self._prioritize(pod, nodes)
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str, hung_up: asyncio.Event) -> None:
+        """See Bind."""
+        self._refuse_when_stopping()
+        start = self._cluster.clock.monotonic()
+        try:
+            await self._unless_stopped(self._bind(namespace, name, uid, node, hung_up))
+        except TryAgain:
+            self._metrics.bound("failed", self._cluster.clock.monotonic() - start)
+            raise
+        self._metrics.bound("bound", self._cluster.clock.monotonic() - start)
+
+    def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+        """See Preempt."""
+        self._refuse_when_stopping()
+        return self._preempt(pod, victims)
+
+    def _refuse_when_stopping(self) -> None:
+        if self._stopping.is_set():
+            raise TryAgain("the extender is stopping")
+
+    async def _unless_stopped(self, bind: Awaitable[None]) -> None:
+        """Wait for the bind; a stop of the service ends the waiting, not a write in flight."""
+        task = asyncio.ensure_future(bind)
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if task.done():
+            return task.result()
+        task.cancel()
+        raise TryAgain("the extender is stopping; the next bind of the pod carries on")

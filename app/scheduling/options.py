@@ -1,0 +1,16 @@
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the use cases behave; times in seconds.  The settings of the service give their defaults and bounds."""
+
+    offered_nodes: int = 8
+    hold_seconds: float = 30.0
+    settle_wait_seconds: float = 0.05
+    filter_budget_seconds: float = 4.0
+    watch_lag_seconds: float = 10.0
+    shared_claim_wait_seconds: float = 30.0
+    wake_delay_seconds: float = 0.05
+    wake_interval_seconds: float = 0.25
+    remembered_answers: int = 200_000

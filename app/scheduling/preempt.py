@@ -1,0 +1,73 @@
+from collections.abc import Callable, Mapping, Sequence
+
+from app.allocator import Demand, NoFit
+from app.ledger.claims import ClaimRecord
+from app.ledger.ledger import Ledger
+from app.ledger.usage import Reduced
+from app.model.node import Node
+from app.model.pod import Pod
+from app.model.rejection import Rejection
+from app.scheduling.claim_lookup import find_claims
+from app.scheduling.extended_resources import backed_resources, uncovered
+from app.scheduling.options import Options
+from app.scheduling.ports import Clock
+from app.scheduling.searching import Searching
+from app.scheduling.standing import excluded, sort_claims
+
+
+class Preempt:
+    """Drops the nodes on which a pod would not get its devices even after the eviction.
+
+    kube-scheduler proposes victims for other reasons than devices and never asks us again before it evicts, so a node that we know
+    to be useless would cost its victims for nothing.
+    """
+
+    def __init__(self, ledger: Ledger, searching: Searching, clock: Clock, options: Options) -> None:
+        self._ledger = ledger
+        self._searching = searching
+        self._clock = clock
+        self._options = options
+
+    def __call__(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+        """The entries of `victims` (node -> pod UIDs) that make sense, unchanged."""
+        if not pod.needs_devices:
+            return victims
+        ledger = self._ledger
+        found = find_claims(ledger.pods.newest(pod), ledger.claims)
+        if isinstance(found, Rejection):
+            return {}
+        claims = sort_claims(found, ledger)
+        undecided = (*claims.held, *claims.open)
+        demand = self._searching.demand(undecided) if undecided else None
+        if isinstance(demand, Rejection):
+            return {}
+        resources = backed_resources(pod, ledger.backing)
+        out_of_time = self._budget()
+        kept: dict[str, Sequence[str]] = {}
+        for name, uids in victims.items():
+            node = ledger.nodes.get(name)
+            if node is None or uncovered(node, resources, ledger.backing) or excluded(node, claims, ledger):
+                continue
+            if demand is None or self._fits_without(demand, node, uids, out_of_time):
+                kept[name] = uids
+        return kept
+
+    def _fits_without(self, demand: Demand, node: Node, uids: Sequence[str], out_of_time: Callable[[], bool]) -> bool:
+        gone = [holding for record in self._freed(uids) for holding in record.counted]
+        answer = self._searching.on_node(demand, node, Reduced(self._ledger.claims.usage, gone), out_of_time)
+        return not isinstance(answer, NoFit)
+
+    def _freed(self, uids: Sequence[str]) -> list[ClaimRecord]:
+        """Claims that would lose their last consumer with these pods."""
+        victims = set(uids)
+        freed: dict[str, ClaimRecord] = {}
+        for uid in uids:
+            for record in self._ledger.claims.of_consumer(uid):
+                if all(consumer.uid in victims for consumer in record.claim.status.reserved_for):
+                    freed[record.claim.metadata.uid] = record
+        return list(freed.values())
+
+    def _budget(self) -> Callable[[], bool]:
+        clock = self._clock.monotonic
+        end = clock() + self._options.filter_budget_seconds
+        return lambda: clock() > end

@@ -1,0 +1,57 @@
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from app.allocator import Demand, Features, NamedClaim, NodePools, NoFit, allocate, gather, prepare
+from app.allocator.state import Usage
+from app.cel import ProgramCache
+from app.ledger.ledger import Ledger
+from app.model.allocation import Placement
+from app.model.base import ModelError
+from app.model.node import Node
+from app.model.rejection import Code, Rejection
+from app.scheduling.claim_lookup import FoundClaim
+
+_REMEMBERED_DEMANDS = 2_000
+
+
+class Searching:
+    """Asks the allocator about one node, with everything that depends on slices and claims alone prepared once."""
+
+    def __init__(self, ledger: Ledger, features: Features) -> None:
+        self.features = features
+        self._ledger = ledger
+        self._programs = ProgramCache()
+        self._pools: dict[str, tuple[int, NodePools]] = {}
+        self._demands: OrderedDict[tuple[object, ...], Demand | Rejection] = OrderedDict()
+
+    def demand(self, claims: Sequence[FoundClaim]) -> Demand | Rejection:
+        """What these claims ask for, or why no node can serve them (missing class, invalid selector, ...)."""
+        key = (
+            self._ledger.progress.classes,
+            *((each.label, each.record.claim.metadata.uid, each.record.claim.metadata.generation) for each in claims),
+        )
+        known = self._demands.get(key)
+        if known is None:
+            named = [NamedClaim(each.label, each.record.claim) for each in claims]
+            known = self._demands[key] = prepare(named, self._ledger.classes, self._programs, self.features)
+            if len(self._demands) > _REMEMBERED_DEMANDS:
+                self._demands.popitem(last=False)
+        return known
+
+    def on_node(self, demand: Demand, node: Node, usage: Usage, deadline: Callable[[], bool]) -> Placement | NoFit:
+        """The allocator's answer for this node under this usage."""
+        try:
+            pools = self._pools_of(node)
+        except ModelError as problem:
+            return NoFit(verdict="fatal", rejections=(Rejection(code=Code.POOL_INVALID, detail=str(problem)),), steps=0)
+        return allocate(demand, node, pools, usage, deadline=deadline)
+
+    def _pools_of(self, node: Node) -> NodePools:
+        version = self._ledger.inventory.of(node.name)
+        known = self._pools.get(node.name)
+        if known is not None and known[0] == version:
+            return known[1]
+        slices = self._ledger.slices
+        pools = gather(node, slices.local(node.name), slices.shared, slices.of_pool, self.features)
+        self._pools[node.name] = (version, pools)
+        return pools

@@ -1,0 +1,67 @@
+"""Claims that are decided already and only say where their pod may run."""
+
+from typing import NamedTuple
+
+from app.ledger.ledger import Ledger
+from app.model.base import ModelError
+from app.model.node import Node
+from app.model.pod import Pod
+from app.model.rejection import Code, Rejection
+from app.model.resource_claim import MAX_RESERVATIONS
+from app.scheduling.claim_lookup import FoundClaim
+
+
+class Sorted(NamedTuple):
+    """A pod's claims: allocated (or being written), held for another pod too, and open."""
+
+    allocated: tuple[FoundClaim, ...]
+    held: tuple[FoundClaim, ...]
+    open: tuple[FoundClaim, ...]
+
+
+def sort_claims(found: tuple[FoundClaim, ...], ledger: Ledger) -> Sorted:
+    """Tell apart what is decided and what is not."""
+    allocated, held, still_open = [], [], []
+    for each in found:
+        if each.record.claim.status.allocation is not None or each.record.taken is not None:
+            allocated.append(each)
+        elif ledger.holds.get(each.record.claim.metadata.uid) is not None:
+            held.append(each)
+        else:
+            still_open.append(each)
+    return Sorted(tuple(allocated), tuple(held), tuple(still_open))
+
+
+def fully_reserved(found: tuple[FoundClaim, ...], pod: Pod) -> Rejection | None:
+    """Why a claim cannot take one more consumer."""
+    for each in found:
+        claim = each.record.claim
+        if len(claim.status.reserved_for) >= MAX_RESERVATIONS and not claim.reserved_by(pod.uid):
+            return Rejection(code=Code.CLAIM_FULLY_RESERVED, claim=each.label)
+    return None
+
+
+def excluded(node: Node, claims: Sorted, ledger: Ledger) -> Rejection | None:
+    """Why the decided claims keep the pod off this node; None if they allow it."""
+    for each in claims.allocated:
+        refusal = _allocated_elsewhere(each, node)
+        if refusal is not None:
+            return refusal
+    for each in claims.held:
+        hold = ledger.holds.get(each.record.claim.metadata.uid)
+        if hold is not None and node.name not in hold.placements:
+            return Rejection(code=Code.CLAIM_HELD_ELSEWHERE, claim=each.label)
+    return None
+
+
+def _allocated_elsewhere(found: FoundClaim, node: Node) -> Rejection | None:
+    record = found.record
+    allocation = record.claim.status.allocation
+    if allocation is None and record.taken is not None:
+        allocation = record.taken.allocation
+    try:
+        if allocation is None or allocation.usable_on(node.name, node.labels):
+            return None
+    except ModelError as problem:
+        return Rejection(code=Code.CLAIM_UNREADABLE, claim=found.label, detail=str(problem))
+    return Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=found.label)

@@ -1,0 +1,132 @@
+"""After any sequence of events the incremental ledger equals one rebuilt from the final objects."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.ledger.ledger import Ledger
+from tests.ledger.ledger_events import encode, raw_claim, raw_node, raw_pod, raw_slice
+
+NODES = ("n1", "n2", "n3")
+POOLS = ("p1", "p2")
+Key = tuple[str, str]
+
+picks = st.tuples(st.sampled_from(POOLS), st.sampled_from(("d1", "d2")))
+events = st.lists(
+    st.one_of(
+        st.tuples(st.just("node"), st.sampled_from(NODES), st.booleans()),
+        st.tuples(
+            st.just("slice"),
+            st.sampled_from(("s1", "s2", "s3")),
+            st.sampled_from(POOLS),
+            st.sampled_from((*NODES, "")),
+            st.integers(0, 3),
+        ),
+        st.tuples(
+            st.just("claim"),
+            st.sampled_from(("c1", "c2", "c3")),
+            st.none() | st.lists(picks, max_size=3).map(tuple),
+            st.lists(st.sampled_from(("a", "b")), unique=True).map(tuple),
+        ),
+        st.tuples(st.just("pod"), st.sampled_from(("a", "b")), st.sampled_from(("", "n1"))),
+        st.tuples(
+            st.just("delete"), st.sampled_from(("nodes", "resourceslices", "resourceclaims", "pods")), st.integers(0, 9)
+        ),
+    ),
+    max_size=40,
+)
+
+
+def build(event: tuple[Any, ...], version: int) -> tuple[str, dict[str, Any]]:
+    match event:
+        case ("node", name, big):
+            return "nodes", raw_node(name, version, size="big" if big else "small")
+        case ("slice", name, pool, node, devices):
+            return "resourceslices", raw_slice(name, version, pool=pool, node=node or None, devices=devices)
+        case ("claim", name, devices, consumers):
+            return "resourceclaims", raw_claim(name, version, devices=devices, consumers=consumers)
+        case (_, name, node):
+            return "pods", raw_pod(name, version, node=node)
+    raise AssertionError(event)
+
+
+def fingerprint(ledger: Ledger) -> dict[str, Any]:
+    """Everything that decisions read, in comparable form."""
+    return {
+        "nodes": dict(ledger.nodes),
+        "slices": dict(ledger.slices.by_name),
+        "local": {node: {each.name for each in ledger.slices.local(node)} for node in NODES},
+        "shared": {each.name for each in ledger.slices.shared},
+        "pools": {pool: {each.name for each in ledger.slices.of_pool(("gpu.example.com", pool))} for pool in POOLS},
+        "pool nodes": {pool: ledger.slices.nodes_of(("gpu.example.com", pool)) for pool in POOLS},
+        "claims": {record.claim.metadata.uid: record.claim for record in ledger.claims.records()},
+        "consumers": {
+            uid: [each.claim.metadata.uid for each in ledger.claims.of_consumer(uid)] for uid in ("a", "b", "c")
+        },
+        "usage": ledger.claims.usage.frozen(),
+        "pods": {pod.uid: pod for pod in ledger.pods.all()},
+    }
+
+
+@given(events)
+@settings(deadline=None, max_examples=150)
+def test_incremental_ledger_equals_a_rebuilt_one(sequence: list[tuple[Any, ...]]) -> None:
+    ledger, objects = Ledger(), dict[tuple[str, str], dict[str, Any]]()
+    generation: dict[Key, int] = {}
+    for version, event in enumerate(sequence, 1):
+        if event[0] == "delete":
+            _, kind, index = event
+            names = sorted(name for found, name in objects if found == kind)
+            if names:
+                name = names[index % len(names)]
+                meta = objects.pop((kind, name))["metadata"]
+                generation[kind, name] = version
+                ledger.feeds[kind].deleted(meta.get("namespace", ""), name, meta["uid"])
+            continue
+        kind, raw = build(event, version)
+        name = raw["metadata"]["name"]
+        raw["metadata"]["uid"] += f"-{generation.get((kind, name), 0)}"
+        objects[kind, name] = raw
+        ledger.feeds[kind].changed(encode(raw))
+
+    rebuilt = Ledger()
+    for kind in ledger.feeds:
+        for (found, _), raw in objects.items():
+            if found == kind:
+                rebuilt.feeds[kind].changed(encode(raw))
+
+    assert fingerprint(rebuilt) == fingerprint(ledger)
+
+
+@given(events)
+@settings(deadline=None, max_examples=80)
+def test_a_node_whose_version_stands_still_reads_the_same(sequence: list[tuple[Any, ...]]) -> None:
+    ledger = Ledger()
+
+    def readable(node: str) -> Any:
+        pools = {each.pool_id for each in (*ledger.slices.local(node), *ledger.slices.shared)}
+        known = ledger.nodes.get(node)
+        return (
+            known and (known.labels, known.declared_features),
+            {each.name: each for pool in pools for each in ledger.slices.of_pool(pool)},
+            {pool: ledger.claims.usage.frozen().get(pool) for pool in pools},
+        )
+
+    before = {node: (ledger.state_version(node), readable(node)) for node in NODES}
+    for version, event in enumerate(sequence, 1):
+        if event[0] == "delete":
+            continue
+        kind, raw = build(event, version)
+        raw["metadata"]["resourceVersion"] = str(version)
+        ledger.feeds[kind].changed(encode(raw))
+        for node in NODES:
+            now = (ledger.state_version(node), readable(node))
+            if now[0] == before[node][0]:
+                old, new = before[node][1], now[1]
+                assert old[0] == new[0]
+                assert {k: (v.generation, v.devices) for k, v in old[1].items()} == {
+                    k: (v.generation, v.devices) for k, v in new[1].items()
+                }
+                assert old[2] == new[2]
+            before[node] = now
