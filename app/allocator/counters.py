@@ -1,0 +1,68 @@
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from app.allocator.undo import Trail
+from app.allocator.validity import CounterTotals
+from app.model.device import CounterConsumption
+
+CounterKey = tuple[str, str]
+"""(counter set, counter)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A counter that does not suffice: what remains and what is asked of it, in nano-units."""
+
+    counter_set: str
+    counter: str
+    remaining: int
+    asked: int
+
+
+class CounterTable:
+    """What remains of the counters of one pool during one search (KEP-4815), in nano-units.
+
+    As upstream, a reservation needs every counter of the pool to be sound: one that is overdrawn by what is already held blocks
+    every device of the pool that draws on counters.
+    """
+
+    __slots__ = ("_overdrawn", "_remaining")
+
+    def __init__(self, totals: CounterTotals, held: Iterable[tuple[str, CounterConsumption]]) -> None:
+        """Start from the declared totals less what held devices draw; counters that are not declared any more do not matter."""
+        remaining = {(name, counter): total for name, counters in totals.items() for counter, total in counters.items()}
+        for _, entry in held:
+            for counter, amount in entry.counters:
+                key = (entry.counter_set, counter)
+                if key in remaining:
+                    remaining[key] -= amount
+        self._remaining: dict[CounterKey, int] = remaining
+        self._overdrawn = [key for key, amount in remaining.items() if amount < 0]
+
+    def reserve(self, consumption: Iterable[CounterConsumption], trail: Trail) -> bool:
+        """Draw what a device consumes; False if a counter does not suffice (the caller then undoes)."""
+        remaining = self._remaining
+        for entry in consumption:
+            name = entry.counter_set
+            for counter, amount in entry.counters:
+                key = (name, counter)
+                trail.put(remaining, key, remaining[key] - amount)
+        # Checked once all is drawn: a set that a device lists twice counts with the sum.
+        for entry in consumption:
+            for counter, _ in entry.counters:
+                if remaining[entry.counter_set, counter] < 0:
+                    return False
+        return not self._overdrawn or all(remaining[key] >= 0 for key in self._overdrawn)
+
+    def shortage(self, consumption: Iterable[CounterConsumption]) -> Shortage | None:
+        """The first counter that a device would overdraw, or that is overdrawn already."""
+        asked: dict[CounterKey, int] = {}
+        for entry in consumption:
+            for counter, amount in entry.counters:
+                key = (entry.counter_set, counter)
+                asked[key] = asked.get(key, 0) + amount
+        for key in (*asked, *self._overdrawn):
+            amount = asked.get(key, 0)
+            if self._remaining[key] < amount:
+                return Shortage(counter_set=key[0], counter=key[1], remaining=self._remaining[key], asked=amount)
+        return None

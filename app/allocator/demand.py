@@ -1,0 +1,82 @@
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from app.allocator.constraints import Constraint
+from app.allocator.features import Features
+from app.allocator.selectors import SelectorList
+from app.model.allocation import DeviceToleration
+from app.model.device_class import DeviceClass
+from app.model.resource_claim import ResourceClaim
+
+ALL: int = -1
+"""Count of a request with mode All."""
+
+
+class NamedClaim(NamedTuple):
+    """A claim, and the pod's name for it (`spec.resourceClaims[].name`), used in words."""
+
+    label: str
+    claim: ResourceClaim
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wanted:
+    """One request, or one alternative of a request, ready to be searched.
+
+    `name` is how results call it ("gpu", or "gpu/big" for an alternative).  `count` is the number of devices, or ALL.
+    `constraints` are the indexes of the claim's constraints that apply.
+    """
+
+    name: str
+    device_class: DeviceClass
+    selectors: SelectorList
+    count: int
+    admin: bool
+    tolerations: tuple[DeviceToleration, ...]
+    constraints: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestDemand:
+    """A request: one `Wanted` for `exactly`, several in order of preference for `firstAvailable`."""
+
+    name: str
+    options: tuple[Wanted, ...]
+    prioritized: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClaimDemand:
+    """A validated claim."""
+
+    label: str
+    claim: ResourceClaim
+    requests: tuple[RequestDemand, ...]
+    constraints: tuple[Constraint, ...]
+    uses_all: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """What a pod wants, valid on every node.  Equal `signature` means: the same answers on the same node and usage."""
+
+    claims: tuple[ClaimDemand, ...]
+    features: Features
+    signature: bytes
+
+
+def signature_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass], features: Features) -> bytes:
+    """A digest of everything that decides an answer: claim specs, the classes they name, the pod's names for claims, features."""
+    named = {
+        option.device_class_name
+        for each in claims
+        for request in each.claim.spec.devices.requests
+        for option in (*request.first_available, *((request.exactly,) if request.exactly else ()))
+    }
+    known = [(name, classes[name].spec.selectors, classes[name].spec.config) for name in sorted(named & set(classes))]
+    content = msgspec.json.encode([[(each.label, each.claim.spec.devices) for each in claims], known, features])
+    return hashlib.blake2b(content, digest_size=16).digest()

@@ -1,0 +1,135 @@
+"""What decides about a device without looking at the picks of this attempt; asked once per request option and device of a node."""
+
+from enum import IntEnum
+
+from app.allocator.demand import ALL, Wanted
+from app.allocator.occupancy import is_taken
+from app.allocator.outcome import Fatal
+from app.allocator.pools import NodePools, Pool, SliceView
+from app.allocator.selectors import Deadline, SelectionTimeoutError, SelectorError, VerdictRow
+from app.allocator.state import PoolUsage, Usage
+from app.allocator.taints import untolerated
+from app.model.device import Device
+from app.model.node import Node
+from app.model.rejection import Code, Rejection
+
+NODE_OPERATIONS_FEATURE = "DRAOptionalNodeOperations"
+"""What a node declares when it supports slices that skip node operations."""
+
+
+class Standing(IntEnum):
+    """The first thing that speaks against a device, in the order of the tests; ELIGIBLE if nothing does."""
+
+    UNKNOWN = 0
+    ELIGIBLE = 1
+    TAKEN = 2
+    BINDING_CONDITIONS_OFF = 3
+    NO_MATCH = 4
+    OTHER_NODE = 5
+    NODE_OPERATIONS = 6
+    PARTITIONABLE_OFF = 7
+    TAINTED = 8
+
+
+UNSELECTABLE = frozenset({Standing.BINDING_CONDITIONS_OFF, Standing.NO_MATCH, Standing.OTHER_NODE})
+"""Standings of devices that a request does not mean at all; mode All leaves them out, while any other bad standing makes
+it fail."""
+
+
+class NodeFacts:
+    """What one search reads of one node: its devices, what is taken, and the switches."""
+
+    __slots__ = ("_usage", "_used", "deadline", "features", "operations", "pools")
+
+    def __init__(self, node: Node, pools: NodePools, usage: Usage, deadline: Deadline | None) -> None:
+        self.pools = pools
+        self.features = features = pools.features
+        self.deadline = deadline
+        self.operations = features.optional_node_operations and NODE_OPERATIONS_FEATURE in node.declared_features
+        self._usage = usage
+        self._used: dict[int, PoolUsage] = {}
+
+    def usage(self, pool: Pool) -> PoolUsage:
+        """What is taken in a pool, asked for once per search."""
+        found = self._used.get(id(pool))
+        if found is None:
+            found = self._used[id(pool)] = self._usage.pool(pool.pool_id)
+        return found
+
+
+class Eligibility:
+    """The standings of all devices of a node for one request option, found out on first need."""
+
+    __slots__ = ("_exact", "_facts", "_label", "_rows", "_standings", "_wanted")
+
+    def __init__(self, wanted: Wanted, label: str, facts: NodeFacts) -> None:
+        self._wanted = wanted
+        self._label = label
+        self._facts = facts
+        self._exact = wanted.count != ALL
+        self._standings = bytearray(len(facts.pools.devices))
+        self._rows: dict[int, VerdictRow] = {}
+
+    def of(self, location: int) -> int:
+        """The standing (a `Standing` value) of the device at a location.
+
+        Mode ExactCount looks first whether the device is taken, so that selectors are not evaluated on taken devices; mode All
+        looks later.
+
+        Raises:
+            Fatal: a selector does not compile or fails on this device, or the deadline passed meanwhile.
+        """
+        standing = self._standings[location]
+        if not standing:
+            standing = self._standings[location] = self._find(location)
+        return standing
+
+    def known(self, location: int) -> int:
+        """The standing as far as it was asked for already; UNKNOWN otherwise."""
+        return self._standings[location]
+
+    def _find(self, location: int) -> int:
+        pools = self._facts.pools
+        device, view = pools.devices[location], pools.views[location]
+        taken = not self._wanted.admin and self._taken(view.pool, device)
+        if taken and self._exact:
+            return Standing.TAKEN
+        if device.binding_conditions and not self._facts.features.device_binding_and_status:
+            return Standing.BINDING_CONDITIONS_OFF
+        if not self._wanted.selectors.always and not self._selected(view, location - view.base):
+            return Standing.NO_MATCH
+        if view.reachable is not None and not view.reachable[location - view.base]:
+            return Standing.OTHER_NODE
+        if taken:
+            return Standing.TAKEN
+        return self._usable(location)
+
+    def _selected(self, view: SliceView, position: int) -> bool:
+        row = self._rows.get(view.base)
+        if row is None:
+            row = self._rows[view.base] = self._wanted.selectors.row(view.published)
+        try:
+            return row.matches(view.published, position, self._facts.deadline)
+        except SelectorError as problem:
+            device = view.published.devices[position].name
+            where = {"claim": self._label, "request": self._wanted.name, "device": device}
+            raise Fatal(Rejection(code=problem.code, detail=str(problem), **where)) from problem
+        except SelectionTimeoutError as problem:
+            rejection = Rejection(code=Code.SEARCH_LIMIT, detail="time was up while a selector was running")
+            raise Fatal(rejection) from problem
+
+    def _usable(self, location: int) -> int:
+        facts = self._facts
+        device = facts.pools.devices[location]
+        if facts.pools.views[location].published.skip_node_operations and not facts.operations:
+            return Standing.NODE_OPERATIONS
+        if device.consumes_counters and not facts.features.partitionable_devices:
+            return Standing.PARTITIONABLE_OFF
+        tainted = device.taints and facts.features.device_taints
+        if tainted and untolerated(device.taints, self._wanted.tolerations) is not None:
+            return Standing.TAINTED
+        return Standing.ELIGIBLE
+
+    def _taken(self, pool: Pool, device: Device) -> bool:
+        holdings = self._facts.usage(pool).get(device.name)
+        return holdings is not None and is_taken(holdings)

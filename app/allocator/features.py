@@ -1,0 +1,55 @@
+"""Switches of the allocator, one for each optional part of DRA.
+
+A switch that is off has upstream's gate-off semantics.  A part that this version does not implement behaves as off whatever
+its switch says, and a request that needs it is refused in words.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Which optional parts of DRA are on; the defaults are everything this version implements."""
+
+    admin_access: bool = True
+    compatibility_groups: bool = True
+    consumable_capacity: bool = False
+    derived_attributes: bool = False
+    device_binding_and_status: bool = True
+    device_taints: bool = True
+    fractional_capacity_range: bool = False
+    list_type_attributes: bool = True
+    optional_node_operations: bool = True
+    partitionable_devices: bool = True
+    prioritized_list: bool = True
+
+    @classmethod
+    def from_names(cls, names: Mapping[str, bool]) -> "Features":
+        """The switches from upstream's CamelCase names ("PartitionableDevices"); a missing name is off.
+
+        Raises:
+            ValueError: a name is not one of the eleven.
+        """
+        unknown = sorted(set(names) - set(FIELD_OF_NAME))
+        if unknown:
+            raise ValueError(f"unknown feature {unknown[0]!r}, expected one of {', '.join(sorted(FIELD_OF_NAME))}")
+        return cls(**{field: bool(names.get(name, False)) for name, field in FIELD_OF_NAME.items()})
+
+
+def _camel(field: str) -> str:
+    return "".join(part.capitalize() for part in field.split("_"))
+
+
+FIELD_OF_NAME: Final[Mapping[str, str]] = {_camel(field.name): field.name for field in fields(Features)}
+"""Upstream's name of a feature -> field of `Features`."""
+
+NOT_IMPLEMENTED: Final = frozenset({"consumable_capacity", "derived_attributes", "fractional_capacity_range"})
+"""Fields of `Features` that make no difference in this version."""
+
+
+def why_off(field: str) -> str:
+    """Half a sentence for a refusal, e.g. `DerivedAttributes, which this version does not implement`."""
+    name = _camel(field)
+    return f"{name}, which this version does not implement" if field in NOT_IMPLEMENTED else f"{name}, which is off"

@@ -1,0 +1,65 @@
+"""What allocated devices draw from their pool.
+
+A held device counts with the consumption that was frozen when it was allocated: amounts and groups (KEP-5963).  Only where no
+snapshot was kept does the slice as published now count, as upstream does for every device.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from app.allocator.state import PoolUsage
+from app.model.allocation import DeviceHolding
+from app.model.device import CounterConsumption
+from app.model.resource_slice import ResourceSlice
+
+
+def is_taken(holdings: Iterable[DeviceHolding]) -> bool:
+    """Whether somebody holds the device; admin access takes nothing."""
+    return any(not holding.admin for holding in holdings)
+
+
+def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> Iterator[tuple[str, CounterConsumption]]:
+    """(device, one entry of what it draws) for every held device: those published in the order given, then vanished ones by name.
+
+    Several holdings of one device draw once.  Should their snapshots differ (the slice changed between two shares), every group
+    list counts and of each counter the highest amount.
+    """
+    rest = {device: found for device, holdings in usage.items() if (found := [h for h in holdings if not h.admin])}
+    if not rest:
+        return
+    for each in published:
+        for device in each.devices:
+            holders = rest.pop(device.name, None)
+            if holders is not None:
+                frozen = _frozen(holders)
+                for entry in device.consumes_counters if frozen is None else frozen:
+                    yield device.name, entry
+    for name in sorted(rest):
+        for entry in _frozen(rest[name]) or ():
+            yield name, entry
+
+
+def _frozen(holders: list[DeviceHolding]) -> tuple[CounterConsumption, ...] | None:
+    """The snapshot of a device; None without any."""
+    snapshots = list(dict.fromkeys(holder.consumption for holder in holders if holder.consumption is not None))
+    if not snapshots:
+        return None
+    return snapshots[0] if len(snapshots) == 1 else tuple(_merged(snapshots))
+
+
+def _merged(snapshots: list[tuple[CounterConsumption, ...]]) -> Iterator[CounterConsumption]:
+    """One entry for each distinct group list of each set; the amounts are on the first entry of the set, zero on the others."""
+    highest: dict[str, dict[str, int]] = {}
+    groups: dict[str, dict[tuple[str, ...], None]] = {}
+    for snapshot in snapshots:
+        for entry in snapshot:
+            amounts = highest.setdefault(entry.counter_set, {})
+            for counter, amount in entry.counters:
+                amounts[counter] = max(amount, amounts.get(counter, amount))
+            groups.setdefault(entry.counter_set, {})[entry.compatibility_groups] = None
+    for counter_set, lists in groups.items():
+        amounts = highest[counter_set]
+        for declared in lists:
+            yield CounterConsumption(
+                counter_set=counter_set, counters=tuple(amounts.items()), compatibility_groups=declared
+            )
+            amounts = {}

@@ -1,0 +1,33 @@
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from app.model.rejection import Rejection
+
+Verdict = Literal["no", "node", "fatal"]
+
+
+@dataclass(frozen=True, slots=True)
+class NoFit:
+    """Why the claims cannot be allocated on a node.
+
+    `verdict` is "no" (they do not fit), "node" (they do not fit, and invalid pools stood in the way), or "fatal" (upstream
+    would give up on the pod: a selector failed, mode All met an incomplete pool, the search hit its limit, ...).
+    `rejections` has at least one entry, the most telling first; a search that was stopped says so with SEARCH_LIMIT, which
+    never means "does not fit".
+    """
+
+    verdict: Verdict
+    rejections: tuple[Rejection, ...]
+    steps: int = 0
+
+
+class Fatal(Exception):  # noqa: N818 - control flow with a value, turned into a NoFit
+    """Ends a search with verdict "fatal"."""
+
+    def __init__(self, rejection: Rejection) -> None:
+        super().__init__(rejection.text)
+        self.rejection = rejection
+
+
+DEFAULT_MAX_STEPS: Final = 200_000
+"""Steps after which a search gives up with SEARCH_LIMIT."""

@@ -1,0 +1,153 @@
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from app.allocator.completeness import KnownSlices, complete, latest_generation
+from app.allocator.features import Features
+from app.allocator.node_match import is_relevant, reachable_devices
+from app.allocator.state import PoolId
+from app.allocator.validity import (
+    CounterTotals,
+    InvalidPoolError,
+    check_consumption,
+    check_device_names,
+    counter_totals,
+)
+from app.model.device import Device
+from app.model.node import Node
+from app.model.rejection import Code
+from app.model.resource_slice import ResourceSlice
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """One pool as seen from one node.
+
+    `published` are its device slices of the current generation: those usable from the node by name, then the others in the
+    order given. A pool with a `problem` (POOL_INCOMPLETE or POOL_INVALID, said in `detail`) offers no devices.
+    """
+
+    pool_id: PoolId
+    published: tuple[ResourceSlice, ...] = ()
+    totals: CounterTotals = field(default_factory=dict)
+    problem: Code | None = None
+    detail: str = ""
+
+    @property
+    def label(self) -> str:
+        """driver/pool, for messages."""
+        return f"{self.pool_id[0]}/{self.pool_id[1]}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SliceView:
+    """A slice that offers devices to a node; device i of it has location `base` + i.
+
+    `reachable` has one byte for each device (1: the node can use it), or is None when all can be used.
+    """
+
+    pool: Pool
+    published: ResourceSlice
+    base: int
+    reachable: bytes | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodePools:
+    """The pools of one node in order of preference, and their devices flat in location order.
+
+    A location is an index into `devices` and `views`; the search prefers low locations.  Only complete, valid pools have devices.
+    """
+
+    node: str
+    pools: tuple[Pool, ...]
+    devices: tuple[Device, ...]
+    views: tuple[SliceView, ...]
+    features: Features
+
+    @property
+    def troubled(self) -> tuple[Pool, ...]:
+        """Pools that are incomplete or invalid."""
+        return tuple(pool for pool in self.pools if pool.problem is not None)
+
+
+def gather(
+    node: Node,
+    local: Sequence[ResourceSlice],
+    shared: Sequence[ResourceSlice],
+    pool_slices: Callable[[PoolId], Sequence[ResourceSlice]],
+    features: Features,
+) -> NodePools:
+    """The pools that a node can use: current generations, complete or marked, valid or marked, in order of preference.
+
+    `local` are the slices pinned to this node, `shared` those without a node name, both in a fixed order; `pool_slices`
+    gives all slices of a pool on any node and of any generation.  With compatibility groups off, slices that hold a device
+    with groups are treated as if they did not exist, as released schedulers do.
+
+    Raises:
+        ModelError: a node selector is malformed.
+    """
+    wanted = _all if features.compatibility_groups else _without_groups
+    partitionable = features.partitionable_devices
+    by_pool: dict[PoolId, list[ResourceSlice]] = {}
+    for published in wanted(chain(local, shared)):
+        if is_relevant(published, node, partitionable=partitionable):
+            by_pool.setdefault(published.pool_id, []).append(published)
+    built: list[tuple[bool, Pool, tuple[ResourceSlice, ...]]] = []
+    for pool_id, relevant in by_pool.items():
+        known = complete(latest_generation(relevant), lambda pool_id=pool_id: wanted(pool_slices(pool_id)))  # type: ignore[misc]
+        if known is not None:
+            built.append(_build(pool_id, known, partitionable=partitionable))
+    built.sort(key=lambda entry: (entry[0], entry[1].pool_id))
+    return _flat(node, built, features)
+
+
+def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool) -> tuple[bool, Pool, tuple[ResourceSlice, ...]]:
+    """(waits for binding conditions, pool, slices that offer devices)."""
+    if not known.complete:
+        detail = f"pool {pool_id[0]}/{pool_id[1]} has {known.published} of {known.expected} slices"
+        return False, Pool(pool_id=pool_id, problem=Code.POOL_INCOMPLETE, detail=detail), ()
+    targeting, elsewhere = known.relevant, known.elsewhere
+    totals: CounterTotals = {}
+    try:
+        if partitionable:
+            counting = [each for each in (*targeting, *elsewhere) if each.counter_sets]
+            targeting = tuple(each for each in targeting if not each.counter_sets)
+            elsewhere = tuple(each for each in elsewhere if not each.counter_sets)
+            check_device_names(targeting)
+            totals = counter_totals(counting)
+            check_consumption(chain.from_iterable(each.devices for each in (*targeting, *elsewhere)), totals)
+        else:
+            check_device_names(targeting)
+    except InvalidPoolError as problem:
+        detail = f"pool {pool_id[0]}/{pool_id[1]}: {problem}"
+        return False, Pool(pool_id=pool_id, problem=Code.POOL_INVALID, detail=detail), ()
+    waits = any(device.binding_conditions is not None for each in targeting for device in each.devices)
+    return waits, Pool(pool_id=pool_id, published=targeting + elsewhere, totals=totals), targeting
+
+
+def _flat(node: Node, built: Iterable[tuple[bool, Pool, tuple[ResourceSlice, ...]]], features: Features) -> NodePools:
+    pools: list[Pool] = []
+    devices: list[Device] = []
+    views: list[SliceView] = []
+    for _, pool, targeting in built:
+        pools.append(pool)
+        for published in targeting:
+            view = SliceView(
+                pool=pool, published=published, base=len(devices), reachable=reachable_devices(published, node)
+            )
+            devices.extend(published.devices)
+            views.extend([view] * len(published.devices))
+    return NodePools(node=node.name, pools=tuple(pools), devices=tuple(devices), views=tuple(views), features=features)
+
+
+def _all(slices: Iterable[ResourceSlice]) -> Iterable[ResourceSlice]:
+    return slices
+
+
+def _without_groups(slices: Iterable[ResourceSlice]) -> Iterable[ResourceSlice]:
+    return (
+        each
+        for each in slices
+        if not any(entry.compatibility_groups for device in each.devices for entry in device.consumes_counters)
+    )

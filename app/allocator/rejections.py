@@ -1,0 +1,70 @@
+"""Sentences about single devices, in the terms of whoever publishes or asks for them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from app.allocator.compatibility import GroupState
+from app.allocator.counters import Shortage
+from app.allocator.taints import untolerated
+from app.model.allocation import DeviceToleration
+from app.model.device import CounterConsumption, Device
+from app.model.quantity import format_quantity
+
+_SHOWN: Final = 3
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names and how many more there are."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def group_words(
+    device: Device,
+    conflict: tuple[CounterConsumption, GroupState],
+    members: Iterable[tuple[str, Sequence[str]]],
+) -> str:
+    """E.g. `gpu-0-vgpu-0 declares [vgpu] on counter set gpu-0-counters; gpu-0-mig-1g-0 (allocated) has [mig]`."""
+    entry, state = conflict
+    words = [f"{name} has {groups_text(groups)}" for name, groups in members]
+    if len(words) > 1 and state is not None:
+        words.append(f"together they leave {groups_text(sorted(state))}")
+    declared = groups_text(entry.compatibility_groups)
+    return f"{device.name} declares {declared} on counter set {entry.counter_set}; {_joined(words)}"
+
+
+def closed_set_words(device: Device, counter_set: str) -> str:
+    """With compatibility groups off."""
+    return (
+        f"{device.name} draws on counter set {counter_set}, where compatibility groups are declared, "
+        "and CompatibilityGroups is off"
+    )
+
+
+def counter_words(device: Device, shortage: Shortage) -> str:
+    """E.g. `gpu-0-mig-1g-2 needs 20 of multiprocessors in counter set gpu-0-counters, 10 remain`."""
+    remaining, where = format_quantity(shortage.remaining), f"{shortage.counter} in counter set {shortage.counter_set}"
+    if shortage.asked == 0:
+        return f"{device.name} draws on a pool whose counter {where} is overdrawn ({remaining} remain)"
+    return f"{device.name} needs {format_quantity(shortage.asked)} of {where}, {remaining} remain"
+
+
+def taint_words(device: Device, tolerations: Sequence[DeviceToleration]) -> str:
+    """E.g. `gpu-3 has taint example.com/broken=yes:NoSchedule`."""
+    taint = untolerated(device.taints, tolerations)
+    if taint is None:
+        return device.name
+    value = f"={taint.value}" if taint.value else ""
+    return f"{device.name} has taint {taint.key}{value}:{taint.effect}"
+
+
+def groups_text(groups: Iterable[str]) -> str:
+    """A group list as `[a, b]`, or `no groups`."""
+    text = ", ".join(groups)
+    return f"[{text}]" if text else "no groups"
+
+
+def _joined(words: Sequence[str]) -> str:
+    if len(words) > _SHOWN + 1:
+        return "; ".join([*words[:_SHOWN], f"{len(words) - _SHOWN - 1} more", words[-1]])
+    return "; ".join(words)

@@ -1,0 +1,153 @@
+"""Validation of claims as far as it needs no node, in upstream's order, and their translation into a `Demand`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from app.allocator.constraints import Constraint
+from app.allocator.demand import ALL, ClaimDemand, Demand, NamedClaim, RequestDemand, Wanted, signature_of
+from app.allocator.features import Features, why_off
+from app.allocator.selectors import SelectorVerdicts
+from app.cel import ProgramCache
+from app.model.device_class import DeviceClass
+from app.model.rejection import Code, Rejection
+from app.model.resource_claim import DeviceConstraint, DeviceRequest, DeviceRequestBody
+
+MAX_RESULTS: Final = 32
+"""Devices that one claim may have."""
+
+
+class _Refused(Exception):  # noqa: N818 - carries a value out of nested validation, it is not an error of this program
+    def __init__(self, code: Code, detail: str, request: str = "") -> None:
+        super().__init__(detail)
+        self.code = code
+        self.request = request
+
+
+def prepare(
+    claims: Sequence[NamedClaim],
+    classes: Mapping[str, DeviceClass],
+    programs: ProgramCache,
+    features: Features,
+    verdicts: SelectorVerdicts | None = None,
+) -> Demand | Rejection:
+    """Validate the claims of one pod, to be allocated together, and make them ready for any number of searches.
+
+    `verdicts` remembers selector verdicts between pods; without it they last as long as the demand.  What depends on a
+    node (mode All, selectors that do not compile or fail on a device) is judged by `allocate`.
+
+    Returns:
+        The demand, or the first reason why no node can ever serve these claims as they are.
+    """
+    preparation = _Preparation(classes, programs, features, verdicts or SelectorVerdicts())
+    ready: list[ClaimDemand] = []
+    for label, claim in claims:
+        try:
+            ready.append(preparation.claim(NamedClaim(label, claim)))
+        except _Refused as refused:
+            return Rejection(code=refused.code, claim=label, request=refused.request, detail=str(refused))
+    return Demand(claims=tuple(ready), features=features, signature=signature_of(claims, classes, features))
+
+
+class _Preparation:
+    def __init__(
+        self,
+        classes: Mapping[str, DeviceClass],
+        programs: ProgramCache,
+        features: Features,
+        verdicts: SelectorVerdicts,
+    ) -> None:
+        self._classes = classes
+        self._programs = programs
+        self._features = features
+        self._verdicts = verdicts
+
+    def claim(self, named: NamedClaim) -> ClaimDemand:
+        devices = named.claim.spec.devices
+        constraints: list[Constraint | None] = [self._constraint(each) for each in devices.constraints]
+        applicable = [each for each in constraints if each is not None]
+        requests = tuple(self._request(each, applicable) for each in devices.requests)
+        least = sum(min(max(option.count, 0) for option in each.options) for each in requests)
+        if least > MAX_RESULTS:
+            raise _Refused(Code.TOO_MANY_DEVICES, f"asks for {least} devices, a claim may have {MAX_RESULTS}")
+        if len(applicable) < len(constraints):
+            raise _Refused(Code.REQUEST_UNSUPPORTED, "has a constraint of a kind this version does not know")
+        return ClaimDemand(
+            label=named.label,
+            claim=named.claim,
+            requests=requests,
+            constraints=tuple(applicable),
+            uses_all=any(option.count == ALL for each in requests for option in each.options),
+        )
+
+    def _constraint(self, constraint: DeviceConstraint) -> Constraint | None:
+        attribute = constraint.match_attribute
+        distinct = attribute is None
+        if attribute is None:
+            attribute = constraint.distinct_attribute
+        if attribute is None:
+            return None
+        lists = self._features.list_type_attributes
+        return Constraint(attribute=attribute, distinct=distinct, requests=constraint.requests, lists=lists)
+
+    def _request(self, request: DeviceRequest, constraints: Sequence[Constraint]) -> RequestDemand:
+        alternatives = request.first_available
+        exact = (request.exactly,) if request.exactly is not None else ()
+        if alternatives and not self._features.prioritized_list:
+            needed = why_off("prioritized_list")
+            raise _Refused(Code.REQUEST_UNSUPPORTED, f"has alternatives and needs {needed}", request.name)
+        if any(body.capacity is not None for body in (*alternatives, *exact)):
+            needed = why_off("consumable_capacity")
+            raise _Refused(Code.REQUEST_UNSUPPORTED, f"asks for capacity and needs {needed}", request.name)
+        if not alternatives and not exact:
+            raise _Refused(Code.REQUEST_UNSUPPORTED, "has neither exactly nor firstAvailable", request.name)
+        return RequestDemand(
+            name=request.name,
+            options=tuple(self._option(request, body, constraints) for body in alternatives or exact),
+            prioritized=bool(alternatives),
+        )
+
+    def _option(self, request: DeviceRequest, body: DeviceRequestBody, constraints: Sequence[Constraint]) -> Wanted:
+        alternative = bool(request.first_available)
+        name = f"{request.name}/{body.name}" if alternative else request.name
+        self._check(body, name, alternative=alternative)
+        device_class = self._class(body.device_class_name, name)
+        selectors = (*device_class.spec.selectors, *body.selectors)
+        expressions = [each.cel.expression for each in selectors if each.cel is not None]
+        return Wanted(
+            name=name,
+            device_class=device_class,
+            selectors=self._verdicts.of(expressions, self._programs),
+            count=_count(body, name),
+            admin=bool(body.admin_access) and not alternative,
+            tolerations=body.tolerations,
+            constraints=tuple(i for i, each in enumerate(constraints) if each.applies_to(request.name, name)),
+        )
+
+    def _check(self, body: DeviceRequestBody, where: str, *, alternative: bool) -> None:
+        if body.derived_attributes:
+            needed = why_off("derived_attributes")
+            raise _Refused(Code.REQUEST_UNSUPPORTED, f"defines derived attributes and needs {needed}", where)
+        if any(selector.cel is None for selector in body.selectors):
+            raise _Refused(Code.SELECTOR_INVALID, "has a selector without CEL expression", where)
+        if body.admin_access is not None and not alternative and not self._features.admin_access:
+            needed = why_off("admin_access")
+            raise _Refused(Code.REQUEST_UNSUPPORTED, f"mentions admin access and needs {needed}", where)
+
+    def _class(self, name: str, where: str) -> DeviceClass:
+        if not name:
+            raise _Refused(Code.CLASS_MISSING, "names no device class", where)
+        found = self._classes.get(name)
+        if found is None:
+            raise _Refused(Code.CLASS_MISSING, f"device class {name}", where)
+        if any(selector.cel is None for selector in found.spec.selectors):
+            raise _Refused(Code.SELECTOR_INVALID, f"device class {name} has a selector without CEL expression", where)
+        return found
+
+
+def _count(body: DeviceRequestBody, where: str) -> int:
+    match body.allocation_mode:
+        case "ExactCount":
+            return max(body.count, 0)
+        case "All":
+            return ALL
+    raise _Refused(Code.REQUEST_UNSUPPORTED, f"has the unknown allocation mode {body.allocation_mode!r}", where)

@@ -1,0 +1,60 @@
+"""The allocation result of a claim, and what its devices take out of their pools."""
+
+from collections.abc import Sequence
+
+from app.allocator.attempt import Pick
+from app.allocator.config import configuration
+from app.allocator.demand import ClaimDemand, Wanted
+from app.allocator.outcome import Fatal
+from app.allocator.pools import NodePools
+from app.allocator.result_selector import UnsupportedSelectorError, selector_for
+from app.model.allocation import AllocationResult, ClaimPlacement, DeviceAllocation, DeviceHolding, DeviceResult
+from app.model.rejection import Code, Rejection
+
+
+def claim_placement(
+    claim: ClaimDemand, chosen: Sequence[Wanted], picks: Sequence[Pick], pools: NodePools
+) -> ClaimPlacement:
+    """What is written for a claim, and what it takes: devices in the order picked, `chosen[i]` for request i.
+
+    Raises:
+        Fatal: the devices are reachable through node selectors that cannot be combined.
+    """
+    try:
+        node_selector = selector_for(pools, [pick.location for pick in picks])
+    except UnsupportedSelectorError as problem:
+        raise Fatal(Rejection(code=Code.REQUEST_UNSUPPORTED, claim=claim.label, detail=str(problem))) from problem
+    devices = DeviceAllocation(
+        results=tuple(_result(pick, pools) for pick in picks), config=configuration(claim, chosen)
+    )
+    return ClaimPlacement(
+        allocation=AllocationResult(devices=devices, node_selector=node_selector),
+        holdings=tuple(_holding(pick, pools) for pick in picks),
+    )
+
+
+def _result(pick: Pick, pools: NodePools) -> DeviceResult:
+    device, published = pools.devices[pick.location], pools.views[pick.location].published
+    conditions = pools.features.device_binding_and_status
+    return DeviceResult(
+        request=pick.wanted.name,
+        driver=published.driver,
+        pool=published.pool,
+        device=device.name,
+        admin_access=True if pick.wanted.admin else None,
+        tolerations=pick.wanted.tolerations,
+        binding_conditions=device.binding_conditions if conditions else None,
+        binding_failure_conditions=device.binding_failure_conditions if conditions else None,
+        skip_node_operations=published.skip_node_operations,
+    )
+
+
+def _holding(pick: Pick, pools: NodePools) -> DeviceHolding:
+    device, published = pools.devices[pick.location], pools.views[pick.location].published
+    return DeviceHolding(
+        driver=published.driver,
+        pool=published.pool,
+        device=device.name,
+        admin=pick.wanted.admin,
+        consumption=device.consumes_counters,
+    )

@@ -1,0 +1,181 @@
+"""Answers one labelled scenario: a small cluster and claims in, the allocator's decision for each node out.
+
+The format is that of the parity scenarios: raw API objects in one JSON object per line.  An answer has for each node a verdict
+(fits, does not fit, error) and the allocation results.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from app.allocator import Demand, Features, NamedClaim, NoFit, PoolId, allocate, gather, prepare
+from app.allocator.features import FIELD_OF_NAME
+from app.cel import CelCompileError, CelRuntimeError, ProgramCache, prepare_device
+from app.model.allocation import Placement
+from app.model.base import ModelError, plain
+from app.model.device import Device
+from app.model.device_class import device_class_from
+from app.model.node import Node, node_from
+from app.model.rejection import Rejection
+from app.model.resource_claim import claim_from
+from app.model.resource_slice import ResourceSlice, SliceReader
+from app.simulator.scenario_usage import FixedUsage
+
+Json = dict[str, Any]
+
+_ALL_ON: Final = Features(**dict.fromkeys(FIELD_OF_NAME.values(), True))
+
+
+class ScenarioError(Exception):
+    """A scenario cannot be read; the message names the member."""
+
+
+def answer_line(line: bytes) -> bytes:
+    """The answer to one line, as one line of JSON without the line end.
+
+    A labelled line is answered for its "scenario" member.  A line that cannot be read gets an answer with `error`.
+    """
+    name = ""
+    try:
+        scenario = _scenario(line)
+        name = scenario["name"]
+        return msgspec.json.encode(answer_scenario(scenario))
+    except (ScenarioError, ModelError) as problem:
+        return msgspec.json.encode({"name": name, "error": str(problem)})
+
+
+def answer_scenario(scenario: Mapping[str, Any]) -> Json:
+    """The answer to a decoded scenario.
+
+    Raises:
+        ScenarioError: a member is missing or of the wrong kind.
+        ModelError: an API object cannot be read.
+    """
+    if scenario.get("kind") == "cel":
+        return {"name": scenario["name"], "cel": _answer_cel(scenario)}
+    reader = SliceReader()
+    slices = [reader.convert(each) for each in _objects(scenario, "slices")]
+    classes = {each.name: each for each in map(device_class_from, _objects(scenario, "classes"))}
+    claims = [
+        NamedClaim(label=each.metadata.name, claim=each) for each in map(claim_from, _objects(scenario, "claims"))
+    ]
+    usage = FixedUsage(map(claim_from, _objects(scenario, "allocated")))
+    features = _features(scenario.get("features"))
+    demand = prepare(claims, classes, ProgramCache(), features)
+    question = _Question(slices, demand, usage, features)
+    nodes = [node_from(each) for each in _objects(scenario, "nodes")]
+    return {"name": scenario["name"], "nodes": [question.answer(node) for node in nodes]}
+
+
+class _Question:
+    def __init__(
+        self, slices: Sequence[ResourceSlice], demand: Demand | Rejection, usage: FixedUsage, features: Features
+    ) -> None:
+        self._slices = slices
+        self._demand = demand
+        self._usage = usage
+        self._features = features
+
+    def answer(self, node: Node) -> Json:
+        """The answer for one node."""
+        if isinstance(self._demand, Rejection):
+            return _error(node, self._demand.text)
+        local = [each for each in self._slices if each.node_name == node.name]
+        shared = [each for each in self._slices if each.node_name is None]
+        try:
+            pools = gather(node, local, shared, self._pool_slices, self._features)
+        except ModelError as problem:
+            return _error(node, str(problem))
+        shares = (f"share-{number}" for number in itertools.count())
+        found = allocate(self._demand, node, pools, self._usage, new_share_id=lambda: next(shares))
+        return _placed(node, found) if isinstance(found, Placement) else _refused(node, found)
+
+    def _pool_slices(self, pool_id: PoolId) -> Sequence[ResourceSlice]:
+        return [each for each in self._slices if each.pool_id == pool_id]
+
+
+def _placed(node: Node, placement: Placement) -> Json:
+    return {"node": node.name, "fits": True, "results": [plain(each.allocation) for each in placement.claims]}
+
+
+def _refused(node: Node, no_fit: NoFit) -> Json:
+    if no_fit.verdict == "no":
+        return {"node": node.name, "fits": False, "results": None, "reasons": [each.text for each in no_fit.rejections]}
+    answer = _error(node, no_fit.rejections[0].text)
+    if no_fit.verdict == "node":
+        answer["nodeOnly"] = True
+    return answer
+
+
+def _error(node: Node, text: str) -> Json:
+    return {"node": node.name, "fits": False, "results": None, "error": text}
+
+
+def _scenario(line: bytes) -> Mapping[str, Any]:
+    try:
+        found = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise ScenarioError(f"the line is not JSON: {problem}") from problem
+    if isinstance(found, dict) and isinstance(found.get("scenario"), dict):
+        found = found["scenario"]
+    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+        raise ScenarioError("expected a scenario, an object with a name")
+    return found
+
+
+def _objects(scenario: Mapping[str, Any], member: str) -> list[Any]:
+    found = scenario.get(member) or []
+    if not isinstance(found, list):
+        raise ScenarioError(f"{member}: expected a list of objects")
+    return found
+
+
+def _features(names: Any) -> Features:
+    """All on when not given; a name that is left out of a given object is off."""
+    if names is None:
+        return _ALL_ON
+    if not isinstance(names, dict):
+        raise ScenarioError("features: expected an object of booleans")
+    try:
+        return Features.from_names(names)
+    except ValueError as problem:
+        raise ScenarioError(f"features: {problem}") from problem
+
+
+def _answer_cel(scenario: Mapping[str, Any]) -> Json:
+    """The outcome of one selector on one device."""
+    expression = scenario.get("expression")
+    if not isinstance(expression, str):
+        raise ScenarioError("expression: expected text")
+    try:
+        program = ProgramCache(max_entries=1).compile(expression)
+    except CelCompileError as problem:
+        return {"compileError": str(problem), "match": False}
+    device = scenario.get("device")
+    if device is None:
+        return {"match": False}
+    driver, read = _device(device)
+    capacity = {name: each.value for name, each in read.capacity}
+    activation = prepare_device(driver, dict(read.attributes), capacity, read.allow_multiple_allocations)
+    try:
+        return {"match": program.matches(activation)}
+    except CelRuntimeError as problem:
+        return {"runError": str(problem), "match": False}
+
+
+def _device(raw: Any) -> tuple[str, Device]:
+    """(driver, device) from the form in which scenarios of kind "cel" write a device (capitals at the first level)."""
+    if not isinstance(raw, dict):
+        raise ScenarioError("device: expected an object")
+    driver = raw.get("Driver") or ""
+    device = {
+        "name": "device",
+        "attributes": raw.get("Attributes"),
+        "capacity": raw.get("Capacity"),
+        "allowMultipleAllocations": raw.get("AllowMultipleAllocations"),
+    }
+    spec = {"driver": driver, "pool": {"name": "pool", "resourceSliceCount": 1}, "devices": [device]}
+    read = SliceReader().convert({"metadata": {"name": "device"}, "spec": spec})
+    return read.driver, read.devices[0]
