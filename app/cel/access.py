@@ -1,0 +1,207 @@
+"""Selections: `x.name`, `x[key]`, their optional forms, and has()."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from app.cel import checked as c
+from app.cel.code import Code, Run
+from app.cel.cost import Frame
+from app.cel.errors import CelRuntimeError
+from app.cel.values import LISTS, MAPS, NONE, Optional, from_map_key, map_key, no_overload
+
+_ABSENT: Final = object()
+
+
+def _no_key(key: Any) -> CelRuntimeError:
+    return CelRuntimeError(f"no such key: {from_map_key(key)}")
+
+
+def compile_field(node: c.Field, operand: Code) -> Code:
+    """Compile a selection by name."""
+    shortcut = _device_path(node)
+    if shortcut is not None:
+        run = shortcut
+    elif node.test:
+        run = _presence(operand.run, node.name)
+    elif node.optional:
+        run = _optionally(operand.run, _constant_key(node.name))
+    else:
+        run = _select(operand.run, node.name)
+    cost, path = _path_cost(operand)
+    if node.test:
+        return Code(run=run, cost=cost + 1 - path, selection=True)
+    return Code(run=run, cost=cost + 1, selection=True, path=path)
+
+
+def compile_index(node: c.Index, operand: Code, key: Code) -> Code:
+    """Compile a selection by index or key."""
+    shortcut = _device_path(node)
+    if shortcut is not None:
+        run = shortcut
+    elif node.optional:
+        run = _optionally(operand.run, key.run)
+    else:
+        run = _index(operand.run, key.run)
+    cost, path = _path_cost(operand)
+    return Code(run=run, cost=cost + 1 + key.cost - key.path, selection=True, path=path)
+
+
+def _path_cost(operand: Code) -> tuple[int, int]:
+    """The cost before this selection, and the part of it that stands for the whole path."""
+    return (operand.cost, operand.path) if operand.selection else (operand.cost + 1, 1)
+
+
+def _constant_key(name: str) -> Run:
+    return lambda _: name
+
+
+def _device_path(node: c.Checked) -> Run | None:
+    """The shape of nearly every selector, `device.driver` and `device.attributes["domain"].name`, without detours."""
+    if not isinstance(node, c.Field | c.Index) or node.optional:
+        return None
+    if isinstance(node.operand, c.Device):
+        return _DEVICE_FIELDS.get(node.name) if isinstance(node, c.Field) and not node.test else None
+    name = _constant_name(node)
+    if name is None or not isinstance(node.operand, c.Field | c.Index) or node.operand.optional:
+        return None
+    if isinstance(node.operand.operand, c.Device):
+        if isinstance(node.operand, c.Field) and node.operand.name in _DOMAINS and not _tests(node):
+            return _DOMAINS[node.operand.name](name)
+        return None
+    domain = _constant_name(node.operand)
+    maps = node.operand.operand
+    if domain is None or not isinstance(maps, c.Field) or not isinstance(maps.operand, c.Device) or maps.optional:
+        return None
+    shapes = _TESTS if _tests(node) else _NAMES
+    return shapes[maps.name](domain, name) if maps.name in shapes else None
+
+
+def _tests(node: c.Checked) -> bool:
+    return isinstance(node, c.Field) and node.test
+
+
+def _constant_name(node: c.Field | c.Index) -> str | None:
+    if isinstance(node, c.Field):
+        return node.name
+    key = node.key
+    return key.value if isinstance(key, c.Constant) and isinstance(key.value, str) else None
+
+
+def _attribute(domain: str, name: str) -> Run:
+    def run(frame: Frame) -> Any:
+        try:
+            return frame.device.attributes[domain][name]
+        except KeyError:
+            raise _no_key(name) from None
+
+    return run
+
+
+def _capacity(domain: str, name: str) -> Run:
+    def run(frame: Frame) -> Any:
+        try:
+            return frame.device.capacity[domain][name]
+        except KeyError:
+            raise _no_key(name) from None
+
+    return run
+
+
+_DEVICE_FIELDS: Final[dict[str, Run]] = {
+    "driver": lambda frame: frame.device.driver,
+    "attributes": lambda frame: frame.device.attributes,
+    "capacity": lambda frame: frame.device.capacity,
+}
+_DOMAINS: Final[dict[str, Callable[[str], Run]]] = {
+    "attributes": lambda domain: lambda frame: frame.device.attributes[domain],
+    "capacity": lambda domain: lambda frame: frame.device.capacity[domain],
+}
+_NAMES: Final[dict[str, Callable[[str, str], Run]]] = {"attributes": _attribute, "capacity": _capacity}
+_TESTS: Final[dict[str, Callable[[str, str], Run]]] = {
+    "attributes": lambda domain, name: lambda frame: name in frame.device.attributes[domain],
+    "capacity": lambda domain, name: lambda frame: name in frame.device.capacity[domain],
+}
+
+
+def _select(operand: Run, name: str) -> Run:
+    def run(frame: Frame) -> Any:
+        value = operand(frame)
+        if type(value) in MAPS:
+            try:
+                return value[name]
+            except KeyError:
+                raise _no_key(name) from None
+        if type(value) is Optional:
+            return _inside(frame, value, name)
+        raise no_overload(value)
+
+    return run
+
+
+def _presence(operand: Run, name: str) -> Run:
+    def run(frame: Frame) -> bool:
+        value = operand(frame)
+        if type(value) is Optional:
+            return value.present and look_up(value.value, name) is not _ABSENT
+        return look_up(value, name) is not _ABSENT
+
+    return run
+
+
+def _index(operand: Run, key: Run) -> Run:
+    def run(frame: Frame) -> Any:
+        value = operand(frame)
+        wanted = key(frame)
+        if type(value) is Optional:
+            return _inside(frame, value, wanted)
+        found = look_up(value, wanted)
+        if found is _ABSENT:
+            if type(value) in LISTS:
+                raise CelRuntimeError(f"index out of bounds: {wanted}")
+            raise _no_key(wanted)
+        return found
+
+    return run
+
+
+def _optionally(operand: Run, key: Run) -> Run:
+    def run(frame: Frame) -> Optional:
+        value = operand(frame)
+        return _inside(frame, value, key(frame))
+
+    return run
+
+
+def _inside(frame: Frame, value: Any, key: Any) -> Optional:
+    """Look into a value or an optional one; a selection that finds nothing costs nothing."""
+    if type(value) is Optional:
+        if not value.present:
+            frame.cost -= 1
+            return NONE
+        value = value.value
+    found = look_up(value, key)
+    if found is _ABSENT:
+        frame.cost -= 1
+        return NONE
+    return found if type(found) is Optional else Optional(present=True, value=found)
+
+
+def look_up(value: Any, key: Any) -> Any:
+    """The element or entry of a list or map, or a marker object if there is none.
+
+    Raises:
+        CelRuntimeError: The value is neither, or the key cannot be one.
+    """
+    kind = type(value)
+    if kind in MAPS:
+        try:
+            return value[map_key(key)]
+        except KeyError:
+            return _ABSENT
+    if kind not in LISTS:
+        raise no_overload(value, key)
+    if isinstance(key, float) and key.is_integer():
+        key = int(key)
+    if isinstance(key, bool) or not isinstance(key, int):
+        raise no_overload(value, key)
+    return value[key] if 0 <= key < len(value) else _ABSENT

@@ -1,0 +1,257 @@
+"""Calls: the overload is chosen at compile time where the static types allow it, else by the run-time types."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from app.cel import checked as c
+from app.cel.code import Code, Run, constant
+from app.cel.cost import Extra, Frame
+from app.cel.declarations import Overload, accepts
+from app.cel.equality import equal, matches
+from app.cel.errors import CelCompileError, CelRuntimeError
+from app.cel.library_core import CONVERSIONS
+from app.cel.library_optional import LAZY
+from app.cel.library_regex import PATTERN_FUNCTIONS, compile_pattern
+from app.cel.semver import Semver
+from app.cel.types import Type
+from app.cel.values import NUMBERS, Optional, map_key, no_overload, size_of
+
+_OPEN: Final = frozenset({"dyn", "variable"})
+_MEMBERS: Final = frozenset({str, bool}) | NUMBERS
+_SHORT: Final = 10
+
+Chosen = Callable[..., Any]
+
+
+def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str) -> Code:
+    """Compile a call of a function or operator.
+
+    Raises:
+        CelCompileError: A constant argument makes the call fail always, as in int('x') or an invalid pattern.
+    """
+    name = node.function.name
+    if name in {"_==_", "_!=_"}:
+        return _compile_equality(*arguments, negated=name == "_!=_")
+    if name in LAZY:
+        return _compile_lazy(name, *arguments)
+    if name in PATTERN_FUNCTIONS and arguments[1].constant and isinstance(arguments[1].value, str):
+        _require_pattern(arguments[1].value, name, source, node.arguments[1].offset)
+    if name == "@in" and arguments[1].constant and isinstance(arguments[1].value, tuple):
+        member = _compile_membership(*arguments)
+        if member is not None:
+            return member
+    if name in CONVERSIONS and arguments[0].constant:
+        return _fold_conversion(node, arguments, source)
+    return _compile_plain(node, arguments)
+
+
+def _compile_plain(node: c.Invoke, arguments: tuple[Code, ...]) -> Code:
+    single = node.candidates[0] if len(node.candidates) == 1 else None
+    extra = node.function.extra or (single.extra if single is not None else None)
+    cost = 1 + sum(argument.cost for argument in arguments)
+    runs = tuple(argument.run for argument in arguments)
+    if single is not None and not _guarded(single, node.arguments):
+        known = _known(single, arguments, extra, cost)
+        return known or Code(run=_direct(single, runs, extra), cost=cost)
+    overloads = (single,) if single is not None else _of_arity(node)
+    return Code(run=_dispatched(overloads, runs, extra), cost=cost)
+
+
+def _of_arity(node: c.Invoke) -> tuple[Overload, ...]:
+    count = len(node.arguments)
+    same = (item for item in node.function.overloads if item.member is node.member and len(item.parameters) == count)
+    return tuple(same)
+
+
+def _guarded(single: Overload, arguments: Sequence[c.Checked]) -> bool:
+    """Whether some argument's type is known at run time only and has to be looked at."""
+    pairs = zip(arguments, single.parameters, strict=True)
+    return any(item.type.kind in _OPEN and not _takes_all(parameter) for item, parameter in pairs)
+
+
+def _takes_all(parameter: Type) -> bool:
+    return parameter.kind in _OPEN
+
+
+def _known(single: Overload, arguments: tuple[Code, ...], extra: Extra | None, cost: int) -> Code | None:
+    """A call such as quantity('1Gi') whose value can be had once and for all; what fails is left to fail when evaluated."""
+    if single.metered or not arguments or not all(argument.known for argument in arguments):
+        return None
+    values = tuple(argument.value for argument in arguments)
+    try:
+        value = single.run(*values)
+    except CelRuntimeError:
+        return None
+    total = cost + (extra(values, value) if extra is not None else 0)
+    return Code(run=lambda _: value, cost=total, known=True, value=value)
+
+
+def _direct(single: Overload, runs: tuple[Run, ...], extra: Extra | None) -> Run:
+    if extra is None and not single.metered and len(runs) == 1:
+        return _unary(single.run, *runs)
+    if extra is None and not single.metered and len(runs) == 2:  # noqa: PLR2004 - the shape of nearly all calls
+        return _binary(single.run, *runs)
+    chosen = _with_frame(single)
+    return _charged(lambda _: chosen, runs, extra)
+
+
+def _unary(function: Chosen, argument: Run) -> Run:
+    return lambda frame: function(argument(frame))
+
+
+def _binary(function: Chosen, first: Run, second: Run) -> Run:
+    return lambda frame: function(first(frame), second(frame))
+
+
+def _with_frame(item: Overload) -> Chosen:
+    run = item.run
+    return run if item.metered else (lambda _, *values: run(*values))
+
+
+def _charged(choose: Callable[[list[Any]], Chosen], runs: tuple[Run, ...], extra: Extra | None) -> Run:
+    """Evaluate arguments, choose the implementation, run it, and charge what depends on values even if it fails."""
+
+    def run(frame: Frame) -> Any:
+        values = [argument(frame) for argument in runs]
+        if extra is None:
+            return choose(values)(frame, *values)
+        result = None
+        try:
+            result = choose(values)(frame, *values)
+        finally:
+            frame.cost += extra(tuple(values), result)
+        return result
+
+    return run
+
+
+def _dispatched(overloads: tuple[Overload, ...], runs: tuple[Run, ...], extra: Extra | None) -> Run:
+    remembered: dict[tuple[type, ...], Chosen] = {}
+
+    def choose(values: list[Any]) -> Chosen:
+        kinds = tuple(map(type, values))
+        found = remembered.get(kinds)
+        if found is None:
+            found = remembered[kinds] = _find(overloads, kinds, values)
+        return found
+
+    if extra is None and len(runs) == 2:  # noqa: PLR2004 - comparisons and arithmetic of attributes
+        return _dispatched_pair(overloads, *runs)
+    return _charged(choose, runs, extra)
+
+
+def _dispatched_pair(overloads: tuple[Overload, ...], first: Run, second: Run) -> Run:
+    remembered: dict[tuple[type, type], Chosen] = {}
+
+    def run(frame: Frame) -> Any:
+        one = first(frame)
+        other = second(frame)
+        kinds = (type(one), type(other))
+        found = remembered.get(kinds)
+        if found is None:
+            found = remembered[kinds] = _find(overloads, kinds, (one, other))
+        return found(frame, one, other)
+
+    return run
+
+
+def _find(overloads: tuple[Overload, ...], kinds: tuple[type, ...], values: Sequence[Any]) -> Chosen:
+    for item in overloads:
+        if all(accepts(parameter, kind) for parameter, kind in zip(item.parameters, kinds, strict=True)):
+            return _with_frame(item)
+    raise no_overload(*values)
+
+
+def _compile_equality(left: Code, right: Code, *, negated: bool) -> Code:
+    cost = 1 + left.cost + right.cost
+    if left.known and isinstance(left.value, str) and not right.known:
+        run = _equals_text(right.run, left.value, negated=negated, swapped=True)
+    elif right.known and isinstance(right.value, str):
+        run = _equals_text(left.run, right.value, negated=negated, swapped=False)
+    else:
+        run = _equals(left.run, right.run, negated=negated)
+    return Code(run=run, cost=cost)
+
+
+def _equals_text(operand: Run, text: str, *, negated: bool, swapped: bool) -> Run:
+    length = len(text)
+
+    def run(frame: Frame) -> bool:
+        value = operand(frame)
+        if type(value) is str:
+            shorter = min(len(value), length)
+            if not 0 < shorter <= _SHORT:
+                frame.cost += (shorter - 1) // _SHORT
+            return (value == text) is not negated
+        return _compare(frame, text, value, negated) if swapped else _compare(frame, value, text, negated)
+
+    return run
+
+
+def _equals(left: Run, right: Run, *, negated: bool) -> Run:
+    def run(frame: Frame) -> bool:
+        return _compare(frame, left(frame), right(frame), negated)
+
+    return run
+
+
+def _compare(frame: Frame, one: Any, other: Any, negated: bool) -> bool:
+    shorter = min(size_of(one), size_of(other))
+    if not 0 < shorter <= _SHORT:
+        frame.cost += (shorter - 1) // _SHORT
+    return not matches(frame, one, other) if negated else equal(frame, one, other)
+
+
+def _compile_lazy(name: str, target: Code, argument: Code) -> Code:
+    run_target, run_argument, cost = target.run, argument.run, argument.cost
+    unwrap = name == "orValue"
+
+    def run(frame: Frame) -> Any:
+        value = run_target(frame)
+        if type(value) is not Optional:
+            raise no_overload(value)
+        if value.present:
+            return value.value if unwrap else value
+        frame.cost += cost
+        other = run_argument(frame)
+        if not unwrap and type(other) is not Optional:
+            raise no_overload(other)
+        return other
+
+    return Code(run=run, cost=target.cost)
+
+
+def _require_pattern(pattern: str, name: str, source: str, offset: int) -> None:
+    try:
+        compile_pattern(pattern)
+    except CelRuntimeError as error:
+        raise CelCompileError(f"invalid {name} argument: {error}", source, offset) from None
+
+
+def _compile_membership(operand: Code, values: Code) -> Code | None:
+    """`x in [constants]` costs what x costs; in an empty list x is not even evaluated."""
+    if not values.value:
+        return constant(value=False)
+    if not all(type(value) in _MEMBERS for value in values.value):
+        return None
+    members = frozenset(map(map_key, values.value))
+    evaluate = operand.run
+
+    def run(frame: Frame) -> bool:
+        value = evaluate(frame)
+        if type(value) in _MEMBERS:
+            return map_key(value) in members
+        if type(value) is Semver:
+            raise no_overload(value, values.value)
+        return False
+
+    return Code(run=run, cost=operand.cost)
+
+
+def _fold_conversion(node: c.Invoke, arguments: tuple[Code, ...], source: str) -> Code:
+    value = arguments[0].value
+    frame = Frame(None, 0, 0, None)
+    try:
+        return constant(_find(_of_arity(node), (type(value),), (value,))(frame, value))
+    except CelRuntimeError as error:
+        raise CelCompileError(str(error), source, node.offset) from None

@@ -1,0 +1,336 @@
+"""The static type check: every selector that upstream refuses to compile is refused here, before any device is seen."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from app.cel import checked as c
+from app.cel import syntax as s
+from app.cel.declarations import Library, Overload
+from app.cel.errors import CelCompileError
+from app.cel.macros import qualified_call
+from app.cel.types import (
+    BOOL,
+    BYTES,
+    DEVICE,
+    DOUBLE,
+    DYN,
+    INT,
+    NULL,
+    STRING,
+    TYPE_NAMES,
+    UINT,
+    Substitution,
+    Type,
+    list_of,
+    map_of,
+    most_general,
+    optional_of,
+    type_of,
+)
+from app.cel.values import TypeValue, Uint
+
+_LITERALS: Final[Mapping[type, Type]] = {
+    type(None): NULL,
+    bool: BOOL,
+    int: INT,
+    Uint: UINT,
+    float: DOUBLE,
+    str: STRING,
+    bytes: BYTES,
+}
+_SORTABLE: Final = frozenset({INT, UINT, DOUBLE, BOOL, STRING, BYTES})
+_LOGICAL: Final = {"_&&_": False, "_||_": True}
+_INDEX: Final = {"_[_]": False, "_[?_]": True}
+_OPTIONAL_NAME: Final = "optional_type"
+
+
+class Scope(msgspec.Struct, frozen=True, gc=False):
+    """A variable in reach: where it is kept and its type."""
+
+    slot: int
+    type: Type
+    lazy: bool = False
+
+
+Scopes = Mapping[str, Scope]
+
+
+class Checker:
+    """Checks one expression; `slots` is afterwards the number of variables it needs."""
+
+    def __init__(self, source: str, functions: Library, device: Mapping[str, Type]) -> None:
+        self.slots = 0
+        self._source = source
+        self._functions = functions
+        self._device = device
+        self._types = Substitution()
+        self._literals: list[tuple[Type, s.Node, Type]] = []
+        self._exempt = 0
+
+    def check(self, node: s.Node) -> c.Checked:
+        """Check a whole expression.
+
+        Raises:
+            CelCompileError: A name, a call or a literal does not fit its place.
+        """
+        result = self._check(node, {})
+        self._require_homogeneous()
+        return result
+
+    def final(self, item: Type) -> Type:
+        """A type with nothing open: what could be anything is dynamic."""
+        return self._types.resolve(item, free=DYN)
+
+    def _error(self, message: str, node: s.Node) -> CelCompileError:
+        return CelCompileError(message, self._source, node.offset)
+
+    def _check(self, node: s.Node, scopes: Scopes) -> c.Checked:
+        return self._RULES[type(node)](self, node, scopes)
+
+    def _literal(self, node: s.Literal, _: Scopes) -> c.Checked:
+        return c.Constant(node.offset, _LITERALS[type(node.value)], node.value)
+
+    def _identifier(self, node: s.Identifier, scopes: Scopes) -> c.Checked:
+        scope = scopes.get(node.name)
+        if scope is not None:
+            return c.Variable(node.offset, scope.type, scope.slot, scope.lazy)
+        if node.name == "device":
+            return c.Device(node.offset, DEVICE)
+        if node.name in TYPE_NAMES:
+            return c.Constant(node.offset, type_of(TYPE_NAMES[node.name]), TypeValue(node.name))
+        raise self._error(f"undeclared reference to {node.name!r}", node)
+
+    def _select(self, node: s.Select, scopes: Scopes) -> c.Checked:
+        operand = self._check(node.operand, scopes)
+        found = self._types.resolve(operand.type)
+        inner = found.parameters[0] if found.name == _OPTIONAL_NAME else found
+        result = self._member_type(node, inner)
+        if node.test:
+            result = BOOL
+        elif inner is not found or node.optional:
+            result = optional_of(result)
+        return c.Field(node.offset, result, operand, node.field, node.optional, node.test)
+
+    def _member_type(self, node: s.Select, operand: Type) -> Type:
+        if operand.kind == "map":
+            return operand.parameters[1]
+        if operand.kind == "object":
+            if node.field not in self._device:
+                raise self._error(f"undefined field {node.field!r}", node)
+            return self._device[node.field]
+        if operand.kind == "variable":
+            self._types.assign((DYN,), (operand,))
+        elif operand.kind != "dyn" and not node.optional:
+            raise self._error(f"type '{operand}' does not support field selection", node)
+        return DYN
+
+    def _call(self, node: s.Call, scopes: Scopes) -> c.Checked:
+        if node.function in _LOGICAL and node.target is None:
+            return self._logical(node, scopes)
+        if node.function == "format":
+            return self._exempted(node, scopes)
+        return self._function(node, scopes)
+
+    def _exempted(self, node: s.Call, scopes: Scopes) -> c.Checked:
+        """Literals anywhere inside of a call of format may mix types."""
+        self._exempt += 1
+        result = self._function(node, scopes)
+        self._exempt -= 1
+        return result
+
+    def _function(self, node: s.Call, scopes: Scopes) -> c.Checked:
+        qualified = qualified_call(node)
+        if qualified is not None and qualified in self._functions:
+            return self._resolve(node, qualified, None, scopes)
+        if node.function not in self._functions:
+            raise self._error(f"undeclared reference to {node.function!r}", node)
+        return self._resolve(node, node.function, node.target, scopes)
+
+    def _logical(self, node: s.Call, scopes: Scopes) -> c.Checked:
+        terms = tuple(self._check(term, scopes) for term in node.arguments)
+        for term, written in zip(terms, node.arguments, strict=True):
+            self._expect_bool(term, written)
+        return c.Logical(node.offset, BOOL, _LOGICAL[node.function], terms)
+
+    def _expect_bool(self, item: c.Checked, node: s.Node) -> None:
+        if not self._types.assign((item.type,), (BOOL,)):
+            raise self._error(f"expected type 'bool' but found '{self.final(item.type)}'", node)
+
+    def _resolve(self, node: s.Call, name: str, target: s.Node | None, scopes: Scopes) -> c.Checked:
+        written = node.arguments if target is None else (target, *node.arguments)
+        arguments = tuple(self._check(item, scopes) for item in written)
+        candidates: list[Overload] = []
+        result: Type | None = None
+        for candidate in self._functions[name].overloads:
+            if candidate.member is not (target is not None) or len(candidate.parameters) != len(arguments):
+                continue
+            declared = self._types.instantiate((*candidate.parameters, candidate.result))
+            if self._types.assign(tuple(item.type for item in arguments), declared[:-1]):
+                candidates.append(candidate)
+                found = self._types.resolve(declared[-1])
+                result = found if result is None or result == found else DYN
+        if result is None:
+            kinds = [str(self.final(item.type)) for item in arguments]
+            applied = f"({', '.join(kinds)})" if target is None else f"{kinds[0]}.({', '.join(kinds[1:])})"
+            raise self._error(f"found no matching overload for {name!r} applied to '{applied}'", node)
+        return self._specialise(node, name, result, tuple(candidates), arguments)
+
+    def _specialise(
+        self,
+        node: s.Call,
+        name: str,
+        result: Type,
+        candidates: tuple[Overload, ...],
+        arguments: tuple[c.Checked, ...],
+    ) -> c.Checked:
+        if name == "_?_:_":
+            condition, chosen, other = arguments
+            return c.Conditional(node.offset, result, condition, chosen, other)
+        if name in _INDEX:
+            operand, key = arguments
+            return c.Index(node.offset, result, operand, key, _INDEX[name])
+        member = candidates[0].member
+        return c.Invoke(node.offset, result, self._functions[name], candidates, arguments, member)
+
+    def _list_literal(self, node: s.ListLiteral, scopes: Scopes) -> c.Checked:
+        values = tuple(self._check(item.value, scopes) for item in node.elements)
+        optional = tuple(item.optional for item in node.elements)
+        written = tuple(item.value for item in node.elements)
+        element = self._common(self._element_types(values, optional, written), written)
+        return c.MakeList(node.offset, list_of(element), values, optional)
+
+    def _map_literal(self, node: s.MapLiteral, scopes: Scopes) -> c.Checked:
+        keys = tuple(self._check(entry.key, scopes) for entry in node.entries)
+        values = tuple(self._check(entry.value, scopes) for entry in node.entries)
+        optional = tuple(entry.optional for entry in node.entries)
+        written_keys = tuple(entry.key for entry in node.entries)
+        written_values = tuple(entry.value for entry in node.entries)
+        key = self._common([item.type for item in keys], written_keys)
+        value = self._common(self._element_types(values, optional, written_values), written_values)
+        return c.MakeMap(node.offset, map_of(key, value), keys, values, optional)
+
+    def _element_types(
+        self,
+        values: tuple[c.Checked, ...],
+        optional: tuple[bool, ...],
+        written: tuple[s.Node, ...],
+    ) -> list[Type]:
+        types = []
+        for value, skippable, node in zip(values, optional, written, strict=True):
+            found = self._types.resolve(value.type)
+            if skippable and found.name == _OPTIONAL_NAME:
+                found = found.parameters[0]
+            elif skippable and found.kind != "dyn":
+                raise self._error(f"expected type 'optional_type' but found '{found}'", node)
+            types.append(found)
+        return types
+
+    def _common(self, types: list[Type], written: tuple[s.Node, ...]) -> Type:
+        """The type that all elements fit; the check that they are all of one type has to wait until types are final."""
+        if not types:
+            return self._types.fresh()
+        joined = types[0]
+        for item, node in zip(types[1:], written[1:], strict=True):
+            joined = most_general(joined, item) if self._types.assign((joined,), (item,)) else DYN
+            if not self._exempt:
+                self._literals.append((types[0], node, item))
+        return joined
+
+    def _require_homogeneous(self) -> None:
+        for first, node, other in self._literals:
+            expected, found = self.final(first), self.final(other)
+            if expected != found:
+                raise self._error(f"expected type '{expected}' but found '{found}'", node)
+
+    def _comprehension(self, node: s.Comprehension, scopes: Scopes) -> c.Checked:
+        source = self._check(node.source, scopes)
+        if node.kind == "bind":
+            slot, inner = self._declare(node.names, (source.type,), scopes, lazy=True)
+            body = self._check(node.body, inner)
+            return c.Bind(node.offset, body.type, slot, source, body)
+        if node.kind in {"opt_map", "opt_flat_map"}:
+            return self._optional_map(node, source, scopes)
+        slot, inner = self._declare(node.names, self._range(node, source.type), scopes)
+        condition = None if node.condition is None else self._check(node.condition, inner)
+        if condition is not None and node.condition is not None:
+            self._expect_bool(condition, node.condition)
+        body = self._check(node.body, inner)
+        if node.kind == "sort":
+            return self._sort(node, source, slot, body)
+        result = self._loop_type(node, body, inner)
+        slots = tuple(range(slot, slot + len(node.names)))
+        return c.Loop(node.offset, result, node.kind, source, slots, condition, body)
+
+    def _declare(
+        self,
+        names: tuple[str, ...],
+        types: tuple[Type, ...],
+        scopes: Scopes,
+        *,
+        lazy: bool = False,
+    ) -> tuple[int, Scopes]:
+        first = self.slots
+        self.slots += len(names)
+        added = {name: Scope(first + place, types[place], lazy) for place, name in enumerate(names)}
+        return first, {**scopes, **added}
+
+    def _range(self, node: s.Comprehension, source: Type) -> tuple[Type, ...]:
+        """The types of the variables of a loop over a source of this type."""
+        found = self._types.resolve(source)
+        single = len(node.names) == 1
+        if found.kind == "list":
+            return (found.parameters[0],) if single else (INT, found.parameters[0])
+        if found.kind == "map":
+            return found.parameters[: len(node.names)]
+        if found.kind == "variable":
+            self._types.assign((DYN,), (found,))
+        elif found.kind != "dyn":
+            message = f"expression of type '{found}' cannot be range of a comprehension (must be list, map, or dynamic)"
+            raise self._error(message, node.source)
+        return (DYN,) * len(node.names)
+
+    def _loop_type(self, node: s.Comprehension, body: c.Checked, inner: Scopes) -> Type:
+        if node.kind == "list":
+            return list_of(body.type)
+        if node.kind == "map":
+            return map_of(inner[node.names[0]].type, body.type)
+        if node.kind == "entries":
+            result = map_of(self._types.fresh(), self._types.fresh())
+            if not self._types.assign((body.type,), (result,)):
+                raise self._error(f"expected a map but found '{self.final(body.type)}'", node.body)
+            return result
+        self._expect_bool(body, node.body)
+        return BOOL
+
+    def _optional_map(self, node: s.Comprehension, source: c.Checked, scopes: Scopes) -> c.Checked:
+        value = self._types.fresh()
+        if not self._types.assign((source.type,), (optional_of(value),)):
+            raise self._error(f"expected an optional value but found '{self.final(source.type)}'", node.source)
+        slot, inner = self._declare(node.names, (self._types.resolve(value),), scopes, lazy=True)
+        body = self._check(node.body, inner)
+        flat = node.kind == "opt_flat_map"
+        result = body.type if flat else optional_of(body.type)
+        if flat and not self._types.assign((body.type,), (optional_of(self._types.fresh()),)):
+            raise self._error(f"expected an optional value but found '{self.final(body.type)}'", node.body)
+        return c.OptionalMap(node.offset, result, source, slot, body, flat)
+
+    def _sort(self, node: s.Comprehension, source: c.Checked, slot: int, key: c.Checked) -> c.Checked:
+        found = self._types.resolve(key.type)
+        if found.kind not in {"dyn", "variable"} and found not in _SORTABLE:
+            raise self._error(f"found no matching overload for 'sortBy' with a key of type '{self.final(found)}'", node)
+        result = list_of(self._types.fresh())
+        if not self._types.assign((source.type,), (result,)):
+            raise self._error(f"found no matching overload for 'sortBy' applied to '{self.final(source.type)}'", node)
+        return c.Sort(node.offset, result, source, slot, key, found in _SORTABLE)
+
+    _RULES: ClassVar[Mapping[type[s.Node], Callable[[Any, Any, Scopes], c.Checked]]] = {
+        s.Literal: _literal,
+        s.Identifier: _identifier,
+        s.Select: _select,
+        s.Call: _call,
+        s.ListLiteral: _list_literal,
+        s.MapLiteral: _map_literal,
+        s.Comprehension: _comprehension,
+    }

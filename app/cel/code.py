@@ -1,0 +1,33 @@
+"""What compiling a part of an expression gives: a closure over a frame, and what running it certainly costs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from app.cel.cost import Frame
+
+Run = Callable[[Frame], Any]
+
+
+class Code(msgspec.Struct, frozen=True, kw_only=True):
+    """A compiled part.
+
+    `cost` is charged by whoever decides that the part runs, so that a straight line of operations is charged once.
+    `selection` marks variables and selections from them: upstream charges one unit for the whole path, `path`, and leaves
+    it out where the path is a branch of `?:` or a key. `constant` parts cost nothing; `known` ones have their value
+    computed in advance although they cost.
+    """
+
+    run: Run
+    cost: int
+    selection: bool = False
+    path: int = 0
+    constant: bool = False
+    known: bool = False
+    value: Any = None
+
+
+def constant(value: Any) -> Code:
+    """A part that is a literal."""
+    return Code(run=lambda _: value, cost=0, constant=True, known=True, value=value)

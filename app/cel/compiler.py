@@ -1,0 +1,214 @@
+"""The back end: closures over closures, no generated source."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from app.cel import checked as c
+from app.cel.access import compile_field, compile_index
+from app.cel.calls import compile_call
+from app.cel.code import Code, Run, constant
+from app.cel.cost import LIST_COST, MAP_COST, Frame
+from app.cel.errors import CelCostError, CelRuntimeError
+from app.cel.loops import compile_bind, compile_loop, compile_optional_map, compile_sort, lazy_variable
+from app.cel.values import Optional, map_key, no_overload
+
+
+class Compiler:
+    """Compiles the checked tree of one expression."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def compile(self, node: c.Checked) -> Code:
+        """Compile a part.
+
+        Raises:
+            CelCompileError: A constant part always fails.
+        """
+        return self._RULES[type(node)](self, node)
+
+    def _constant(self, node: c.Constant) -> Code:
+        return constant(node.value)
+
+    def _device(self, _: c.Device) -> Code:
+        return Code(run=lambda frame: frame.device.fields, cost=1, selection=True, path=1)
+
+    def _variable(self, node: c.Variable) -> Code:
+        slot = node.slot
+        run: Run = lazy_variable(slot) if node.lazy else lambda frame: frame.slots[slot]
+        return Code(run=run, cost=1, selection=True, path=1)
+
+    def _field(self, node: c.Field) -> Code:
+        return compile_field(node, self.compile(node.operand))
+
+    def _index(self, node: c.Index) -> Code:
+        return compile_index(node, self.compile(node.operand), self.compile(node.key))
+
+    def _invoke(self, node: c.Invoke) -> Code:
+        return compile_call(node, tuple(self.compile(item) for item in node.arguments), self._source)
+
+    def _logical(self, node: c.Logical) -> Code:
+        terms = [self.compile(term) for term in node.terms]
+        first, *others = terms
+        later = tuple((term.run, term.cost) for term in others)
+        if len(later) == 1:
+            return Code(run=_logical_pair(first.run, *later[0], absorbing=node.absorbing), cost=first.cost)
+        return Code(run=_logical(((first.run, 0), *later), absorbing=node.absorbing), cost=first.cost)
+
+    def _conditional(self, node: c.Conditional) -> Code:
+        condition, chosen, other = (self.compile(item) for item in (node.condition, node.chosen, node.other))
+        test, chosen_run, other_run = condition.run, chosen.run, other.run
+        chosen_cost, other_cost = chosen.cost - chosen.path, other.cost - other.path
+
+        def run(frame: Frame) -> Any:
+            value = test(frame)
+            if value is True:
+                frame.cost += chosen_cost
+                return chosen_run(frame)
+            if value is False:
+                frame.cost += other_cost
+                return other_run(frame)
+            raise no_overload(value)
+
+        return Code(run=run, cost=condition.cost, selection=True)
+
+    def _make_list(self, node: c.MakeList) -> Code:
+        elements = [self.compile(item) for item in node.elements]
+        if not any(node.optional) and all(item.constant for item in elements):
+            return constant(tuple(item.value for item in elements))
+        parts = tuple(zip((item.run for item in elements), node.optional, strict=True))
+
+        def run(frame: Frame) -> list[Any]:
+            values = []
+            for element, skippable in parts:
+                value = element(frame)
+                if skippable:
+                    if not _present(value):
+                        continue
+                    value = value.value
+                values.append(value)
+            return values
+
+        return Code(run=run, cost=LIST_COST + sum(item.cost for item in elements))
+
+    def _make_map(self, node: c.MakeMap) -> Code:
+        keys = [self.compile(item) for item in node.keys]
+        values = [self.compile(item) for item in node.values]
+        parts = tuple((key.run, value.run, skip) for key, value, skip in zip(keys, values, node.optional, strict=True))
+
+        def run(frame: Frame) -> dict[Any, Any]:
+            made: dict[Any, Any] = {}
+            for key, item, skippable in parts:
+                place = map_key(key(frame))
+                value = item(frame)
+                if skippable:
+                    if not _present(value):
+                        made.pop(place, None)
+                        continue
+                    value = value.value
+                made[place] = value
+            return made
+
+        if not any(node.optional) and all(item.constant for item in (*keys, *values)):
+            try:
+                return constant(run(Frame(None, 0, 0, None)))
+            except CelRuntimeError:
+                return Code(run=run, cost=0)
+        return Code(run=run, cost=MAP_COST + sum(item.cost for item in (*keys, *values)))
+
+    def _loop(self, node: c.Loop) -> Code:
+        condition = None if node.condition is None else self.compile(node.condition)
+        return compile_loop(node, self.compile(node.source), condition, self.compile(node.body))
+
+    def _bind(self, node: c.Bind) -> Code:
+        return compile_bind(node.slot, self.compile(node.value), self.compile(node.body))
+
+    def _optional_map(self, node: c.OptionalMap) -> Code:
+        return compile_optional_map(node, self.compile(node.source), self.compile(node.body))
+
+    def _sort(self, node: c.Sort) -> Code:
+        return compile_sort(node, self.compile(node.source), self.compile(node.key))
+
+    _RULES: ClassVar[Mapping[type[c.Checked], Callable[[Any, Any], Code]]] = {
+        c.Constant: _constant,
+        c.Device: _device,
+        c.Variable: _variable,
+        c.Field: _field,
+        c.Index: _index,
+        c.Invoke: _invoke,
+        c.Logical: _logical,
+        c.Conditional: _conditional,
+        c.MakeList: _make_list,
+        c.MakeMap: _make_map,
+        c.Loop: _loop,
+        c.Bind: _bind,
+        c.OptionalMap: _optional_map,
+        c.Sort: _sort,
+    }
+
+
+def _present(value: Any) -> bool:
+    if type(value) is not Optional:
+        raise CelRuntimeError("cannot initialize an optional element from a value that is not optional")
+    return bool(value.present)
+
+
+def _logical_pair(first: Run, second: Run, cost: int, *, absorbing: bool) -> Run:
+    """Two terms, without bookkeeping as long as the first is a bool."""
+
+    def run(frame: Frame) -> Any:
+        try:
+            value = first(frame)
+        except CelCostError:
+            raise
+        except CelRuntimeError as error:
+            return _after_failure(frame, second, cost, error, absorbing)
+        if value is absorbing:
+            return absorbing
+        if value is not (not absorbing):
+            return _after_failure(frame, second, cost, no_overload(value), absorbing)
+        frame.cost += cost
+        value = second(frame)
+        if value is True or value is False:
+            return value
+        raise no_overload(value)
+
+    return run
+
+
+def _after_failure(frame: Frame, second: Run, cost: int, failure: CelRuntimeError, absorbing: bool) -> bool:
+    """The first term failed: the second may still decide."""
+    frame.cost += cost
+    value: object = None
+    try:
+        value = second(frame)
+    except CelCostError:
+        raise
+    except CelRuntimeError:
+        pass
+    if value is absorbing:
+        return absorbing
+    raise CelRuntimeError(str(failure))
+
+
+def _logical(terms: tuple[tuple[Run, int], ...], *, absorbing: bool) -> Run:
+    def run(frame: Frame) -> bool:
+        failure: str | None = None
+        for term, cost in terms:
+            frame.cost += cost
+            try:
+                value: object = term(frame)
+            except CelCostError:
+                raise
+            except CelRuntimeError as error:
+                failure = failure or str(error)
+                continue
+            if value is absorbing:
+                return absorbing
+            if value is not True and value is not False:
+                failure = failure or str(no_overload(value))
+        if failure is not None:
+            raise CelRuntimeError(failure)
+        return not absorbing
+
+    return run

@@ -1,0 +1,163 @@
+"""What an evaluation spends: upstream's cost units, and our own count of work that those units do not bound.
+
+Costs that are certain are summed at compile time and charged when a block of the expression is entered; only what
+depends on values is added on the way. Each call is taken for one unit, so `extra` functions give the cost minus one.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from app.cel.errors import CelCostError, CelDeadlineError
+from app.cel.values import size_of
+
+COST_LIMIT: Final = 1_000_000
+"""Most cost units that one evaluation may spend, as in the API (CELSelectorExpressionMaxCost)."""
+WORK_LIMIT: Final = 2_000_000
+"""Most elements copied, compared or visited in one evaluation."""
+MAX_TEXT: Final = 10_000_000
+"""Longest string or byte string that an evaluation may build."""
+MAX_ELEMENTS: Final = 1_000_000
+"""Longest list that an evaluation may build."""
+
+LIST_COST: Final = 10
+MAP_COST: Final = 30
+_POLL_EVERY: Final = 100
+_CHARACTERS_PER_WORK: Final = 64
+
+Deadline = Callable[[], bool]
+
+
+class Frame:
+    """One evaluation: the device, the variables, and what was spent."""
+
+    __slots__ = ("cost", "deadline", "device", "slots", "steps", "work")
+
+    def __init__(self, device: Any, cost: int, slots: int, deadline: Deadline | None) -> None:
+        self.device = device
+        self.cost = cost
+        self.work = 0
+        self.steps = 0
+        self.slots: list[Any] = [None] * slots
+        self.deadline = deadline
+
+    def step(self, cost: int) -> None:
+        """Charge one round of a loop; raises when the budget or the time is spent."""
+        self.cost += cost
+        self.work += 1
+        self.steps += 1
+        if self.cost > COST_LIMIT:
+            raise over_cost()
+        if self.work > WORK_LIMIT:
+            raise over_work()
+        if self.deadline is not None and self.steps % _POLL_EVERY == 0 and self.deadline():
+            raise CelDeadlineError("the evaluation was stopped: its time is up")
+
+    def spend(self, elements: int) -> None:
+        """Charge elements that are about to be copied or compared."""
+        self.work += elements
+        if self.work > WORK_LIMIT:
+            raise over_work()
+
+    def build_text(self, length: int) -> None:
+        """Charge a string of this length that is about to be built."""
+        if length > MAX_TEXT:
+            raise CelCostError(f"the evaluation was stopped: it builds a string of more than {MAX_TEXT} characters")
+        self.spend(length // _CHARACTERS_PER_WORK)
+
+    def build_list(self, length: int) -> None:
+        """Charge a list of this length that is about to be built."""
+        if length > MAX_ELEMENTS:
+            raise CelCostError(f"the evaluation was stopped: it builds a list of more than {MAX_ELEMENTS} elements")
+        self.spend(length)
+
+
+def over_cost() -> CelCostError:
+    """The error for an evaluation above the cost limit."""
+    return CelCostError(f"operation cancelled: actual cost limit exceeded ({COST_LIMIT} units)")
+
+
+def over_work() -> CelCostError:
+    """The error for an evaluation above the work limit."""
+    return CelCostError(f"operation cancelled: the evaluation visits more than {WORK_LIMIT} elements")
+
+
+def tenth(size: int) -> int:
+    """The cost of traversing a string: a tenth of a unit per character, rounded up."""
+    return (size + 9) // 10
+
+
+Extra = Callable[[tuple[Any, ...], Any], int]
+"""From a call's arguments and result to its cost above one unit."""
+
+
+def first_traversed(arguments: tuple[Any, ...], _: Any) -> int:
+    """Cost of reading the first argument."""
+    return tenth(size_of(arguments[0])) - 1
+
+
+def first_traversed_twice(arguments: tuple[Any, ...], _: Any) -> int:
+    """Cost of reading the first argument and writing as much."""
+    return -(-size_of(arguments[0]) * 2 // 10) - 1
+
+
+def second_traversed(arguments: tuple[Any, ...], _: Any) -> int:
+    """Cost of reading the second argument."""
+    return tenth(size_of(arguments[1])) - 1
+
+
+def result_traversed_twice(_: tuple[Any, ...], result: Any) -> int:
+    """Cost of writing the result."""
+    return -(-size_of(result) * 2 // 10) - 1
+
+
+def both_traversed(arguments: tuple[Any, ...], _: Any) -> int:
+    """Cost of copying two strings into one."""
+    return tenth(size_of(arguments[0]) + size_of(arguments[1])) - 1
+
+
+def shorter_traversed(arguments: tuple[Any, ...], _: Any) -> int:
+    """Cost of comparing up to the end of the shorter argument."""
+    return tenth(min(size_of(arguments[0]), size_of(arguments[1]))) - 1
+
+
+def substring_searched(arguments: tuple[Any, ...], _: Any) -> int:
+    """Cost of looking for one string in another."""
+    return tenth(size_of(arguments[0])) * tenth(size_of(arguments[1])) - 1
+
+
+def pattern_searched(arguments: tuple[Any, ...], _: Any) -> int:
+    """Cost of running a regular expression over a string."""
+    return tenth(1 + size_of(arguments[0])) * -(-size_of(arguments[1]) // 4) - 1
+
+
+def second_size(arguments: tuple[Any, ...], _: Any) -> int:
+    """Cost of comparing with each element of the second argument."""
+    return size_of(arguments[1]) - 1
+
+
+def elements_traversed(arguments: tuple[Any, ...], _: Any) -> int:
+    """Cost of visiting every leaf of the first argument."""
+    return _leaves(arguments[0], _MAX_LEAVES) - 1
+
+
+_MAX_LEAVES: Final = COST_LIMIT + 2
+
+
+def _leaves(value: Any, budget: int) -> int:
+    """Count leaves, strings by tenths of their UTF-8 length, and stop counting once the limit is certainly exceeded."""
+    if isinstance(value, str):
+        return len(value.encode(errors="surrogatepass")) // 10
+    if isinstance(value, bytes):
+        return len(value) // 10
+    if isinstance(value, list | tuple):
+        items = iter(value)
+    elif isinstance(value, dict):
+        items = (part for entry in value.items() for part in entry)
+    else:
+        return 1
+    total = 0
+    for visited, item in enumerate(items):
+        total += _leaves(item, budget - total - visited)
+        if total + visited > budget:
+            return _MAX_LEAVES
+    return total

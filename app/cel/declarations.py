@@ -1,0 +1,105 @@
+"""How libraries declare what they offer: tables of overloads, nothing else."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from app.cel.cost import Extra
+from app.cel.semver import Semver
+from app.cel.types import Type
+from app.cel.values import LISTS, MAPS, Optional, Quantity, TypeValue, Uint
+
+Implementation = Callable[..., Any]
+
+
+class Overload(msgspec.Struct, frozen=True, kw_only=True):
+    """One signature of a function and what it does.
+
+    `metered` implementations get the evaluation's frame before their arguments, to charge the work they are about to do.
+    `extra` is the cost above one unit. It is charged when this overload is the only candidate at compile time, as upstream
+    does; `Function.extra` is charged in any case.
+    """
+
+    parameters: tuple[Type, ...]
+    result: Type
+    run: Implementation
+    member: bool = False
+    metered: bool = False
+    extra: Extra | None = None
+
+
+class Function(msgspec.Struct, frozen=True):
+    """A function by name: its overloads in order of preference, and the cost all of them share."""
+
+    name: str
+    overloads: tuple[Overload, ...]
+    extra: Extra | None = None
+
+
+Library = Mapping[str, Function]
+
+
+def function(name: str, *overloads: Overload, extra: Extra | None = None) -> Function:
+    """Declare a function."""
+    return Function(name, overloads, extra)
+
+
+def overload(
+    parameters: tuple[Type, ...],
+    result: Type,
+    run: Implementation,
+    *,
+    metered: bool = False,
+    extra: Extra | None = None,
+) -> Overload:
+    """Declare `name(arguments)`."""
+    return Overload(parameters=parameters, result=result, run=run, metered=metered, extra=extra)
+
+
+def method(
+    parameters: tuple[Type, ...],
+    result: Type,
+    run: Implementation,
+    *,
+    metered: bool = False,
+    extra: Extra | None = None,
+) -> Overload:
+    """Declare `first.name(others)`."""
+    return Overload(parameters=parameters, result=result, run=run, member=True, metered=metered, extra=extra)
+
+
+def merge(*libraries: Iterable[Function]) -> Library:
+    """Put libraries together; a function declared twice has the overloads of both, in order."""
+    merged: dict[str, Function] = {}
+    for library in libraries:
+        for item in library:
+            known = merged.get(item.name)
+            if known is None:
+                merged[item.name] = item
+            else:
+                merged[item.name] = Function(item.name, known.overloads + item.overloads, known.extra or item.extra)
+    return merged
+
+
+_RUNTIME: Final[Mapping[str, frozenset[type]]] = {
+    "bool": frozenset({bool}),
+    "int": frozenset({int}),
+    "uint": frozenset({Uint}),
+    "double": frozenset({float}),
+    "string": frozenset({str}),
+    "bytes": frozenset({bytes}),
+    "null_type": frozenset({type(None)}),
+    "list": LISTS,
+    "map": MAPS,
+    "type": frozenset({TypeValue}),
+    "optional_type": frozenset({Optional}),
+    "kubernetes.Quantity": frozenset({Quantity}),
+    "kubernetes.Semver": frozenset({Semver}),
+}
+
+
+def accepts(parameter: Type, kind: type) -> bool:
+    """Whether a run-time value of this Python type may be passed; like upstream, element types are not looked at."""
+    known = _RUNTIME.get(parameter.name)
+    return known is None or kind in known

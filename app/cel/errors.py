@@ -1,0 +1,47 @@
+"""What can go wrong with an expression, shaped by what the caller can do about it.
+
+CelError
+├── CelCompileError        the expression is wrong for every device: whoever wrote it must change it
+└── CelRuntimeError        the expression fails on this device: upstream aborts the pod, it is never "no match"
+    └── CelCostError       the evaluation would cost too much; `||` and `&&` do not absorb it
+        └── CelDeadlineError   the caller's time was up; evaluating again later may succeed
+"""
+
+_SHOWN_WIDTH = 200
+
+
+class CelError(Exception):
+    """Base of everything the engine raises on purpose."""
+
+
+class CelCompileError(CelError):
+    """The expression is not valid; the message names line and column and points at the place."""
+
+    def __init__(self, message: str, source: str = "", offset: int = 0) -> None:
+        self.reason = message
+        self.source = source
+        self.offset = offset
+        self.line, self.column, excerpt, caret = _locate(source, offset)
+        super().__init__(f"{self.line}:{self.column}: {message}\n | {excerpt}\n | {'.' * caret}^")
+
+
+class CelRuntimeError(CelError):
+    """The expression cannot be decided for this device."""
+
+
+class CelCostError(CelRuntimeError):
+    """The evaluation exceeded its budget of cost, work or size."""
+
+
+class CelDeadlineError(CelCostError):
+    """The caller's deadline passed during the evaluation."""
+
+
+def _locate(source: str, offset: int) -> tuple[int, int, str, int]:
+    """Turn an offset into line and column (from 1), the part of the line to show, and the caret's place in it."""
+    start = source.rfind("\n", 0, offset) + 1
+    end = source.find("\n", offset)
+    text = source[start : end if end >= 0 else len(source)]
+    column = offset - start
+    first = max(0, column - _SHOWN_WIDTH // 2)
+    return source.count("\n", 0, offset) + 1, column + 1, text[first : first + _SHOWN_WIDTH], column - first

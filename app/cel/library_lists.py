@@ -1,0 +1,233 @@
+"""Both list libraries (cel-go's version 3, Kubernetes' version 1), sets, and `includes`."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Final
+
+from app.cel.cost import Frame, elements_traversed
+from app.cel.declarations import Function, function, method, overload
+from app.cel.equality import contains_element, matches
+from app.cel.errors import CelRuntimeError
+from app.cel.library_core import integer, unsigned
+from app.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, UINT, list_of, variable
+from app.cel.values import LISTS, MAX_INT, NUMBERS, no_overload, size_of
+
+Elements = list[Any] | tuple[Any, ...]
+
+_T: Final = variable("T")
+_LIST: Final = list_of(_T)
+_COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, STRING, BYTES)
+_ORDERED: Final = frozenset({bool, str, bytes}) | NUMBERS
+_BASE: Final = 10
+
+
+def _comparable(one: Any, other: Any) -> None:
+    """Refuse two values that have no order between them."""
+    kind, other_kind = type(one), type(other)
+    if kind not in _ORDERED or (kind is not other_kind and not (kind in NUMBERS and other_kind in NUMBERS)):
+        raise no_overload(one, other)
+
+
+def _slice(frame: Frame, values: Elements, start: int, end: int) -> Elements:
+    if start < 0 or end < start or end > len(values):
+        raise CelRuntimeError(f"cannot slice({start}, {end}) a list of length {len(values)}")
+    frame.build_list(end - start)
+    return values[start:end]
+
+
+def _flatten(frame: Frame, values: Elements, depth: int = 1) -> list[Any]:
+    if depth < 0:
+        raise CelRuntimeError("level must be non-negative")
+    flat: list[Any] = []
+    frame.build_list(len(values))
+    for value in values:
+        if type(value) in LISTS and depth:
+            flat.extend(_flatten(frame, value, depth - 1))
+        else:
+            flat.append(value)
+    frame.build_list(len(flat))
+    return flat
+
+
+def _range(frame: Frame, count: int) -> list[int]:
+    if count < 0:
+        raise CelRuntimeError(f"lists.range: size must be non-negative, got {count}")
+    frame.build_list(count)
+    return list(range(count))
+
+
+def _reverse(frame: Frame, values: Elements) -> list[Any]:
+    frame.build_list(len(values))
+    return list(reversed(values))
+
+
+def _distinct(frame: Frame, values: Elements) -> list[Any]:
+    frame.spend(len(values) * len(values))
+    unique: list[Any] = []
+    for value in values:
+        if not any(matches(frame, value, other) for other in unique):
+            unique.append(value)
+    return unique
+
+
+def _sort(frame: Frame, values: Elements) -> Elements:
+    return sort_by_keys(frame, values, values)
+
+
+def sort_by_keys(frame: Frame, values: Elements, keys: Elements) -> Elements:
+    """Sort a list by the keys of its elements, which have to be of one type that has an order.
+
+    Raises:
+        CelRuntimeError: They are not.
+    """
+    if not keys:
+        return values
+    kind = type(keys[0])
+    if kind not in _ORDERED:
+        raise CelRuntimeError("list elements must be comparable")
+    if any(type(key) is not kind for key in keys):
+        raise CelRuntimeError("list elements must have the same type")
+    frame.build_list(len(keys))
+    return [values[place] for place in sorted(range(len(keys)), key=keys.__getitem__)]
+
+
+def _is_sorted(frame: Frame, values: Elements) -> bool:
+    frame.spend(len(values))
+    for one, other in pairwise(values):
+        _comparable(one, other)
+        if one > other:
+            return False
+    return True
+
+
+def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[Frame, Elements], Any]:
+    def run(frame: Frame, values: Elements) -> Any:
+        if not values:
+            raise CelRuntimeError(f"{name} called on empty list")
+        frame.spend(len(values))
+        best = values[0]
+        for value in values[1:]:
+            _comparable(best, value)
+            if better(value, best):
+                best = value
+        return best
+
+    return run
+
+
+def _sum(kind: type, zero: Any, checked: Callable[[Any], Any]) -> Callable[[Frame, Elements], Any]:
+    def run(frame: Frame, values: Elements) -> Any:
+        frame.spend(len(values))
+        total = zero
+        for value in values:
+            if type(value) is not kind:
+                raise no_overload(total, value)
+            total = checked(total + value)
+        return total
+
+    return run
+
+
+def _first_index(frame: Frame, values: Elements, wanted: Any) -> int:
+    frame.spend(len(values))
+    return next((place for place, value in enumerate(values) if matches(frame, value, wanted)), -1)
+
+
+def _last_index(frame: Frame, values: Elements, wanted: Any) -> int:
+    frame.spend(len(values))
+    places = range(len(values) - 1, -1, -1)
+    return next((place for place in places if matches(frame, values[place], wanted)), -1)
+
+
+def _includes(frame: Frame, target: Any, wanted: Any) -> bool:
+    if type(target) in LISTS:
+        frame.spend(len(target))
+        return any(matches(frame, value, wanted) for value in target)
+    return matches(frame, target, wanted)
+
+
+def _contains_all(frame: Frame, values: Elements, wanted: Elements) -> bool:
+    return all(contains_element(frame, value, values) for value in wanted)
+
+
+def _equivalent(frame: Frame, one: Elements, other: Elements) -> bool:
+    return _contains_all(frame, one, other) and _contains_all(frame, other, one)
+
+
+def _intersects(frame: Frame, one: Elements, other: Elements) -> bool:
+    return any(contains_element(frame, value, other) for value in one)
+
+
+def _result_size(_: tuple[Any, ...], result: Any) -> int:
+    return size_of(result) + _BASE
+
+
+def _input_by_depth(arguments: tuple[Any, ...], _: Any) -> int:
+    depth = arguments[1] if len(arguments) > 1 else 1
+    return min(size_of(arguments[0]) * depth, MAX_INT) + _BASE
+
+
+def self_compared(arguments: tuple[Any, ...], _: Any) -> int:
+    """Cost above one unit of comparing each element of the last argument with each other."""
+    values = arguments[-1]
+    square = len(values) * len(values)
+    texts = bool(values) and isinstance(values[0], str | bytes)
+    return (square * 21 // 10 if texts else square * 2) + _BASE
+
+
+def _product(factor: int) -> Callable[[tuple[Any, ...], Any], int]:
+    return lambda arguments, _: size_of(arguments[0]) * size_of(arguments[1]) * factor
+
+
+def _sets() -> tuple[Function, ...]:
+    pair = (_LIST, _LIST)
+    return (
+        function("sets.contains", overload(pair, BOOL, _contains_all, metered=True, extra=_product(1))),
+        function("sets.equivalent", overload(pair, BOOL, _equivalent, metered=True, extra=_product(2))),
+        function("sets.intersects", overload(pair, BOOL, _intersects, metered=True, extra=_product(1))),
+    )
+
+
+def _ordered() -> tuple[Function, ...]:
+    largest = _extreme("max", lambda value, best: value > best)
+    smallest = _extreme("min", lambda value, best: value < best)
+    lists = tuple(list_of(kind) for kind in _COMPARABLE)
+    pairs = tuple(zip(lists, _COMPARABLE, strict=True))
+    sums = (
+        method((list_of(INT),), INT, _sum(int, 0, integer), metered=True),
+        method((list_of(UINT),), UINT, _sum(type(unsigned(0)), unsigned(0), unsigned), metered=True),
+        method((list_of(DOUBLE),), DOUBLE, _sum(float, 0.0, float), metered=True),
+    )
+    sorts = (method((kind,), kind, _sort, metered=True, extra=self_compared) for kind in lists)
+    ordered = (method((kind,), BOOL, _is_sorted, metered=True) for kind in lists)
+    return (
+        function("sort", *sorts),
+        function("isSorted", *ordered, extra=elements_traversed),
+        function("sum", *sums, extra=elements_traversed),
+        function(
+            "max", *(method((kind,), item, largest, metered=True) for kind, item in pairs), extra=elements_traversed
+        ),
+        function(
+            "min", *(method((kind,), item, smallest, metered=True) for kind, item in pairs), extra=elements_traversed
+        ),
+    )
+
+
+_DYNS: Final = list_of(DYN)
+
+FUNCTIONS: Final = (
+    *_sets(),
+    *_ordered(),
+    function("slice", method((_LIST, INT, INT), _LIST, _slice, metered=True, extra=_result_size)),
+    function(
+        "flatten",
+        method((list_of(_LIST),), _LIST, _flatten, metered=True, extra=_input_by_depth),
+        method((_DYNS, INT), _DYNS, _flatten, metered=True, extra=_input_by_depth),
+    ),
+    function("lists.range", overload((INT,), list_of(INT), _range, metered=True, extra=_result_size)),
+    function("reverse", method((_LIST,), _LIST, _reverse, metered=True, extra=_result_size)),
+    function("distinct", method((_LIST,), _LIST, _distinct, metered=True, extra=self_compared)),
+    function("indexOf", method((_LIST, _T), INT, _first_index, metered=True), extra=elements_traversed),
+    function("lastIndexOf", method((_LIST, _T), INT, _last_index, metered=True), extra=elements_traversed),
+    function("includes", method((DYN, DYN), BOOL, _includes, metered=True), extra=elements_traversed),
+)

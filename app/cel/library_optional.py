@@ -1,0 +1,59 @@
+"""Optional values; the selections `.?` and `[?]` belong to the compiler."""
+
+from typing import Any, Final
+
+from app.cel.declarations import function, method, overload
+from app.cel.errors import CelRuntimeError
+from app.cel.library_core import empty_value
+from app.cel.types import BOOL, list_of, optional_of, variable
+from app.cel.values import NONE, Optional
+
+
+def _value(item: Optional) -> Any:
+    if not item.present:
+        raise CelRuntimeError("optional.none() dereference")
+    return item.value
+
+
+def _first(values: list[Any]) -> Optional:
+    return Optional(present=True, value=values[0]) if values else NONE
+
+
+def _last(values: list[Any]) -> Optional:
+    return Optional(present=True, value=values[-1]) if values else NONE
+
+
+def _unwrap(values: list[Any]) -> list[Any]:
+    if not all(isinstance(item, Optional) for item in values):
+        raise CelRuntimeError("unwrap: an element is not optional")
+    return [item.value for item in values if item.present]
+
+
+def some(value: Any) -> Optional:
+    """An optional that holds a value."""
+    return Optional(present=True, value=value)
+
+
+_V: Final = variable("V")
+_OPTIONAL: Final = optional_of(_V)
+_LIST: Final = list_of(_V)
+_OPTIONALS: Final = list_of(_OPTIONAL)
+
+LAZY: Final = frozenset({"or", "orValue"})
+"""Functions that look at their argument only when their target is empty, and cost nothing."""
+
+FUNCTIONS: Final = (
+    function("optional.of", overload((_V,), _OPTIONAL, some)),
+    function(
+        "optional.ofNonZeroValue", overload((_V,), _OPTIONAL, lambda value: NONE if empty_value(value) else some(value))
+    ),
+    function("optional.none", overload((), _OPTIONAL, lambda: NONE)),
+    function("value", method((_OPTIONAL,), _V, _value)),
+    function("hasValue", method((_OPTIONAL,), BOOL, lambda item: item.present)),
+    function("or", method((_OPTIONAL, _OPTIONAL), _OPTIONAL, lambda one, other: one if one.present else other)),
+    function("orValue", method((_OPTIONAL, _V), _V, lambda item, other: item.value if item.present else other)),
+    function("first", method((_LIST,), _OPTIONAL, _first)),
+    function("last", method((_LIST,), _OPTIONAL, _last)),
+    function("optional.unwrap", overload((_OPTIONALS,), _LIST, _unwrap)),
+    function("unwrapOpt", method((_OPTIONALS,), _LIST, _unwrap)),
+)

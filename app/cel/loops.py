@@ -1,0 +1,326 @@
+"""Loops, and the macros that bind variables.
+
+The constants are what upstream's expansion of a macro costs per round beside the parts the user wrote.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from app.cel import checked as c
+from app.cel.code import Code, Run
+from app.cel.cost import LIST_COST, MAX_ELEMENTS, Frame
+from app.cel.errors import CelCostError, CelRuntimeError
+from app.cel.library_lists import self_compared, sort_by_keys
+from app.cel.values import LISTS, MAPS, NONE, Optional, from_map_key, keys_of, map_key, no_overload, type_name
+
+_ALL_CHECK: Final = 2
+_EXISTS_CHECK: Final = 3
+_RESULT: Final = 1
+_COUNT_RESULT: Final = 2
+_COUNT: Final = 2
+_APPEND: Final = 2
+_INSERT: Final = 3
+_MERGE: Final = 2
+
+_Step = Callable[[Frame, Any], None]
+
+
+class Failure:
+    """A variable whose value could not be computed; every use fails alike, without trying again."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def compile_loop(node: c.Loop, source: Code, condition: Code | None, body: Code) -> Code:
+    """Compile a loop over a list or map."""
+    rounds = _rounds(node.slots, source.run)
+    if node.kind in {"all", "exists"}:
+        exists = node.kind == "exists"
+        run = _quantifier(rounds, body, check=_EXISTS_CHECK if exists else _ALL_CHECK, absorbing=exists)
+        return Code(run=run, cost=source.cost + _RESULT)
+    if node.kind == "exists_one":
+        return Code(run=_exactly_one(rounds, body), cost=source.cost + _COUNT_RESULT)
+    if node.kind == "list":
+        step = body.cost + _APPEND + (0 if body.constant else LIST_COST)
+        return Code(run=_collect_list(rounds, condition, body, step), cost=source.cost + _RESULT)
+    if node.kind == "map":
+        keys = node.slots[0]
+        return Code(run=_collect_map(rounds, condition, body, keys), cost=source.cost + _RESULT)
+    return Code(run=_collect_entries(rounds, condition, body), cost=source.cost + _RESULT)
+
+
+def _rounds(slots: tuple[int, ...], source: Run) -> Callable[[Frame], Iterable[Any]]:
+    """Set the variables for each round; the loop charges the round itself."""
+    first = slots[0]
+    if len(slots) == 1:
+
+        def single(frame: Frame) -> Iterable[Any]:
+            values = frame.slots
+            for item in _elements(source(frame)):
+                values[first] = item
+                yield None
+
+        return single
+
+    second = slots[1]
+
+    def double(frame: Frame) -> Iterable[Any]:
+        values = frame.slots
+        for key, item in _pairs(source(frame)):
+            values[first] = key
+            values[second] = item
+            yield None
+
+    return double
+
+
+def _elements(value: Any) -> Iterable[Any]:
+    if type(value) in LISTS:
+        return value  # type: ignore[no-any-return]
+    if type(value) in MAPS:
+        return keys_of(value)
+    raise CelRuntimeError(f"no such overload: got '{type_name(value)}', expected iterable type")
+
+
+def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
+    if type(value) in LISTS:
+        return enumerate(value)
+    if type(value) in MAPS:
+        return ((from_map_key(key), item) for key, item in value.items())
+    raise CelRuntimeError(f"no such overload: got '{type_name(value)}', expected iterable type")
+
+
+def _quantifier(rounds: Callable[[Frame], Iterable[Any]], body: Code, *, check: int, absorbing: bool) -> Run:
+    """Compile all and exists: errors count only if no round decides."""
+    predicate = body.run
+    step = body.cost + check + 1
+
+    def run(frame: Frame) -> bool:
+        failure: str | None = None
+        decided = False
+        for _ in rounds(frame):
+            if decided:
+                frame.cost += check
+                break
+            frame.step(step)
+            try:
+                value = predicate(frame)
+            except CelCostError:
+                raise
+            except CelRuntimeError as error:
+                failure = failure or str(error)
+                continue
+            if value is absorbing:
+                decided = True
+            elif value is not True and value is not False:
+                failure = failure or str(no_overload(value))
+        if failure is not None and not decided:
+            raise CelRuntimeError(failure)
+        return decided is absorbing
+
+    return run
+
+
+def _exactly_one(rounds: Callable[[Frame], Iterable[Any]], body: Code) -> Run:
+    predicate, step = body.run, body.cost
+
+    def run(frame: Frame) -> bool:
+        count = 0
+        for _ in rounds(frame):
+            frame.step(step)
+            if _truth(predicate(frame)):
+                frame.cost += _COUNT
+                count += 1
+        return count == 1
+
+    return run
+
+
+def _truth(value: Any) -> bool:
+    if value is True or value is False:
+        return value
+    raise no_overload(value)
+
+
+def _collecting(rounds: Callable[[Frame], Iterable[Any]], condition: Code | None, cost: int, take: _Step) -> _Step:
+    """Run `take` for each round that passes the condition."""
+    if condition is None:
+
+        def every(frame: Frame, into: Any) -> None:
+            for _ in rounds(frame):
+                frame.step(cost)
+                take(frame, into)
+
+        return every
+
+    passes, step = condition.run, condition.cost
+
+    def some(frame: Frame, into: Any) -> None:
+        for _ in rounds(frame):
+            frame.step(step)
+            if _truth(passes(frame)):
+                frame.cost += cost
+                take(frame, into)
+
+    return some
+
+
+def _collect_list(rounds: Callable[[Frame], Iterable[Any]], condition: Code | None, body: Code, cost: int) -> Run:
+    transform = body.run
+
+    def take(frame: Frame, into: list[Any]) -> None:
+        into.append(transform(frame))
+
+    collect = _collecting(rounds, condition, cost, take)
+
+    def run(frame: Frame) -> list[Any]:
+        values: list[Any] = []
+        collect(frame, values)
+        return values
+
+    return run
+
+
+def _collect_map(rounds: Callable[[Frame], Iterable[Any]], condition: Code | None, body: Code, slot: int) -> Run:
+    transform = body.run
+
+    def take(frame: Frame, into: dict[Any, Any]) -> None:
+        _insert(into, frame.slots[slot], transform(frame))
+
+    collect = _collecting(rounds, condition, body.cost + _INSERT, take)
+
+    def run(frame: Frame) -> dict[Any, Any]:
+        values: dict[Any, Any] = {}
+        collect(frame, values)
+        return values
+
+    return run
+
+
+def _insert(into: dict[Any, Any], key: Any, value: Any) -> None:
+    place = map_key(key)
+    if place in into:
+        raise CelRuntimeError(f"insert failed: key {key} already exists")
+    if len(into) >= MAX_ELEMENTS:
+        raise CelCostError(f"the evaluation was stopped: it builds a map of more than {MAX_ELEMENTS} entries")
+    into[place] = value
+
+
+def _collect_entries(rounds: Callable[[Frame], Iterable[Any]], condition: Code | None, body: Code) -> Run:
+    transform = body.run
+
+    def take(frame: Frame, into: dict[Any, Any]) -> None:
+        made = transform(frame)
+        if type(made) not in MAPS:
+            raise no_overload(made)
+        frame.spend(len(made))
+        for key, value in made.items():
+            _insert(into, from_map_key(key), value)
+
+    collect = _collecting(rounds, condition, body.cost + _MERGE, take)
+
+    def run(frame: Frame) -> dict[Any, Any]:
+        values: dict[Any, Any] = {}
+        collect(frame, values)
+        return values
+
+    return run
+
+
+def compile_bind(slot: int, value: Code, body: Code) -> Code:
+    """Compile cel.bind: the value is computed when first used, or never."""
+    run_value, run_body, cost = value.run, body.run, value.cost
+
+    def evaluate(frame: Frame) -> Any:
+        frame.cost += cost
+        return run_value(frame)
+
+    def run(frame: Frame) -> Any:
+        frame.slots[slot] = Pending(evaluate)
+        return run_body(frame)
+
+    return Code(run=run, cost=body.cost)
+
+
+class Pending:
+    """A variable that nobody has used yet."""
+
+    __slots__ = ("evaluate",)
+
+    def __init__(self, evaluate: Run) -> None:
+        self.evaluate = evaluate
+
+
+def lazy_variable(slot: int) -> Run:
+    """Read a variable of cel.bind."""
+
+    def run(frame: Frame) -> Any:
+        value = frame.slots[slot]
+        kind = type(value)
+        if kind is Pending:
+            try:
+                value = value.evaluate(frame)
+            except CelCostError:
+                raise
+            except CelRuntimeError as error:
+                frame.slots[slot] = Failure(str(error))
+                raise
+            frame.slots[slot] = value
+        elif kind is Failure:
+            raise CelRuntimeError(value.reason)
+        return value
+
+    return run
+
+
+def compile_optional_map(node: c.OptionalMap, source: Code, body: Code) -> Code:
+    """Compile optMap and optFlatMap; upstream's expansion evaluates the source again for its value."""
+    slot, flat = node.slot, node.flat
+    run_source, run_body = source.run, body.run
+    cost = body.cost + (0 if flat else 1)
+    value_cost = source.cost + 1
+
+    def evaluate(frame: Frame, value: Any) -> Any:
+        def use(inner: Frame) -> Any:
+            inner.cost += value_cost
+            return value
+
+        frame.slots[slot] = Pending(use)
+        result = run_body(frame)
+        return result if flat else Optional(present=True, value=result)
+
+    def run(frame: Frame) -> Any:
+        value = run_source(frame)
+        if type(value) is not Optional:
+            raise no_overload(value)
+        if not value.present:
+            frame.cost += 1
+            return NONE
+        frame.cost += cost
+        return evaluate(frame, value.value)
+
+    return Code(run=run, cost=source.cost + 1)
+
+
+def compile_sort(node: c.Sort, source: Code, key: Code) -> Code:
+    """Compile sortBy."""
+    run_source, run_key, slot, strict = source.run, key.run, node.slot, node.strict
+    step = key.cost + _APPEND + (0 if key.constant else LIST_COST)
+
+    def run(frame: Frame) -> Any:
+        values = run_source(frame)
+        if type(values) not in LISTS:
+            raise no_overload(values)
+        keys = []
+        for value in values:
+            frame.step(step)
+            frame.slots[slot] = value
+            keys.append(run_key(frame))
+        if strict:
+            frame.cost += self_compared((keys,), None)
+        return sort_by_keys(frame, values, keys)
+
+    return Code(run=run, cost=source.cost + 4)

@@ -1,0 +1,190 @@
+"""Static types, and when a value of one may stand where another is declared."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+
+class Type(msgspec.Struct, frozen=True, gc=False):
+    """A type; `name` tells primitives, opaque types and type variables apart, `parameters` are element, key, value types."""
+
+    kind: str
+    name: str
+    parameters: tuple["Type", ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.parameters))})" if self.parameters else self.name
+
+
+def _primitive(name: str) -> Type:
+    return Type("primitive", name)
+
+
+BOOL: Final = _primitive("bool")
+INT: Final = _primitive("int")
+UINT: Final = _primitive("uint")
+DOUBLE: Final = _primitive("double")
+STRING: Final = _primitive("string")
+BYTES: Final = _primitive("bytes")
+NULL: Final = _primitive("null_type")
+DYN: Final = Type("dyn", "dyn")
+QUANTITY: Final = Type("opaque", "kubernetes.Quantity")
+SEMVER: Final = Type("opaque", "kubernetes.Semver")
+DEVICE: Final = Type("object", "kubernetes.DRADevice")
+
+
+_NULLABLE: Final = frozenset({"opaque", "object"})
+_UNSPECIFIC: Final = frozenset({"dyn", "variable"})
+
+
+def list_of(element: Type) -> Type:
+    """The type of lists of such elements."""
+    return Type("list", "list", (element,))
+
+
+def map_of(key: Type, value: Type) -> Type:
+    """The type of maps."""
+    return Type("map", "map", (key, value))
+
+
+def optional_of(value: Type) -> Type:
+    """The type of optional values."""
+    return Type("opaque", "optional_type", (value,))
+
+
+def type_of(value: Type) -> Type:
+    """The type of `type(x)`."""
+    return Type("type", "type", (value,))
+
+
+def variable(name: str) -> Type:
+    """A type variable of a declaration."""
+    return Type("variable", name)
+
+
+class Substitution:
+    """What the type variables stand for, so far; a trial that fails leaves it unchanged."""
+
+    def __init__(self) -> None:
+        self._bound: dict[Type, Type] = {}
+        self._fresh = 0
+
+    def fresh(self) -> Type:
+        """A type variable that nothing else uses."""
+        self._fresh += 1
+        return variable(f"_{self._fresh}")
+
+    def instantiate(self, declared: tuple[Type, ...]) -> tuple[Type, ...]:
+        """The declared types with their variables replaced by fresh ones, the same one for the same name."""
+        names: dict[Type, Type] = {}
+        return tuple(self._renamed(item, names) for item in declared)
+
+    def _renamed(self, item: Type, names: dict[Type, Type]) -> Type:
+        if item.kind == "variable":
+            return names.setdefault(item, self.fresh())
+        if not item.parameters:
+            return item
+        return Type(item.kind, item.name, tuple(self._renamed(parameter, names) for parameter in item.parameters))
+
+    def assign(self, values: tuple[Type, ...], declared: tuple[Type, ...]) -> bool:
+        """Whether all values fit their declarations together; binds variables if so."""
+        saved = dict(self._bound)
+        if all(self._assignable(value, target) for value, target in zip(values, declared, strict=True)):
+            return True
+        self._bound = saved
+        return False
+
+    def resolve(self, item: Type, *, free: Type | None = None) -> Type:
+        """The type with bound variables replaced; unbound ones become `free`, if given."""
+        if item.kind == "variable":
+            bound = self._bound.get(item)
+            if bound is not None:
+                return self.resolve(bound, free=free)
+            return item if free is None else free
+        if not item.parameters:
+            return item
+        return Type(item.kind, item.name, tuple(self.resolve(parameter, free=free) for parameter in item.parameters))
+
+    def join(self, one: Type, other: Type) -> Type | None:
+        """The more general of two types if one fits the other, else None."""
+        return most_general(self.resolve(one), self.resolve(other)) if self.assign((other,), (one,)) else None
+
+    def _assignable(self, value: Type, target: Type) -> bool:
+        if target.kind == "variable":
+            bound = self._bind(value, target)
+            if bound is not None:
+                return bound
+        if value.kind == "variable":
+            return self._bind(target, value) is True
+        if value.kind == "dyn" or target.kind == "dyn":
+            return True
+        if NULL in {value, target}:
+            return value == target or _NULLABLE.issuperset({value.kind, target.kind} - {NULL.kind})
+        if value.kind != target.kind or value.name != target.name:
+            return False
+        if value.kind == "type":
+            return True
+        pairs = zip(value.parameters, target.parameters, strict=True)
+        return all(self._assignable(one, other) for one, other in pairs)
+
+    def _bind(self, value: Type, target: Type) -> bool | None:
+        """Let a variable stand for a type, or for the more general one if it already has some; None: it would contain itself."""
+        if value == target:
+            return True
+        bound = self._bound.get(target)
+        if bound is None:
+            if self._occurs(target, value):
+                return None
+            self._bound[target] = value
+            return True
+        if value == bound:
+            return True
+        if not self._assignable(value, bound):
+            return False
+        general = most_general(value, bound)
+        if not self._occurs(target, general):
+            self._bound[target] = general
+        return True
+
+    def _occurs(self, item: Type, within: Type) -> bool:
+        if item == within:
+            return True
+        if within.kind == "variable":
+            bound = self._bound.get(within)
+            return bound is not None and self._occurs(item, bound)
+        return any(self._occurs(item, parameter) for parameter in within.parameters)
+
+
+def most_general(one: Type, other: Type) -> Type:
+    """The less specific of two types that fit each other."""
+    return one if equal_or_less_specific(one, other) else other
+
+
+def equal_or_less_specific(one: Type, other: Type) -> bool:
+    """Whether `one` says no more than `other`."""
+    if one.kind in _UNSPECIFIC:
+        return True
+    if other.kind in _UNSPECIFIC:
+        return False
+    if one.kind != other.kind or one.name != other.name:
+        return False
+    pairs = zip(one.parameters, other.parameters, strict=True)
+    return all(equal_or_less_specific(left, right) for left, right in pairs)
+
+
+TYPE_NAMES: Final[Mapping[str, Type]] = {
+    "bool": BOOL,
+    "int": INT,
+    "uint": UINT,
+    "double": DOUBLE,
+    "string": STRING,
+    "bytes": BYTES,
+    "null_type": NULL,
+    "list": list_of(DYN),
+    "map": map_of(DYN, DYN),
+    "type": type_of(DYN),
+    "optional_type": optional_of(DYN),
+    "kubernetes.Quantity": QUANTITY,
+    "kubernetes.Semver": SEMVER,
+}

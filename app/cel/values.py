@@ -1,0 +1,128 @@
+"""Run-time values.
+
+CEL values are Python's own wherever the meaning is the same: None, bool, int, float, str, bytes, list or tuple, dict.
+Unsigned integers, optionals, types, quantities and versions have classes of their own.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from app.cel.errors import CelRuntimeError
+
+MIN_INT: Final = -(2**63)
+MAX_INT: Final = 2**63 - 1
+MAX_UINT: Final = 2**64 - 1
+
+
+class Uint(int):
+    """An unsigned 64-bit integer."""
+
+    __slots__ = ()
+
+
+class Quantity(msgspec.Struct, frozen=True, gc=False, order=False):
+    """A Kubernetes quantity in nano units."""
+
+    nano: int
+
+
+class Optional(msgspec.Struct, frozen=True):
+    """An optional value; `present` is false for optional.none()."""
+
+    present: bool
+    value: Any = None
+
+
+class TypeValue(msgspec.Struct, frozen=True, gc=False):
+    """What `type(x)` gives."""
+
+    name: str
+
+
+class DomainMap(dict[str, dict[str, Any]]):
+    """`device.attributes` and `device.capacity`: looking up an unknown domain gives an empty map, all else is honest."""
+
+    __slots__ = ()
+
+    def __missing__(self, key: object) -> Mapping[str, Any]:
+        """Answer a string key with the empty domain; anything else is no key of this map."""
+        if isinstance(key, str):
+            return {}
+        raise KeyError(key)
+
+
+NONE: Final = Optional(present=False)
+NUMBERS: Final = frozenset({int, Uint, float})
+LISTS: Final = frozenset({list, tuple})
+MAPS: Final = frozenset({dict, DomainMap})
+
+_NAMES: Final = {
+    type(None): "null_type",
+    bool: "bool",
+    int: "int",
+    Uint: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    list: "list",
+    tuple: "list",
+    dict: "map",
+    DomainMap: "map",
+    TypeValue: "type",
+    Optional: "optional_type",
+    Quantity: "kubernetes.Quantity",
+}
+
+
+def type_name(value: object) -> str:
+    """The CEL name of a value's type."""
+    return _NAMES.get(type(value)) or str(getattr(value, "cel_type", type(value).__name__))
+
+
+def no_overload(*values: object) -> CelRuntimeError:
+    """The error for an operation that does not exist for these run-time types."""
+    return CelRuntimeError(f"no such overload for ({', '.join(map(type_name, values))})")
+
+
+def size_of(value: Any) -> int:
+    """The size that cost formulas count: elements or characters, 1 for what has no size."""
+    if isinstance(value, str | bytes | list | tuple | dict):
+        return len(value)
+    if isinstance(value, Optional) and value.present:
+        return size_of(value.value)
+    return 1
+
+
+def map_key(key: Any) -> Any:
+    """The dict key that stands for a map key: a bool must not meet the number that Python takes it for.
+
+    Raises:
+        CelRuntimeError: The value cannot be a map key.
+    """
+    kind = type(key)
+    if kind is str or kind in NUMBERS:
+        return key
+    if kind is bool:
+        return _BOOL_KEYS[key]
+    raise CelRuntimeError(f"unsupported map key type: {type_name(key)}")
+
+
+def from_map_key(key: Any) -> Any:
+    """The inverse of `map_key`."""
+    return key.value if type(key) is BoolKey else key
+
+
+def keys_of(values: Mapping[Any, Any]) -> Iterator[Any]:
+    """The CEL keys of a map, in the order it was built."""
+    return (from_map_key(key) for key in values)
+
+
+class BoolKey(msgspec.Struct, frozen=True, gc=False):
+    """The stand-in of a bool among a map's keys."""
+
+    value: bool
+
+
+_BOOL_KEYS: Final = (BoolKey(value=False), BoolKey(value=True))
