@@ -12,7 +12,7 @@ test with `@pytest_asyncio.fixture(loop_scope="module")`.
 """
 
 from collections.abc import AsyncIterator, Generator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 
 import pytest
@@ -52,10 +52,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
     if any("binaries" in getattr(item, "fixturenames", ()) for item in session.items):
-        try:
-            session.stash[BUILT] = ensure(CONTROL_PLANE)
-        except BuildError as error:
-            session.stash[BUILT] = error
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        # The builder tells what it is doing; minutes of silence would look like a hang.
+        with nullcontext() if capture is None else capture.global_and_fixture_disabled():
+            session.stash[BUILT] = _build()
+
+
+def _build() -> Path | BuildError:
+    try:
+        return ensure(CONTROL_PLANE)
+    except BuildError as error:
+        return error
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,6 +2,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import aiohttp
+
 from tests.controlplane.apierror import ApiError
 
 T = TypeVar("T")
@@ -15,7 +17,8 @@ async def wait_for(
 ) -> T:
     """The first truthy answer of `predicate`, asked again and again for at most `timeout` seconds.
 
-    An ApiError counts as "not yet". Raises TimeoutError with `what` and the last answer or refusal.
+    A refusal (ApiError) and a server that is away count as "not yet". Raises TimeoutError with `what` and the last answer or
+    failure.
     """
     last: object = "nothing"
     try:
@@ -23,7 +26,7 @@ async def wait_for(
             while True:
                 try:
                     answer = await predicate()
-                except ApiError as error:
+                except (ApiError, aiohttp.ClientConnectionError) as error:
                     last = error
                 else:
                     if answer:

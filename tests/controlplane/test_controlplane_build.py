@@ -1,0 +1,101 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.build import CONTROL_PLANE, HELM, BuildError, cache_folder, pinned, programs_folder
+
+BUILDER = Path(__file__).with_name("build.py")
+# Stands for a toolchain: says a version, notes each build beside itself, and fails or makes the program it was asked for.
+GO = """#!{python}
+import pathlib, sys, time
+here = pathlib.Path(__file__).parent
+if sys.argv[1] == "version":
+    print("go version {version} linux/amd64")
+    sys.exit()
+with (here / "builds").open("a") as notes:
+    notes.write(sys.argv[-1] + "\\n")
+if {broken}:
+    sys.exit("undefined: everything")
+time.sleep(0.5)
+program = pathlib.Path(sys.argv[sys.argv.index("-o") + 1])
+program.touch(mode=0o755)
+"""
+
+
+def toolchain(folder: Path, version: str = "go1.26.3", *, broken: bool = False) -> dict[str, str]:
+    """Environment in which the only go is one of this version; no package can be installed, and the cache is empty."""
+    folder.mkdir(exist_ok=True)
+    go = folder / "go"
+    go.write_text(GO.format(python=sys.executable, version=version, broken=broken))
+    go.chmod(0o755)
+    return {**os.environ, "PATH": str(folder), "PIP_NO_INDEX": "1", "DRA_EXTENDER_CACHE": str(folder.parent / "cache")}
+
+
+def builder(environment: dict[str, str]) -> subprocess.Popen[str]:
+    command = [sys.executable, str(BUILDER), "--only", "helm", "--print-dir"]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_builders_at_the_same_time_build_once(tmp_path: Path) -> None:
+    environment = toolchain(tmp_path / "go")
+    answers = []
+    for process in [builder(environment) for _ in range(3)]:
+        printed, said = process.communicate(timeout=60)
+        assert process.returncode == 0, said
+        answers.append(printed)
+    (folder,) = {Path(answer.strip()) for answer in answers}
+    assert (folder / "helm").exists()
+    assert (tmp_path / "go" / "builds").read_text() == "helm.sh/helm/v4/cmd/helm\n"
+
+
+def test_a_build_that_fails_says_so_and_is_tried_again(tmp_path: Path) -> None:
+    failing = builder(toolchain(tmp_path / "go", broken=True))
+    printed, said = failing.communicate(timeout=60)
+    assert (failing.returncode, printed) == (1, "")
+    assert "building helm failed (exit code 1)" in said
+    assert "undefined: everything" in said
+    working = builder(toolchain(tmp_path / "go"))
+    printed, said = working.communicate(timeout=60)
+    assert working.returncode == 0, said
+
+
+@pytest.mark.parametrize("version", ["go1.25.9", "devel"])
+def test_without_a_go_that_can_be_used_or_installed_the_builder_says_so(tmp_path: Path, version: str) -> None:
+    process = builder(toolchain(tmp_path / "go", version))
+    printed, said = process.communicate(timeout=120)
+    assert (process.returncode, printed) == (1, "")
+    assert "build.py: Go cannot be had: installing it from the package index failed" in said
+    assert "Traceback" not in said
+
+
+def test_the_cache_lies_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("DRA_EXTENDER_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "dra-extender"
+    monkeypatch.setenv("DRA_EXTENDER_CACHE", str(tmp_path / "own"))
+    assert cache_folder() == tmp_path / "own"
+    monkeypatch.delenv("DRA_EXTENDER_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == Path.home() / ".cache" / "dra-extender"
+
+
+@pytest.mark.parametrize("changed", ["go.mod", "go.sum"])
+def test_a_changed_pin_changes_the_folder(tmp_path: Path, changed: str) -> None:
+    texts = {name: (HELM.module / name).read_text() for name in ("go.mod", "go.sum")}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    copy = type(HELM)(HELM.name, tmp_path, HELM.programs, HELM.ldflags)
+    assert programs_folder(copy) == programs_folder(HELM)
+    (tmp_path / changed).write_text(texts[changed] + "\n")
+    assert programs_folder(copy) != programs_folder(HELM)
+
+
+def test_pins_are_read_from_go_mod() -> None:
+    go_mod = (CONTROL_PLANE.module / "go.mod").read_text()
+    assert pinned(go_mod, "k8s.io/kubernetes") == "v1.37.1"
+    assert pinned("require example.com/a v1.2.3", "example.com/a") == "v1.2.3"
+    with pytest.raises(BuildError, match=r"go\.mod requires no version of example\.com/b"):
+        pinned(go_mod, "example.com/b")

@@ -1,0 +1,291 @@
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.controlplane import objects
+from tests.controlplane.apiclient import ApiClient
+from tests.controlplane.apierror import ApiError
+from tests.controlplane.cluster import ControlPlane, KubectlError
+from tests.controlplane.options import ControlPlaneOptions, default_gates
+from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.ports import is_open
+from tests.controlplane.process import ComponentError
+from tests.controlplane.resources import (
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    DEVICE_CLASSES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    SERVICE_ACCOUNTS,
+)
+from tests.controlplane.schedulers import in_tree_config
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+RBAC = "rbac.authorization.k8s.io"
+GROUPS = ["whole", "halves"]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def namespace(cluster: ControlPlane, request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    name = request.node.name.replace("_", "-")[:60].strip("-")
+    await cluster.api.create(NAMESPACES, objects.namespace(name))
+    yield name
+    await cluster.api.delete(NAMESPACES, name)
+
+
+def partition() -> tuple[objects.Object, objects.Object]:
+    """Both slices of a pool with one counter set and a device that declares compatibility groups."""
+    consumption = objects.consumption("gpu-0", memory="40Gi", groups=GROUPS)
+    counters = objects.resource_slice(
+        "counters",
+        node="n0",
+        pool="partitions",
+        slice_count=2,
+        counter_sets=[objects.counter_set("gpu-0", memory="80Gi")],
+    )
+    devices = objects.resource_slice(
+        "devices",
+        node="n0",
+        pool="partitions",
+        slice_count=2,
+        devices=[objects.device("half-0", consumes=[consumption])],
+    )
+    return counters, devices
+
+
+async def kept_consumption(cluster: ControlPlane) -> list[objects.Object]:
+    """What the API server keeps of the partition's counter consumption."""
+    for part in partition():
+        await cluster.api.create(RESOURCE_SLICES, part)
+    kept = await cluster.api.get(RESOURCE_SLICES, "devices")
+    consumed: list[objects.Object] = kept["spec"]["devices"][0].get("consumesCounters", [])
+    return consumed
+
+
+async def test_slices_keep_compatibility_groups_with_the_gate(cluster: ControlPlane) -> None:
+    assert [entry.get("compatibilityGroups") for entry in await kept_consumption(cluster)] == [GROUPS]
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        pytest.param(
+            ControlPlaneOptions(feature_gates=default_gates() | {"DRADeviceCompatibilityGroups": False}),
+            True,
+            id="gate off",
+        ),
+        pytest.param(ControlPlaneOptions(emulated_version="1.36"), True, id="1.36"),
+        pytest.param(ControlPlaneOptions(emulated_version="1.35"), False, id="1.35"),
+        pytest.param(ControlPlaneOptions(emulated_version="1.34"), False, id="1.34"),
+    ],
+)
+async def test_slices_lose_what_a_version_does_not_know(
+    binaries: Path, tmp_path: Path, options: ControlPlaneOptions, kept: bool
+) -> None:
+    """Compatibility groups go without the gate, counter consumption goes before 1.36."""
+    async with ControlPlane.start(tmp_path, options) as cluster:
+        if not kept:
+            await cluster.api.create(RESOURCE_SLICES, partition()[1])
+            assert "consumesCounters" not in (await cluster.api.get(RESOURCE_SLICES, "devices"))["spec"]["devices"][0]
+            return
+        consumed = await kept_consumption(cluster)
+        assert consumed == [objects.consumption("gpu-0", memory="40Gi")]
+
+
+async def prepare(cluster: ControlPlane, namespace: str) -> None:
+    """One node with one device, its class, and a template."""
+    await cluster.api.create(NODES, objects.node("worker"))
+    await cluster.api.create(
+        RESOURCE_SLICES, objects.resource_slice("worker", node="worker", devices=[objects.device("gpu-0")])
+    )
+    await cluster.api.create(DEVICE_CLASSES, objects.device_class("gpu"))
+    template = objects.resource_claim_template("one", namespace, objects.request("gpu", "gpu"))
+    await cluster.api.create(RESOURCE_CLAIM_TEMPLATES, template)
+
+
+async def test_in_tree_scheduler_binds_a_pod_with_a_claim_from_a_template(
+    cluster: ControlPlane, namespace: str
+) -> None:
+    """The controllers make and release the claim, the scheduler allocates; both schedulers' restarts and watches work."""
+    api = cluster.api
+    await prepare(cluster, namespace)
+    async with api.watch(PODS, namespace) as events:
+        await api.create(PODS, objects.pod("first", namespace, templates={"gpu": "one"}))
+        await cluster.start_scheduler(in_tree_config(objects.SCHEDULER_NAME))
+        async with asyncio.timeout(30):
+            async for event in events:
+                if event["object"]["spec"].get("nodeName"):
+                    break
+        assert event["object"]["spec"]["nodeName"] == "worker"
+    (claim,) = await api.list(RESOURCE_CLAIMS, namespace)
+    assert [result["device"] for result in claim["status"]["allocation"]["devices"]["results"]] == ["gpu-0"]
+
+    await api.create(PODS, objects.pod("second", namespace, templates={"gpu": "one"}))
+    await cluster.restart_scheduler()
+    await api.delete(PODS, "first", namespace, grace_seconds=0)
+
+    async def bound() -> bool:
+        return bool((await api.get(PODS, "second", namespace))["spec"].get("nodeName"))
+
+    await api.wait_for(bound, 30, "the second pod gets the device that the first one released")
+    await cluster.stop_scheduler()
+
+
+async def test_watch_survives_a_restart_of_the_api_server(cluster: ControlPlane, namespace: str) -> None:
+    """The data stays, the client reconnects, and nothing that happens after the restart is missed."""
+    api = cluster.api
+    await api.create(PODS, objects.pod("before", namespace))
+    seen: list[tuple[str, str]] = []
+    async with api.watch(PODS, namespace) as events, asyncio.timeout(60):
+        async for event in events:
+            seen.append((event["type"], event["object"]["metadata"]["name"]))
+            if len(seen) == 1:
+                await cluster.restart_apiserver()
+                await api.create(PODS, objects.pod("after", namespace))
+            if seen[-1][1] == "after":
+                break
+    assert seen == [("ADDED", "before"), ("ADDED", "after")]
+
+
+async def test_admission_policies_are_enforced(cluster: ControlPlane, namespace: str) -> None:
+    policy = {
+        "apiVersion": ADMISSION_POLICIES.group_version,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "no-secret-label"},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+                ]
+            },
+            "validations": [
+                {"expression": "!('secret' in object.metadata.?labels.orValue({}))", "message": "no secrets here"}
+            ],
+        },
+    }
+    binding = {
+        "apiVersion": ADMISSION_POLICIES.group_version,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "no-secret-label"},
+        "spec": {"policyName": "no-secret-label", "validationActions": ["Deny"]},
+    }
+    await cluster.api.create(ADMISSION_POLICIES, policy)
+    await cluster.api.create(ADMISSION_POLICY_BINDINGS, binding)
+
+    async def refusal() -> ApiError | None:
+        try:
+            await cluster.api.create(PODS, objects.pod("labelled", namespace, labels={"secret": "x"}))
+        except ApiError as error:
+            return error
+        await cluster.api.delete(PODS, "labelled", namespace, grace_seconds=0)
+        return None
+
+    refused = await cluster.api.wait_for(refusal, 30, "the new policy refuses a pod")
+    assert refused is not None
+    assert refused.status == 422
+    assert "no secrets here" in refused.message
+    await cluster.api.create(PODS, objects.pod("plain", namespace))
+    await cluster.api.delete(ADMISSION_POLICY_BINDINGS, "no-secret-label")
+
+
+async def test_service_account_has_the_rights_that_were_granted_and_no_others(
+    cluster: ControlPlane, namespace: str
+) -> None:
+    await cluster.api.create(SERVICE_ACCOUNTS, objects.service_account("reader", namespace))
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
+    role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": [rule]}
+    binding = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "reader"},
+        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": namespace}],
+    }
+    await cluster.api.create(CLUSTER_ROLES, role)
+    await cluster.api.create(CLUSTER_ROLE_BINDINGS, binding)
+    kubeconfig = cluster.service_account_kubeconfig(namespace, "reader")
+
+    async with ApiClient.from_kubeconfig(kubeconfig) as reader:
+
+        async def allowed() -> bool:
+            return await reader.list(PODS) is not None
+
+        assert await cluster.api.wait_for(allowed, 30, "the role binding takes effect")
+        with pytest.raises(ApiError, match=f"system:serviceaccount:{namespace}:reader") as refused:
+            await reader.list(NODES)
+    assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
+    with pytest.raises(KubectlError, match="Forbidden"):
+        cluster.kubectl("get", "nodes", kubeconfig=kubeconfig)
+
+
+async def test_a_user_without_a_role_may_read_nothing(cluster: ControlPlane) -> None:
+    async with ApiClient.from_kubeconfig(cluster.kubeconfig_for("dra-extender")) as user:
+        with pytest.raises(ApiError) as refused:
+            await user.list(PODS)
+    assert refused.value.status == 403
+    with pytest.raises(KeyError, match="No token was made for the user 'nobody'"):
+        cluster.kubeconfig_for("nobody")
+
+
+async def test_kubectl_applies_what_it_is_given(cluster: ControlPlane) -> None:
+    document = "{apiVersion: v1, kind: Namespace, metadata: {name: applied}}"
+    assert cluster.kubectl("apply", "--filename=-", stdin=document) == "namespace/applied created\n"
+    assert (await cluster.api.get(NAMESPACES, "applied"))["kind"] == "Namespace"
+
+
+async def test_a_factory_shares_equal_control_planes(control_plane: ControlPlaneFactory, cluster: ControlPlane) -> None:
+    assert await control_plane() is cluster
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_nothing_is_left_behind(binaries: Path, tmp_path: Path, cancelled: bool) -> None:
+    """Ports are closed and processes gone, whether the user of a control plane finishes or is cancelled."""
+    started: asyncio.Future[tuple[ControlPlane, dict[str, int]]] = asyncio.get_running_loop().create_future()
+
+    async def use() -> None:
+        async with ControlPlane.start(tmp_path, ControlPlaneOptions(with_scheduler=True)) as cluster:
+            started.set_result((cluster, cluster.pids))
+            if cancelled:
+                await asyncio.Event().wait()
+
+    user = asyncio.create_task(use())
+    either: list[asyncio.Future[Any]] = [user, started]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if not started.done():
+        await user
+    cluster, pids = started.result()
+    layout = cluster.layout
+    assert sorted(pids) == ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"]
+    if cancelled:
+        user.cancel()
+    await asyncio.wait([user])
+    assert user.cancelled() is cancelled
+    for pid in pids.values():
+        with pytest.raises(ProcessLookupError):
+            os.killpg(pid, 0)
+    assert not any(
+        is_open(port)
+        for port in (layout.etcd_port, layout.etcd_peer_port, layout.apiserver_port, layout.controller_manager_port)
+    )
+    assert not layout.data.exists()
+    assert cluster.logs("kube-apiserver").exists()
+
+
+async def test_a_component_that_refuses_its_flags_is_named_with_its_words(binaries: Path, tmp_path: Path) -> None:
+    options = ControlPlaneOptions(feature_gates={"NoSuchGate": True})
+    with pytest.raises(ComponentError, match=r"(?s)^kube-apiserver ended with exit code 1 .*NoSuchGate"):
+        async with ControlPlane.start(tmp_path, options):
+            pass
