@@ -26,17 +26,18 @@ class Expectation(msgspec.Struct, frozen=True):
     reason: str = ""
 
     def failure(self, node: str | None, reasons: str) -> str | None:
-        """Why it does not hold for a pod on this node (None: not bound) that waits for these reasons; None if it holds."""
+        """Why it does not hold for a pod on this node (None: not bound) that waits for these reasons (the first line is quoted)."""
+        said = reasons.partition("\n")[0] or "no reason was given"
         if self.fate is Fate.BOUND:
             if node is None:
-                return "it is waiting" + (f": {reasons}" if reasons else "")
+                return f"it is waiting: {said}"
             if self.node is not None and self.node != node:
                 return f"it is on {node}"
             return None
         if node is not None:
             return f"it is bound, on {node}"
         if self.reason not in reasons:
-            return f"it is waiting for another reason: {reasons}"
+            return f"it is waiting for another reason: {said}"
         return None
 
 

@@ -91,6 +91,8 @@ def load_texts(texts: Sequence[tuple[str, str]]) -> Manifests:
         if each.action is not Action.DELETE
         for field, text in unknown_references(each.key, each.thing, {other.key for other in documents})
     )
+    order = {file: index for index, (file, _) in enumerate(texts)}
+    problems.sort(key=lambda each: (order[each.file], each.line))
     if any(not problem.warning for problem in problems):
         raise ManifestError(problems)
     return Manifests(tuple(documents), tuple(problems))

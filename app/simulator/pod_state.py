@@ -1,4 +1,6 @@
+import re
 from collections.abc import Iterator
+from typing import Final
 
 from app.model.allocation import DeviceHolding
 from app.model.base import ModelError
@@ -10,6 +12,8 @@ from app.simulator.objects import Json, Key, Kind, part
 from app.simulator.results import AllocatedDevice, ClaimUse, PodState
 from app.simulator.scheduler import Outcome, Waiting
 
+_BETWEEN_NODES: Final = re.compile(r"; (?=\d+ of \d+ nodes \()")
+
 
 def state_of(cluster: MemoryCluster, pod: Json, outcome: Outcome | None) -> PodState:
     """What can be told of the pod now; `outcome` is the last result of the scheduler for it."""
@@ -20,9 +24,10 @@ def state_of(cluster: MemoryCluster, pod: Json, outcome: Outcome | None) -> PodS
     if node is not None or outcome is None:
         return PodState(name, node, claims)
     newest = {event.reason: event.message for event in cluster.events.of(metadata["uid"]) if event.warning}
+    details = tuple(line for message in newest.values() for line in _BETWEEN_NODES.split(message))
     reasons = outcome.reasons if isinstance(outcome, Waiting) else {}
     message = getattr(outcome, "message", "")
-    return PodState(name, None, claims, message, dict(sorted(reasons.items())), tuple(newest.values()))
+    return PodState(name, None, claims, message, dict(sorted(reasons.items())), details)
 
 
 def _claims(cluster: MemoryCluster, pod: Json) -> Iterator[ClaimUse]:

@@ -33,8 +33,8 @@ class Report:
         """One document and what came of it."""
         if step.narration:
             self._console.print()
-            for line in step.narration:
-                self._line(line, "cyan", indent=0)
+            for paragraph in _paragraphs(step.narration):
+                self._line(paragraph, "cyan", indent=0)
         self._line(f"{step.subject} {step.effect}", _STYLE.get(step.effect, "default"))
         if step.refusal:
             self._line(step.refusal, "red", indent=6)
@@ -99,6 +99,17 @@ def as_json(results: list[StoryResult]) -> str:
     """The results for programs: {"stories": [...], "failures": n}; the fields are those of `StoryResult`."""
     document = {"stories": results, "failures": sum(result.failures for result in results)}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def _paragraphs(lines: tuple[str, ...]) -> list[str]:
+    """Comment lines as running text: an indented line and a list item begin a line of their own."""
+    joined: list[str] = []
+    for line in lines:
+        if joined and joined[-1] and line and line[0] not in " *-":
+            joined[-1] += f" {line}"
+        else:
+            joined.append(line)
+    return joined
 
 
 def pod_lines(state: PodState) -> Iterator[tuple[str, str]]:

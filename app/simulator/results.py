@@ -38,6 +38,12 @@ class PodState(msgspec.Struct, frozen=True, rename="camel"):
         """Everything that was said about the waiting, as one text."""
         return "\n".join((self.message, *self.reasons.values(), *self.details))
 
+    def same_as(self, earlier: "PodState | None") -> bool:
+        """Whether nothing has changed but the wording of details."""
+        if earlier is None:
+            return False
+        return msgspec.structs.replace(self, details=()) == msgspec.structs.replace(earlier, details=())
+
 
 class Checked(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """An expectation that was checked; without `failure` it holds."""

@@ -113,7 +113,7 @@ class _Story:
             effect=effect,
             narration=document.narration,
             refusal=refusal,
-            pods=tuple(state for uid, state in self._known.items() if before.get(uid) != state),
+            pods=tuple(state for uid, state in self._known.items() if not state.same_as(before.get(uid))),
             trouble=tuple(trouble),
             checked=checked,
         )
