@@ -1,0 +1,41 @@
+from starlette.requests import Request
+
+
+class TooLarge(Exception):  # noqa: N818 - it describes the request
+    """The body exceeds the limit; the message is a sentence for the caller.
+
+    `endless`: its length was not announced, so that there is nothing to do but to close the connection.
+    """
+
+    def __init__(self, message: str, *, endless: bool) -> None:
+        super().__init__(message)
+        self.endless = endless
+
+
+class HungUp(Exception):  # noqa: N818 - it describes the caller
+    """The caller's connection is gone."""
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body, at most `limit` bytes; nothing is read of a body that announces to be longer.
+
+    Raises:
+        TooLarge: it is longer.
+        HungUp: the caller went away while sending.
+    """
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise TooLarge(f"the body has {announced} bytes, at most {limit} are accepted", endless=False)
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise HungUp
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise TooLarge(f"the body has more than {limit} bytes", endless=True)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,93 @@
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+Probe = Callable[[], str | None]
+"""None is healthy, a sentence says what is wrong."""
+
+_LOG = structlog.get_logger(__name__)
+_PING: Final[Mapping[str, str | None]] = {"ping": None}
+
+
+class Health:
+    """Named checks and facts behind `/livez` and `/readyz`, shown as Kubernetes components show theirs."""
+
+    def __init__(self) -> None:
+        self._sources: list[Callable[[], Mapping[str, str | None]]] = []
+        self._notes: list[Callable[[], Mapping[str, str]]] = []
+
+    def check(self, name: str, probe: Probe) -> None:
+        """Make one check part of `/readyz`."""
+        self._sources.append(lambda: {name: _probed(name, probe)})
+
+    def checks(self, source: Callable[[], Mapping[str, str | None]]) -> None:
+        """Make a changing set of checks part of `/readyz`, e.g. those of the cluster."""
+        self._sources.append(source)
+
+    def notes(self, source: Callable[[], Mapping[str, str]]) -> None:
+        """Show facts in `/readyz?verbose` that make nothing unready."""
+        self._notes.append(source)
+
+    def live(self) -> "Report":
+        """The process answers; restarting it would not help against anything else."""
+        return Report("livez", _PING, {})
+
+    def ready(self) -> "Report":
+        """Whether calls of kube-scheduler can be answered."""
+        checks = dict(_PING)
+        notes: dict[str, str] = {}
+        for source in self._sources:
+            try:
+                checks.update(source())
+            except Exception as problem:  # noqa: BLE001 - a probe that breaks is a failed check, not a broken page
+                _LOG.exception("a source of health checks failed")
+                checks["checks"] = f"cannot be read: {type(problem).__name__}"
+        for told in self._notes:
+            try:
+                notes.update(told())
+            except Exception as problem:  # noqa: BLE001 - as above
+                _LOG.exception("a source of notes failed")
+                checks["notes"] = f"cannot be read: {type(problem).__name__}"
+        return Report("readyz", checks, notes)
+
+
+class Report:
+    """The result of all checks at one moment."""
+
+    def __init__(self, name: str, checks: Mapping[str, str | None], notes: Mapping[str, str]) -> None:
+        self._name = name
+        self._checks = checks
+        self._notes = notes
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check failed."""
+        return not any(self._checks.values())
+
+    @property
+    def short(self) -> str:
+        """`ok`."""
+        return "ok"
+
+    @property
+    def verbose(self) -> str:
+        """A line for each check and note, and the verdict."""
+        lines = [
+            f"[-]{name} failed: {_one_line(reason)}" if reason else f"[+]{name} ok"
+            for name, reason in self._checks.items()
+        ]
+        lines += [f"[i]{name}: {_one_line(text)}" for name, text in self._notes.items()]
+        return "\n".join((*lines, f"{self._name} check {'passed' if self.ok else 'failed'}"))
+
+
+def _probed(name: str, probe: Probe) -> str | None:
+    try:
+        return probe()
+    except Exception as problem:  # noqa: BLE001 - as above
+        _LOG.exception("health check failed to run", check=name)
+        return f"the check cannot be run: {type(problem).__name__}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,254 @@
+"""The settings of the service: command line over environment over file over defaults.
+
+Environment variables are DRA_EXTENDER_ + group + __ + setting, e.g. DRA_EXTENDER_SERVER__PORT.  The double underscore keeps clear of the
+variables that Kubernetes sets in every pod for a Service named dra-extender (DRA_EXTENDER_PORT and others).
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from app.allocator.features import Features
+from app.scheduling.options import Options
+from app.telemetry.logging import LogFormat, LogLevel
+
+ENV_PREFIX: Final = "DRA_EXTENDER_"
+_DELIMITER: Final = "__"
+_ON: Final = Features()
+
+
+class BadSettings(ValueError):  # noqa: N818 - it describes what was given
+    """A setting cannot be used; the message names each such setting and what was expected."""
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ServerSettings(_Group):
+    """The HTTP server that kube-scheduler calls."""
+
+    host: str = Field("0.0.0.0", min_length=1, description="Address to listen on")  # noqa: S104 - kube-scheduler calls over the pod network
+    port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 chooses a free one")
+    body_limit_bytes: int = Field(
+        32 * 1024 * 1024, ge=1024, le=1024**3, description="Largest request body accepted, in bytes"
+    )
+    keep_alive_seconds: int = Field(
+        120,
+        gt=90,
+        le=3600,
+        description="Idle connections are closed after this many seconds; must exceed the 90 s for which Go keeps them",
+    )
+    stop_seconds: int = Field(
+        25, ge=1, le=3600, description="On stop, seconds until calls that are still unanswered are given up"
+    )
+
+
+class ClusterSettings(_Group):
+    """The API server."""
+
+    kubeconfig: Path | None = Field(
+        None, description="kubeconfig file; default: $KUBECONFIG, else the pod's service account, else ~/.kube/config"
+    )
+    context: str | None = Field(None, min_length=1, description="Context of the kubeconfig; default: its current one")
+    patience_seconds: float = Field(
+        60.0, ge=0, le=3600, description="At start, seconds for which an API server that does not answer is waited for"
+    )
+
+
+class SchedulingSettings(_Group):
+    """How pods are placed."""
+
+    offered_nodes: int = Field(
+        8,
+        ge=1,
+        le=1000,
+        description="A pod with claims is offered at most this many nodes, on which devices are held for it",
+    )
+    hold_seconds: float = Field(30.0, ge=1, le=3600, description="Seconds after which a hold without nomination ends")
+    settle_wait_seconds: float = Field(
+        0.05, ge=0, le=1, description="Seconds to wait for the bind of the pod before, when only its hold is in the way"
+    )
+    binding_timeout_seconds: float = Field(
+        600.0,
+        ge=1,
+        le=86400,
+        description="Seconds to wait for a device's binding conditions; bind's httpTimeout must be longer",
+    )
+    filter_budget_seconds: float = Field(
+        4.0,
+        gt=0,
+        lt=5,
+        description="Seconds that one filter call may search; must be less than filter's httpTimeout (5 s)",
+    )
+    watch_lag_seconds: float = Field(
+        10.0, gt=0, le=600, description="Seconds to wait until the watch has delivered a claim that was written"
+    )
+    shared_claim_wait_seconds: float = Field(
+        30.0, gt=0, le=600, description="Seconds that a bind waits for another one that is writing a shared claim"
+    )
+    wake_delay_seconds: float = Field(
+        0.05, ge=0, le=60, description="Seconds by which waking rejected pods is put off, to catch further changes"
+    )
+    wake_interval_seconds: float = Field(0.25, ge=0.01, le=60, description="Least seconds between two wake-ups")
+    remembered_answers: int = Field(200_000, ge=0, description="Most search results kept for later calls")
+    field_manager: str = Field(
+        "dra-extender",
+        min_length=1,
+        max_length=128,
+        description="Name under which claims are written and recognised as ours",
+    )
+    scheduler_name: str | None = Field(
+        None, min_length=1, description="schedulerName of the pods that this extender serves; default: any"
+    )
+
+    def options(self) -> Options:
+        """What the use cases are given of these."""
+        return Options(**{each.name: getattr(self, each.name) for each in fields(Options)})
+
+
+class FeatureSettings(_Group):
+    """Optional parts of DRA; off means what the Kubernetes feature gate means when it is off."""
+
+    admin_access: bool = Field(_ON.admin_access, description="DRAAdminAccess: requests with admin access")
+    compatibility_groups: bool = Field(
+        _ON.compatibility_groups, description="DRADeviceCompatibilityGroups: devices that only some others may join"
+    )
+    consumable_capacity: bool = Field(
+        _ON.consumable_capacity, description="DRAConsumableCapacity: devices shared by capacity"
+    )
+    derived_attributes: bool = Field(_ON.derived_attributes, description="DRADerivedAttributes: computed attributes")
+    device_binding_and_status: bool = Field(
+        _ON.device_binding_and_status,
+        description="DRADeviceBindingConditions: wait for devices to be ready before binding",
+    )
+    device_taints: bool = Field(_ON.device_taints, description="DRADeviceTaints: taints and tolerations of devices")
+    fractional_capacity_range: bool = Field(
+        _ON.fractional_capacity_range, description="DRAFractionalCapacityRange: capacity steps below one"
+    )
+    list_type_attributes: bool = Field(
+        _ON.list_type_attributes, description="DRAListTypeAttributes: attributes that are lists"
+    )
+    optional_node_operations: bool = Field(
+        _ON.optional_node_operations,
+        description="DRAOptionalNodeOperations: devices that need nothing done on the node",
+    )
+    partitionable_devices: bool = Field(
+        _ON.partitionable_devices, description="DRAPartitionableDevices: devices that share counters"
+    )
+    prioritized_list: bool = Field(_ON.prioritized_list, description="DRAPrioritizedList: requests with alternatives")
+
+    def features(self) -> Features:
+        """The switches of the allocator."""
+        return Features(**self.model_dump())
+
+
+class LogSettings(_Group):
+    """Log lines on standard error."""
+
+    format: LogFormat = Field(LogFormat.JSON, description="json for machines, text for people")
+    level: LogLevel = Field(LogLevel.INFO, description="Messages below this level are left out")
+
+
+class Settings(BaseSettings):
+    """All settings of the service.  Constructing it reads no environment; `load_settings` does."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", env_prefix=ENV_PREFIX, env_nested_delimiter=_DELIMITER
+    )
+
+    server: ServerSettings = ServerSettings()
+    cluster: ClusterSettings = ClusterSettings()
+    scheduling: SchedulingSettings = SchedulingSettings()
+    features: FeatureSettings = FeatureSettings()
+    log: LogSettings = LogSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the hook's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What is passed, and nothing else."""
+        return (init_settings,)
+
+
+def load_settings(file: Path | None = None, flags: Mapping[str, Mapping[str, Any]] | None = None) -> Settings:
+    """The settings in force; `flags` (group -> setting -> value) win over the environment, which wins over the YAML file.
+
+    Raises:
+        BadSettings: the file cannot be read, or a setting is unknown or out of bounds; each is named with what was expected.
+    """
+    given = _merged(_from_file(file) if file else {}, _from_environment())
+    given = _merged(given, flags or {})
+    try:
+        return Settings(**given)
+    except ValidationError as problem:
+        raise BadSettings("; ".join(_sentence(each) for each in problem.errors())) from problem
+
+
+def _from_environment() -> Mapping[str, Any]:
+    for name in os.environ:
+        group, delimiter, _ = name.upper().removeprefix(ENV_PREFIX).partition(_DELIMITER)
+        if name.upper().startswith(ENV_PREFIX) and delimiter and group.lower() not in Settings.model_fields:
+            raise BadSettings(f"environment variable {name}: there is no group {group.lower()!r}; {_groups()}")
+    try:
+        return EnvSettingsSource(Settings)()
+    except SettingsError as problem:
+        raise BadSettings(
+            f"environment variables {ENV_PREFIX}*: {problem}; expected JSON for a whole group"
+        ) from problem
+
+
+def _from_file(path: Path) -> Mapping[str, Any]:
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise BadSettings(f"settings file {path}: {problem.strerror}") from problem
+    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+        raise BadSettings(f"settings file {path}: expected YAML: {' '.join(str(problem).split())}") from problem
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict):
+        raise BadSettings(f"settings file {path}: expected a mapping of groups; {_groups()}")
+    for key in loaded:
+        if key not in Settings.model_fields:
+            raise BadSettings(f"settings file {path}: there is no group {key!r}; {_groups()}")
+    return {key: {} if value is None else value for key, value in loaded.items()}
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        result[key] = {**old, **value} if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    name = ".".join(str(part) for part in problem["loc"])
+    variable = ENV_PREFIX + _DELIMITER.join(str(part).upper() for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"setting {name} ({variable}) does not exist"
+    text = problem["msg"].removeprefix("Input should be ")
+    return f"setting {name} ({variable}): expected {text}, got {problem['input']!r}"
+
+
+def _groups() -> str:
+    return f"the groups are {', '.join(Settings.model_fields)}"
