@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from app.ledger.signal import Signal
 from app.ledger.usage import UsageTable
 from app.model.allocation import ClaimPlacement, DeviceHolding
 from app.model.metadata import version_number
@@ -49,6 +50,7 @@ class ClaimIndex:
         self._by_consumer: dict[str, set[str]] = {}
         self._deleted: OrderedDict[str, None] = OrderedDict()
         self._waiting: dict[str, list[tuple[int, asyncio.Future[bool]]]] = {}
+        self._changes: dict[str, Signal] = {}
         self.usage = UsageTable()
 
     def __len__(self) -> int:
@@ -104,6 +106,7 @@ class ClaimIndex:
         if len(self._deleted) > _REMEMBERED_DELETIONS:
             self._deleted.popitem(last=False)
         record = self._by_uid.pop(uid, None)
+        self._tell_changed(uid)
         for _, waiter in self._waiting.pop(uid, ()):
             _answer(waiter, delivered=False)
         if record is None:
@@ -140,6 +143,10 @@ class ClaimIndex:
         self._waiting.setdefault(uid, []).append((wanted, waiter))
         return await asyncio.wait_for(waiter, seconds)
 
+    async def changed(self, uid: str, seconds: float) -> bool:
+        """Wait until this claim changes or goes away; False if nothing happens for `seconds`."""
+        return await self._changes.setdefault(uid, Signal()).wait(seconds)
+
     def _replace_name(self, claim: ResourceClaim) -> None:
         previous = self._by_key.get(claim.metadata.key)
         if previous is not None:
@@ -150,6 +157,7 @@ class ClaimIndex:
         before = record.counted
         self._index_consumers(record.claim, claim)
         record.claim, record.raw, record.holdings = claim, data, holdings_of(claim)
+        self._tell_changed(claim.metadata.uid)
         return self._recount(record, before)
 
     def _count(self, record: ClaimRecord, *, taken: ClaimPlacement | None, node: str) -> "UsageChange":
@@ -175,6 +183,11 @@ class ClaimIndex:
                     del self._by_consumer[consumer.uid]
         for consumer in new.status.reserved_for if new is not None else ():
             self._by_consumer.setdefault(consumer.uid, set()).add(uid)
+
+    def _tell_changed(self, uid: str) -> None:
+        signal = self._changes.pop(uid, None)
+        if signal is not None:
+            signal.fire()
 
     def _deliver(self, uid: str, record: ClaimRecord, version: int) -> None:
         record.delivered = max(record.delivered, version)

@@ -15,6 +15,7 @@ from app.model.pod import Pod
 from app.model.rejection import Rejection
 from app.scheduling.answers import TryAgain
 from app.scheduling.bind_decision import BindDecision
+from app.scheduling.binding_wait import BindingWait
 from app.scheduling.claim_lookup import FoundClaim, consumer_of, find_claims
 from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.options import Options
@@ -61,6 +62,7 @@ class Bind:
         self._metrics = metrics
         self._options = options
         self._writing = ClaimWriting(ledger, cluster.claims, metrics)
+        self._ready = BindingWait(ledger, self._writing, cluster.events, cluster.clock, options)
         self._running: dict[str, _Running] = {}
         self._written = Signal()
 
@@ -112,6 +114,8 @@ class Bind:
                 await self._confirm(await self._make_ours(found, pod), pod)
             finally:
                 self._give_up_unwritten(found)
+            for each in found:
+                await self._ready(each.record, pod, node)
         running = self._running.get(uid)
         if running is not None and running.abandoned:
             raise TryAgain(f"nobody waits for the bind of pod {pod.key} any more; its devices stay reserved for it")

@@ -9,6 +9,7 @@ class Options:
     hold_seconds: float = 30.0
     settle_wait_seconds: float = 0.05
     filter_budget_seconds: float = 4.0
+    binding_timeout_seconds: float = 600.0
     watch_lag_seconds: float = 10.0
     shared_claim_wait_seconds: float = 30.0
     wake_delay_seconds: float = 0.05

@@ -1,0 +1,271 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from app.model.resource_claim import FINALIZER
+from app.model.snapshot import SNAPSHOT_ANNOTATION
+from app.scheduling.answers import TryAgain
+from app.scheduling.ports import Unavailable
+from app.simulator.objects import Json, Key, Kind
+from tests.scheduling.world import World
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.node("n1")
+    world.node("n2")
+    world.gpus("n1", 1)
+    world.gpus("n2", 1)
+    world.device_class()
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    return world
+
+
+async def test_bind_writes_the_held_devices_with_finalizer_snapshot_and_reservation(world: World) -> None:
+    await world.filter("p1", "n1", "n2")
+    async with world.watching():
+        await world.bind("p1", "n2")
+
+    claim = world.claim("c1")
+    assert world.devices("c1") == ["n2/gpu-0"]
+    assert claim["metadata"]["finalizers"] == [FINALIZER]
+    assert SNAPSHOT_ANNOTATION in claim["metadata"]["annotations"]
+    assert [each["uid"] for each in claim["status"]["reservedFor"]] == [world.pod("p1")["metadata"]["uid"]]
+    assert claim["status"]["allocation"]["allocationTimestamp"].endswith("Z")
+    assert world.pod("p1")["spec"]["nodeName"] == "n2"
+    assert len(world.ledger.holds) == 0
+
+
+async def test_bind_without_a_hold_allocates_on_the_named_node(world: World) -> None:
+    async with world.watching():
+        await world.bind("p1", "n2")
+
+    assert world.devices("c1") == ["n2/gpu-0"]
+
+
+async def test_a_bound_pod_binds_again_without_any_write(world: World) -> None:
+    async with world.watching():
+        await world.bind("p1", "n1")
+        version = world.cluster.store.version
+        await world.cluster.watch.caught_up()
+        await world.bind("p1", "n1")
+
+    assert world.cluster.store.version == version
+
+
+async def test_a_bound_pod_is_not_bound_elsewhere(world: World) -> None:
+    async with world.watching():
+        await world.bind("p1", "n1")
+        await world.cluster.watch.caught_up()
+        with pytest.raises(TryAgain, match="bound to node n1 already"):
+            await world.bind("p1", "n2")
+
+
+async def test_two_callers_of_the_same_bind_share_one(world: World) -> None:
+    async with world.watching():
+        await asyncio.gather(world.bind("p1", "n1"), world.bind("p1", "n1"))
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+
+
+async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing_held(world: World) -> None:
+    await world.filter("p1", "n1", "n2")
+    uid = world.pod("p1")["metadata"]["uid"]
+    world.delete(Kind.POD, "p1")
+
+    with pytest.raises(TryAgain, match="does not exist any more"):
+        await world.extender.bind("default", "p1", uid, "n1", asyncio.Event())
+
+    assert len(world.ledger.holds) == 0
+    assert world.devices("c1") == []
+
+
+async def test_no_binding_is_posted_when_the_caller_hung_up_and_the_next_bind_resumes(world: World) -> None:
+    hung_up = asyncio.Event()
+    hung_up.set()
+    async with world.watching():
+        with pytest.raises(TryAgain, match="nobody waits"):
+            await world.bind("p1", "n1", hung_up)
+        assert world.devices("c1") == ["n1/gpu-0"]
+        assert not world.pod("p1")["spec"].get("nodeName")
+        await world.bind("p1", "n1")
+
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+
+
+async def test_a_second_pod_of_a_shared_claim_is_reserved_on_the_same_devices(world: World) -> None:
+    world.add_pod("p2", "c1")
+    async with world.watching():
+        await asyncio.gather(world.bind("p1", "n1"), world.bind("p2", "n1"))
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+    assert len(world.claim("c1")["status"]["reservedFor"]) == 2
+    assert world.pod("p2")["spec"]["nodeName"] == "n1"
+
+
+async def test_a_second_pod_of_a_shared_claim_cannot_go_to_another_node(world: World) -> None:
+    world.add_pod("p2", "c1")
+    async with world.watching():
+        await world.bind("p1", "n1")
+        with pytest.raises(TryAgain, match="allocated for another node"):
+            await world.bind("p2", "n2")
+
+
+async def test_devices_stored_by_another_writer_first_are_yielded_to(world: World) -> None:
+    await world.filter("p1", "n1", "n2")
+    world.add_claim("foreign")
+    raw = world.claim("foreign")
+    result = {"request": "req", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
+    raw["status"] = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": "x", "uid": "x"}],
+    }
+    world.cluster.store.update_status(Kind.CLAIM, raw)  # not delivered to our watch yet
+
+    bind = asyncio.create_task(world.bind("p1", "n1"))
+    await asyncio.sleep(0.02)
+    assert world.devices("c1") == ["n1/gpu-0"]
+    async with world.watching():
+        with pytest.raises(TryAgain, match="another writer allocated device"):
+            await bind
+
+    assert world.devices("c1") == []
+    assert world.devices("foreign") == ["n1/gpu-0"]
+
+
+class Failing:
+    """The claims port; the call with this number fails, before or after it took effect."""
+
+    def __init__(self, world: World, call: int, *, after: bool) -> None:
+        self._claims = world.cluster.claims
+        self._left = call
+        self._after = after
+
+    async def read(self, namespace: str, name: str) -> bytes:
+        return await self._claims.read(namespace, name)
+
+    async def update(self, namespace: str, name: str, body: bytes) -> bytes:
+        return await self._maybe(lambda: self._claims.update(namespace, name, body))
+
+    async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
+        return await self._maybe(lambda: self._claims.update_status(namespace, name, body))
+
+    async def _maybe(self, call: Callable[[], Awaitable[bytes]]) -> bytes:
+        self._left -= 1
+        if self._left == 0:
+            if self._after:
+                await call()
+            raise Unavailable("connection reset")
+        return await call()
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("call", [1, 2])
+async def test_an_unknown_outcome_of_a_write_is_read_back_and_finished(world: World, call: int, after: bool) -> None:
+    world.claims = Failing(world, call, after=after)
+    world.start()
+    async with world.watching():
+        await world.bind("p1", "n1")
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+
+
+class Dying:
+    """The claims port of a process that ends after some writes."""
+
+    def __init__(self, world: World, writes: int) -> None:
+        self._claims = world.cluster.claims
+        self._left = writes
+
+    async def read(self, namespace: str, name: str) -> bytes:
+        return await self._claims.read(namespace, name)
+
+    async def update(self, namespace: str, name: str, body: bytes) -> bytes:
+        return await self._call(self._claims.update(namespace, name, body))
+
+    async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
+        return await self._call(self._claims.update_status(namespace, name, body))
+
+    async def _call(self, call: Awaitable[bytes]) -> bytes:
+        if self._left == 0:
+            call.close()  # type: ignore[attr-defined] - the write never happens
+            await asyncio.Event().wait()
+        self._left -= 1
+        return await call
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2])
+async def test_a_process_that_dies_between_two_writes_is_resumed_by_the_next_one(world: World, writes: int) -> None:
+    class NeverBinds:
+        async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+            await asyncio.Event().wait()
+
+        async def read(self, namespace: str, name: str) -> object:
+            return await world.cluster.pods.read(namespace, name)
+
+    world.claims, world.pods = Dying(world, writes), NeverBinds()  # type: ignore[assignment] - never called further
+    world.start()
+    async with world.watching():
+        dying = asyncio.create_task(world.bind("p1", "n1"))
+        await asyncio.sleep(0.05)
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+    taken = world.devices("c1")
+
+    world.claims, world.pods = None, None
+    world.start()
+    async with world.watching():
+        answer = await world.filter("p1", "n1", "n2")
+        assert list(answer.fitting) == (["n1"] if writes == 2 else ["n1", "n2"])
+        await world.bind("p1", "n1")
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+    assert taken in ([], ["n1/gpu-0"])
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+
+
+def condition(claim: Json, name: str) -> Json:
+    result = claim["status"]["allocation"]["devices"]["results"][0]
+    entry = {key: result[key] for key in ("driver", "pool", "device")}
+    entry["conditions"] = [
+        {"type": name, "status": "True", "reason": "Test", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    ]
+    claim["status"]["devices"] = [entry]
+    return claim
+
+
+@pytest.fixture
+def fabric(world: World) -> World:
+    world.node("n3")
+    device = {"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+    world.slice("n3", [device])
+    return world
+
+
+async def test_bind_waits_for_binding_conditions(fabric: World) -> None:
+    async with fabric.watching():
+        bind = asyncio.create_task(fabric.bind("p1", "n3"))
+        await asyncio.sleep(0.05)
+        assert not fabric.pod("p1")["spec"].get("nodeName")
+        fabric.cluster.store.update_status(Kind.CLAIM, condition(fabric.claim("c1"), "Attached"))
+        await bind
+
+    assert fabric.pod("p1")["spec"]["nodeName"] == "n3"
+    assert "gpu.example.com/n3/gpu-0 waits for Attached" in fabric.messages("p1")[0]
+
+
+async def test_a_binding_failure_condition_releases_the_claim(fabric: World) -> None:
+    async with fabric.watching():
+        bind = asyncio.create_task(fabric.bind("p1", "n3"))
+        await asyncio.sleep(0.05)
+        fabric.cluster.store.update_status(Kind.CLAIM, condition(fabric.claim("c1"), "Failed"))
+        with pytest.raises(TryAgain, match="binding conditions failed: device gpu.example.com/n3/gpu-0 reports Failed"):
+            await bind
+
+    assert fabric.devices("c1") == []
+    assert SNAPSHOT_ANNOTATION not in fabric.claim("c1")["metadata"].get("annotations", {})
+    assert fabric.cluster.store.find(Key(Kind.POD, "default", "p1")) is not None

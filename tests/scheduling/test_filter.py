@@ -1,0 +1,261 @@
+import asyncio
+
+import pytest
+
+from app.scheduling.options import Options
+from app.simulator.objects import Json, Key, Kind
+from tests.scheduling.world import DRIVER, World
+
+
+def gpus(nodes: int, each: int, options: Options | None = None) -> World:
+    world = World(options)
+    for index in range(nodes):
+        world.node(f"n{index}")
+        world.gpus(f"n{index}", each)
+    world.device_class()
+    return world
+
+
+def names(count: int) -> tuple[str, ...]:
+    return tuple(f"n{index}" for index in range(count))
+
+
+async def test_a_pod_without_claims_gets_every_node_echoed() -> None:
+    world = gpus(1, 1)
+    world.add_pod("plain")
+
+    answer = await world.filter("plain", "n0", "unknown")
+
+    assert list(answer.fitting) == ["n0", "unknown"]
+    assert answer.unresolvable == {}
+
+
+async def test_at_most_the_configured_number_of_nodes_is_offered_and_held() -> None:
+    world = gpus(6, 1, Options(offered_nodes=2))
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+
+    answer = await world.filter("p1", *names(6))
+
+    assert len(answer.fitting) == 2
+    hold = world.ledger.holds.of_pod(world.pod("p1")["metadata"]["uid"])[0]
+    assert set(hold.placements) == set(answer.fitting)
+
+
+async def test_what_is_held_for_one_pod_is_not_given_to_another() -> None:
+    world = gpus(2, 1)
+    for name in ("1", "2"):
+        world.add_claim(f"c{name}")
+        world.add_pod(f"p{name}", f"c{name}")
+
+    first = await world.filter("p1", "n0", "n1")
+    second = await world.filter("p2", "n0", "n1")
+
+    assert set(first.fitting) == {"n0", "n1"}
+    assert list(second.fitting) == []
+    assert set(second.unresolvable.values()) == {"devices are held for pods that are being bound"}
+
+
+async def test_a_later_pod_waits_a_moment_for_the_bind_before() -> None:
+    world = gpus(2, 1, Options(settle_wait_seconds=5.0))
+    for name in ("1", "2"):
+        world.add_claim(f"c{name}")
+        world.add_pod(f"p{name}", f"c{name}")
+    await world.filter("p1", "n0", "n1")
+
+    async with world.watching():
+        waiting = asyncio.create_task(world.filter("p2", "n0", "n1"))
+        await asyncio.sleep(0)
+        await world.bind("p1", "n1")
+        answer = await waiting
+
+    assert list(answer.fitting) == ["n0"]
+
+
+async def test_a_further_filter_call_of_the_same_pod_replaces_its_holds() -> None:
+    world = gpus(2, 1)
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+
+    await world.filter("p1", "n0", "n1")
+    answer = await world.filter("p1", "n0")
+
+    assert list(answer.fitting) == ["n0"]
+    assert len(world.ledger.holds) == 1
+
+
+async def test_two_pods_of_one_unallocated_claim_end_on_one_allocation() -> None:
+    world = gpus(3, 1)
+    world.add_claim("shared")
+    world.add_pod("p1", "shared")
+    world.add_pod("p2", "shared")
+
+    first = await world.filter("p1", *names(3))
+    second = await world.filter("p2", *names(3))
+    assert set(first.fitting) == set(second.fitting)
+    async with world.watching():
+        await world.bind("p1", "n1")
+        await world.cluster.watch.caught_up()
+        third = await world.filter("p2", *names(3))
+        assert list(third.fitting) == ["n1"]
+        await world.bind("p2", "n1")
+
+    assert world.devices("shared") == ["n1/gpu-0"]
+    assert len(world.claim("shared")["status"]["reservedFor"]) == 2
+
+
+async def test_a_joined_hold_offers_only_its_nodes() -> None:
+    world = gpus(3, 1)
+    world.add_claim("shared")
+    world.add_pod("p1", "shared")
+    world.add_pod("p2", "shared")
+    await world.filter("p1", "n1")
+
+    answer = await world.filter("p2", *names(3))
+
+    assert list(answer.fitting) == ["n1"]
+    assert set(answer.unresolvable.values()) == {"claim shared: claim is being allocated on another node"}
+
+
+async def test_a_nomination_settles_the_hold_and_its_end_releases_it() -> None:
+    world = gpus(3, 1)
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    await world.filter("p1", *names(3))
+    key = Key(Kind.POD, "default", "p1")
+
+    def nominate(node: str | None) -> None:
+        def edit(pod: Json) -> None:
+            pod["status"]["nominatedNodeName"] = node or ""
+
+        world.cluster.store.replace(key, edit)
+        world.sync()
+
+    nominate("n1")
+    hold = world.ledger.holds.of_pod(world.pod("p1")["metadata"]["uid"])[0]
+    assert set(hold.placements) == {"n1"}
+    world.clock.seconds += 10_000
+    assert world.ledger.holds.expire(world.clock.monotonic()) == 0
+    nominate(None)
+    assert len(world.ledger.holds) == 0
+
+
+async def test_an_unclaimed_hold_lapses() -> None:
+    world = gpus(1, 1)
+    for name in ("1", "2"):
+        world.add_claim(f"c{name}")
+        world.add_pod(f"p{name}", f"c{name}")
+    await world.filter("p1", "n0")
+    world.clock.seconds += world.options.hold_seconds + 1
+
+    assert list((await world.filter("p2", "n0")).fitting) == ["n0"]
+
+
+async def test_a_nominated_pod_with_one_offered_node_gets_it() -> None:
+    world = gpus(3, 1)
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+
+    assert list((await world.filter("p1", "n2")).fitting) == ["n2"]
+
+
+@pytest.mark.parametrize(
+    ("claims", "text"),
+    [
+        (("missing",), "claim missing: claim does not exist"),
+        (("no-class",), "claim no-class: request req: device class does not exist"),
+        (("bad-selector",), "claim bad-selector: request req: selector does not compile"),
+    ],
+)
+async def test_what_is_wrong_with_a_claim_is_said_for_every_node(claims: tuple[str, ...], text: str) -> None:
+    world = gpus(2, 1)
+    world.add_claim("no-class", class_name="none")
+    world.add_claim("bad-selector", selector="device.driver ==")
+    world.add_claim("fine")
+    world.add_pod("p1", *claims)
+    world.add_pod("p2", "fine")
+
+    answer = await world.filter("p1", "n0", "n1")
+
+    assert list(answer.fitting) == []
+    assert set(answer.unresolvable.values()) == {text}
+    assert text in world.messages("p1")[0]
+    assert set((await world.filter("p2", "n0", "n1")).fitting) == {"n0", "n1"}
+
+
+async def test_a_generated_claim_must_exist_and_belong_to_the_pod() -> None:
+    world = gpus(1, 1)
+    spec = {
+        "containers": [{"name": "main", "image": "pause"}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "template"}],
+    }
+    world.create(Kind.POD, {"metadata": {"name": "p1"}, "spec": spec})
+    assert set((await world.filter("p1", "n0")).unresolvable.values()) == {"claim gpu: claim is not created yet"}
+
+    world.add_claim("p1-gpu-x")
+
+    def record(pod: Json) -> None:
+        pod["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "p1-gpu-x"}]
+
+    world.cluster.store.replace(Key(Kind.POD, "default", "p1"), record)
+    world.sync()
+    assert set((await world.filter("p1", "n0")).unresolvable.values()) == {"claim gpu: claim belongs to another object"}
+
+
+async def test_an_extended_resource_of_a_device_class_is_refused_unless_the_node_lists_it() -> None:
+    world = World()
+    world.node("plain")
+    world.node("plugin", **{"example.com/gpu": "4"})
+    world.device_class(extendedResourceName="example.com/gpu")
+    world.add_pod("explicit", resources={"example.com/gpu": "1"})
+    world.add_pod("implicit", resources={"deviceclass.resource.kubernetes.io/gpu": "1"})
+    world.add_pod("other", resources={"example.com/fpga": "1"})
+
+    explicit = await world.filter("explicit", "plain", "plugin")
+    assert list(explicit.fitting) == ["plugin"]
+    assert set(explicit.unresolvable) == {"plain"}
+    assert list((await world.filter("implicit", "plain", "plugin")).fitting) == []
+    assert list((await world.filter("other", "plain", "plugin")).fitting) == ["plain", "plugin"]
+
+
+async def test_remembered_answers_are_given_up_when_slices_claims_or_labels_change() -> None:
+    world = gpus(1, 1)
+    world.add_claim("c1", count=2)
+    world.add_pod("p1", "c1")
+    assert list((await world.filter("p1", "n0")).fitting) == []
+
+    raw = world.cluster.store.get(Key(Kind.SLICE, "", "n0-devices"))
+    raw["spec"]["devices"].append({"name": "gpu-1"})
+    raw["spec"]["pool"]["generation"] = 2
+    world.update(Kind.SLICE, raw)
+
+    assert list((await world.filter("p1", "n0")).fitting) == ["n0"]
+
+
+async def test_groups_in_conflict_are_named_in_the_event() -> None:
+    world = World()
+    world.node("n0")
+    world.device_class()
+
+    def part(name: str, group: str) -> Json:
+        consumption = {
+            "counterSet": "gpu-0-counters",
+            "counters": {"units": {"value": "1"}},
+            "compatibilityGroups": [group],
+        }
+        return {"name": name, "attributes": {"type": {"string": group}}, "consumesCounters": [consumption]}
+
+    world.slice("n0", [part("mig-0", "mig"), part("vgpu-0", "vgpu")], counters={"gpu-0-counters": 4})
+    for kind in ("mig", "vgpu"):
+        world.add_claim(kind, selector=f'device.attributes["{DRIVER}"].type == "{kind}"')
+        world.add_pod(f"pod-{kind}", kind)
+    async with world.watching():
+        await world.filter("pod-vgpu", "n0")
+        await world.bind("pod-vgpu", "n0")
+        await world.cluster.watch.caught_up()
+
+    answer = await world.filter("pod-mig", "n0")
+
+    assert answer.unresolvable == {"n0": "claim mig: request req: compatibility groups in conflict"}
+    assert "mig" in world.messages("pod-mig")[0]
+    assert "vgpu" in world.messages("pod-mig")[0]

@@ -1,0 +1,56 @@
+from app.model.pod import pod_from
+from tests.scheduling.world import World
+
+
+async def prepared() -> World:
+    """Two nodes with one device each, taken by `low`; `other` uses the device of n1 as well."""
+    world = World()
+    for node in ("n0", "n1"):
+        world.node(node)
+        world.gpus(node, 1)
+    world.device_class()
+    for name in ("low0", "low1", "high"):
+        world.add_claim(name)
+        world.add_pod(name, name)
+    world.add_pod("other", "low1")
+    async with world.watching():
+        await world.bind("low0", "n0")
+        await world.bind("low1", "n1")
+        await world.bind("other", "n1")
+        await world.cluster.watch.caught_up()
+    return world
+
+
+def uid(world: World, pod: str) -> str:
+    return str(world.pod(pod)["metadata"]["uid"])
+
+
+async def test_nodes_are_kept_only_where_the_victims_free_enough_devices() -> None:
+    world = await prepared()
+    victims = {"n0": [uid(world, "low0")], "n1": [uid(world, "low1")]}
+
+    kept = world.extender.preempt(pod_from(world.pod("high")), victims)
+
+    assert kept == {"n0": [uid(world, "low0")]}
+
+
+async def test_a_claim_is_free_when_all_its_consumers_are_victims() -> None:
+    world = await prepared()
+    victims = {"n1": [uid(world, "low1"), uid(world, "other")]}
+
+    assert world.extender.preempt(pod_from(world.pod("high")), victims) == victims
+
+
+async def test_a_pod_without_claims_changes_nothing() -> None:
+    world = await prepared()
+    world.add_pod("plain")
+    victims = {"n0": [uid(world, "low0")], "unknown": ["x"]}
+
+    assert world.extender.preempt(pod_from(world.pod("plain")), victims) == victims
+
+
+async def test_a_pod_whose_claim_is_missing_preempts_nobody() -> None:
+    world = await prepared()
+    world.add_pod("lost", "missing")
+
+    assert world.extender.preempt(pod_from(world.pod("lost")), {"n0": [uid(world, "low0")]}) == {}

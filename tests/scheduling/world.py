@@ -1,0 +1,172 @@
+"""A small cluster in memory with a real ledger and the real use cases, for tests that speak to them directly."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from app.allocator import Features
+from app.ledger.ledger import Ledger
+from app.model.pod import pod_from
+from app.scheduling.answers import FilterAnswer
+from app.scheduling.extender import Extender
+from app.scheduling.options import Options
+from app.scheduling.ports import Claims, Clock, Events, Pods, SchedulerWaker
+from app.simulator.cluster import MemoryCluster
+from app.simulator.objects import Json, Key, Kind
+from app.telemetry.metrics import Metrics
+
+DRIVER = "gpu.example.com"
+
+
+class Steady:
+    """A clock that moves when told."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now(self) -> float:
+        return 1_700_000_000.0 + self.seconds
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class Ports:
+    """The cluster's ports with single ones exchanged."""
+
+    def __init__(self, cluster: MemoryCluster, clock: Clock, claims: Claims | None, pods: Pods | None) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._claims = claims or cluster.claims
+        self._pods = pods or cluster.pods
+
+    @property
+    def claims(self) -> Claims:
+        return self._claims
+
+    @property
+    def pods(self) -> Pods:
+        return self._pods
+
+    @property
+    def events(self) -> Events:
+        return self._cluster.events
+
+    @property
+    def waker(self) -> SchedulerWaker:
+        return self._cluster.waker
+
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    def health(self) -> Mapping[str, str | None]:
+        return {}
+
+    def notes(self) -> Mapping[str, str]:
+        return {}
+
+
+class World:
+    """Objects come and go through the store; the watch is delivered on demand."""
+
+    def __init__(self, options: Options | None = None, **features: bool) -> None:
+        self.cluster = MemoryCluster()
+        self.clock = Steady()
+        self.options = options or Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0)
+        self.features = Features(**features)
+        self.claims: Claims | None = None
+        self.pods: Pods | None = None
+        self.start()
+
+    def start(self) -> None:
+        """A new process: nothing is known but what the store has."""
+        self.ledger = Ledger()
+        self.metrics = Metrics()
+        ports = Ports(self.cluster, self.clock, self.claims, self.pods)
+        self.extender = Extender(self.ledger, ports, self.metrics, self.options, self.features)
+        self.cluster.watch.attach(self.ledger.feeds)
+
+    def sync(self) -> None:
+        self.cluster.watch.deliver()
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.cluster.watch.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def create(self, kind: Kind, raw: Json) -> Json:
+        stored = self.cluster.store.create(kind, raw)
+        self.sync()
+        return stored
+
+    def update(self, kind: Kind, raw: Json) -> Json:
+        stored = self.cluster.store.update(kind, raw)
+        self.sync()
+        return stored
+
+    def delete(self, kind: Kind, name: str) -> None:
+        self.cluster.store.delete(Key(kind, "default" if kind.namespaced else "", name))
+        self.sync()
+
+    def claim(self, name: str) -> Json:
+        return self.cluster.store.get(Key(Kind.CLAIM, "default", name))
+
+    def pod(self, name: str) -> Json:
+        return self.cluster.store.get(Key(Kind.POD, "default", name))
+
+    def node(self, name: str, **allocatable: str) -> None:
+        self.create(Kind.NODE, {"metadata": {"name": name}, "status": {"allocatable": dict(allocatable)}})
+
+    def gpus(self, node: str, count: int) -> None:
+        self.slice(node, [{"name": f"gpu-{index}"} for index in range(count)])
+
+    def slice(self, node: str, devices: list[Json], counters: Mapping[str, int] | None = None) -> None:
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 2 if counters else 1}
+        if counters:
+            sets = [{"name": name, "counters": {"units": {"value": str(amount)}}} for name, amount in counters.items()]
+            spec = {"driver": DRIVER, "pool": pool, "nodeName": node, "sharedCounters": sets}
+            self.create(Kind.SLICE, {"metadata": {"name": f"{node}-counters"}, "spec": spec})
+        spec = {"driver": DRIVER, "pool": pool, "nodeName": node, "devices": devices}
+        self.create(Kind.SLICE, {"metadata": {"name": f"{node}-devices"}, "spec": spec})
+
+    def device_class(self, name: str = "gpu", expression: str = f'device.driver == "{DRIVER}"', **spec: Any) -> None:
+        self.create(
+            Kind.CLASS,
+            {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}], **spec}},
+        )
+
+    def add_claim(self, name: str, *, count: int = 1, selector: str = "", class_name: str = "gpu") -> None:
+        body: Json = {"deviceClassName": class_name, "count": count}
+        if selector:
+            body["selectors"] = [{"cel": {"expression": selector}}]
+        spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
+        self.create(Kind.CLAIM, {"metadata": {"name": name}, "spec": spec})
+
+    def add_pod(self, name: str, *claims: str, resources: Mapping[str, str] | None = None) -> None:
+        container: Json = {"name": "main", "image": "pause", "resources": {"requests": dict(resources or {})}}
+        spec = {
+            "schedulerName": "dra-extender-scheduler",
+            "containers": [container],
+            "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
+        }
+        self.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+
+    async def filter(self, pod: str, *nodes: str) -> FilterAnswer:
+        return await self.extender.filter(pod_from(self.pod(pod)), nodes)
+
+    async def bind(self, pod: str, node: str, hung_up: asyncio.Event | None = None) -> None:
+        uid = self.pod(pod)["metadata"]["uid"]
+        await self.extender.bind("default", pod, uid, node, hung_up or asyncio.Event())
+
+    def devices(self, claim: str) -> list[str]:
+        allocation = self.claim(claim).get("status", {}).get("allocation") or {}
+        return [f"{each['pool']}/{each['device']}" for each in allocation.get("devices", {}).get("results", [])]
+
+    def messages(self, pod: str) -> Sequence[str]:
+        return [each.message for each in self.cluster.events.of(self.pod(pod)["metadata"]["uid"])]
