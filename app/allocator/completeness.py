@@ -26,13 +26,15 @@ def latest_generation(relevant: Sequence[ResourceSlice]) -> list[ResourceSlice]:
 
 
 def complete(
-    relevant: Sequence[ResourceSlice], whole_pool: Callable[[], Iterable[ResourceSlice]]
+    relevant: Sequence[ResourceSlice],
+    whole_pool: Callable[[], Iterable[ResourceSlice]],
+    counts: Callable[[ResourceSlice], bool],
 ) -> KnownSlices | None:
     """What is known of a pool, from its relevant slices of one generation and, if needed, all its slices on any node.
 
-    The count of slices comes from the first relevant one, and it must match exactly: the relevant slices alone, or else
-    all slices of that generation.  None when a newer generation exists elsewhere and the local one does not add up: the
-    pool is then as if it did not exist.
+    The count of slices comes from the first relevant one, and it must match exactly: the relevant slices alone, or else all
+    slices of that generation for which `counts` holds.  None when a newer generation exists elsewhere and the local one does not
+    add up: the pool is then as if it did not exist.
     """
     generation, expected = relevant[0].generation, relevant[0].slice_count
     in_order = tuple(sorted(relevant, key=lambda each: each.name))
@@ -41,7 +43,7 @@ def complete(
     pool = tuple(whole_pool())
     if any(each.generation > generation for each in pool):
         return None
-    same = [each for each in pool if each.generation == generation]
+    same = [each for each in pool if each.generation == generation and counts(each)]
     names = {each.name for each in relevant}
     return KnownSlices(
         relevant=in_order,

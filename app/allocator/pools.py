@@ -1,5 +1,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 from app.allocator.completeness import KnownSlices, complete, latest_generation
@@ -87,15 +88,15 @@ def gather(
     Raises:
         ModelError: a node selector is malformed.
     """
-    wanted = _all if features.compatibility_groups else _without_groups
+    counts = _always if features.compatibility_groups else _without_groups
     partitionable = features.partitionable_devices
     by_pool: dict[PoolId, list[ResourceSlice]] = {}
-    for published in wanted(chain(local, shared)):
-        if is_relevant(published, node, partitionable=partitionable):
+    for published in chain(local, shared):
+        if counts(published) and is_relevant(published, node, partitionable=partitionable):
             by_pool.setdefault(published.pool_id, []).append(published)
     built: list[tuple[bool, Pool, tuple[ResourceSlice, ...]]] = []
     for pool_id, relevant in by_pool.items():
-        known = complete(latest_generation(relevant), lambda pool_id=pool_id: wanted(pool_slices(pool_id)))  # type: ignore[misc]
+        known = complete(latest_generation(relevant), partial(pool_slices, pool_id), counts)
         if known is not None:
             built.append(_build(pool_id, known, partitionable=partitionable))
     built.sort(key=lambda entry: (entry[0], entry[1].pool_id))
@@ -141,13 +142,9 @@ def _flat(node: Node, built: Iterable[tuple[bool, Pool, tuple[ResourceSlice, ...
     return NodePools(node=node.name, pools=tuple(pools), devices=tuple(devices), views=tuple(views), features=features)
 
 
-def _all(slices: Iterable[ResourceSlice]) -> Iterable[ResourceSlice]:
-    return slices
+def _always(_published: ResourceSlice) -> bool:
+    return True
 
 
-def _without_groups(slices: Iterable[ResourceSlice]) -> Iterable[ResourceSlice]:
-    return (
-        each
-        for each in slices
-        if not any(entry.compatibility_groups for device in each.devices for entry in device.consumes_counters)
-    )
+def _without_groups(published: ResourceSlice) -> bool:
+    return not any(entry.compatibility_groups for device in published.devices for entry in device.consumes_counters)
