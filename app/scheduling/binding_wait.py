@@ -12,7 +12,7 @@ PENDING_REASON = "BindingConditionsPending"
 
 
 class BindingWait:
-    """Holds a bind back until the drivers report the pod's devices ready; gives the devices back when they fail or take too long."""
+    """Holds a bind back until the drivers report the pod's devices ready; gives them back when they fail or take too long."""
 
     def __init__(self, ledger: Ledger, writing: ClaimWriting, events: Events, clock: Clock, options: Options) -> None:
         self._ledger = ledger

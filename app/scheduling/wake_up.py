@@ -37,7 +37,9 @@ class WakeUp:
     async def run(self) -> None:
         """Watch for helpful changes until cancelled."""
         while True:
-            await self._something_happens()
+            if self.due() is None:
+                await self._something_happens()
+                continue
             await asyncio.sleep(self._options.wake_delay_seconds)
             if self.due() is not None:
                 await self.poke()

@@ -1,8 +1,10 @@
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import pytest
 
+from app.model.pod import Pod
 from app.model.resource_claim import FINALIZER
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.scheduling.answers import TryAgain
@@ -190,9 +192,9 @@ class Dying:
     async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
         return await self._call(self._claims.update_status(namespace, name, body))
 
-    async def _call(self, call: Awaitable[bytes]) -> bytes:
+    async def _call(self, call: Coroutine[Any, Any, bytes]) -> bytes:
         if self._left == 0:
-            call.close()  # type: ignore[attr-defined] - the write never happens
+            call.close()
             await asyncio.Event().wait()
         self._left -= 1
         return await call
@@ -204,10 +206,10 @@ async def test_a_process_that_dies_between_two_writes_is_resumed_by_the_next_one
         async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
             await asyncio.Event().wait()
 
-        async def read(self, namespace: str, name: str) -> object:
+        async def read(self, namespace: str, name: str) -> Pod:
             return await world.cluster.pods.read(namespace, name)
 
-    world.claims, world.pods = Dying(world, writes), NeverBinds()  # type: ignore[assignment] - never called further
+    world.claims, world.pods = Dying(world, writes), NeverBinds()
     world.start()
     async with world.watching():
         dying = asyncio.create_task(world.bind("p1", "n1"))
@@ -263,7 +265,9 @@ async def test_a_binding_failure_condition_releases_the_claim(fabric: World) -> 
         bind = asyncio.create_task(fabric.bind("p1", "n3"))
         await asyncio.sleep(0.05)
         fabric.cluster.store.update_status(Kind.CLAIM, condition(fabric.claim("c1"), "Failed"))
-        with pytest.raises(TryAgain, match="binding conditions failed: device gpu.example.com/n3/gpu-0 reports Failed"):
+        with pytest.raises(
+            TryAgain, match=r"binding conditions failed: device gpu\.example\.com/n3/gpu-0 reports Failed"
+        ):
             await bind
 
     assert fabric.devices("c1") == []
