@@ -143,6 +143,11 @@ class KubeCluster:
             return {"api-server": "not connected yet"}
         return {f"watch-{plural}": reflector.health() for plural, reflector in self._reflectors.items()}
 
+    def contact_ages(self) -> Mapping[str, float]:
+        """Seconds since the server was last heard of in the list or watch of each kind."""
+        now = self._clock.monotonic()
+        return {plural: now - reflector.last_contact for plural, reflector in self._reflectors.items()}
+
     def notes(self) -> Mapping[str, str]:
         """What the server does not serve, and troubles with which the service goes on."""
         notes: dict[str, str] = dict(self.facts.notes()) if self.facts else {}

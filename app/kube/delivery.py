@@ -17,7 +17,7 @@ Key = tuple[str, str]
 """(namespace, name) of an object; the namespace may be empty."""
 
 
-class Meta(msgspec.Struct, gc=False, rename="camel"):
+class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """What tells an object, and its version, from all others of its kind."""
 
     name: str = ""
@@ -26,7 +26,7 @@ class Meta(msgspec.Struct, gc=False, rename="camel"):
     resource_version: str = ""
 
 
-class _Head(msgspec.Struct, gc=False):
+class _Head(msgspec.Struct, frozen=True, gc=False):
     metadata: Meta
 
 

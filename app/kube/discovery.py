@@ -29,7 +29,7 @@ class _Absent(NotFound):
     """There is nothing at this path."""
 
 
-class _Version(msgspec.Struct, rename="camel"):
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
     git_version: str = "an unknown version"
     minor: str = ""
     emulation_minor: str = ""
@@ -40,16 +40,16 @@ class _Version(msgspec.Struct, rename="camel"):
         return int(digits.group()) if digits else 0
 
 
-class _Named(msgspec.Struct):
+class _Named(msgspec.Struct, frozen=True):
     version: str = ""
     name: str = ""
 
 
-class _Group(msgspec.Struct):
+class _Group(msgspec.Struct, frozen=True):
     versions: tuple[_Named, ...] = ()
 
 
-class _Resources(msgspec.Struct):
+class _Resources(msgspec.Struct, frozen=True):
     resources: tuple[_Named, ...] = ()
 
 

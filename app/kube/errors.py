@@ -12,16 +12,16 @@ MESSAGE_LIMIT = 256
 _REQUEST_TIMEOUT = 408
 
 
-class _Cause(msgspec.Struct, gc=False):
+class _Cause(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
 
 
-class _Details(msgspec.Struct, gc=False, rename="camel"):
+class _Details(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     causes: tuple[_Cause, ...] | None = None
     retry_after_seconds: float | None = None
 
 
-class ApiStatus(msgspec.Struct, gc=False):
+class ApiStatus(msgspec.Struct, frozen=True, gc=False):
     """The Status object with which an API server explains a refusal."""
 
     code: int = 0

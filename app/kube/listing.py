@@ -10,12 +10,12 @@ from app.kube.transport import Call, Transport
 _LOG = structlog.get_logger(__name__)
 
 
-class _ListMeta(msgspec.Struct, gc=False):
+class _ListMeta(msgspec.Struct, frozen=True, gc=False):
     resource_version: str = msgspec.field(default="", name="resourceVersion")
     next_page: str | None = msgspec.field(default=None, name="continue")
 
 
-class Page(msgspec.Struct, gc=False):
+class Page(msgspec.Struct, frozen=True, gc=False):
     """A page of a list: raw objects, in the server's order, and the version of the whole list."""
 
     metadata: _ListMeta = _ListMeta()

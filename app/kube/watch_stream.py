@@ -11,7 +11,7 @@ LONGEST_LINE = 64 * 2**20
 _GRACE_SECONDS = 30.0
 
 
-class WatchEvent(msgspec.Struct, gc=False):
+class WatchEvent(msgspec.Struct, frozen=True, gc=False):
     """One event: ADDED, MODIFIED, DELETED, BOOKMARK, or ERROR with a Status; and the object as it was sent."""
 
     type: str

@@ -1,0 +1,36 @@
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from app.kube.clock import SystemClock
+from app.kube.configuration import find_credentials
+from app.kube.settings import KubeSettings
+from app.kube.transport import Transport
+from tests.kube.fake_api_server import FakeApiServer
+from tests.kube.recording import CountingObserver
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with FakeApiServer.start() as started:
+        yield started
+
+
+@pytest.fixture
+def observer() -> CountingObserver:
+    return CountingObserver()
+
+
+@pytest.fixture
+def settings(server: FakeApiServer, tmp_path: Path) -> KubeSettings:
+    return KubeSettings(kubeconfig=server.kubeconfig(tmp_path / "kubeconfig"), instance="replica-0")
+
+
+@pytest_asyncio.fixture
+async def transport(settings: KubeSettings, observer: CountingObserver) -> AsyncIterator[Transport]:
+    made = Transport(settings, SystemClock(), observer)
+    made.connect(await find_credentials(settings, SystemClock()))
+    yield made
+    await made.close()
