@@ -1,0 +1,67 @@
+{{/* The extender's container; takes (list $ restartPolicy), the latter only for a sidecar. */}}
+{{- define "dra-extender.extenderContainer" -}}
+{{- $ := index . 0 -}}
+- name: extender
+  {{- with index . 1 }}
+  restartPolicy: {{ . }}
+  {{- end }}
+  image: {{ include "dra-extender.image" (list $.Values.image $.Chart.AppVersion) }}
+  imagePullPolicy: {{ $.Values.image.pullPolicy }}
+  args: [serve]
+  env:
+    - name: DRA_EXTENDER_SERVER__PORT
+      value: "8080"
+    - name: DRA_EXTENDER_SCHEDULING__BINDING_TIMEOUT_SECONDS
+      value: {{ $.Values.bindingTimeoutSeconds | int | quote }}
+    {{- range $group, $settings := $.Values.extender.settings }}
+    {{- range $name, $value := $settings }}
+    - name: {{ printf "DRA_EXTENDER_%s__%s" (upper $group) (upper $name) }}
+      value: {{ include "dra-extender.plain" $value | quote }}
+    {{- end }}
+    {{- end }}
+  ports:
+    - name: http
+      containerPort: 8080
+      protocol: TCP
+  startupProbe:
+    httpGet:
+      path: /readyz
+      port: http
+    periodSeconds: 2
+    timeoutSeconds: 2
+    failureThreshold: 150
+  livenessProbe:
+    httpGet:
+      path: /livez
+      port: http
+    periodSeconds: 10
+    timeoutSeconds: 5
+    failureThreshold: 6
+  readinessProbe:
+    httpGet:
+      path: /readyz
+      port: http
+    periodSeconds: 5
+    timeoutSeconds: 2
+    failureThreshold: 3
+  securityContext:
+    {{- include "dra-extender.containerSecurityContext" $ | nindent 4 }}
+  resources:
+    {{- toYaml $.Values.extender.resources | nindent 4 }}
+  {{- with $.Values.extender.extraVolumeMounts }}
+  volumeMounts:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{/* A value as people write it: values are parsed as JSON, where 1000000 would come out as 1e+06. */}}
+{{- define "dra-extender.plain" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) -}}{{ int64 . }}{{- else -}}{{ . }}{{- end -}}
+{{- end -}}
+
+{{- define "dra-extender.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
