@@ -1,0 +1,151 @@
+"""Checks a cluster by its API objects alone: nothing here knows how the decisions were made."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from app.model.allocation import DeviceHolding
+from app.model.base import Value
+from app.model.device import CounterConsumption
+from app.model.node import Node
+from app.model.pod import Pod
+from app.model.resource_claim import FINALIZER, ResourceClaim
+from app.model.resource_slice import ResourceSlice
+from app.model.snapshot import holdings_of
+
+PoolId = tuple[str, str]
+
+
+class Finding(Value, frozen=True, rename=None):
+    """One broken rule: which, about what object, and what was seen."""
+
+    rule: str
+    about: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.about}: {self.detail}"
+
+
+def audit(
+    claims: Sequence[ResourceClaim],
+    slices: Sequence[ResourceSlice],
+    pods: Sequence[Pod],
+    nodes: Sequence[Node],
+) -> tuple[Finding, ...]:
+    """Everything that is wrong with the allocations of this cluster; empty when all rules hold."""
+    holdings = [(_name(claim), holding) for claim in claims for holding in holdings_of(claim) if not holding.admin]
+    return (
+        *_shared_devices(holdings),
+        *_counters(holdings, slices),
+        *_claims(claims, pods),
+        *_bound_pods(claims, pods, nodes),
+    )
+
+
+def _shared_devices(holdings: Sequence[tuple[str, DeviceHolding]]) -> Iterable[Finding]:
+    """A device belongs to one claim, unless every holder has a share."""
+    holders: dict[tuple[str, str, str], list[tuple[str, str | None]]] = defaultdict(list)
+    for claim, holding in holdings:
+        holders[holding.driver, holding.pool, holding.device].append((claim, holding.share_id))
+    for device, found in holders.items():
+        if len(found) > 1 and not all(share for _, share in found):
+            yield Finding(
+                rule="device in two claims", about="/".join(device), detail=", ".join(claim for claim, _ in found)
+            )
+
+
+def _counters(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]) -> Iterable[Finding]:
+    """Per counter set: holders draw no more than there is, and keep a common compatibility group (or none has any)."""
+    newest: dict[PoolId, int] = defaultdict(int)
+    for each in slices:
+        newest[each.pool_id] = max(newest[each.pool_id], each.generation)
+    current = [each for each in slices if each.generation == newest[each.pool_id]]
+    published = {(*each.pool_id, device.name): device.consumes_counters for each in current for device in each.devices}
+    totals = {(*each.pool_id, found.name): dict(found.counters) for each in current for found in each.counter_sets}
+    drawn: dict[tuple[str, str, str], dict[str, CounterConsumption]] = defaultdict(dict)
+    for _, holding in holdings:
+        consumption = holding.consumption
+        if consumption is None:
+            consumption = published.get((holding.driver, holding.pool, holding.device), ())
+        for each in consumption:
+            drawn[holding.driver, holding.pool, each.counter_set][holding.device] = each
+    for counter_set, by_device in drawn.items():
+        yield from _overdrawn(counter_set, by_device, totals.get(counter_set))
+        yield from _mixed_groups(counter_set, by_device)
+
+
+def _overdrawn(
+    counter_set: tuple[str, str, str], by_device: Mapping[str, CounterConsumption], total: Mapping[str, int] | None
+) -> Iterable[Finding]:
+    if total is None:
+        return
+    sums: dict[str, int] = defaultdict(int)
+    for consumption in by_device.values():
+        for name, amount in consumption.counters:
+            sums[name] += amount
+    for name, amount in sums.items():
+        if amount > total.get(name, 0):
+            detail = f"{name}: {amount} of {total.get(name, 0)} nano-units drawn by {', '.join(sorted(by_device))}"
+            yield Finding(rule="counter overdrawn", about="/".join(counter_set), detail=detail)
+
+
+def _mixed_groups(counter_set: tuple[str, str, str], by_device: Mapping[str, CounterConsumption]) -> Iterable[Finding]:
+    groups = {device: set(each.compatibility_groups) for device, each in by_device.items()}
+    if len(groups) < 2 or not any(groups.values()):  # noqa: PLR2004 - a pair is the least that can conflict
+        return
+    if not set.intersection(*groups.values()):
+        detail = "; ".join(f"{device} [{', '.join(sorted(found))}]" for device, found in sorted(groups.items()))
+        yield Finding(rule="compatibility groups in conflict", about="/".join(counter_set), detail=detail)
+
+
+def _claims(claims: Sequence[ResourceClaim], pods: Sequence[Pod]) -> Iterable[Finding]:
+    """Allocations have the finalizer and a consumer; consumers that are pods exist and are not over."""
+    live = {pod.uid for pod in pods if not pod.finished}
+    for claim in claims:
+        if claim.status.allocation is None:
+            continue
+        if FINALIZER not in claim.metadata.finalizers:
+            yield Finding(
+                rule="allocation without finalizer", about=_name(claim), detail="it would never be cleaned up"
+            )
+        if not claim.status.reserved_for:
+            yield Finding(rule="allocation without consumer", about=_name(claim), detail="reservedFor is empty")
+        for consumer in claim.status.reserved_for:
+            if consumer.resource == "pods" and consumer.uid not in live:
+                yield Finding(
+                    rule="reservation of nobody", about=_name(claim), detail=f"pod {consumer.name} is gone or over"
+                )
+
+
+def _bound_pods(claims: Sequence[ResourceClaim], pods: Sequence[Pod], nodes: Sequence[Node]) -> Iterable[Finding]:
+    """A bound pod has its claims: allocated, reserved for it, usable on its node."""
+    by_key = {claim.metadata.key: claim for claim in claims}
+    labels = {node.name: node.labels for node in nodes}
+    for pod in pods:
+        generated = {each.name: each.resource_claim_name for each in pod.claim_statuses}
+        for entry in pod.claims if pod.node_name and not pod.finished else ():
+            name = entry.resource_claim_name or generated.get(entry.name)
+            if name is None:
+                continue
+            claim = by_key.get((pod.namespace, name))
+            problem = _not_served(pod, claim, labels)
+            if problem:
+                yield Finding(
+                    rule="bound pod without its devices", about=pod.key, detail=f"claim {entry.name}: {problem}"
+                )
+
+
+def _not_served(pod: Pod, claim: ResourceClaim | None, labels: Mapping[str, dict[str, str]]) -> str:
+    if claim is None:
+        return "does not exist"
+    if claim.status.allocation is None:
+        return "is not allocated"
+    if not claim.reserved_by(pod.uid):
+        return "is not reserved for it"
+    if not claim.status.allocation.usable_on(pod.node_name, labels.get(pod.node_name, {})):
+        return f"is not usable on node {pod.node_name}"
+    return ""
+
+
+def _name(claim: ResourceClaim) -> str:
+    return "/".join(claim.metadata.key)
