@@ -1,7 +1,6 @@
 from typing import Any
 
-from app.cel.errors import CelCompileError
-from app.cel.parser import parse
+from app.cel import CelCompileError, compile_expression
 
 
 def expression_problem(value: Any) -> str | None:
@@ -9,7 +8,7 @@ def expression_problem(value: Any) -> str | None:
     if not isinstance(value, str) or not value:
         return "expected a CEL expression as text"
     try:
-        parse(value)
+        compile_expression(value)
     except CelCompileError as problem:
         return f"the expression does not compile: {problem.reason} (line {problem.line}, column {problem.column})"
     return None

@@ -15,7 +15,8 @@ class Problem(msgspec.Struct, frozen=True):
     warning: bool = False
 
     def __str__(self) -> str:
-        parts = (f"{self.file}:{self.line}", self.subject, self.field, self.text)
+        place = f"{self.file}:{self.line}" if self.file else ""
+        parts = (place, self.subject, self.field, self.text)
         return ": ".join(part for part in parts if part)
 
 
@@ -25,3 +26,8 @@ class ManifestError(ValueError):
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
         super().__init__("\n".join(str(problem) for problem in problems if not problem.warning))
+
+    @classmethod
+    def saying(cls, text: str) -> "ManifestError":
+        """One sentence that concerns no place in a file."""
+        return cls([Problem("", 0, "", "", text)])

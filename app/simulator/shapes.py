@@ -175,7 +175,7 @@ BODY: Final[dict[str, Rule]] = {
     "count": COUNT,
     "tolerations": TOLERATIONS,
     "capacity": Fields({"requests": MapOf(QUANTITY)}),
-    "derivedAttributes": ListOf(Fields({"name": TEXT, "expression": EXPRESSION}, required=("name", "expression"))),
+    "derivedAttributes": ListOf(Fields({"name": TEXT, "expression": TEXT}, required=("name", "expression"))),
 }
 EXACTLY: Final = Fields({**BODY, "adminAccess": BOOL}, required=("deviceClassName",))
 ALTERNATIVE: Final = Fields({**BODY, "name": LABEL}, required=("name", "deviceClassName"))
