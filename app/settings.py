@@ -1,7 +1,7 @@
 """The settings of the service: command line over environment over file over defaults.
 
-Environment variables are DRA_EXTENDER_ + group + __ + setting, e.g. DRA_EXTENDER_SERVER__PORT.  The double underscore keeps clear of the
-variables that Kubernetes sets in every pod for a Service named dra-extender (DRA_EXTENDER_PORT and others).
+Environment variables are DRA_EXTENDER_ + group + __ + setting, e.g. DRA_EXTENDER_SERVER__PORT.  The double underscore keeps clear
+of the variables that Kubernetes sets in every pod for a Service named dra-extender (DRA_EXTENDER_PORT and others).
 """
 
 import os

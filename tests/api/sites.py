@@ -1,0 +1,76 @@
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fastapi import FastAPI
+
+from app.api.application import create_app
+from app.api.gate import Gate
+from app.api.health import Health
+from app.model.pod import Pod
+from app.scheduling.answers import FilterAnswer
+from app.settings import ServerSettings
+from app.telemetry.metrics import Metrics
+
+BODY_LIMIT = 100_000
+
+
+@dataclass
+class ScriptedVerbs:
+    """Records what it was asked, and answers what the test wants; by default everything fits."""
+
+    filtered: list[tuple[Pod, Sequence[str]]] = field(default_factory=list)
+    bound: list[tuple[str, str, str, str]] = field(default_factory=list)
+    proposed: list[Mapping[str, Sequence[str]]] = field(default_factory=list)
+    answer: FilterAnswer | None = None
+    scores: Mapping[str, int] = field(default_factory=dict)
+    victims: Mapping[str, Sequence[str]] | None = None
+    raises: Exception | None = None
+    park: bool = False
+    hung_up: asyncio.Event | None = None
+    entered: asyncio.Event = field(default_factory=asyncio.Event)
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def _maybe_raise(self) -> None:
+        if self.raises is not None:
+            raise self.raises
+
+    async def filter(self, pod: Pod, nodes: Sequence[str]) -> FilterAnswer:
+        self._maybe_raise()
+        self.filtered.append((pod, nodes))
+        return self.answer or FilterAnswer(nodes)
+
+    async def prioritize(self, pod: Pod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
+        self._maybe_raise()
+        return [(node, self.scores.get(node, 0)) for node in nodes]
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str, hung_up: asyncio.Event) -> None:
+        self._maybe_raise()
+        self.bound.append((namespace, name, uid, node))
+        self.hung_up = hung_up
+        self.entered.set()
+        if self.park:
+            await hung_up.wait()
+        self.finished.set()
+
+    def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+        self._maybe_raise()
+        self.proposed.append(victims)
+        return victims if self.victims is None else self.victims
+
+
+@dataclass
+class Site:
+    """An application and everything it was made of."""
+
+    app: FastAPI
+    verbs: ScriptedVerbs
+    health: Health
+    metrics: Metrics
+    gate: Gate
+
+
+def make_site() -> Site:
+    verbs, health, metrics, gate = ScriptedVerbs(), Health(), Metrics(), Gate(None)
+    settings = ServerSettings(body_limit_bytes=BODY_LIMIT)
+    return Site(create_app(verbs, health, metrics, settings, gate), verbs, health, metrics, gate)

@@ -1,0 +1,68 @@
+import asyncio
+import json
+
+import httpx
+import pytest
+
+from tests.api.conftest import Serve
+from tests.api.sites import Site
+
+ECHO = {"Pod": {}, "NodeNames": ["a", "b"]}
+
+
+async def test_answers_carry_content_length_and_keep_the_connection(site: Site, serve: Serve) -> None:
+    """Go throws a connection away after a chunked answer."""
+    body = json.dumps(ECHO).encode()
+    async with serve(site.app) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.timeout(10):
+            for _ in range(3):
+                writer.write(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                assert b"transfer-encoding" not in head
+                assert b"connection: close" not in head
+                length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
+                assert json.loads(await reader.readexactly(length)) == {"NodeNames": ["a", "b"]}
+        writer.close()
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind", "preempt"])
+async def test_a_closed_gate_answers_in_words_and_ends_the_connection(
+    client: httpx.AsyncClient, site: Site, verb: str
+) -> None:
+    """Kept-alive connections outlive the endpoints of a Service, so a service that stops has to end them."""
+    site.gate.close("the extender is stopping")
+    answer = await client.post(f"/{verb}", json=ECHO)
+    assert answer.status_code == (200 if verb in ("filter", "bind") else 503)
+    assert answer.json() == {"Error": f"{verb}: the extender is stopping"}
+    assert answer.headers["connection"] == "close"
+    assert site.verbs.filtered == []
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind", "preempt"])
+async def test_the_wrong_method_is_refused_with_the_right_one(client: httpx.AsyncClient, verb: str) -> None:
+    answer = await client.get(f"/{verb}")
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "POST"
+    assert answer.json() == {"Error": f"/{verb}: expected method POST, got GET"}
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing", "/filter/", "/FILTER", "/filter/x"])
+async def test_an_unknown_path_is_refused_in_json(client: httpx.AsyncClient, path: str) -> None:
+    answer = await client.post(path, json=ECHO)
+    assert answer.status_code == 404
+    expected = f"{path} does not exist; the verbs are /filter, /prioritize, /bind and /preempt"
+    assert answer.json() == {"Error": expected}
+
+
+async def test_the_document_describes_the_verbs_completely(client: httpx.AsyncClient) -> None:
+    """Every reference in the OpenAPI document leads somewhere."""
+    text = (await client.get("/openapi.json")).text
+    document = json.loads(text)
+    assert {"/filter", "/prioritize", "/bind", "/preempt", "/readyz", "/livez", "/metrics", "/version"} <= set(
+        document["paths"]
+    )
+    schemas = document["components"]["schemas"]
+    references = {part.split('"')[0] for part in text.split('"#/components/schemas/')[1:]}
+    assert references <= set(schemas)
+    assert {"FilterArguments", "FilterResult", "MetaVictims"} <= references

@@ -1,0 +1,134 @@
+import json
+from typing import Any
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+
+from app.scheduling.answers import FilterAnswer, TryAgain
+from tests.api.sites import Site
+
+POD: dict[str, Any] = {
+    "metadata": {"name": "p", "namespace": "ns", "uid": "u1"},
+    "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]},
+}
+
+
+def node(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": {"a": "ü"}}, "status": {"capacity": {"cpu": "1.50"}}}
+
+
+def request(**changes: Any) -> dict[str, Any]:
+    return {"Pod": POD, "Nodes": None, "NodeNames": ["a", "b"], **changes}
+
+
+async def test_names_that_fit_are_echoed_and_nothing_else_is_said(client: httpx.AsyncClient) -> None:
+    """A pass-through answer must name the nodes: an answer without names would reject them all."""
+    answer = await client.post("/filter", json=request())
+    assert answer.status_code == 200
+    assert answer.json() == {"NodeNames": ["a", "b"]}
+
+
+async def test_answer_is_json_with_content_length(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/filter", json=request())
+    assert answer.headers["content-type"] == "application/json"
+    assert int(answer.headers["content-length"]) == len(answer.content)
+
+
+async def test_the_use_case_gets_pod_and_names(client: httpx.AsyncClient, site: Site) -> None:
+    await client.post("/filter", json=request())
+    ((pod, nodes),) = site.verbs.filtered
+    assert (pod.key, pod.uid, pod.claims[0].resource_claim_name) == ("ns/p", "u1", "c")
+    assert list(nodes) == ["a", "b"]
+
+
+async def test_reasons_keep_their_kind(client: httpx.AsyncClient, site: Site) -> None:
+    site.verbs.answer = FilterAnswer(["a"], {"b": "busy"}, {"c": "never"})
+    answer = await client.post("/filter", json=request(NodeNames=["a", "b", "c"]))
+    assert answer.json() == {
+        "NodeNames": ["a"],
+        "FailedNodes": {"b": "busy"},
+        "FailedAndUnresolvableNodes": {"c": "never"},
+    }
+
+
+async def test_no_fitting_node_is_an_empty_list_not_null(client: httpx.AsyncClient, site: Site) -> None:
+    """Null NodeNames would make kube-scheduler look at Nodes."""
+    site.verbs.answer = FilterAnswer([], {}, {"a": "no", "b": "no"})
+    answer = await client.post("/filter", json=request())
+    assert answer.json()["NodeNames"] == []
+
+
+async def test_whole_nodes_are_answered_with_whole_nodes(client: httpx.AsyncClient, site: Site) -> None:
+    """With nodeCacheCapable: false the fitting items come back exactly as they were sent."""
+    site.verbs.answer = FilterAnswer(["b"], {}, {"a": "no"})
+    body = request(NodeNames=None, Nodes={"metadata": {}, "items": [node("a"), node("b")]})
+    answer = await client.post("/filter", json=body)
+    assert answer.json() == {
+        "Nodes": {"metadata": {}, "items": [node("b")]},
+        "FailedAndUnresolvableNodes": {"a": "no"},
+    }
+    assert list(site.verbs.filtered[0][1]) == ["a", "b"]
+
+
+async def test_the_raw_text_of_a_node_is_kept(client: httpx.AsyncClient) -> None:
+    raw = '{"metadata":{"name":"a"},"x":1.50,"y":12345678901234567890123}'
+    content = f'{{"Pod":{json.dumps(POD)},"Nodes":{{"items":[{raw}]}},"NodeNames":null}}'
+    answer = await client.post("/filter", content=content)
+    assert raw in answer.text
+
+
+async def test_keys_are_read_whatever_their_capitalisation(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/filter", json={"pod": POD, "nodenames": ["a"]})
+    assert answer.json() == {"NodeNames": ["a"]}
+    answer = await client.post("/filter", json={"Pod": POD, "nodeNames": ["a"]})
+    assert answer.json() == {"NodeNames": ["a"]}
+
+
+async def test_unknown_keys_are_ignored(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/filter", json=request(Future={"x": [1]}))
+    assert answer.json() == {"NodeNames": ["a", "b"]}
+
+
+async def test_try_again_becomes_the_error_of_the_protocol(client: httpx.AsyncClient, site: Site) -> None:
+    site.verbs.raises = TryAgain("caches are not synced yet")
+    answer = await client.post("/filter", json=request())
+    assert (answer.status_code, answer.json()) == (200, {"Error": "caches are not synced yet"})
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "bind", "preempt"])
+async def test_an_unexpected_failure_is_logged_and_answered_without_details(
+    client: httpx.AsyncClient, site: Site, verb: str
+) -> None:
+    site.verbs.raises = ZeroDivisionError("secret")
+    bodies = {
+        "bind": {"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "a"},
+        "preempt": {"Pod": POD, "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "v"}]}}},
+    }
+    with capture_logs() as logs:
+        answer = await client.post(f"/{verb}", json=bodies.get(verb, request()))
+    assert answer.status_code == (200 if verb in ("filter", "bind") else 500)
+    error = answer.json()["Error"]
+    (line,) = logs
+    assert error == f"internal error, see the log (id {line['id']})"
+    assert (line["log_level"], line["verb"], line["exc_info"]) == ("error", verb, True)
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text
+
+
+async def test_prioritize_answers_a_bare_array_of_integers(client: httpx.AsyncClient, site: Site) -> None:
+    site.verbs.scores = {"b": 10}
+    answer = await client.post("/prioritize", json=request())
+    assert answer.json() == [{"Host": "a", "Score": 0}, {"Host": "b", "Score": 10}]
+    assert '"Score":10}' in answer.text
+
+
+async def test_prioritize_reads_whole_nodes_too(client: httpx.AsyncClient) -> None:
+    answer = await client.post("/prioritize", json=request(NodeNames=None, Nodes={"items": [node("a")]}))
+    assert answer.json() == [{"Host": "a", "Score": 0}]
+
+
+async def test_prioritize_can_only_fail_by_its_status(client: httpx.AsyncClient, site: Site) -> None:
+    site.verbs.raises = TryAgain("not now")
+    answer = await client.post("/prioritize", json=request())
+    assert (answer.status_code, answer.json()) == (500, {"Error": "not now"})
