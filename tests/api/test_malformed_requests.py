@@ -71,10 +71,10 @@ async def test_a_wrong_field_is_named(client: httpx.AsyncClient, verb: str, body
     assert answer.json()["Error"].startswith(f"{verb}: {said}")
 
 
-PROTOCOL_KEYS = st.sampled_from(
-    "Pod NodeNames Nodes items metadata name PodName PodNamespace PodUID Node spec NodeNameToMetaVictims NodeNameToVictims "
-    "Pods UID NumPDBViolations containers resources".split()
-)
+_REQUESTS = ("Pod", "NodeNames", "Nodes", "PodName", "PodNamespace", "PodUID", "Node")
+_PREEMPT = ("NodeNameToMetaVictims", "NodeNameToVictims", "Pods", "UID", "NumPDBViolations")
+_OBJECTS = ("items", "metadata", "name", "uid", "spec", "containers", "resources", "requests", "priority")
+PROTOCOL_KEYS = st.sampled_from((*_REQUESTS, *_PREEMPT, *_OBJECTS))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(PROTOCOL_KEYS | st.text(max_size=4), inner, max_size=5),
