@@ -67,8 +67,8 @@ def _counters(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[Re
         consumption = holding.consumption
         if consumption is None:
             consumption = published.get((holding.driver, holding.pool, holding.device), ())
-        for each in consumption:
-            drawn[holding.driver, holding.pool, each.counter_set][holding.device] = each
+        for part in consumption:
+            drawn[holding.driver, holding.pool, part.counter_set][holding.device] = part
     for counter_set, by_device in drawn.items():
         yield from _overdrawn(counter_set, by_device, totals.get(counter_set))
         yield from _mixed_groups(counter_set, by_device)
