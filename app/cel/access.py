@@ -36,14 +36,15 @@ def compile_field(node: c.Field, operand: Code) -> Code:
 def compile_index(node: c.Index, operand: Code, key: Code) -> Code:
     """Compile a selection by index or key."""
     shortcut = _device_path(node)
+    key_cost = 1 + key.cost - key.path
     if shortcut is not None:
         run = shortcut
     elif node.optional:
         run = _optionally(operand.run, key.run)
     else:
-        run = _index(operand.run, key.run)
+        run = _index(operand.run, key.run, key_cost)
     cost, path = _path_cost(operand)
-    return Code(run=run, cost=cost + 1 + key.cost - key.path, selection=True, path=path)
+    return Code(run=run, cost=cost + key_cost, selection=True, path=path)
 
 
 def _path_cost(operand: Code) -> tuple[int, int]:
@@ -125,7 +126,11 @@ _TESTS: Final[dict[str, Callable[[str, str], Run]]] = {
 
 def _select(operand: Run, name: str) -> Run:
     def run(frame: Frame) -> Any:
-        value = operand(frame)
+        try:
+            value = operand(frame)
+        except CelRuntimeError:
+            frame.cost -= 1
+            raise
         if type(value) in MAPS:
             try:
                 return value[name]
@@ -142,19 +147,26 @@ def _presence(operand: Run, name: str) -> Run:
     def run(frame: Frame) -> bool:
         value = operand(frame)
         if type(value) is Optional:
-            return value.present and look_up(value.value, name) is not _ABSENT
-        return look_up(value, name) is not _ABSENT
+            if not value.present:
+                frame.cost -= 1
+                return False
+            value = value.value
+        return _look_up(value, name, lenient=True) is not _ABSENT
 
     return run
 
 
-def _index(operand: Run, key: Run) -> Run:
+def _index(operand: Run, key: Run, key_cost: int) -> Run:
     def run(frame: Frame) -> Any:
-        value = operand(frame)
+        try:
+            value = operand(frame)
+        except CelRuntimeError:
+            frame.cost -= key_cost
+            raise
         wanted = key(frame)
         if type(value) is Optional:
             return _inside(frame, value, wanted)
-        found = look_up(value, wanted)
+        found = _look_up(value, wanted, lenient=False)
         if found is _ABSENT:
             if type(value) in LISTS:
                 raise CelRuntimeError(f"index out of bounds: {wanted}")
@@ -179,19 +191,15 @@ def _inside(frame: Frame, value: Any, key: Any) -> Optional:
             frame.cost -= 1
             return NONE
         value = value.value
-    found = look_up(value, key)
+    found = _look_up(value, key, lenient=True)
     if found is _ABSENT:
         frame.cost -= 1
         return NONE
     return found if type(found) is Optional else Optional(present=True, value=found)
 
 
-def look_up(value: Any, key: Any) -> Any:
-    """The element or entry of a list or map, or a marker object if there is none.
-
-    Raises:
-        CelRuntimeError: The value is neither, or the key cannot be one.
-    """
+def _look_up(value: Any, key: Any, *, lenient: bool) -> Any:
+    """The element or entry of a list or map, or a marker object if there is none; `lenient` has no entries in scalars."""
     kind = type(value)
     if kind in MAPS:
         try:
@@ -199,6 +207,8 @@ def look_up(value: Any, key: Any) -> Any:
         except KeyError:
             return _ABSENT
     if kind not in LISTS:
+        if lenient:
+            return _ABSENT
         raise no_overload(value, key)
     if isinstance(key, float) and key.is_integer():
         key = int(key)

@@ -9,15 +9,17 @@ from app.cel.cost import Extra, Frame
 from app.cel.declarations import Overload, accepts
 from app.cel.equality import equal, matches
 from app.cel.errors import CelCompileError, CelRuntimeError
+from app.cel.format_text import check_format
 from app.cel.library_core import CONVERSIONS
 from app.cel.library_optional import LAZY
 from app.cel.library_regex import PATTERN_FUNCTIONS, compile_pattern
 from app.cel.semver import Semver
 from app.cel.types import Type
-from app.cel.values import NUMBERS, Optional, map_key, no_overload, size_of
+from app.cel.values import LISTS, MAPS, NUMBERS, Optional, map_key, no_overload, size_of
 
 _OPEN: Final = frozenset({"dyn", "variable"})
 _MEMBERS: Final = frozenset({str, bool}) | NUMBERS
+_CONTAINERS: Final = LISTS | MAPS
 _SHORT: Final = 10
 
 Chosen = Callable[..., Any]
@@ -36,10 +38,12 @@ def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str) -> Co
         return _compile_lazy(name, *arguments)
     if name in PATTERN_FUNCTIONS and arguments[1].constant and isinstance(arguments[1].value, str):
         _require_pattern(arguments[1].value, name, source, node.arguments[1].offset)
-    if name == "@in" and arguments[1].constant and isinstance(arguments[1].value, tuple):
+    if name == "@in" and len(node.candidates) == 1 and arguments[1].constant and isinstance(arguments[1].value, tuple):
         member = _compile_membership(*arguments)
         if member is not None:
             return member
+    if name == "format" and arguments[0].constant:
+        _require_format(node, arguments[0].value, source)
     if name in CONVERSIONS and arguments[0].constant:
         return _fold_conversion(node, arguments, source)
     return _compile_plain(node, arguments)
@@ -65,6 +69,8 @@ def _of_arity(node: c.Invoke) -> tuple[Overload, ...]:
 
 def _guarded(single: Overload, arguments: Sequence[c.Checked]) -> bool:
     """Whether some argument's type is known at run time only and has to be looked at."""
+    if single.unguarded:
+        return False
     pairs = zip(arguments, single.parameters, strict=True)
     return any(item.type.kind in _OPEN and not _takes_all(parameter) for item, parameter in pairs)
 
@@ -132,7 +138,9 @@ def _dispatched(overloads: tuple[Overload, ...], runs: tuple[Run, ...], extra: E
         kinds = tuple(map(type, values))
         found = remembered.get(kinds)
         if found is None:
-            found = remembered[kinds] = _find(overloads, kinds, values)
+            found = _find(overloads, values)
+            if _CONTAINERS.isdisjoint(kinds):
+                remembered[kinds] = found
         return found
 
     if extra is None and len(runs) == 2:  # noqa: PLR2004 - comparisons and arithmetic of attributes
@@ -149,15 +157,19 @@ def _dispatched_pair(overloads: tuple[Overload, ...], first: Run, second: Run) -
         kinds = (type(one), type(other))
         found = remembered.get(kinds)
         if found is None:
-            found = remembered[kinds] = _find(overloads, kinds, (one, other))
+            found = _find(overloads, (one, other))
+            if _CONTAINERS.isdisjoint(kinds):
+                remembered[kinds] = found
         return found(frame, one, other)
 
     return run
 
 
-def _find(overloads: tuple[Overload, ...], kinds: tuple[type, ...], values: Sequence[Any]) -> Chosen:
+def _find(overloads: tuple[Overload, ...], values: Sequence[Any]) -> Chosen:
     for item in overloads:
-        if all(accepts(parameter, kind) for parameter, kind in zip(item.parameters, kinds, strict=True)):
+        if item.unguarded or all(
+            accepts(parameter, value) for parameter, value in zip(item.parameters, values, strict=True)
+        ):
             return _with_frame(item)
     raise no_overload(*values)
 
@@ -228,6 +240,16 @@ def _require_pattern(pattern: str, name: str, source: str, offset: int) -> None:
         raise CelCompileError(f"invalid {name} argument: {error}", source, offset) from None
 
 
+def _require_format(node: c.Invoke, template: str, source: str) -> None:
+    given = node.arguments[1]
+    if not isinstance(given, c.MakeList) or any(given.optional):
+        return
+    try:
+        check_format(template, [item.type for item in given.elements])
+    except CelRuntimeError as error:
+        raise CelCompileError(str(error), source, given.offset) from None
+
+
 def _compile_membership(operand: Code, values: Code) -> Code | None:
     """`x in [constants]` costs what x costs; in an empty list x is not even evaluated."""
     if not values.value:
@@ -252,6 +274,6 @@ def _fold_conversion(node: c.Invoke, arguments: tuple[Code, ...], source: str) -
     value = arguments[0].value
     frame = Frame(None, 0, 0, None)
     try:
-        return constant(_find(_of_arity(node), (type(value),), (value,))(frame, value))
+        return constant(_find(_of_arity(node), (value,))(frame, value))
     except CelRuntimeError as error:
         raise CelCompileError(str(error), source, node.offset) from None

@@ -122,7 +122,7 @@ class Checker:
             return self._device[node.field]
         if operand.kind == "variable":
             self._types.assign((DYN,), (operand,))
-        elif operand.kind != "dyn" and not node.optional:
+        elif operand.kind != "dyn":
             raise self._error(f"type '{operand}' does not support field selection", node)
         return DYN
 

@@ -8,7 +8,7 @@ import msgspec
 from app.cel.cost import Extra
 from app.cel.semver import Semver
 from app.cel.types import Type
-from app.cel.values import LISTS, MAPS, Optional, Quantity, TypeValue, Uint
+from app.cel.values import LISTS, MAPS, Optional, Quantity, TypeValue, Uint, from_map_key
 
 Implementation = Callable[..., Any]
 
@@ -17,8 +17,9 @@ class Overload(msgspec.Struct, frozen=True, kw_only=True):
     """One signature of a function and what it does.
 
     `metered` implementations get the evaluation's frame before their arguments, to charge the work they are about to do.
-    `extra` is the cost above one unit. It is charged when this overload is the only candidate at compile time, as upstream
-    does; `Function.extra` is charged in any case.
+    `unguarded` ones take any run-time value and check it themselves. `extra` is the cost above one unit; it is charged
+    when this overload is the only candidate at compile time, as upstream does, while `Function.extra` is charged in any
+    case.
     """
 
     parameters: tuple[Type, ...]
@@ -26,6 +27,7 @@ class Overload(msgspec.Struct, frozen=True, kw_only=True):
     run: Implementation
     member: bool = False
     metered: bool = False
+    unguarded: bool = False
     extra: Extra | None = None
 
 
@@ -63,10 +65,13 @@ def method(
     run: Implementation,
     *,
     metered: bool = False,
+    unguarded: bool = False,
     extra: Extra | None = None,
 ) -> Overload:
     """Declare `first.name(others)`."""
-    return Overload(parameters=parameters, result=result, run=run, member=True, metered=metered, extra=extra)
+    return Overload(
+        parameters=parameters, result=result, run=run, member=True, metered=metered, unguarded=unguarded, extra=extra
+    )
 
 
 def merge(*libraries: Iterable[Function]) -> Library:
@@ -99,7 +104,17 @@ _RUNTIME: Final[Mapping[str, frozenset[type]]] = {
 }
 
 
-def accepts(parameter: Type, kind: type) -> bool:
-    """Whether a run-time value of this Python type may be passed; like upstream, element types are not looked at."""
+def accepts(parameter: Type, value: Any) -> bool:
+    """Whether a run-time value may be passed; like upstream, of a list or map only the first element is looked at."""
     known = _RUNTIME.get(parameter.name)
-    return known is None or kind in known
+    if known is None:
+        return True
+    kind = type(value)
+    if kind not in known:
+        return False
+    if kind in LISTS:
+        return not value or accepts(parameter.parameters[0], value[0])
+    if kind in MAPS and value:
+        key, item = next(iter(value.items()))
+        return accepts(parameter.parameters[0], from_map_key(key)) and accepts(parameter.parameters[1], item)
+    return True

@@ -27,8 +27,10 @@ def equal(frame: Frame, one: Any, other: Any) -> bool:
         raise no_overload(one, other)
     if kind in _CONTAINERS:
         return _equal_containers(frame, one, other)
-    if kind is other_kind or (kind in NUMBERS and other_kind in NUMBERS):
+    if kind is other_kind:
         return bool(one == other)
+    if kind in NUMBERS and other_kind in NUMBERS:
+        return float(one) == float(other) if float in {kind, other_kind} else bool(one == other)
     return False
 
 

@@ -2,16 +2,21 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from app.cel.cost import Frame
 from app.cel.errors import CelRuntimeError
 from app.cel.library_core import double_text
 from app.cel.semver import Semver
+from app.cel.types import Type
 from app.cel.values import LISTS, MAPS, TypeValue, Uint, from_map_key, type_name
 
 _CLAUSE: Final = re.compile(r"%(%|(?:\.([0-9]{1,4}))?([a-zA-Z])|)")
+_SUPERSCRIPT: Final = str.maketrans(
+    "0123456789-",
+    "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b",
+)
 _DEFAULT_PRECISION: Final = 6
 _MAX_PRECISION: Final = 1000
 
@@ -41,6 +46,35 @@ def format_text(frame: Frame, template: str, arguments: list[Any]) -> str:
     return "".join(parts)
 
 
+_SHOWABLE: Final[dict[str, frozenset[str]]] = {
+    "s": frozenset({"string", "bool", "bytes", "int", "uint", "double", "list", "map", "null_type", "type"}),
+    "d": frozenset({"int", "uint", "double"}),
+    "f": frozenset({"double"}),
+    "e": frozenset({"double"}),
+    "b": frozenset({"int", "uint", "bool"}),
+    "o": frozenset({"int", "uint"}),
+    "x": frozenset({"int", "uint", "string", "bytes"}),
+    "X": frozenset({"int", "uint", "string", "bytes"}),
+}
+
+
+def check_format(template: str, arguments: Sequence[Type]) -> None:
+    """Check a constant template against the static types of its arguments.
+
+    Raises:
+        CelRuntimeError: A clause is wrong, an argument does not fit its clause, or there are too few or too many.
+    """
+    clauses = [found for found in _CLAUSE.finditer(template) if found[1] != "%"]
+    if len(clauses) != len(arguments):
+        raise CelRuntimeError(f"the format string needs {len(clauses)} arguments, not {len(arguments)}")
+    for found, given in zip(clauses, arguments, strict=True):
+        verb = found[3] or ""
+        if verb not in _SHOWABLE or (found[2] is not None and verb not in {"f", "e"}):
+            raise CelRuntimeError(f"could not parse formatting clause: unrecognized formatting clause {verb!r}")
+        if given.kind not in {"dyn", "variable"} and given.name not in _SHOWABLE[verb]:
+            raise CelRuntimeError(f"error during formatting: %{verb} cannot show a value of type {given}")
+
+
 def _clause(frame: Frame, verb: str, precision: str | None, value: Any) -> str:
     show = _VERBS.get(verb)
     if verb in {"f", "e"}:
@@ -54,11 +88,15 @@ def _clause(frame: Frame, verb: str, precision: str | None, value: Any) -> str:
 
 
 def _floating(value: Any, verb: str, places: int) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    """Show a double the way upstream's localised printer does: thousands grouped, powers of ten in superscript."""
+    if not isinstance(value, float):
         raise _mismatch(verb, value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    return f"{value:.{places}{verb}}"
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("∞" if value > 0 else "-∞")
+    if verb == "f":
+        return f"{value:,.{places}f}"
+    mantissa, _, exponent = f"{value:.{places}e}".partition("e")
+    return f"{mantissa}\u00d710{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
 
 
 def _integer(value: Any, verb: str) -> int:
@@ -94,11 +132,22 @@ def _shown(frame: Frame, value: Any) -> str:
         frame.build_text(len(text))
         return text
     if kind in LISTS:
-        return f"[{', '.join(_shown(frame, item) for item in value)}]"
+        return f"[{', '.join(_nested(frame, item) for item in value)}]"
     if kind in MAPS:
-        shown = sorted((_shown(frame, from_map_key(key)), _shown(frame, item)) for key, item in value.items())
-        return f"{{{', '.join(f'{key}: {item}' for key, item in shown)}}}"
+        shown = sorted((_nested(frame, from_map_key(key)), _nested(frame, item)) for key, item in value.items())
+        return f"{{{', '.join(f'{key}:{item}' for key, item in shown)}}}"
     raise _mismatch("s", value)
+
+
+def _nested(frame: Frame, value: Any) -> str:
+    """Inside of lists and maps texts are quoted, and doubles have six places."""
+    if isinstance(value, str):
+        return f'"{_shown(frame, value)}"'
+    if isinstance(value, bytes):
+        return f'b"{_shown(frame, value)}"'
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:.6f}"
+    return _shown(frame, value)
 
 
 _SCALARS: Final[dict[type, Callable[[Any], str]]] = {

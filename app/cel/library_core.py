@@ -31,7 +31,7 @@ from app.cel.types import (
     type_of,
     variable,
 )
-from app.cel.values import MAX_INT, MAX_UINT, MIN_INT, Optional, TypeValue, Uint, map_key, type_name
+from app.cel.values import MAX_INT, MAX_UINT, MIN_INT, NUMBERS, Optional, TypeValue, Uint, map_key, type_name
 
 _A: Final = variable("A")
 _B: Final = variable("B")
@@ -104,7 +104,8 @@ def _add_lists(frame: Frame, one: list[Any], other: list[Any]) -> list[Any]:
 
 
 def _in_map(key: Any, values: dict[Any, Any]) -> bool:
-    return map_key(key) in values
+    kind = type(key)
+    return (kind is str or kind is bool or kind in NUMBERS) and map_key(key) in values
 
 
 def _arithmetic() -> tuple[Function, ...]:
@@ -138,6 +139,18 @@ def _arithmetic() -> tuple[Function, ...]:
     )
 
 
+def _doubles_compared(run: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """Compare with at least one double: both sides are taken for doubles, whatever precision that loses."""
+
+    def compare(one: Any, other: Any) -> bool:
+        left, right = float(one), float(other)
+        if math.isnan(left) or math.isnan(right):
+            raise CelRuntimeError("NaN values cannot be ordered")
+        return run(left, right)
+
+    return compare
+
+
 def _ordering() -> tuple[Function, ...]:
     pairs = [(one, other) for one in (INT, UINT, DOUBLE) for other in (INT, UINT, DOUBLE)]
     operators: dict[str, Callable[[Any, Any], bool]] = {
@@ -150,7 +163,7 @@ def _ordering() -> tuple[Function, ...]:
         function(
             name,
             overload((BOOL, BOOL), BOOL, run),
-            *(overload(pair, BOOL, run) for pair in pairs),
+            *(overload(pair, BOOL, _doubles_compared(run) if DOUBLE in pair else run) for pair in pairs),
             overload((STRING, STRING), BOOL, run, extra=shorter_traversed),
             overload((BYTES, BYTES), BOOL, run, extra=shorter_traversed),
         )
@@ -243,7 +256,7 @@ def _text_to_bool(text: str) -> bool:
 
 
 def double_text(value: float) -> str:
-    """Spell a double as Go does by default: shortest digits, an exponent outside of 1e-4 to 1e21."""
+    """Spell a double as Go does by default: shortest digits, an exponent outside of 1e-4 to 1e6."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("+Inf" if value > 0 else "-Inf")
     sign, rest = ("-", repr(-value)) if math.copysign(1.0, value) < 0 else ("", repr(value))
@@ -260,7 +273,7 @@ def double_text(value: float) -> str:
 
 
 def _spell(digits: str, scale: int) -> str:
-    if scale < -4 or scale >= 21:  # noqa: PLR2004 - the two thresholds of the docstring above
+    if scale < -4 or scale >= 6:  # noqa: PLR2004 - the two thresholds of the docstring above
         point = f"{digits[0]}.{digits[1:]}" if len(digits) > 1 else digits
         return f"{point}e{'-' if scale < 0 else '+'}{abs(scale):02d}"
     if scale < 0:

@@ -36,6 +36,8 @@ def _slice(frame: Frame, values: Elements, start: int, end: int) -> Elements:
 
 
 def _flatten(frame: Frame, values: Elements, depth: int = 1) -> list[Any]:
+    if type(values) not in LISTS or type(depth) is not int:
+        raise no_overload(values, depth)
     if depth < 0:
         raise CelRuntimeError("level must be non-negative")
     flat: list[Any] = []
@@ -163,7 +165,7 @@ def _result_size(_: tuple[Any, ...], result: Any) -> int:
 
 
 def _input_by_depth(arguments: tuple[Any, ...], _: Any) -> int:
-    depth = arguments[1] if len(arguments) > 1 else 1
+    depth = arguments[1] if len(arguments) > 1 and type(arguments[1]) is int else 1
     return min(size_of(arguments[0]) * depth, MAX_INT) + _BASE
 
 
@@ -221,8 +223,8 @@ FUNCTIONS: Final = (
     function("slice", method((_LIST, INT, INT), _LIST, _slice, metered=True, extra=_result_size)),
     function(
         "flatten",
-        method((list_of(_LIST),), _LIST, _flatten, metered=True, extra=_input_by_depth),
-        method((_DYNS, INT), _DYNS, _flatten, metered=True, extra=_input_by_depth),
+        method((list_of(_LIST),), _LIST, _flatten, metered=True, unguarded=True, extra=_input_by_depth),
+        method((_DYNS, INT), _DYNS, _flatten, metered=True, unguarded=True, extra=_input_by_depth),
     ),
     function("lists.range", overload((INT,), list_of(INT), _range, metered=True, extra=_result_size)),
     function("reverse", method((_LIST,), _LIST, _reverse, metered=True, extra=_result_size)),

@@ -39,18 +39,21 @@ def _char_at(text: str, index: int) -> str:
     return text[_in_range(text, index) : index + 1]
 
 
+def _not_negative(index: int) -> int:
+    if index < 0:
+        raise CelRuntimeError(f"index out of range: {index}")
+    return index
+
+
 def _index_of(text: str, part: str, start: int = 0) -> int:
-    if not part:
-        return start
-    return text.find(part, _in_range(text, start))
+    _not_negative(start)
+    return text.find(part, start if part else min(start, len(text)))
 
 
 def _last_index_of(text: str, part: str, start: int | None = None) -> int:
-    if start is None:
-        return text.rfind(part) if part else len(text)
-    if not part:
-        return start
-    return text.rfind(part, 0, _in_range(text, start) + len(part))
+    if start is None or (not part and _not_negative(start) >= len(text)):
+        return text.rfind(part)
+    return text.rfind(part, 0, start + len(part)) if _not_negative(start) < len(text) else -1
 
 
 def _replace(frame: Frame, text: str, old: str, new: str, count: int = -1) -> str:

@@ -1,5 +1,6 @@
 """Precedence climbing over the tokens; Python's own stack is used for nesting only, which is limited."""
 
+import math
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -158,12 +159,10 @@ class _Parser:
         while self._accept(first.text) is not None:
             count += 1
         number = self._here
-        if first.text == "-" and number.kind in {"integer", "double"}:
+        if first.text == "-" and count == 1 and number.kind in {"integer", "double"}:
             self._position += 1
-            operand = self._postfix(self._number(number, negative=True))
-            count -= 1
-        else:
-            operand = self._postfix(self._primary())
+            return self._postfix(self._number(number, negative=True))
+        operand = self._postfix(self._primary())
         return self._call(f"{first.text}_", first.offset, operand) if count % 2 else operand
 
     def _postfix(self, node: Node) -> Node:
@@ -233,7 +232,10 @@ class _Parser:
 
     def _number(self, token: Token, *, negative: bool) -> Node:
         if token.kind == "double":
-            return Literal(token.offset, 1, -float(token.text) if negative else float(token.text))
+            double = float(token.text)
+            if math.isinf(double):
+                raise self._error("invalid double literal: it is too large", token.offset)
+            return Literal(token.offset, 1, -double if negative else double)
         try:
             return Literal(token.offset, 1, integer_value(token.text, negative=negative))
         except ValueError as error:
@@ -257,6 +259,9 @@ class _Parser:
 
     def _list_of(self, item: Callable[[], _T], closing: str) -> list[_T]:
         items: list[_T] = []
+        if closing != ")" and self._accept(",") is not None:
+            self._expect(closing)
+            return items
         while self._accept(closing) is None:
             items.append(item())
             if self._accept(",") is None:
