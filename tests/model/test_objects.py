@@ -1,0 +1,166 @@
+"""What is read from API objects, and what is said when it cannot be read."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.model.base import ModelError
+from app.model.device_class import device_class_from
+from app.model.metadata import version_number
+from app.model.node import node_from, read_node
+from app.model.pod import pod_from, read_pod
+from app.model.pod_group import read_pod_group
+from app.model.quantity import NANO
+from app.model.rejection import Code, Rejection
+from app.model.resource_claim import read_claim
+from app.model.resource_slice import SliceReader
+
+SLICE: dict[str, Any] = {
+    "metadata": {"name": "s", "uid": "u", "resourceVersion": "7", "managedFields": [{"any": "thing"}]},
+    "spec": {
+        "driver": "gpu.example.com",
+        "pool": {"name": "p", "generation": 3, "resourceSliceCount": 2},
+        "nodeName": "n",
+        "unknown": {"field": 1},
+        "devices": [
+            {
+                "name": name,
+                "attributes": {"type": {"string": "mig"}, "index": {"int": index}, "links": {"strings": ["a", "b"]}},
+                "capacity": {
+                    "memory": {"value": "40Gi", "requestPolicy": {"default": "1Gi", "validRange": {"min": "1Gi"}}}
+                },
+                "consumesCounters": [
+                    {
+                        "counterSet": "set",
+                        "counters": {"units": {"value": "500m"}},
+                        "compatibilityGroups": ["mig"],
+                    }
+                ],
+                "taints": [{"key": "k", "effect": "NoSchedule"}],
+                "allowMultipleAllocations": True,
+            }
+            for index, name in enumerate(("a", "b"))
+        ],
+        "sharedCounters": [{"name": "set", "counters": {"units": {"value": "4"}}}],
+    },
+}
+
+
+def test_a_slice_is_read_into_exact_amounts() -> None:
+    found = SliceReader().read(msgspec.json.encode(SLICE))
+
+    assert (found.pool_id, found.generation, found.slice_count, found.node_name) == (
+        ("gpu.example.com", "p"),
+        3,
+        2,
+        "n",
+    )
+    assert found.counter_sets[0].counters == (("units", 4 * NANO),)
+    device = found.devices[0]
+    assert device.consumes_counters[0].counters == (("units", NANO // 2),)
+    assert device.consumes_counters[0].compatibility_groups == ("mig",)
+    assert dict(device.capacity)["memory"].value == 40 * 2**30 * NANO
+    assert device.allow_multiple_allocations
+
+
+def test_equal_parts_of_devices_are_shared() -> None:
+    first, second = SliceReader().convert(SLICE).devices
+
+    assert first.consumes_counters is second.consumes_counters
+    assert first.capacity is second.capacity
+    assert dict(first.attributes)["type"] is dict(second.attributes)["type"]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"driver": 5}, r"ResourceSlice: Expected `str`, got `int` - at `\$\.spec\.driver`"),
+        ({"devices": [{}]}, r"ResourceSlice: Object missing required field `name` - at `\$\.spec\.devices\[0\]`"),
+        ({"sharedCounters": [{"name": "s", "counters": {"c": {"value": "four"}}}]}, r"ResourceSlice s: .*four"),
+    ],
+)
+def test_an_unreadable_slice_is_explained(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(ModelError, match=text):
+        SliceReader().convert({**SLICE, "spec": {**SLICE["spec"], **change}})
+
+
+@pytest.mark.parametrize("read", [SliceReader().read, read_claim, read_pod, read_node, read_pod_group])
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"metadata": 1}', b"\xff"])
+def test_what_is_no_object_is_refused_in_words(read: Any, data: bytes) -> None:
+    with pytest.raises(ModelError):
+        read(data)
+
+
+def test_a_pod_keeps_what_decisions_need() -> None:
+    pod = pod_from(
+        {
+            "metadata": {"name": "p", "namespace": "ns", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {
+                "nodeName": "n",
+                "schedulerName": "s",
+                "schedulingGroup": {"podGroupName": "g"},
+                "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}],
+                "initContainers": [{"name": "i", "resources": {"limits": {"example.com/nic": 1}}}],
+                "containers": [
+                    {
+                        "name": "c",
+                        "resources": {"requests": {"cpu": "1", "example.com/gpu": "2", "example.com/no": "0"}},
+                    },
+                    {"name": "d"},
+                ],
+            },
+            "status": {"phase": "Running", "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "x"}]},
+        }
+    )
+
+    assert (pod.node_name, pod.pod_group, pod.deleting, pod.finished) == ("n", "g", True, False)
+    assert pod.extended_resources == ("example.com/gpu", "example.com/nic")
+    assert pod.needs_devices
+    assert pod.claim_statuses[0].resource_claim_name == "x"
+
+
+def test_a_pod_of_the_first_draft_names_its_group_by_workload_reference() -> None:
+    assert pod_from({"metadata": {}, "spec": {"workloadRef": {"podGroupName": "g"}}}).pod_group == "g"
+
+
+def test_a_pod_group_is_read_the_same_in_every_served_version() -> None:
+    group = read_pod_group(
+        msgspec.json.encode(
+            {
+                "apiVersion": "scheduling.k8s.io/v1alpha2",
+                "metadata": {"name": "g"},
+                "spec": {"resourceClaims": [{"name": "c", "resourceClaimTemplateName": "t"}]},
+                "status": {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "g-c"}]},
+            }
+        )
+    )
+
+    assert group.spec.resource_claims[0].resource_claim_template_name == "t"
+    assert group.status.resource_claim_statuses[0].resource_claim_name == "g-c"
+
+
+def test_a_node_lists_the_extended_resources_it_has() -> None:
+    node = node_from(
+        {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "x.io/gpu": "2", "x.io/no": "0"}}}
+    )
+
+    assert node.extended_resources == {"x.io/gpu"}
+
+
+def test_a_class_backs_its_explicit_and_its_implicit_resource() -> None:
+    found = device_class_from({"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "x.io/gpu"}})
+
+    assert found.extended_resources == ("deviceclass.resource.kubernetes.io/gpu", "x.io/gpu")
+
+
+def test_the_summary_of_a_rejection_is_constant_and_the_text_has_the_details() -> None:
+    rejection = Rejection(code=Code.GROUPS, claim="gpu", request="req", device="d", detail="[mig] against [vgpu]")
+
+    assert rejection.summary == "claim gpu: request req: compatibility groups in conflict"
+    assert rejection.text == "claim gpu: request req: compatibility groups in conflict (d): [mig] against [vgpu]"
+
+
+def test_resource_versions_compare_as_numbers() -> None:
+    assert version_number("100") > version_number("99")
+    assert version_number("") == version_number("abc") == 0
