@@ -191,7 +191,9 @@ def _equals_text(operand: Run, text: str, *, negated: bool, swapped: bool) -> Ru
     def run(frame: Frame) -> bool:
         value = operand(frame)
         if type(value) is str:
-            shorter = min(len(value), length)
+            shorter = len(value)
+            if shorter > length:  # noqa: PLR1730 - min() is slower, and this is the hottest path there is
+                shorter = length
             if not 0 < shorter <= _SHORT:
                 frame.cost += (shorter - 1) // _SHORT
             return (value == text) is not negated

@@ -37,7 +37,15 @@ class Program(msgspec.Struct, frozen=True):
             CelRuntimeError: The result is no bool, or the evaluation failed; upstream aborts the pod's scheduling then.
             CelCostError: It cost more than allowed, or time was up.
         """
-        value, _ = self.evaluate(device, deadline=deadline)
+        if device.defect is not None:
+            raise CelRuntimeError(device.defect)
+        frame = Frame(device, self.base_cost, self.slots, deadline)
+        try:
+            value = self.run(frame)
+        except (CelRuntimeError, RecursionError) as error:
+            raise _reported(error, frame) from None
+        if frame.cost > COST_LIMIT:
+            raise over_cost()
         if value is True or value is False:
             return value
         raise CelRuntimeError(f"CEL result of type {type_name(value)} could not be converted to bool")
@@ -49,17 +57,20 @@ class Program(msgspec.Struct, frozen=True):
         frame = Frame(device, self.base_cost, self.slots, deadline)
         try:
             value = self.run(frame)
-        except CelCostError:
-            raise
-        except CelRuntimeError:
-            if frame.cost > COST_LIMIT:
-                raise over_cost() from None
-            raise
-        except RecursionError:
-            raise CelRuntimeError(_TOO_DEEP) from None
+        except (CelRuntimeError, RecursionError) as error:
+            raise _reported(error, frame) from None
         if frame.cost > COST_LIMIT:
             raise over_cost()
         return value, frame.cost
+
+
+def _reported(error: CelRuntimeError | RecursionError, frame: Frame) -> CelRuntimeError:
+    """What the caller is told: spending too much goes before any other failure."""
+    if isinstance(error, RecursionError):
+        return CelRuntimeError(_TOO_DEEP)
+    if frame.cost > COST_LIMIT and not isinstance(error, CelCostError):
+        return over_cost()
+    return error
 
 
 def compile_expression(expression: str) -> Program:
