@@ -12,15 +12,15 @@ class Kind:
     group_version: str
     namespaced: bool = True
 
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """URL path of the whole collection, of an object, or of a part of an object.
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
+        """URL path of a collection (of all namespaces, or of one), of an object, or of a part of an object.
 
         Raises:
             Refused: namespace or name cannot be part of a path.
         """
         root = "/apis" if "/" in self.group_version else "/api"
-        scope = ("namespaces", _segment(namespace)) if self.namespaced and (namespace or name) else ()
-        tail = (_segment(name), *((subresource,) if subresource else ())) if name else ()
+        scope = ("namespaces", _segment(namespace)) if self.namespaced and namespace is not None else ()
+        tail = (_segment(name), *((subresource,) if subresource else ())) if name is not None else ()
         return "/".join((root, self.group_version, *scope, self.plural, *tail))
 
 

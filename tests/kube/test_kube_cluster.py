@@ -1,0 +1,158 @@
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from app.kube.cluster import KubeCluster
+from app.kube.configuration import ConfigurationError
+from app.kube.kinds import WATCHED
+from app.kube.reflector import Chance
+from app.kube.settings import KubeSettings
+from app.model.pod import Pod
+from app.scheduling.ports import Cluster, Refused, Unavailable
+from tests.kube.fake_api_server import FakeApiServer, status_answer
+from tests.kube.recording import CountingObserver, ManualClock, RecordingFeed, Sleeper, until
+
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+Make = Callable[..., KubeCluster]
+
+
+@pytest.fixture
+def sleeper() -> Sleeper:
+    return Sleeper(limit=50)
+
+
+@pytest_asyncio.fixture
+async def make(
+    server: FakeApiServer, settings: KubeSettings, observer: CountingObserver, sleeper: Sleeper
+) -> AsyncIterator[Make]:
+    made: list[KubeCluster] = []
+    served = {"versions": [{"version": "v1"}]}
+    server.pages |= {
+        "/version": {"gitVersion": "v1.37.1", "minor": "37"},
+        "/apis/resource.k8s.io": served,
+        "/apis/resource.k8s.io/v1": {"resources": [{"name": "resourceclaims"}]},
+    }
+    for kind in WATCHED.values():
+        server._objects[kind.path()] = {}
+
+    def build(**more: Any) -> KubeCluster:
+        arguments: dict[str, Any] = {"settings": settings, "observer": observer, "chance": Chance(sleep=sleeper)}
+        made.append(KubeCluster(**{**arguments, **more}))
+        return made[-1]
+
+    yield build
+    for cluster in made:
+        await cluster.stop()
+
+
+async def test_every_kind_reaches_its_own_feed(server: FakeApiServer, make: Make) -> None:
+    feeds = {plural: RecordingFeed() for plural in WATCHED}
+    for plural, kind in WATCHED.items():
+        server.put(kind.path(), f"a-{plural}")
+    cluster = make()
+    contract: Cluster = cluster
+    assert contract.health() == {"api-server": "not connected yet"}
+    await cluster.start(feeds)
+    await cluster.wait_synced()
+    assert {plural: feed.told for plural, feed in feeds.items()} == {plural: [f"+a-{plural}"] for plural in WATCHED}
+    assert contract.health() == {f"watch-{plural}": None for plural in WATCHED}
+    assert contract.notes()["api-server"] == "v1.37.1, behaves as 1.37"
+    assert cluster.contact_ages().keys() == WATCHED.keys()
+
+
+async def test_health_names_what_is_not_listed_and_why(server: FakeApiServer, make: Make) -> None:
+    server.intervene("GET", CLAIMS, lambda _: status_answer(403, "Forbidden", "you may not list"), times=1000)
+    cluster = make()
+    await cluster.start({"resourceclaims": RecordingFeed(), "pods": RecordingFeed()})
+    await until(lambda: cluster.health()["watch-pods"] is None)
+    await until(lambda: "you may not" in (cluster.health()["watch-resourceclaims"] or ""))
+    assert cluster.health()["watch-resourceclaims"] == (
+        "resourceclaims are not listed yet (list resourceclaims: 403 Forbidden: you may not list)"
+    )
+
+
+async def test_a_kind_that_is_not_served_is_complete_at_once_and_noted(make: Make) -> None:
+    feeds = {"podgroups": RecordingFeed(), "devicetaintrules": RecordingFeed()}
+    cluster = make()
+    await cluster.start(feeds)
+    await cluster.wait_synced()
+    assert [feed.lists for feed in feeds.values()] == [1, 1]
+    assert {"pod-groups", "device-taint-rules"} <= cluster.notes().keys()
+
+
+async def test_a_kind_nobody_knows_is_refused(make: Make) -> None:
+    with pytest.raises(ValueError, match=r"cannot watch secrets: known are resourceslices, .*devicetaintrules"):
+        await make().start({"secrets": RecordingFeed()})
+
+
+async def test_a_refresh_returns_when_everything_stored_before_is_known(server: FakeApiServer, make: Make) -> None:
+    feed = RecordingFeed()
+    cluster = make()
+    await cluster.start({"resourceclaims": feed})
+    await cluster.wait_synced()
+    server.refuse_watches = True
+    server.cut_watches()
+    server.put(CLAIMS, "missed", "space")
+    await cluster.refresh()
+    assert (feed.told, feed.lists) == (["+missed"], 2)
+
+
+async def test_a_start_waits_for_a_server_that_is_not_up_yet(
+    server: FakeApiServer, make: Make, sleeper: Sleeper
+) -> None:
+    server.intervene("GET", "/version", lambda _: status_answer(503, "", "starting"), times=3)
+    await make().start({})
+    assert len(sleeper.pauses) >= 3
+
+
+async def test_the_patience_of_a_start_ends(server: FakeApiServer, make: Make) -> None:
+    clock = ManualClock()
+
+    async def sleep(seconds: float) -> None:
+        clock.pass_by(seconds)
+
+    server.intervene("GET", "/version", lambda _: status_answer(503, "", "starting"), times=1000)
+    with pytest.raises(Unavailable, match="get /version: 503: starting"):
+        await make(clock=clock, chance=Chance(sleep=sleep)).start({})
+    assert 5 < len(server.requests("GET", "/version")) < 20
+
+
+async def test_a_start_without_rights_or_configuration_fails_at_once(
+    server: FakeApiServer, make: Make, settings: KubeSettings
+) -> None:
+    server.tokens = set()
+    with pytest.raises(Refused, match="401"):
+        await make().start({})
+    assert settings.kubeconfig is not None
+    missing = replace(settings, kubeconfig=settings.kubeconfig.with_name("missing"))
+    with pytest.raises(ConfigurationError, match="does not exist"):
+        await make(settings=missing).start({})
+
+
+async def test_waiting_events_are_written_before_the_end_and_calls_after_it_are_unavailable(
+    server: FakeApiServer, make: Make
+) -> None:
+    events = "/apis/events.k8s.io/v1/namespaces/space/events"
+    server.intervene("POST", events, lambda _: web.json_response({}))
+    cluster = make()
+    await cluster.start({})
+    cluster.events.about_pod(Pod(namespace="space", name="p", uid="u"), warning=False, reason="R", message="m")
+    await cluster.stop()
+    assert len(server.requests("POST", events)) == 1
+    with pytest.raises(Unavailable):
+        await cluster.claims.read("space", "claim")
+
+
+async def test_troubles_with_which_the_service_goes_on_are_notes(make: Make) -> None:
+    cluster = make()
+    await cluster.start({})
+    cluster.events.about_pod(Pod(namespace="space", name="p", uid="u"), warning=False, reason="R", message="m")
+    await cluster.waker.wake()
+    await cluster.events.flush()
+    assert "does not exist" in cluster.notes()["wake-up"]
+    assert "404" in cluster.notes()["events"]
+    assert all(problem is None for problem in cluster.health().values())
