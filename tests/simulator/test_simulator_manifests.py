@@ -1,0 +1,393 @@
+"""A wrong manifest is answered with file, line, object, field and what was expected; a right one becomes steps."""
+
+from pathlib import Path
+
+import pytest
+
+from app.simulator.expectations import Expectation, ExpectationError, Fate, read_expectation
+from app.simulator.manifests import Action, Manifests, load_files, load_texts
+from app.simulator.objects import Key, Kind
+from app.simulator.problems import ManifestError
+
+POD = """apiVersion: v1
+kind: Pod
+metadata:
+  name: p
+spec:
+  containers:
+    - name: main
+      image: pause
+"""
+
+CLAIM = """apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata:
+  name: c
+spec:
+  devices:
+    requests:
+      - name: gpu
+        exactly:
+          deviceClassName: gpu
+          selectors:
+            - cel:
+                expression: device.driver == "gpu.example.com"
+"""
+
+SLICE = """apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata:
+  name: s
+spec:
+  driver: gpu.example.com
+  nodeName: node-1
+  pool:
+    name: node-1
+    generation: 1
+    resourceSliceCount: 1
+  devices:
+    - name: gpu-0
+      attributes:
+        type:
+          string: mig
+      capacity:
+        memory:
+          value: 40Gi
+      consumesCounters:
+        - counterSet: set-0
+          compatibilityGroups: [mig]
+          counters:
+            slices:
+              value: "1"
+"""
+
+
+def load(*texts: str) -> Manifests:
+    return load_texts([("file.yaml", "---\n".join(texts))])
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ManifestError) as caught:
+        load_texts([("file.yaml", text)])
+    return str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize("text", [POD, CLAIM, SLICE])
+def test_what_the_api_accepts_is_accepted(text: str) -> None:
+    assert len(load(text).documents) == 1
+
+
+WRONG = [
+    (POD, "kind: Pod", "kind: Deployment", 2, "kind", "unknown kind 'Deployment'; expected one of Node, ResourceSlice"),
+    (POD, "kind: Pod\n", "", 1, "kind", "unknown kind nothing; expected one of"),
+    (POD, "apiVersion: v1", "apiVersion: v2", 1, "Pod p: apiVersion", "expected v1, found 'v2'"),
+    (CLAIM, "k8s.io/v1", "k8s.io/v1alpha3", 1, "ResourceClaim c: apiVersion", "expected resource.k8s.io/v1, found"),
+    (POD, "  name: p\n", "  label: p\n", 3, "Pod: metadata", "missing field 'name'"),
+    (POD, "  name: p\n", "  name: P_1\n", 4, "Pod P_1: metadata.name", "expected a DNS subdomain"),
+    (POD, "  name: p\n", "  name: 5\n", 4, "Pod: metadata.name", "expected a DNS subdomain"),
+    (POD, "      image: pause\n", "", 7, "Pod p: spec.containers[0]", "missing field 'image'"),
+    (
+        POD,
+        "  containers:",
+        "  priority: high\n  containers:",
+        6,
+        "Pod p: spec.priority",
+        "expected a whole number, found 'high'",
+    ),
+    (
+        POD,
+        "      image: pause\n",
+        "      image: pause\n      resources:\n        requests:\n          cpu: two\n",
+        11,
+        "Pod p: spec.containers[0].resources.requests.cpu",
+        "cannot read quantity 'two'",
+    ),
+    (
+        POD,
+        "  containers:",
+        "  resourceClaims:\n    - name: gpu\n  containers:",
+        7,
+        "Pod p: spec.resourceClaims[0]",
+        "expected exactly one of resourceClaimName or resourceClaimTemplateName, found none",
+    ),
+    (
+        CLAIM,
+        "          deviceClassName: gpu\n",
+        "",
+        9,
+        "ResourceClaim c: spec.devices.requests[0].exactly",
+        "missing field",
+    ),
+    (
+        CLAIM,
+        "deviceClassName",
+        "className",
+        10,
+        "ResourceClaim c: spec.devices.requests[0].exactly.className",
+        "unknown field; did",
+    ),
+    (
+        CLAIM,
+        "      - name: gpu\n",
+        "      - name: gpu\n        count: 2\n",
+        9,
+        "ResourceClaim c: spec.devices.requests[0].count",
+        "unknown field; in resource.k8s.io/v1 it belongs under 'exactly'",
+    ),
+    (
+        CLAIM,
+        "deviceClassName: gpu\n",
+        "deviceClassName: gpu\n          count: 0\n",
+        11,
+        "ResourceClaim c: spec.devices.requests[0].exactly.count",
+        "expected a whole number above 0, found 0",
+    ),
+    (
+        CLAIM,
+        'device.driver == "gpu.example.com"',
+        'device.driver = "gpu"',
+        13,
+        "ResourceClaim c: spec.devices.requests[0].exactly.selectors[0].cel.expression",
+        "the expression does not compile",
+    ),
+    (
+        CLAIM,
+        "device.driver ==",
+        "device.name ==",
+        13,
+        "",
+        "ResourceClaim c: spec.devices.requests[0].exactly.selectors[0].cel",
+    ),
+    (
+        SLICE,
+        "value: 40Gi",
+        "value: 40 Gi",
+        19,
+        "ResourceSlice s: spec.devices[0].capacity.memory.value",
+        "cannot read quantity",
+    ),
+    (
+        SLICE,
+        "[mig]",
+        "mig",
+        22,
+        "ResourceSlice s: spec.devices[0].consumesCounters[0].compatibilityGroups",
+        "expected a list",
+    ),
+    (
+        SLICE,
+        "[mig]",
+        "[a, b, c]",
+        22,
+        "ResourceSlice s: spec.devices[0].consumesCounters[0].compatibilityGroups",
+        "expected at most 2",
+    ),
+    (
+        SLICE,
+        "[mig]",
+        "[a, a]",
+        22,
+        "ResourceSlice s: spec.devices[0].consumesCounters[0].compatibilityGroups[1]",
+        "expected each",
+    ),
+    (
+        SLICE,
+        "compatibilityGroups",
+        "compatibilityGroup",
+        22,
+        "ResourceSlice s: spec.devices[0].consumesCounters[0].compatibilityGroup",
+        "unknown field; did you mean 'compatibilityGroups'?",
+    ),
+    (SLICE, "  nodeName: node-1\n", "", 5, "ResourceSlice s: spec", "expected exactly one of nodeName or nodeSelector"),
+    (
+        SLICE,
+        "          string: mig",
+        "          string: mig\n          int: 1",
+        15,
+        "ResourceSlice s: spec.devices[0].attributes.type",
+        "expected exactly one of",
+    ),
+    (
+        SLICE,
+        "string: mig",
+        "string: true",
+        16,
+        "ResourceSlice s: spec.devices[0].attributes.type.string",
+        "expected a text, found true (a boolean)",
+    ),
+    (
+        SLICE,
+        "generation: 1",
+        'generation: "1"',
+        10,
+        "ResourceSlice s: spec.pool.generation",
+        "expected a whole number, found '1'",
+    ),
+    (
+        SLICE,
+        "    - name: gpu-0\n",
+        "    - name: gpu-0\n    - name: gpu-0\n",
+        14,
+        "ResourceSlice s: spec.devices[1].name",
+        "expected each only once",
+    ),
+    (
+        SLICE,
+        "    - name: gpu-0\n",
+        "    - name: gpu-0\n      compatibilityGroups: [a]\n",
+        14,
+        "ResourceSlice s: spec.devices[0].compatibilityGroups",
+        "unknown field; it belongs into an entry of consumesCounters",
+    ),
+    (POD, "  name: p\n", "  name: p\n  name: q\n", 4, "", "key 'name' is given twice"),
+    (POD, "kind: Pod", "kind: [", 4, "", "this is not YAML"),
+    (POD, "spec:\n", "spec: &x\n  again: *x\n", 5, "", "the document is nested too deeply"),
+    (POD, "image: pause", "image: !!python/name:os.system pause", 8, "", "cannot read the value"),
+    ("- one\n", "", "", 1, "", "expected a manifest with kind and metadata, found a list"),
+]
+
+
+@pytest.mark.parametrize(("text", "old", "new", "line", "where", "said"), WRONG)
+def test_a_problem_names_the_line_the_object_and_the_field(
+    text: str, old: str, new: str, line: int, where: str, said: str
+) -> None:
+    found = problems(text.replace(old, new, 1))
+    wanted = f"file.yaml:{line}: {where}: {said}" if where else f"file.yaml:{line}: {said}"
+    assert any(each.startswith(wanted) for each in found), found
+
+
+def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
+    found = problems(POD.replace("image: pause", "image: 5") + "---\n" + SLICE.replace("40Gi", "forty"))
+    assert [each.split(" ")[0] for each in found] == ["file.yaml:8:", "file.yaml:28:"]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "problem"),
+    [
+        ("demo: remove", "expected one of apply, delete, unchecked, found 'remove'"),
+        ("expect: happy", "expected bound, node=NAME, waiting or 'waiting: TEXT', found 'happy'"),
+        (
+            "expect-at-end: 5",
+            "metadata.annotations[dra-extender.io/expect-at-end]: expected a text, found 5 (a number)",
+        ),
+    ],
+)
+def test_a_wrong_annotation_is_a_problem(annotation: str, problem: str) -> None:
+    text = POD.replace("  name: p\n", f"  name: p\n  annotations:\n    dra-extender.io/{annotation}\n")
+    found = problems(text)
+    assert all(each.startswith("file.yaml:6: Pod p: metadata.annotations[dra-extender.io/") for each in found)
+    assert any(problem in each for each in found)
+
+
+def test_expectations_are_about_pods() -> None:
+    text = SLICE.replace("  name: s\n", "  name: s\n  annotations:\n    dra-extender.io/expect: bound\n")
+    assert problems(text)[0].endswith("expected on pods only")
+
+
+def test_documents_keep_their_order_their_lines_and_their_comments() -> None:
+    title, namespace = "# The title.\n#\n#   indented\n", "apiVersion: v1\nkind: Namespace\n"
+    text = f"{title}---\n# One.\n{POD}\n# Two,\n# two lines.\n---\n{SLICE}---\n{namespace}"
+    pod, piece = load(text).documents
+    assert (pod.key, pod.line) == (Key(Kind.POD, "default", "p"), 6)
+    assert pod.narration == ("The title.", "", "  indented", "One.")
+    assert (piece.key, piece.line) == (Key(Kind.SLICE, "", "s"), 18)
+    assert piece.narration == ("Two,", "two lines.")
+
+
+def test_a_document_that_deletes_needs_a_name_only() -> None:
+    text = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\n  annotations:\n    dra-extender.io/demo: delete\n"
+    assert [each.action for each in load(text).documents] == [Action.DELETE]
+
+
+def test_unchecked_turns_a_bad_expression_into_a_warning() -> None:
+    text = CLAIM.replace("== ", "= ").replace(
+        "  name: c\n", "  name: c\n  annotations:\n    dra-extender.io/demo: unchecked\n"
+    )
+    manifests = load(text)
+    assert [each.action for each in manifests.documents] == [Action.UNCHECKED]
+    assert "does not compile" in str(manifests.warnings[-1])
+
+
+def test_names_that_nothing_here_has_are_warnings() -> None:
+    pod = POD + "  resourceClaims:\n    - name: gpu\n      resourceClaimName: forgotten\n"
+    warnings = [str(each) for each in load(CLAIM, pod).warnings]
+    assert warnings == [
+        "file.yaml:1: ResourceClaim default/c: deviceClassName: no DeviceClass 'gpu' is in these files",
+        "file.yaml:15: Pod default/p: spec.resourceClaims.resourceClaimName: no ResourceClaim 'forgotten' is in these files",
+    ]
+
+
+def test_a_list_is_read_as_its_items() -> None:
+    indented = "".join(f"    {line}\n" for line in POD.splitlines())
+    text = f"apiVersion: v1\nkind: List\nitems:\n  -\n{indented}"
+    (document,) = load(text).documents
+    assert document.key.name == "p"
+    assert problems(text.replace("image: pause", "image: 5"))[0].startswith(
+        "file.yaml:12: Pod p: spec.containers[0].image: expected a text"
+    )
+
+
+def test_files_and_folders_are_read_in_order(tmp_path: Path) -> None:
+    folder = tmp_path / "more"
+    folder.mkdir()
+    (folder / "b.yaml").write_text(SLICE)
+    (folder / "a.yml").write_text(CLAIM)
+    (folder / "notes.txt").write_text("no manifest")
+    single = tmp_path / "pod.yaml"
+    single.write_text(POD)
+    kinds = [document.key.kind for document in load_files([single, folder]).documents]
+    assert kinds == [Kind.POD, Kind.CLAIM, Kind.SLICE]
+
+
+def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match="cannot read the file: No such file"):
+        load_files([tmp_path / "none.yaml"])
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ManifestError, match="it is not UTF-8 text"):
+        load_files([tmp_path])
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, "{a: " * 5000])
+def test_depth_is_refused_in_words(text: str) -> None:
+    assert "nested too deeply" in problems(text)[0]
+
+
+def test_numbers_that_json_does_not_know_are_refused() -> None:
+    assert problems(POD.replace("image: pause", "image: .nan"))[0].startswith("file.yaml:8: '.nan' is no number")
+
+
+@pytest.mark.parametrize(
+    ("text", "expectation"),
+    [
+        ("bound", Expectation("bound", Fate.BOUND)),
+        ("node=n1", Expectation("node=n1", Fate.BOUND, node="n1")),
+        ("waiting", Expectation("waiting", Fate.WAITING)),
+        ("waiting: in use", Expectation("waiting: in use", Fate.WAITING, reason="in use")),
+    ],
+)
+def test_expectations_are_read(text: str, expectation: Expectation) -> None:
+    assert read_expectation(text) == expectation
+
+
+@pytest.mark.parametrize("text", ["", "node=", "waiting:", "Bound", 5, None])
+def test_other_texts_are_no_expectation(text: object) -> None:
+    with pytest.raises(ExpectationError, match="expected bound, node=NAME"):
+        read_expectation(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "node", "reasons", "failure"),
+    [
+        ("bound", "n1", "", None),
+        ("bound", None, "no room", "it is waiting: no room"),
+        ("node=n1", "n1", "", None),
+        ("node=n1", "n2", "", "it is on n2"),
+        ("node=n1", None, "", "it is waiting: no reason was given"),
+        ("waiting", None, "whatever", None),
+        ("waiting", "n1", "", "it is bound, on n1"),
+        ("waiting: room", None, "first\nno room", None),
+        ("waiting: cpu", None, "first\nno room", "it is waiting for another reason: first"),
+    ],
+)
+def test_expectations_hold_or_say_why_not(text: str, node: str | None, reasons: str, failure: str | None) -> None:
+    assert read_expectation(text).failure(node, reasons) == failure
