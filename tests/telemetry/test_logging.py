@@ -1,0 +1,83 @@
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from app.telemetry.logging import LogFormat, LogLevel, configure_logging
+
+
+@pytest.fixture(autouse=True)
+def _restore() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def lines(log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> io.StringIO:
+    stream = io.StringIO()
+    configure_logging(log_format, level, stream)
+    return stream
+
+
+def test_json_lines_have_the_keys_of_kubernetes_components() -> None:
+    stream = lines(LogFormat.JSON)
+    structlog.get_logger("app.x").info("bound", pod="ns/p", node="n1", claim="ns/c")
+    told = json.loads(stream.getvalue())
+    assert list(told)[:4] == ["ts", "level", "logger", "msg"]
+    del told["ts"]
+    assert told == {
+        "level": "info",
+        "logger": "app.x",
+        "msg": "bound",
+        "pod": "ns/p",
+        "node": "n1",
+        "claim": "ns/c",
+    }
+
+
+def test_lines_of_libraries_have_the_same_form() -> None:
+    stream = lines(LogFormat.JSON)
+    logging.getLogger("uvicorn.error").warning("Invalid %s", "request")
+    told = json.loads(stream.getvalue())
+    assert (told["level"], told["logger"], told["msg"]) == ("warning", "uvicorn.error", "Invalid request")
+
+
+def test_a_traceback_is_one_line_of_json() -> None:
+    stream = lines(LogFormat.JSON)
+    try:
+        int("x")
+    except ValueError:
+        structlog.get_logger("app.x").exception("internal error", id="7")
+    (line,) = stream.getvalue().splitlines()
+    told = json.loads(line)
+    assert told["id"] == "7"
+    assert told["err"].endswith("ValueError: invalid literal for int() with base 10: 'x'")
+
+
+@pytest.mark.parametrize("log_format", list(LogFormat))
+def test_lines_below_the_level_are_left_out(log_format: LogFormat) -> None:
+    stream = lines(log_format, LogLevel.WARNING)
+    structlog.get_logger("app.x").info("quiet")
+    logging.getLogger("some.library").info("quiet")
+    structlog.get_logger("app.x").warning("loud")
+    assert "quiet" not in stream.getvalue()
+    assert "loud" in stream.getvalue()
+
+
+def test_text_tracebacks_show_no_variables() -> None:
+    """Variables may hold tokens."""
+    stream = lines(LogFormat.TEXT)
+    token = "se-cret"
+    try:
+        int(token[:3] + "x")
+    except ValueError:
+        structlog.get_logger("app.x").exception("internal error", pod="ns/p")
+    assert "pod=ns/p" in stream.getvalue()
+    assert "ValueError: invalid literal" in stream.getvalue()
+    assert token not in stream.getvalue()

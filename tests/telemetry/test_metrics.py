@@ -1,0 +1,176 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.telemetry.catalog import DEFINITIONS, PREFIX, table
+from app.telemetry.metrics import Metrics
+from app.telemetry.observer import ClusterObserver
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(PREFIX + name, labels)
+
+
+def call_everything(metrics: Metrics) -> None:
+    metrics.request("filter", "ok", 0.002)
+    metrics.rejected("in_use", 3)
+    metrics.bound("bound", 0.5)
+    metrics.claim_write("status", "ok")
+    metrics.woke("devices")
+    metrics.search(True, 200)
+    metrics.search(False, 7)
+    metrics.held(5, 2)
+    metrics.waiting(4)
+    metrics.watch_event("pods", "ADDED")
+    metrics.listed("pods")
+    metrics.relist("pods")
+    metrics.watch_failed("pods", "stalled")
+    metrics.unreadable("pods")
+    metrics.watch_age("pods", 1.5)
+    metrics.api_request("update", "resourceclaims/status", "200", 0.01)
+    metrics.pod_event("written")
+    metrics.stripped("compatibilityGroups")
+    metrics.unserved("compatibility-groups", True)
+    metrics.unserved("device-taints", False)
+
+
+def test_what_is_told_is_what_is_counted() -> None:
+    metrics = Metrics()
+    call_everything(metrics)
+    expected = [
+        ("requests_total", {"verb": "filter", "outcome": "ok"}, 1),
+        ("request_duration_seconds_sum", {"verb": "filter"}, 0.002),
+        ("rejected_nodes_total", {"code": "in_use"}, 3),
+        ("bind_total", {"outcome": "bound"}, 1),
+        ("bind_duration_seconds_count", {"outcome": "bound"}, 1),
+        ("claim_writes_total", {"step": "status", "outcome": "ok"}, 1),
+        ("scheduler_wakes_total", {"reason": "devices"}, 1),
+        ("node_answers_total", {"source": "memory"}, 200),
+        ("node_answers_total", {"source": "search"}, 1),
+        ("search_steps_sum", {}, 7),
+        ("held_claims", {}, 5),
+        ("unsettled_claims", {}, 2),
+        ("waiting_pods", {}, 4),
+        ("watch_events_total", {"kind": "pods", "type": "ADDED"}, 1),
+        ("lists_total", {"kind": "pods"}, 1),
+        ("relists_total", {"kind": "pods"}, 1),
+        ("watch_failures_total", {"kind": "pods", "reason": "stalled"}, 1),
+        ("unreadable_objects_total", {"kind": "pods"}, 1),
+        ("watch_age_seconds", {"kind": "pods"}, 1.5),
+        ("api_requests_total", {"verb": "update", "resource": "resourceclaims/status", "outcome": "200"}, 1),
+        ("api_request_duration_seconds_count", {"verb": "update", "resource": "resourceclaims/status"}, 1),
+        ("pod_events_total", {"outcome": "written"}, 1),
+        ("stripped_fields_total", {"field": "compatibilityGroups"}, 1),
+        ("field_served", {"field": "compatibility-groups"}, 0),
+        ("field_served", {"field": "device-taints"}, 1),
+    ]
+    assert [(name, labels, value(metrics, name, **labels)) for name, labels, _ in expected] == expected
+
+
+def test_every_defined_metric_exists_with_its_type_and_nothing_else_does() -> None:
+    metrics = Metrics()
+    call_everything(metrics)
+    text = asyncio.run(metrics.render()).decode()
+    families = {each.name: each.type for each in text_string_to_metric_families(text)}
+    ours = {name: kind for name, kind in families.items() if not name.startswith("process_")}
+    assert ours == {each.full_name.removesuffix("_total"): each.kind for each in DEFINITIONS}
+
+
+def test_the_document_shows_every_metric_as_it_is() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8").endswith(table())
+
+
+def test_histograms_stay_few_whatever_is_counted() -> None:
+    """Rendering blocks the event loop for about a tenth of a millisecond for each of them."""
+    metrics = Metrics()
+    for number in range(500):
+        odd = f"value-{number}"
+        metrics.request(odd, odd, 1)
+        metrics.bound(odd, 1)
+        metrics.api_request(odd, odd, odd, 1)
+    text = asyncio.run(metrics.render()).decode()
+    counts = [
+        sample
+        for family in text_string_to_metric_families(text)
+        if family.type == "histogram"
+        for sample in family.samples
+        if sample.name.endswith("_count")
+    ]
+    assert len(counts) < 50
+
+
+@given(st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5), st.integers(0, 100)), max_size=400))
+def test_label_values_beyond_the_limit_are_counted_together(calls: list[tuple[str, str, int]]) -> None:
+    """Nothing is lost: the sum over all label values is what was told."""
+    metrics = Metrics()
+    for code, _, nodes in calls:
+        metrics.rejected(code, nodes)
+    (family,) = (each for each in metrics.registry.collect() if each.name == PREFIX + "rejected_nodes")
+    totals = [sample.value for sample in family.samples if sample.name.endswith("_total")]
+    assert sum(totals) == sum(nodes for _, _, nodes in calls)
+    assert len(totals) <= 61
+
+
+def test_two_sets_of_metrics_do_not_share_anything() -> None:
+    one, two = Metrics(), Metrics()
+    one.waiting(3)
+    assert value(two, "waiting_pods") == 0
+
+
+async def test_gauges_that_are_read_are_fresh_in_each_rendering() -> None:
+    metrics = Metrics()
+    ages = iter([1.0, 2.0])
+    metrics.before_render(lambda: metrics.watch_age("pods", next(ages)))
+    assert b'watch_age_seconds{kind="pods"} 1.0' in await metrics.render()
+    assert b'watch_age_seconds{kind="pods"} 2.0' in await metrics.render()
+
+
+async def test_rendering_lets_others_run() -> None:
+    metrics = Metrics()
+    call_everything(metrics)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(count())
+    await metrics.render()
+    other.cancel()
+    assert turns >= len(DEFINITIONS)
+
+
+async def test_no_series_tells_when_it_began() -> None:
+    """Those would double the size of a scrape."""
+    assert b"_created" not in await Metrics().render()
+
+
+@pytest.mark.parametrize(
+    ("report", "name", "labels"),
+    [
+        (lambda told: told.watch_event("pods", "ADDED"), "watch_events_total", {"kind": "pods", "type": "ADDED"}),
+        (lambda told: told.listed("pods", 5, 0.1), "lists_total", {"kind": "pods"}),
+        (lambda told: told.relisting("pods", "gone"), "relists_total", {"kind": "pods"}),
+        (lambda told: told.watch_failed("pods", "410"), "watch_failures_total", {"kind": "pods", "reason": "410"}),
+        (lambda told: told.unreadable("pods"), "unreadable_objects_total", {"kind": "pods"}),
+        (
+            lambda told: told.request("get", "pods", "none", 1.0),
+            "api_requests_total",
+            {"verb": "get", "resource": "pods", "outcome": "none"},
+        ),
+        (lambda told: told.pod_event("limited"), "pod_events_total", {"outcome": "limited"}),
+    ],
+)
+def test_reports_of_the_adapters_are_counted(report: object, name: str, labels: dict[str, str]) -> None:
+    metrics = Metrics()
+    assert callable(report)
+    report(ClusterObserver(metrics))
+    assert value(metrics, name, **labels) == 1

@@ -1,0 +1,148 @@
+import re
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from app.allocator.features import Features
+from app.scheduling.options import Options
+from app.settings import BadSettings, Settings, load_settings
+
+GROUPS = {name: type(getattr(Settings(), name)) for name in Settings.model_fields}
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os  # noqa: PLC0415 - only here
+
+    for name in list(os.environ):
+        if name.upper().startswith("DRA_EXTENDER_"):
+            monkeypatch.delenv(name)
+
+
+def complaint(**arguments: Any) -> str:
+    with pytest.raises(BadSettings) as caught:
+        load_settings(**arguments)
+    return str(caught.value)
+
+
+def test_nothing_given_means_the_defaults() -> None:
+    assert load_settings() == Settings()
+
+
+@pytest.mark.parametrize("group", GROUPS.values())
+def test_every_setting_is_described(group: type[BaseModel]) -> None:
+    assert all(field.description for field in group.model_fields.values())
+
+
+def test_times_and_sizes_carry_their_unit() -> None:
+    numbers = [
+        name
+        for group in GROUPS.values()
+        for name, field in group.model_fields.items()
+        if field.annotation in (int, float) and name not in ("port", "offered_nodes", "remembered_answers")
+    ]
+    assert numbers
+    assert all(name.endswith(("_seconds", "_bytes")) for name in numbers)
+
+
+def test_defaults_agree_with_the_use_cases_and_the_allocator() -> None:
+    """One default, stated twice for readers, kept equal here; and every option can be set."""
+    assert asdict(Settings().scheduling.options()) == asdict(Options())
+    assert Settings().features.features() == Features()
+    assert set(GROUPS["features"].model_fields) == {each.name for each in fields(Features)}
+
+
+def test_keep_alive_outlasts_the_idle_connections_of_go() -> None:
+    assert Settings().server.keep_alive_seconds > 90
+    assert "server.keep_alive_seconds" in complaint(flags={"server": {"keep_alive_seconds": 90}})
+
+
+def test_flags_win_over_environment_over_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("server: {host: file, port: 1, body_limit_bytes: 4096}\nlog:\nfeatures: {device_taints: false}\n")
+    monkeypatch.setenv("DRA_EXTENDER_SERVER__PORT", "2")
+    monkeypatch.setenv("DRA_EXTENDER_SERVER__HOST", "environment")
+    settings = load_settings(file, {"server": {"host": "flag"}})
+    server = settings.server
+    assert (server.host, server.port, server.body_limit_bytes) == ("flag", 2, 4096)
+    assert not settings.features.device_taints
+    assert settings.features.prioritized_list
+
+
+def test_variables_of_a_service_with_our_name_are_not_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubernetes sets them in every pod beside a Service named dra-extender."""
+    monkeypatch.setenv("DRA_EXTENDER_PORT", "tcp://10.0.0.1:8080")
+    monkeypatch.setenv("DRA_EXTENDER_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("DRA_EXTENDER_PORT_8080_TCP_ADDR", "10.0.0.1")
+    assert load_settings() == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "said"),
+    [
+        ("SERVER__PORT", "99999", "{server.port}: expected less than or equal to 65535, got '99999'"),
+        ("SERVER__PORT", "http", "{server.port}: expected a valid integer"),
+        ("SERVER__PROT", "1", "{server.prot} does not exist"),
+        (
+            "SRVER__PORT",
+            "1",
+            "environment variable DRA_EXTENDER_SRVER__PORT: there is no group 'srver'; the groups are",
+        ),
+        ("SERVER", "x", 'environment variables DRA_EXTENDER_*: error parsing value for field "server"'),
+        ("SCHEDULING__FILTER_BUDGET_SECONDS", "5", "{scheduling.filter_budget_seconds}: expected less than 5"),
+        ("SCHEDULING__HOLD_SECONDS", "inf", "{scheduling.hold_seconds}: expected a finite number"),
+        ("SCHEDULING__BINDING_TIMEOUT_SECONDS", "0.5", "{scheduling.binding_timeout_seconds}: expected greater"),
+        ("LOG__FORMAT", "xml", "{log.format}: expected 'json' or 'text', got 'xml'"),
+        ("FEATURES__DEVICE_TAINTS", "perhaps", "{features.device_taints}: expected a valid boolean"),
+    ],
+)
+def test_a_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, text: str, said: str) -> None:
+    monkeypatch.setenv(f"DRA_EXTENDER_{variable}", text)
+    named = re.sub(r"\{(\w+)\.(\w+)\}", _setting, said)
+    assert complaint().startswith(named)
+
+
+def _setting(found: re.Match[str]) -> str:
+    group, name = found.groups()
+    return f"setting {group}.{name} (DRA_EXTENDER_{group.upper()}__{name.upper()})"
+
+
+def test_all_bad_settings_are_named_at_once() -> None:
+    said = complaint(flags={"server": {"port": -1}, "scheduling": {"offered_nodes": 0}})
+    assert "server.port" in said
+    assert "scheduling.offered_nodes" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("server: [", "expected YAML"),
+        ("- 1", "expected a mapping of groups"),
+        ("sever: {}", "there is no group 'sever'; the groups are server, cluster, scheduling, features, log"),
+        ("1: {}", "there is no group 1"),
+        ("server: 7", "setting server (DRA_EXTENDER_SERVER): expected"),
+        ("server: {1: 2}", "setting server"),
+        ("\x00", "expected YAML"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(text)
+    complained = complaint(file=file)
+    assert said in complained
+    assert str(file) in complained or "setting server" in complained
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    assert complaint(file=tmp_path / "none").startswith(f"settings file {tmp_path / 'none'}: No such file")
+    assert "Is a directory" in complaint(file=tmp_path)
+    (tmp_path / "latin1").write_bytes(b"\xff\xfe\xfa")
+    assert "expected YAML" in complaint(file=tmp_path / "latin1")
+
+
+def test_an_empty_file_means_the_defaults(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("")
+    assert load_settings(tmp_path / "empty") == Settings()
