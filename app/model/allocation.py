@@ -76,8 +76,8 @@ class AllocationResult(Value, frozen=True):
 class DeviceHolding(Value, frozen=True, rename=None):
     """What one result of an allocation takes out of its pool.
 
-    `consumption` is what the device drew on counter sets when it was allocated (amounts and groups, KEP-5963 snapshot); None when no
-    snapshot was kept, and then the slice as published now counts.  `consumed_capacity` holds (name, nano-units).
+    `consumption` is what the device drew on counter sets when it was allocated (amounts and groups, KEP-5963 snapshot); None
+    when no snapshot was kept, and then the slice as published now counts.  `consumed_capacity` holds (name, nano-units).
     """
 
     driver: str

@@ -42,8 +42,8 @@ class Code(StrEnum):
 class Rejection(Value, frozen=True, rename=None):
     """One reason: code, where it applies, and details for people.
 
-    `claim` is the pod's name of the claim (`spec.resourceClaims[].name`), `request` as in the claim.  `summary` is constant per code,
-    claim and request, so that kube-scheduler can aggregate it; amounts, groups and devices belong in `detail`.
+    `claim` is the pod's name of the claim (`spec.resourceClaims[].name`), `request` as in the claim.  `summary` is constant per
+    code, claim and request, so that kube-scheduler can aggregate it; amounts, groups and devices belong in `detail`.
     """
 
     code: Code
@@ -65,5 +65,5 @@ class Rejection(Value, frozen=True, rename=None):
     @property
     def text(self) -> str:
         """Summary with the details that people need."""
-        where = f" ({self.device})" if self.device else ""
+        where = f" ({self.device})" if self.device and self.device not in self.detail else ""
         return f"{self.summary}{where}: {self.detail}" if self.detail else f"{self.summary}{where}"

@@ -1,9 +1,19 @@
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from app.allocator import Demand, Features, NamedClaim, NodePools, NoFit, allocate, gather, prepare
+from app.allocator import (
+    Demand,
+    Features,
+    NamedClaim,
+    NodePools,
+    NoFit,
+    SelectorVerdicts,
+    allocate,
+    gather,
+    prepare,
+)
 from app.allocator.state import Usage
-from app.cel import ProgramCache
+from app.cel import CelCompileError, ProgramCache
 from app.ledger.ledger import Ledger
 from app.model.allocation import Placement
 from app.model.base import ModelError
@@ -21,6 +31,7 @@ class Searching:
         self.features = features
         self._ledger = ledger
         self._programs = ProgramCache()
+        self._verdicts = SelectorVerdicts()
         self._pools: dict[str, tuple[int, NodePools]] = {}
         self._demands: OrderedDict[tuple[object, ...], Demand | Rejection] = OrderedDict()
 
@@ -33,10 +44,30 @@ class Searching:
         known = self._demands.get(key)
         if known is None:
             named = [NamedClaim(each.label, each.record.claim) for each in claims]
-            known = self._demands[key] = prepare(named, self._ledger.classes, self._programs, self.features)
+            known = prepare(named, self._ledger.classes, self._programs, self.features, self._verdicts)
+            if isinstance(known, Demand):
+                known = self._invalid_selector(known) or known
+            self._demands[key] = known
             if len(self._demands) > _REMEMBERED_DEMANDS:
                 self._demands.popitem(last=False)
         return known
+
+    def _invalid_selector(self, demand: Demand) -> Rejection | None:
+        """A selector that does not compile rules the pod out everywhere, whichever devices happen to be free."""
+        for claim in demand.claims:
+            for request in claim.requests:
+                for option in request.options:
+                    for expression in option.selectors.expressions:
+                        try:
+                            self._programs.compile(expression)
+                        except CelCompileError as problem:
+                            return Rejection(
+                                code=Code.SELECTOR_INVALID,
+                                claim=claim.label,
+                                request=option.name,
+                                detail=f"{expression!r}: {problem}",
+                            )
+        return None
 
     def on_node(self, demand: Demand, node: Node, usage: Usage, deadline: Callable[[], bool]) -> Placement | NoFit:
         """The allocator's answer for this node under this usage."""
