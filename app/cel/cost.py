@@ -43,20 +43,18 @@ class Frame:
     def step(self, cost: int) -> None:
         """Charge one round of a loop; raises when the budget or the time is spent."""
         self.cost += cost
-        self.work += 1
-        self.steps += 1
         if self.cost > COST_LIMIT:
             raise over_cost()
-        if self.work > WORK_LIMIT:
-            raise over_work()
-        if self.deadline is not None and self.steps % _POLL_EVERY == 0 and self.deadline():
-            raise CelDeadlineError("the evaluation was stopped: its time is up")
+        self.spend(1)
 
     def spend(self, elements: int) -> None:
         """Charge elements that are about to be copied or compared."""
         self.work += elements
+        self.steps += 1
         if self.work > WORK_LIMIT:
             raise over_work()
+        if self.deadline is not None and self.steps % _POLL_EVERY == 0 and self.deadline():
+            raise CelDeadlineError("the evaluation was stopped: its time is up")
 
     def build_text(self, length: int) -> None:
         """Charge a string of this length that is about to be built."""

@@ -12,7 +12,7 @@ from app.cel.device import DeviceActivation
 from app.cel.environment import DEVICE_FIELDS, FUNCTIONS
 from app.cel.errors import CelCompileError, CelCostError, CelRuntimeError
 from app.cel.parser import parse
-from app.cel.types import BOOL, DYN
+from app.cel.types import BOOL, DYN, TypeLimitError
 from app.cel.values import type_name
 
 _TOO_DEEP: Final = "the expression is nested too deeply"
@@ -89,4 +89,6 @@ def compile_expression(expression: str) -> Program:
         code = Compiler(expression).compile(checked)
     except RecursionError:
         raise CelCompileError(_TOO_DEEP, expression, 0) from None
+    except TypeLimitError:
+        raise CelCompileError("the types in the expression are too large", expression, 0) from None
     return Program(expression, code.run, code.cost, checker.slots)

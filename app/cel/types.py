@@ -6,12 +6,20 @@ from typing import Final
 import msgspec
 
 
+class TypeLimitError(Exception):
+    """The types of an expression are too large to be compared; sharing lets them double with each variable."""
+
+
 class Type(msgspec.Struct, frozen=True, gc=False):
-    """A type; `name` tells primitives, opaque types and type variables apart, `parameters` are element, key, value types."""
+    """A type; `name` tells primitives, opaque types and variables apart, `parameters` are element, key and value types.
+
+    `weight` counts the types within it, itself included.
+    """
 
     kind: str
     name: str
     parameters: tuple["Type", ...] = ()
+    weight: int = 1
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.parameters))})" if self.parameters else self.name
@@ -38,24 +46,40 @@ _NULLABLE: Final = frozenset({"opaque", "object"})
 _UNSPECIFIC: Final = frozenset({"dyn", "variable"})
 
 
+_MAX_WEIGHT: Final = 1000
+_MAX_STEPS: Final = 500_000
+
+
+def compound(kind: str, name: str, *parameters: Type) -> Type:
+    """A type with parameters.
+
+    Raises:
+        TypeLimitError: It would be too large.
+    """
+    weight = 1 + sum(item.weight for item in parameters)
+    if weight > _MAX_WEIGHT:
+        raise TypeLimitError
+    return Type(kind, name, parameters, weight)
+
+
 def list_of(element: Type) -> Type:
     """The type of lists of such elements."""
-    return Type("list", "list", (element,))
+    return compound("list", "list", element)
 
 
 def map_of(key: Type, value: Type) -> Type:
     """The type of maps."""
-    return Type("map", "map", (key, value))
+    return compound("map", "map", key, value)
 
 
 def optional_of(value: Type) -> Type:
     """The type of optional values."""
-    return Type("opaque", "optional_type", (value,))
+    return compound("opaque", "optional_type", value)
 
 
 def type_of(value: Type) -> Type:
     """The type of `type(x)`."""
-    return Type("type", "type", (value,))
+    return compound("type", "type", value)
 
 
 def variable(name: str) -> Type:
@@ -69,6 +93,7 @@ class Substitution:
     def __init__(self) -> None:
         self._bound: dict[Type, Type] = {}
         self._fresh = 0
+        self._steps = 0
 
     def fresh(self) -> Type:
         """A type variable that nothing else uses."""
@@ -85,7 +110,7 @@ class Substitution:
             return names.setdefault(item, self.fresh())
         if not item.parameters:
             return item
-        return Type(item.kind, item.name, tuple(self._renamed(parameter, names) for parameter in item.parameters))
+        return compound(item.kind, item.name, *(self._renamed(parameter, names) for parameter in item.parameters))
 
     def assign(self, values: tuple[Type, ...], declared: tuple[Type, ...]) -> bool:
         """Whether all values fit their declarations together; binds variables if so."""
@@ -97,6 +122,7 @@ class Substitution:
 
     def resolve(self, item: Type, *, free: Type | None = None) -> Type:
         """The type with bound variables replaced; unbound ones become `free`, if given."""
+        self._step()
         if item.kind == "variable":
             bound = self._bound.get(item)
             if bound is not None:
@@ -104,13 +130,16 @@ class Substitution:
             return item if free is None else free
         if not item.parameters:
             return item
-        return Type(item.kind, item.name, tuple(self.resolve(parameter, free=free) for parameter in item.parameters))
+        return compound(item.kind, item.name, *(self.resolve(parameter, free=free) for parameter in item.parameters))
 
-    def join(self, one: Type, other: Type) -> Type | None:
-        """The more general of two types if one fits the other, else None."""
-        return most_general(self.resolve(one), self.resolve(other)) if self.assign((other,), (one,)) else None
+    def _step(self) -> None:
+        """Count a comparison, for variables can share what they stand for without end."""
+        self._steps += 1
+        if self._steps > _MAX_STEPS:
+            raise TypeLimitError
 
     def _assignable(self, value: Type, target: Type) -> bool:
+        self._step()
         if target.kind == "variable":
             bound = self._bind(value, target)
             if bound is not None:
@@ -148,6 +177,7 @@ class Substitution:
         return True
 
     def _occurs(self, item: Type, within: Type) -> bool:
+        self._step()
         if item == within:
             return True
         if within.kind == "variable":

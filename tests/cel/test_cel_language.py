@@ -1,0 +1,62 @@
+from pathlib import Path
+
+import pytest
+
+from app.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
+from app.model.device import Attribute
+from app.model.quantity import parse_quantity
+
+DEVICE = prepare_device(
+    "gpu.example.com",
+    {
+        "model": Attribute(string_value="a100"),
+        "index": Attribute(int_value=3),
+        "healthy": Attribute(bool_value=True),
+        "version": Attribute(version_value="1.2.3"),
+        "links": Attribute(string_values=("a", "b")),
+        "versions": Attribute(version_values=("1.2.3", "2.0.0")),
+        "resource.kubernetes.io/root": Attribute(string_value="p"),
+    },
+    {"memory": parse_quantity("40Gi")},
+    allow_multiple_allocations=False,
+)
+
+
+def cases() -> list[tuple[str, str, str]]:
+    lines = (Path(__file__).parent / "language_cases.tsv").read_text(encoding="utf-8").splitlines()
+    return [(parts[0], parts[1], parts[2]) for parts in (line.split("\t", 2) for line in lines[1:])]
+
+
+def outcome(expression: str) -> tuple[str, int | None]:
+    try:
+        program = compile_expression(expression)
+    except CelCompileError:
+        return "compile-error", None
+    try:
+        _, cost = program.evaluate(DEVICE)
+        return ("match" if program.matches(DEVICE) else "no-match"), cost
+    except CelRuntimeError:
+        return "run-error", None
+
+
+@pytest.mark.parametrize(
+    ("expected", "cost", "expression"), cases(), ids=lambda value: None if len(value) > 60 else value
+)
+def test_an_expression_has_the_outcome_and_the_cost_that_upstream_gives_it(
+    expected: str, cost: str, expression: str
+) -> None:
+    found, spent = outcome(expression)
+    assert found == expected
+    if cost != "-":
+        assert spent == int(cost)
+
+
+DELIBERATE = {
+    "adding to a quantity keeps it comparable on either side": "quantity('3') == quantity('1').add(2)",
+    "lists of versions and of strings are not equal": "device.attributes['gpu.example.com'].versions != ['a', 'b']",
+}
+
+
+@pytest.mark.parametrize("expression", DELIBERATE.values(), ids=DELIBERATE.keys())
+def test_upstream_accidents_that_would_misplace_or_abort_are_not_copied(expression: str) -> None:
+    assert compile_expression(expression).matches(DEVICE)

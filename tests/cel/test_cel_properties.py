@@ -1,0 +1,134 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
+from app.cel.parser import parse
+from app.model.device import Attribute
+
+DEVICE = prepare_device(
+    "gpu.example.com",
+    {"n": Attribute(int_value=2), "s": Attribute(string_value="x"), "l": Attribute(int_values=(1, 2))},
+    {"memory": 10**9},
+    allow_multiple_allocations=True,
+)
+SYMBOLS = [".", "[", "]", "(", ")", "{", "}", "?", ":", ",", "&&", "||", "!", "-", "+", "*", "==", "<"]
+NAMES = [
+    "device",
+    "driver",
+    "attributes",
+    "in",
+    "true",
+    "null",
+    "x",
+    "all",
+    "map",
+    "has",
+    "cel",
+    "bind",
+    "size",
+    "quantity",
+    "semver",
+    "optional",
+    "of",
+    "orValue",
+]
+LITERALS = ["1", "1u", "2.5", "'x'", "b'x'", "r'\\'", "'gpu.example.com'", "`n`"]
+WORDS = st.sampled_from([*SYMBOLS, *NAMES, *LITERALS, " ", "\n", "//", '"""', "\\", "\x00"])
+
+
+@given(st.text(max_size=80))
+def test_parsing_any_text_gives_a_tree_or_a_compile_error(text: str) -> None:
+    try:
+        parse(text)
+    except CelCompileError:
+        return
+
+
+@given(st.lists(WORDS, max_size=25).map("".join))
+def test_any_sequence_of_words_is_decided_or_refused_in_the_engines_own_terms(text: str) -> None:
+    try:
+        compile_expression(text).evaluate(DEVICE)
+    except (CelCompileError, CelRuntimeError):
+        return
+
+
+ATTRIBUTES = 'device.attributes["gpu.example.com"]'
+NUMBERS = st.recursive(
+    st.sampled_from(
+        ["0", "1", "-3", "2.5", "7u", f"{ATTRIBUTES}.n", f"{ATTRIBUTES}.missing", f"{ATTRIBUTES}.l.size()"]
+    ),
+    lambda inner: st.one_of(
+        st.builds("({} {} {})".format, inner, st.sampled_from("+-*/%"), inner),
+        st.builds("dyn({})".format, inner),
+        st.builds("({} < {} ? {} : {})".format, inner, inner, inner, inner),
+    ),
+    max_leaves=6,
+)
+CONDITIONS = st.recursive(
+    st.one_of(
+        st.builds("({} {} {})".format, NUMBERS, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), NUMBERS),
+        st.sampled_from(
+            ["true", "false", "has(device.attributes.x.y)", f"{ATTRIBUTES}.s", f"{ATTRIBUTES}.l.exists(x, x == 2)"]
+        ),
+    ),
+    lambda inner: st.one_of(
+        st.builds("({} && {})".format, inner, inner),
+        st.builds("({} || {})".format, inner, inner),
+        st.builds("!{}".format, inner),
+        st.builds("[1, 2].all(x, {})".format, inner),
+        st.builds("cel.bind(b, {}, b)".format, inner),
+    ),
+    max_leaves=6,
+)
+
+
+def outcome(expression: str) -> object:
+    try:
+        return compile_expression(expression).evaluate(DEVICE)[0]
+    except CelCompileError:
+        return "compile-error"
+    except CelRuntimeError:
+        return "run-error"
+
+
+@given(CONDITIONS, CONDITIONS)
+def test_logical_operators_do_not_depend_on_the_order_of_their_terms(one: str, other: str) -> None:
+    assert outcome(f"({one}) && ({other})") == outcome(f"({other}) && ({one})")
+    assert outcome(f"({one}) || ({other})") == outcome(f"({other}) || ({one})")
+
+
+@given(CONDITIONS)
+def test_evaluating_twice_gives_the_same_value_at_the_same_cost(condition: str) -> None:
+    try:
+        program = compile_expression(condition)
+        first = program.evaluate(DEVICE)
+    except (CelCompileError, CelRuntimeError):
+        return
+    assert program.evaluate(DEVICE) == first
+
+
+@given(CONDITIONS)
+def test_binding_a_condition_to_a_name_does_not_change_its_outcome(condition: str) -> None:
+    assert outcome(f"cel.bind(bound, {condition}, bound)") == outcome(condition)
+
+
+@given(st.integers(min_value=-(2**63), max_value=2**63 - 1), st.integers(min_value=-(2**63), max_value=2**63 - 1))
+def test_integer_arithmetic_is_exact_or_an_overflow(one: int, other: int) -> None:
+    total = one + other
+    expected: object = True if -(2**63) <= total < 2**63 else "run-error"
+    assert outcome(f"({one}) + ({other}) == ({max(min(total, 2**63 - 1), -(2**63))})") == expected
+
+
+@given(st.text(max_size=40))
+def test_a_quoted_string_is_the_text_it_was_made_of(text: str) -> None:
+    literal = "".join(f"\\U{ord(character):08x}" for character in text)
+    if any(0xD800 <= ord(character) < 0xE000 for character in text):
+        return
+    assert compile_expression(f"size('{literal}') == {len(text)}").matches(DEVICE)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n", "//", "\x00", "\ufeff", "\u2028"])
+def test_nothing_is_no_expression(text: str) -> None:
+    with pytest.raises(CelCompileError):
+        compile_expression(text)
