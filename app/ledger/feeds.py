@@ -47,13 +47,13 @@ class NodeFeed(_Feed):
             node.declared_features,
             node.extended_resources,
         ):
-            ledger.inventory.moved({node.name})
+            ledger.inventory_moved(frozenset({node.name}))
             ledger.helpful_devices()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - nodes are known by name
         """See Feed."""
         if self._ledger.nodes.pop(name, None) is not None:
-            self._ledger.inventory.forget(name)
+            self._ledger.inventory_moved(frozenset({name}))
 
 
 class ClassFeed(_Feed):

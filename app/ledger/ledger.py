@@ -39,8 +39,9 @@ class Ledger:
         self.pods = PodIndex()
         self.classes: dict[str, DeviceClass] = {}
         self.nodes: dict[str, Node] = {}
+        # What a search on a node reads: `inventory` is slices and the node itself, `state` that and allocations, `held` holds.
         self.inventory = NodeVersions()
-        self.allocated = NodeVersions()
+        self.state = NodeVersions()
         self.held = NodeVersions()
         self.holds = HoldBook(self._holds_moved)
         self.progress = Progress()
@@ -55,19 +56,17 @@ class Ledger:
         """Where watch events go, by plural kind."""
         return self._feeds
 
-    def state_version(self, node: str) -> int:
-        """Moves when anything a search on this node could read moves, holds excepted."""
-        return self.inventory.of(node) + self.allocated.of(node)
+    def inventory_moved(self, nodes: frozenset[str] | None) -> None:
+        """Slices, labels or features that searches on these nodes read have changed; None means any node."""
+        self.inventory.moved(nodes)
+        self.state.moved(nodes)
 
-    def hold_version(self, node: str) -> int | None:
-        """None when no hold concerns this node, else a number that moves with the holds that do."""
+    def nodes_under_holds(self) -> frozenset[str] | None:
+        """The nodes whose searches have to reckon with holds; None when that may be any node."""
         if not self._held_nodes_known:
             self._held_nodes = self._nodes_under_holds()
             self._held_nodes_known = True
-        held = self._held_nodes
-        if held is not None and node not in held:
-            return None
-        return self.held.of(node)
+        return self._held_nodes
 
     def usage(self) -> Overlaid | UsageTable:
         """Allocations, writes in flight and all holds."""
@@ -126,7 +125,7 @@ class Ledger:
 
     def pool_touched(self, pool_id: PoolId) -> None:
         """The slices of this pool changed (or are about to)."""
-        self.inventory.moved(self.slices.nodes_of(pool_id))
+        self.inventory_moved(self.slices.nodes_of(pool_id))
 
     def helpful_devices(self) -> None:
         """Devices appeared, changed or became free."""
@@ -149,7 +148,7 @@ class Ledger:
 
     def _allocations_moved(self, change: UsageChange, *, helpful: bool = True) -> None:
         for pool_id in {holding.pool_id for holding in (*change.removed, *change.added)}:
-            self.allocated.moved(self.slices.nodes_of(pool_id))
+            self.state.moved(self.slices.nodes_of(pool_id))
         if helpful and change.freed:
             self.helpful_devices()
 

@@ -1,3 +1,6 @@
+from collections.abc import Mapping
+
+
 class NodeVersions:
     """Counters that move when something a search on a node could read moves.
 
@@ -24,7 +27,6 @@ class NodeVersions:
         for node in nodes:
             local[node] = local.get(node, 0) + 1
 
-    def forget(self, node: str) -> None:
-        """The node is gone; should it come back, its versions must be new ones, so all versions move."""
-        if self._local.pop(node, None) is not None:
-            self._all += 1
+    def parts(self) -> tuple[Mapping[str, int], int]:
+        """For loops over many nodes: `of(node)` is `mapping.get(node, 0) + number`, until the next change."""
+        return self._local, self._all

@@ -51,7 +51,7 @@ class BindDecision:
 
     def _held(self, undecided: tuple[FoundClaim, ...], node: str) -> Sequence[tuple[FoundClaim, ClaimPlacement]] | None:
         """The held placements, if each claim has one here and nothing that was read to decide it has changed since."""
-        state = self._ledger.state_version(node)
+        state = self._ledger.state.of(node)
         placements = []
         for claim in undecided:
             hold = self._ledger.holds.get(claim.record.claim.metadata.uid)

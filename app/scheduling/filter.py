@@ -1,11 +1,11 @@
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from app.allocator import Demand, NoFit
+from app.allocator import Demand
 from app.ledger.holds import Hold
 from app.ledger.ledger import Ledger
 from app.model.allocation import Placement
-from app.model.node import Node
 from app.model.pod import Pod
 from app.model.rejection import Code, Rejection
 from app.scheduling.answers import FilterAnswer
@@ -22,6 +22,7 @@ from app.scheduling.standing import Sorted, excluded, fully_reserved, sort_claim
 from app.telemetry.metrics import Metrics
 
 _NODE_UNKNOWN = (Rejection(code=Code.NODE_UNKNOWN),)
+_UNKNOWN = Outcome(0, 0, None, _NODE_UNKNOWN, _NODE_UNKNOWN[0].summary, 0)
 
 
 class Filter:
@@ -83,80 +84,94 @@ class Filter:
                 return refused_everywhere(nodes, asked)
             demand = asked
         attempt = Attempt(open=claims.open, held=claims.held)
-        candidates = self._candidates(pod, nodes, claims, attempt)
+        resources = backed_resources(pod, ledger.backing)
+        if resources or claims.allocated or claims.held or demand is None:
+            nodes = self._allowed(nodes, claims, resources, attempt)
         if demand is None:
-            attempt.fits = dict.fromkeys(candidates)
+            attempt.fits = dict.fromkeys(nodes)
         else:
-            self._search(demand, candidates, attempt)
+            self._search(demand, nodes, attempt)
         return attempt
 
-    def _candidates(self, pod: Pod, nodes: Sequence[str], claims: Sorted, attempt: Attempt) -> dict[str, Node]:
+    def _allowed(
+        self, nodes: Sequence[str], claims: Sorted, resources: tuple[str, ...], attempt: Attempt
+    ) -> Sequence[str]:
         """Known nodes that neither decided claims nor extended resources exclude."""
         ledger = self._ledger
-        resources = backed_resources(pod, ledger.backing)
-        checked = bool(resources or claims.allocated or claims.held)
-        candidates: dict[str, Node] = {}
-        known = ledger.nodes
+        allowed: list[str] = []
         for name in nodes:
-            node = known.get(name)
+            node = ledger.nodes.get(name)
             if node is None:
                 attempt.refuse(name, _NODE_UNKNOWN)
                 continue
-            if checked:
-                refusal = uncovered(node, resources, ledger.backing) or excluded(node, claims, ledger)
-                if refusal is not None:
-                    attempt.refuse(name, (refusal,))
-                    continue
-            candidates[name] = node
-        return candidates
+            refusal = uncovered(node, resources, ledger.backing) or excluded(node, claims, ledger)
+            if refusal is None:
+                allowed.append(name)
+            else:
+                attempt.refuse(name, (refusal,))
+        return allowed
 
-    def _search(self, demand: Demand, candidates: dict[str, Node], attempt: Attempt) -> None:
+    def _search(self, demand: Demand, nodes: Sequence[str], attempt: Attempt) -> None:
+        """Ask about each node; most answers are remembered, so the common way through the loop is kept short."""
         ledger, table = self._ledger, self._remembered.table(demand.signature)
-        out_of_time = self._budget()
-        under_holds: list[Node] = []
-        searched = 0
-        for name, node in candidates.items():
-            state, hold = ledger.state_version(name), ledger.hold_version(name)
-            known = (table.free if hold is None else table.held).get(name)
-            if known is None or known.state != state or known.hold != hold:
-                known = self._ask(demand, node, table, state, hold, out_of_time)
-                searched += 1
+        under_holds = ledger.nodes_under_holds()
+        versions, moved_all = ledger.state.parts()
+        remembered, fits = table.free.get, attempt.fits
+        asked = _Asked(demand, table, self._budget())
+        for name in nodes:
+            known = remembered(name)
+            if (
+                known is None
+                or known.state != versions.get(name, 0) + moved_all
+                or under_holds is None
+                or name in under_holds
+            ):
+                known = self._ask(asked, name)
             if known.placement is not None:
-                attempt.fits[name] = known
-            elif known.nofit is not None:
-                attempt.refuse(name, known.nofit.rejections, known.text)
-                if hold is not None:
-                    under_holds.append(node)
-        self._metrics.search(remembered=True, steps=len(candidates) - searched)
-        if under_holds and not attempt.fits and ledger.holds.unsettled:
-            self._look_behind_holds(demand, under_holds, attempt, out_of_time)
+                fits[name] = known
+            else:
+                attempt.refuse(name, known.rejections, known.text)
+        self._metrics.search(remembered=True, steps=len(nodes) - asked.searched)
+        if not fits and ledger.holds.unsettled:
+            self._look_behind_holds(asked, nodes, attempt)
 
-    def _ask(
-        self, demand: Demand, node: Node, table: Table, state: int, hold: int | None, out_of_time: Callable[[], bool]
-    ) -> Outcome:
-        usage = self._ledger.usage() if hold is not None else self._ledger.claims.usage
-        answer = self._searching.on_node(demand, node, usage, out_of_time)
+    def _ask(self, asked: "_Asked", name: str) -> Outcome:
+        """The answer for one node: remembered if nothing it was read from has changed, else searched anew."""
+        ledger = self._ledger
+        node = ledger.nodes.get(name)
+        if node is None:
+            return _UNKNOWN
+        under_holds = ledger.nodes_under_holds()
+        held = under_holds is None or name in under_holds
+        state, hold = ledger.state.of(name), ledger.held.of(name) if held else 0
+        answers = asked.table.held if held else asked.table.free
+        known = answers.get(name)
+        if known is not None and known.state == state and known.hold == hold:
+            return known
+        asked.searched += 1
+        usage = ledger.usage() if held else ledger.claims.usage
+        answer = self._searching.on_node(asked.demand, node, usage, asked.out_of_time)
         self._metrics.search(remembered=False, steps=answer.steps)
         if isinstance(answer, Placement):
-            return _remember(
-                table,
-                node.name,
-                Outcome(state, hold, answer, None, "", packing_score(answer, usage, self._ledger.slices)),
-            )
-        outcome = Outcome(state, hold, None, answer, answer.rejections[0].summary, 0)
-        if any(each.code is Code.SEARCH_LIMIT for each in answer.rejections):
-            return outcome
-        return _remember(table, node.name, outcome)
+            outcome = Outcome(state, hold, answer, (), "", packing_score(answer, usage, ledger.slices))
+        else:
+            outcome = Outcome(state, hold, None, answer.rejections, answer.rejections[0].summary, 0)
+            if any(each.code is Code.SEARCH_LIMIT for each in answer.rejections):
+                return outcome
+        answers[name] = outcome
+        return outcome
 
-    def _look_behind_holds(
-        self, demand: Demand, nodes: list[Node], attempt: Attempt, out_of_time: Callable[[], bool]
-    ) -> None:
+    def _look_behind_holds(self, asked: "_Asked", names: Sequence[str], attempt: Attempt) -> None:
         """Find out whether only holds that are about to settle stand in the way."""
-        usage = self._ledger.usage_without_unsettled()
-        for node in nodes:
-            if not isinstance(self._searching.on_node(demand, node, usage, out_of_time), NoFit):
+        ledger = self._ledger
+        under_holds, usage = ledger.nodes_under_holds(), ledger.usage_without_unsettled()
+        for name in names:
+            node = ledger.nodes.get(name)
+            if node is None or (under_holds is not None and name not in under_holds):
+                continue
+            if isinstance(self._searching.on_node(asked.demand, node, usage, asked.out_of_time), Placement):
                 attempt.unsettled = True
-                attempt.refuse(node.name, (Rejection(code=Code.UNSETTLED),))
+                attempt.refuse(name, (Rejection(code=Code.UNSETTLED),))
 
     def _offer(self, pod: Pod, attempt: Attempt) -> Sequence[str]:
         """Choose the best nodes and hold there what the pod would take."""
@@ -177,20 +192,27 @@ class Filter:
         return lambda: clock() > end
 
 
-def _remember(table: Table, node: str, outcome: Outcome) -> Outcome:
-    (table.free if outcome.hold is None else table.held)[node] = outcome
-    return outcome
+@dataclass(slots=True)
+class _Asked:
+    """One question put to many nodes."""
+
+    demand: Demand
+    table: Table
+    out_of_time: Callable[[], bool]
+    searched: int = 0
 
 
 def _best(fits: dict[str, Outcome | None], count: int, uid: str) -> dict[str, Outcome]:
     """The nodes with the highest scores; among equals a run that starts at a place which depends on the pod."""
-    ranked = [(name, outcome) for name, outcome in fits.items() if outcome is not None]
-    if len(ranked) > count:
-        start = zlib.crc32(uid.encode()) % len(ranked)
-        ranked = ranked[start:] + ranked[:start]
-        if len({outcome.score for _, outcome in ranked}) > 1:
-            ranked.sort(key=lambda entry: -entry[1].score)
-    return dict(ranked[:count])
+    names = list(fits)
+    if len(names) > count:
+        start = zlib.crc32(uid.encode()) % len(names)
+        scores = {name: outcome.score for name, outcome in fits.items() if outcome is not None and outcome.score}
+        if scores:
+            names = sorted(names[start:] + names[:start], key=lambda name: -scores.get(name, 0))
+        else:
+            names = [*names[start : start + count], *names[:start]]
+    return {name: outcome for name in names[:count] if (outcome := fits[name]) is not None}
 
 
 def _hold(claim: FoundClaim, index: int, offered: dict[str, Outcome], pod: Pod, expires: float) -> Hold:

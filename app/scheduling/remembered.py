@@ -8,8 +8,8 @@ the end of the hold does not spoil.
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from app.allocator import NoFit
 from app.model.allocation import Placement
+from app.model.rejection import Rejection
 
 
 @dataclass(slots=True)
@@ -17,9 +17,9 @@ class Outcome:
     """The allocator's answer for one node, the versions it is good for, and what is derived from it once."""
 
     state: int
-    hold: int | None
+    hold: int
     placement: Placement | None
-    nofit: NoFit | None
+    rejections: tuple[Rejection, ...]
     text: str
     score: int
 

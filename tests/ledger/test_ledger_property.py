@@ -113,7 +113,7 @@ def test_a_node_whose_version_stands_still_reads_the_same(sequence: list[tuple[A
             {pool: ledger.claims.usage.frozen().get(pool) for pool in pools},
         )
 
-    before = {node: (ledger.state_version(node), readable(node)) for node in NODES}
+    before = {node: (ledger.state.of(node), readable(node)) for node in NODES}
     for version, event in enumerate(sequence, 1):
         if event[0] == "delete":
             continue
@@ -121,7 +121,7 @@ def test_a_node_whose_version_stands_still_reads_the_same(sequence: list[tuple[A
         raw["metadata"]["resourceVersion"] = str(version)
         ledger.feeds[kind].changed(encode(raw))
         for node in NODES:
-            now = (ledger.state_version(node), readable(node))
+            now = (ledger.state.of(node), readable(node))
             if now[0] == before[node][0]:
                 old, new = before[node][1], now[1]
                 assert old[0] == new[0]
