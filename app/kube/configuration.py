@@ -19,6 +19,8 @@ from app.kube.settings import KubeSettings
 from app.scheduling.ports import Clock
 
 RENEW_SECONDS = 60.0
+# A login program may ask somebody far away, or wait for a person who is not there.
+LOAD_SECONDS = 30.0
 # A refused token is read again at once, but a server that refuses every token must not make us start a login program each time.
 SHORTEST_RENEW_SECONDS = 5.0
 
@@ -131,9 +133,12 @@ async def _from_file(path: str, settings: KubeSettings, clock: Clock) -> Credent
         if not _any_file(path):
             raise ConfigurationError(f"The {source} does not exist.")
         try:
-            await load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations here
-                config_file=path, context=settings.context, client_configuration=configuration, persist_config=False
-            )
+            async with asyncio.timeout(LOAD_SECONDS):
+                await load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations here
+                    config_file=path, context=settings.context, client_configuration=configuration, persist_config=False
+                )
+        except TimeoutError as problem:
+            raise ConfigurationError(f"The {source} cannot be used: no login within {LOAD_SECONDS:g} s.") from problem
         except _PROBLEMS as problem:
             raise ConfigurationError(f"The {source} cannot be used: {_said(problem)}.") from problem
         return configuration

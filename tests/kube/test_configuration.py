@@ -178,7 +178,7 @@ async def test_a_refused_token_is_read_again_and_the_request_repeated(
 
 
 async def test_a_login_program_is_asked_again_for_a_token(
-    server: FakeApiServer, tmp_path: Path, clock: ManualClock
+    server: FakeApiServer, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
     answer = tmp_path / "answer.json"
@@ -197,6 +197,11 @@ async def test_a_login_program_is_asked_again_for_a_token(
     clock.pass_by(60)
     assert await found.renew()
     assert await found.headers() == {"Authorization": "Bearer second-token"}
+    monkeypatch.setattr("app.kube.configuration.LOAD_SECONDS", 0.0)
+    clock.pass_by(60)
+    assert not await found.renew()
+    assert found.trouble == f"The kubeconfig {path} cannot be used: no login within 0 s."
+    monkeypatch.undo()
     answer.write_text("broken")
     clock.pass_by(60)
     assert not await found.renew()

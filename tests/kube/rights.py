@@ -1,0 +1,55 @@
+from typing import Any, Final
+
+from tests.controlplane.apiclient import ApiClient
+from tests.controlplane.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
+
+GROUP: Final = "rbac.authorization.k8s.io"
+Rule = dict[str, Any]
+
+
+def rule(group: str, resource: str, *verbs: str, names: tuple[str, ...] = ()) -> Rule:
+    """One rule of a ClusterRole."""
+    made: Rule = {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+    return {**made, "resourceNames": list(names)} if names else made
+
+
+RIGHTS: Final[dict[str, Rule]] = {
+    "follow claims": rule("resource.k8s.io", "resourceclaims", "list", "watch"),
+    "read a claim": rule("resource.k8s.io", "resourceclaims", "get"),
+    "write a claim": rule("resource.k8s.io", "resourceclaims", "update"),
+    "write a claim's status": rule("resource.k8s.io", "resourceclaims/status", "update"),
+    "allocate a claim": rule("resource.k8s.io", "resourceclaims/binding", "update"),
+    "follow slices": rule("resource.k8s.io", "resourceslices", "list", "watch"),
+    "follow classes": rule("resource.k8s.io", "deviceclasses", "list", "watch"),
+    "follow taint rules": rule("resource.k8s.io", "devicetaintrules", "list", "watch"),
+    "wake": rule("resource.k8s.io", "deviceclasses", "patch", names=("wake-up.dra-extender.io",)),
+    "follow pod groups": rule("scheduling.k8s.io", "podgroups", "list", "watch"),
+    "follow pods": rule("", "pods", "list", "watch"),
+    "read a pod": rule("", "pods", "get"),
+    "bind": rule("", "pods/binding", "create"),
+    "follow nodes": rule("", "nodes", "list", "watch"),
+    "record an event": rule("events.k8s.io", "events", "create"),
+    "repeat an event": rule("events.k8s.io", "events", "patch"),
+    "read gates": {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
+}
+"""The least rights with which everything in app/kube works, each by what it is for."""
+
+
+async def grant(api: ApiClient, user: str, *lacking: str) -> None:
+    """Give a user all of the least rights except some."""
+    rules = [rule for purpose, rule in RIGHTS.items() if purpose not in lacking]
+    name = {"metadata": {"name": user}}
+    await api.create(CLUSTER_ROLES, {"apiVersion": f"{GROUP}/v1", "kind": "ClusterRole", **name, "rules": rules})
+    binding = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ClusterRoleBinding",
+        **name,
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": user},
+        "subjects": [{"apiGroup": GROUP, "kind": "User", "name": user}],
+    }
+    await api.create(CLUSTER_ROLE_BINDINGS, binding)
+
+
+def user_without(purpose: str) -> str:
+    """Name of the user that lacks one right."""
+    return "without-" + purpose.replace(" ", "-").replace("'", "")

@@ -1,0 +1,304 @@
+"""Every write on a real API server, by a user with the least rights, and without each one of them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from app.kube.cluster import OPTIONAL_KINDS, KubeCluster
+from app.kube.kinds import WATCHED
+from app.kube.server_facts import Support
+from app.kube.settings import KubeSettings
+from app.kube.wake import WAKE_UP_CLASS, WOKEN_AT_ANNOTATION
+from app.model.pod import Pod
+from app.scheduling.ports import Conflict, NotFound, Refused, Unavailable
+from tests.controlplane import objects
+from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
+from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.resources import (
+    DEVICE_CLASSES,
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+)
+from tests.kube.recording import RecordingFeed, until
+from tests.kube.rights import RIGHTS, grant, user_without
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+SPACE = "writes"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+DEVICE = {"request": "gpu", "driver": objects.DRIVER, "pool": "worker", "device": "gpu-0"}
+ALLOCATION = {"devices": {"results": [DEVICE]}}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plane(control_plane: ControlPlaneFactory) -> ControlPlane:
+    """A control plane with a node, a claim and a waking class, with a user of the least rights and one without each right."""
+    users = {user_without(purpose): () for purpose in RIGHTS}
+    cluster = await control_plane(ControlPlaneOptions(users=users))
+    await cluster.api.create(NAMESPACES, objects.namespace(SPACE))
+    await cluster.api.create(NODES, objects.node("worker"))
+    await cluster.api.create(DEVICE_CLASSES, objects.device_class(WAKE_UP_CLASS, "false"))
+    await grant(cluster.api, EXTENDER_USER)
+    for purpose in RIGHTS:
+        await grant(cluster.api, user_without(purpose), purpose)
+    return cluster
+
+
+async def connected(plane: ControlPlane, user: str, **feeds: RecordingFeed) -> KubeCluster:
+    cluster = KubeCluster(KubeSettings(kubeconfig=plane.kubeconfig_for(user)))
+    await cluster.start(feeds)
+    return cluster
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def extender(plane: ControlPlane) -> AsyncIterator[KubeCluster]:
+    """Connected as the user with the least rights."""
+    cluster = await connected(plane, EXTENDER_USER)
+    yield cluster
+    await cluster.stop()
+
+
+async def new_claim(plane: ControlPlane, name: str) -> bytes:
+    made = await plane.api.create(RESOURCE_CLAIMS, objects.resource_claim(name, SPACE, objects.request("gpu", "gpu")))
+    return json.dumps(made).encode()
+
+
+async def new_pod(plane: ControlPlane, name: str, **fields: Any) -> str:
+    made = await plane.api.create(PODS, objects.pod(name, SPACE, **fields))
+    return str(made["metadata"]["uid"])
+
+
+def finalized(raw: bytes) -> bytes:
+    claim = json.loads(raw)
+    claim["metadata"]["finalizers"] = [FINALIZER]
+    claim["metadata"].setdefault("annotations", {})["written"] = "yes"
+    return json.dumps(claim).encode()
+
+
+def allocated(raw: bytes, uid: str = "nobody") -> bytes:
+    """Reserved for the pod "user"; the resourceclaim controller takes the reservation back unless its UID is this one."""
+    claim = json.loads(raw)
+    claim["status"] = {
+        "allocation": ALLOCATION,
+        "reservedFor": [{"resource": "pods", "name": "user", "uid": uid}],
+    }
+    return json.dumps(claim).encode()
+
+
+async def test_a_claim_is_finalized_allocated_and_released_under_our_name(
+    plane: ControlPlane, extender: KubeCluster
+) -> None:
+    uid = await new_pod(plane, "user")
+    first = await new_claim(plane, "claim")
+    assert json.loads(await extender.claims.read(SPACE, "claim"))["metadata"]["name"] == "claim"
+    second = await extender.claims.update(SPACE, "claim", finalized(first))
+    third = await extender.claims.update_status(SPACE, "claim", allocated(second, uid))
+    stored = json.loads(third)
+    assert stored["status"]["allocation"]["devices"]["results"][0]["device"] == "gpu-0"
+    assert stored["metadata"]["finalizers"] == [FINALIZER]
+    managers = {(each["manager"], each.get("subresource")) for each in stored["metadata"]["managedFields"]}
+    assert {("dra-extender", None), ("dra-extender", "status")} <= managers
+    with pytest.raises(
+        Conflict, match=r"update resourceclaims/status writes/claim: 409 Conflict: .* has been modified"
+    ):
+        await extender.claims.update_status(SPACE, "claim", allocated(first))
+    changed = json.loads(third)
+    changed["status"]["allocation"]["devices"]["results"][0]["device"] = "gpu-1"
+    with pytest.raises(Refused, match=r"422 Invalid: .*status\.allocation"):
+        await extender.claims.update_status(SPACE, "claim", json.dumps(changed).encode())
+    changed["status"] = {}
+    released = json.loads(await extender.claims.update_status(SPACE, "claim", json.dumps(changed).encode()))
+    assert "allocation" not in released.get("status", {})
+    with pytest.raises(NotFound, match=r'404 NotFound: .*"nothing" not found'):
+        await extender.claims.read(SPACE, "nothing")
+
+
+async def test_an_item_of_a_list_can_be_written_back_as_it_came(plane: ControlPlane, extender: KubeCluster) -> None:
+    """Items of a list have no kind and no apiVersion; the server takes both from the path."""
+    await new_claim(plane, "listed")
+    items = await plane.api.list(RESOURCE_CLAIMS, SPACE)
+    item = next(each for each in items if each["metadata"]["name"] == "listed")
+    assert not {"kind", "apiVersion"} & item.keys()
+    written = await extender.claims.update(SPACE, "listed", finalized(json.dumps(item).encode()))
+    written = await extender.claims.update_status(SPACE, "listed", allocated(written))
+    assert json.loads(written)["kind"] == "ResourceClaim"
+
+
+async def test_a_pod_is_bound_once_and_only_the_pod_that_was_meant(plane: ControlPlane, extender: KubeCluster) -> None:
+    uid = await new_pod(plane, "bound")
+    with pytest.raises(Conflict, match="UID"):
+        await extender.pods.bind(SPACE, "bound", "another", "worker")
+    await extender.pods.bind(SPACE, "bound", uid, "worker")
+    assert (await extender.pods.read(SPACE, "bound")).node_name == "worker"
+    with pytest.raises(Conflict, match=r'409 Conflict: .*already assigned to node "worker"'):
+        await extender.pods.bind(SPACE, "bound", uid, "worker")
+    with pytest.raises(NotFound):
+        await extender.pods.bind(SPACE, "missing", uid, "worker")
+    gated = await new_pod(plane, "gated", schedulingGates=[{"name": "example.com/wait"}])
+    with pytest.raises(Conflict, match=r"has non-empty \.spec\.schedulingGates"):
+        await extender.pods.bind(SPACE, "gated", gated, "worker")
+
+
+async def test_waking_changes_the_class_each_time(plane: ControlPlane, extender: KubeCluster) -> None:
+    versions = set()
+    for _ in range(3):
+        await extender.waker.wake()
+        found = await plane.api.get(DEVICE_CLASSES, WAKE_UP_CLASS)
+        assert WOKEN_AT_ANNOTATION in found["metadata"]["annotations"]
+        versions.add(found["metadata"]["resourceVersion"])
+    assert len(versions) == 3
+    assert extender.waker.trouble is None
+
+
+async def test_an_event_is_one_object_with_a_count_that_people_see(plane: ControlPlane, extender: KubeCluster) -> None:
+    await new_pod(plane, "watched")
+    pod = await extender.pods.read(SPACE, "watched")
+    for _ in range(3):
+        extender.events.about_pod(pod, warning=True, reason="NoDevice", message="x" * 5000)
+        await extender.events.flush()
+    assert extender.events.trouble is None
+    found = [each for each in await plane.api.list(EVENTS, SPACE) if each.get("reportingController") == "dra-extender"]
+    assert [(each["regarding"]["name"], each["series"]["count"], each["type"]) for each in found] == [
+        ("watched", 3, "Warning")
+    ]
+    described = plane.kubectl("describe", "pod", "watched", f"--namespace={SPACE}")
+    assert "NoDevice" in described
+    assert "dra-extender" in described
+
+
+async def test_the_least_rights_follow_every_kind(plane: ControlPlane) -> None:
+    feeds = {plural: RecordingFeed() for plural in (*WATCHED, *OPTIONAL_KINDS)}
+    cluster = await connected(plane, EXTENDER_USER, **feeds)
+    async with asyncio.timeout(30):
+        await cluster.wait_synced()
+    assert all(problem is None for problem in cluster.health().values())
+    assert len(cluster.health()) == len(feeds)
+    assert cluster.facts is not None
+    assert Support.UNKNOWN not in cluster.facts.fields.values()
+    await cluster.stop()
+
+
+async def follow(plane: ControlPlane, cluster: KubeCluster, plural: str) -> None:
+    """Raises what stands in the way of listing a kind."""
+    second = await connected(plane, cluster_user(cluster), **{plural: RecordingFeed()})
+    try:
+        await until(lambda: second.health()[f"watch-{plural}"] is None or "403" in str(second.health()))
+        if problem := second.health()[f"watch-{plural}"]:
+            raise Refused(problem)
+    finally:
+        await second.stop()
+
+
+def cluster_user(cluster: KubeCluster) -> str:
+    path = cluster._settings.kubeconfig
+    assert path is not None
+    return path.stem
+
+
+async def attempt(plane: ControlPlane, cluster: KubeCluster, purpose: str) -> None:
+    """Do what a right is for; raises Refused if it is not allowed."""
+    followed = {
+        "follow claims": "resourceclaims",
+        "follow slices": "resourceslices",
+        "follow classes": "deviceclasses",
+        "follow taint rules": "devicetaintrules",
+        "follow pod groups": "podgroups",
+        "follow pods": "pods",
+        "follow nodes": "nodes",
+    }
+    if purpose in followed:
+        await follow(plane, cluster, followed[purpose])
+        return
+    name = f"{purpose.replace(' ', '-').replace(chr(39), '')}-{cluster_user(cluster).replace(':', '-')}"[:60].strip("-")
+    actions: dict[str, Callable[[], Awaitable[object]]] = {
+        "read a claim": lambda: claim_then(plane, name, lambda raw: cluster.claims.read(SPACE, name)),
+        "write a claim": lambda: claim_then(
+            plane, name, lambda raw: cluster.claims.update(SPACE, name, finalized(raw))
+        ),
+        "write a claim's status": lambda: claim_then(
+            plane, name, lambda raw: cluster.claims.update_status(SPACE, name, raw)
+        ),
+        "allocate a claim": lambda: claim_then(
+            plane, name, lambda raw: cluster.claims.update_status(SPACE, name, allocated(raw))
+        ),
+        "wake": lambda: wake(cluster),
+        "read a pod": lambda: pod_then(plane, name, lambda uid: cluster.pods.read(SPACE, name)),
+        "bind": lambda: pod_then(plane, name, lambda uid: cluster.pods.bind(SPACE, name, uid, "worker")),
+        "record an event": lambda: record(plane, cluster, name, 1),
+        "repeat an event": lambda: record(plane, cluster, name, 2),
+        "read gates": lambda: gates(cluster),
+    }
+    await actions[purpose]()
+
+
+async def claim_then(plane: ControlPlane, name: str, act: Callable[[bytes], Awaitable[object]]) -> None:
+    await act(await new_claim(plane, name))
+
+
+async def pod_then(plane: ControlPlane, name: str, act: Callable[[str], Awaitable[object]]) -> None:
+    await act(await new_pod(plane, name))
+
+
+async def wake(cluster: KubeCluster) -> None:
+    await cluster.waker.wake()
+    if cluster.waker.trouble:
+        raise Refused(cluster.waker.trouble)
+
+
+async def record(plane: ControlPlane, cluster: KubeCluster, name: str, times: int) -> None:
+    uid = await new_pod(plane, name)
+    for _ in range(times):
+        cluster.events.about_pod(Pod(namespace=SPACE, name=name, uid=uid), warning=False, reason="Test", message="said")
+        await cluster.events.flush()
+    if cluster.events.trouble:
+        raise Refused(cluster.events.trouble)
+
+
+async def gates(cluster: KubeCluster) -> None:
+    assert cluster.facts is not None
+    if Support.UNKNOWN in cluster.facts.fields.values():
+        raise Refused("403")
+
+
+@pytest.mark.parametrize("purpose", RIGHTS)
+async def test_each_of_the_least_rights_is_needed_and_enough(plane: ControlPlane, purpose: str) -> None:
+    async def settled(user: str) -> KubeCluster:
+        """Connected once the API server has noticed the user's role."""
+        cluster = await connected(plane, user)
+        probe = "follow pods" if purpose != "follow pods" else "follow nodes"
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    await follow(plane, cluster, {"follow pods": "pods", "follow nodes": "nodes"}[probe])
+                except Refused:
+                    await asyncio.sleep(0.1)
+                else:
+                    return cluster
+
+    able, unable = await settled(EXTENDER_USER), await settled(user_without(purpose))
+    try:
+        await attempt(plane, able, purpose)
+        # A missing right to allocate comes as 422 with the word Forbidden, all others as 403.
+        with pytest.raises(Refused, match=r"403|422 Invalid: .*Forbidden: changing status\.allocation"):
+            await attempt(plane, unable, purpose)
+    finally:
+        await able.stop()
+        await unable.stop()
+
+
+async def test_an_outage_is_unavailable(plane: ControlPlane, extender: KubeCluster) -> None:
+    await plane.stop_apiserver()
+    try:
+        with pytest.raises(Unavailable, match="get resourceclaims writes/claim: no answer"):
+            await extender.claims.read(SPACE, "claim")
+    finally:
+        await plane.start_apiserver()
+    assert await extender.claims.read(SPACE, "claim")
