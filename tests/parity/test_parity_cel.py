@@ -56,7 +56,9 @@ ENTRIES = {entry["scenario"]["name"]: entry for entry in labelled()}
 
 
 def attribute(raw: Json) -> Attribute:
-    values = {FIELDS[kind]: tuple(value) if isinstance(value, list) else value for kind, value in raw.items()}
+    values: dict[str, Any] = {}
+    for kind, value in raw.items():
+        values[FIELDS[kind]] = tuple(value) if isinstance(value, list) else value
     return Attribute(**values)
 
 
