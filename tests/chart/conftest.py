@@ -1,0 +1,64 @@
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from tests.chart.programs import MANIFESTS, Helm, KubeScheduler, Object, documents, run
+from tests.controlplane.build import CONTROL_PLANE, HELM, BuildError, ensure, pinned
+
+BUILT = pytest.StashKey[Path | BuildError]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Builds helm before the first test: a first build takes minutes, and the time limit is for tests."""
+    if session.config.option.collectonly:
+        return
+    if any("helm" in getattr(item, "fixturenames", ()) for item in session.items):
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        with nullcontext() if capture is None else capture.global_and_fixture_disabled():
+            try:
+                session.stash[BUILT] = ensure(HELM)
+            except BuildError as error:
+                session.stash[BUILT] = error
+
+
+@pytest.fixture(scope="session")
+def kubernetes_version() -> str:
+    """The release that the control plane of the tests is built from."""
+    return pinned((CONTROL_PLANE.module / "go.mod").read_text(), "k8s.io/kubernetes")
+
+
+@pytest.fixture(scope="session")
+def helm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kubernetes_version: str) -> Helm:
+    """helm; fails with the builder's sentence if it cannot be built."""
+    built = request.session.stash[BUILT]
+    if isinstance(built, BuildError):
+        pytest.fail(str(built), pytrace=False)
+    return Helm(built / "helm", tmp_path_factory.mktemp("helm"), kubernetes_version)
+
+
+@pytest.fixture
+def kube_scheduler(binaries: Path, tmp_path: Path) -> KubeScheduler:
+    """kube-scheduler as a checker of configurations."""
+    return KubeScheduler(binaries / "kube-scheduler", tmp_path)
+
+
+@pytest.fixture(scope="session")
+def manifests(binaries: Path) -> list[Object]:
+    """What `kubectl apply -k deploy` would apply."""
+    done = run(binaries / "kubectl", "kustomize", MANIFESTS, environment={"KUBECONFIG": os.devnull, "KUBERC": "off"})
+    assert done.code == 0, done.words
+    return documents(done.output)
+
+
+@pytest.fixture(scope="session")
+def rendered(helm: Helm) -> Callable[[str], list[Object]]:
+    """The chart's objects in a mode."""
+    beside = {"networkPolicy": {"schedulerFrom": [{"ipBlock": {"cidr": "192.0.2.7/32"}}]}}
+
+    def render(mode: str) -> list[Object]:
+        return helm.template(values={"mode": mode} | (beside if mode == "extenderOnly" else {}))
+
+    return render

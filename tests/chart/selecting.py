@@ -1,0 +1,26 @@
+from collections.abc import Iterable
+
+from tests.chart.programs import Object
+
+
+def of_kind(objects: Iterable[Object], kind: str) -> list[Object]:
+    """The objects of a kind."""
+    return [each for each in objects if each["kind"] == kind]
+
+
+def only(objects: Iterable[Object], kind: str) -> Object:
+    """The one object of a kind."""
+    (found,) = of_kind(objects, kind)
+    return found
+
+
+def pod_spec(objects: Iterable[Object]) -> Object:
+    """Spec of the pods that the Deployment makes."""
+    spec: Object = only(objects, "Deployment")["spec"]["template"]["spec"]
+    return spec
+
+
+def containers(objects: Iterable[Object]) -> dict[str, Object]:
+    """Containers and sidecars of that pod by name."""
+    spec = pod_spec(objects)
+    return {each["name"]: each for each in (*spec.get("initContainers", ()), *spec["containers"])}

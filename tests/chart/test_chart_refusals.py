@@ -1,0 +1,85 @@
+import pytest
+
+from app.settings import Settings
+from tests.chart.programs import CHART, Helm, Object, documents
+
+pytestmark = pytest.mark.chart
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        pytest.param({"mod": "extenderOnly"}, "additional properties 'mod' not allowed", id="misspelt value"),
+        pytest.param({"mode": "both"}, "must be one of 'secondScheduler', 'extenderOnly'", id="unknown mode"),
+        pytest.param({"bindingTimeoutSeconds": 0}, "minimum: got 0, want 1", id="no binding timeout"),
+        pytest.param({"bindingTimeoutSeconds": "10m"}, "got string, want integer", id="timeout with a unit"),
+        pytest.param({"image": {"digest": "sha256:1"}}, "does not match pattern", id="cut digest"),
+        pytest.param({"image": {"pullPolicy": "Sometimes"}}, "must be one of", id="unknown pull policy"),
+        pytest.param({"scheduler": {"extraArgs": ["v=4"]}}, "does not match pattern", id="argument that is no flag"),
+        pytest.param({"extender": {"settings": {"logs": {}}}}, "additional properties 'logs'", id="unknown group"),
+        pytest.param({"networkPolicy": {"enabled": "yes"}}, "got string, want boolean", id="boolean as text"),
+    ],
+)
+def test_schema_refuses_a_wrong_value_and_names_it(helm: Helm, values: Object, words: str) -> None:
+    assert words in helm.refusal(values)
+
+
+@pytest.mark.parametrize("replicas", [0, 2, 3])
+def test_any_number_of_replicas_but_one_is_refused_with_the_reason(helm: Helm, replicas: int) -> None:
+    said = helm.refusal({"replicas": replicas})
+    assert f"replicas is {replicas}, but must be 1" in said
+    assert "would give the same device away again" in said
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        pytest.param(
+            {"mode": "extenderOnly"},
+            "mode extenderOnly needs networkPolicy.schedulerFrom",
+            id="the scheduler would be kept out",
+        ),
+        pytest.param(
+            {"scheduler": {"name": "default-scheduler"}}, "two schedulers would bind the same pods", id="taken name"
+        ),
+        pytest.param(
+            {"scheduler": {"image": {"tag": "v1.38.0"}}},
+            "scheduler.image.tag is v1.38.0, but the cluster is",
+            id="scheduler newer than the cluster",
+        ),
+        pytest.param(
+            {"scheduler": {"image": {"tag": "v1.35.9"}}},
+            "the minor version of its API server or the one below",
+            id="scheduler two versions older",
+        ),
+        pytest.param(
+            {"extender": {"settings": {"server": {"port": 9090}}}}, "the chart chooses the port", id="another port"
+        ),
+        pytest.param(
+            {"extender": {"settings": {"scheduling": {"binding_timeout_seconds": 5}}}},
+            "use bindingTimeoutSeconds instead",
+            id="half of a timeout",
+        ),
+        pytest.param(
+            {"terminationGracePeriodSeconds": 25},
+            "the pod would be killed before the extender has finished",
+            id="no time to stop",
+        ),
+    ],
+)
+def test_what_would_not_work_is_refused_in_plain_words(helm: Helm, values: Object, words: str) -> None:
+    assert words in helm.refusal(values)
+
+
+def test_a_scheduler_one_minor_version_below_the_cluster_is_accepted(helm: Helm) -> None:
+    assert helm.template(values={"scheduler": {"image": {"tag": "v1.36.4"}}})
+
+
+def test_extender_alone_without_network_policy_needs_no_addresses(helm: Helm) -> None:
+    assert helm.template(values={"mode": "extenderOnly", "networkPolicy": {"enabled": False}})
+
+
+def test_schema_knows_the_groups_of_settings_that_the_service_has() -> None:
+    (schema,) = documents((CHART / "values.schema.json").read_text())
+    groups = schema["properties"]["extender"]["properties"]["settings"]["properties"]
+    assert set(groups) == set(Settings.model_fields)

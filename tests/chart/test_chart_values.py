@@ -1,0 +1,100 @@
+"""What single values do to the rendering."""
+
+from collections.abc import Callable
+
+import pytest
+import yaml
+
+from tests.chart.programs import NAMESPACE, Helm, Object, documents
+from tests.chart.selecting import containers, of_kind, only, pod_spec
+
+pytestmark = pytest.mark.chart
+
+Rendered = Callable[[str], list[Object]]
+
+
+def test_extender_alone_brings_nothing_of_a_second_scheduler(rendered: Rendered) -> None:
+    objects = rendered("extenderOnly")
+    assert list(containers(objects)) == ["extender"]
+    assert "restartPolicy" not in containers(objects)["extender"]
+    assert of_kind(objects, "ConfigMap") == []
+    assert "volumes" not in pod_spec(objects)
+    named = [each["metadata"]["name"] for each in objects]
+    assert [name for name in named if "scheduler" in name] == []
+    (leases,) = of_kind(objects, "Role")
+    assert leases["rules"][1]["resourceNames"] == ["dra-extender"]
+
+
+def test_network_policy_lets_the_scheduler_in_where_it_calls_from_outside(rendered: Rendered) -> None:
+    (rule,) = only(rendered("extenderOnly"), "NetworkPolicy")["spec"]["ingress"]
+    assert {"ipBlock": {"cidr": "192.0.2.7/32"}} in rule["from"]
+
+
+def test_network_policy_without_peers_lets_nobody_in(helm: Helm) -> None:
+    spec = only(helm.template(values={"networkPolicy": {"metricsFrom": []}}), "NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress"]
+    assert "ingress" not in spec
+
+
+def test_service_monitor_needs_the_kind_and_the_wish(helm: Helm) -> None:
+    wish: Object = {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}}
+    kind = ("--api-versions", "monitoring.coreos.com/v1")
+    assert of_kind(helm.template(values=wish), "ServiceMonitor") == []
+    assert of_kind(helm.template(*kind), "ServiceMonitor") == []
+    objects = helm.template(*kind, values=wish)
+    monitor, service = only(objects, "ServiceMonitor"), only(objects, "Service")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert [endpoint["port"] for endpoint in monitor["spec"]["endpoints"]] == [
+        port["name"] for port in service["spec"]["ports"]
+    ]
+
+
+def test_admission_policy_names_the_account_of_the_release(helm: Helm) -> None:
+    objects = helm.template(values={"serviceAccount": {"name": "chosen"}})
+    account = f"system:serviceaccount:{NAMESPACE}:chosen"
+    (_, writer) = only(objects, "ValidatingAdmissionPolicy")["spec"]["matchConditions"]
+    assert writer["expression"] == f"request.userInfo.username != '{account}'"
+    assert pod_spec(objects)["serviceAccountName"] == only(objects, "ServiceAccount")["metadata"]["name"] == "chosen"
+    subjects = [each for kind in ("ClusterRoleBinding", "RoleBinding") for each in of_kind(objects, kind)]
+    assert {subject["name"] for each in subjects for subject in each["subjects"]} == {"chosen"}
+
+
+def test_image_by_digest_is_not_named_by_tag(helm: Helm) -> None:
+    digest = "sha256:" + "0123456789abcdef" * 4
+    objects = helm.template(values={"image": {"repository": "example/dra-extender", "tag": "x", "digest": digest}})
+    assert containers(objects)["extender"]["image"] == f"example/dra-extender@{digest}"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "tag"), [("v1.34.3", "v1.34.3"), ("v1.35.1-gke.1396002", "v1.35.1"), ("v1.36.0-eks-1a2b3c4", "v1.36.0")]
+)
+def test_second_scheduler_has_the_version_of_the_cluster_without_its_vendor(helm: Helm, cluster: str, tag: str) -> None:
+    objects = Helm(helm.program, helm.home, cluster).template()
+    assert containers(objects)["kube-scheduler"]["image"] == f"registry.k8s.io/kube-scheduler:{tag}"
+
+
+def test_a_changed_configuration_restarts_the_pod(helm: Helm) -> None:
+    annotations = [
+        only(objects, "Deployment")["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+        for objects in (helm.template(), helm.template(values={"bindingTimeoutSeconds": 30}))
+    ]
+    assert len(set(annotations)) == 2
+
+
+def test_one_value_gives_the_service_and_the_scheduler_their_binding_timeout(helm: Helm) -> None:
+    """Bind is given up by kube-scheduler 60 s after the service would have given it up."""
+    objects = helm.template(values={"bindingTimeoutSeconds": 1800})
+    (configuration,) = documents(only(objects, "ConfigMap")["data"]["kube-scheduler.yaml"])
+    assert [each["httpTimeout"] for each in configuration["extenders"]] == ["5s", "1860s"]
+    environment = {each["name"]: each["value"] for each in containers(objects)["extender"]["env"]}
+    assert environment["DRA_EXTENDER_SCHEDULING__BINDING_TIMEOUT_SECONDS"] == "1800"
+
+
+def test_another_release_name_names_its_objects_and_its_lease(helm: Helm) -> None:
+    objects = helm.template(values={"fullnameOverride": "gpus"})
+    (configuration,) = documents(only(objects, "ConfigMap")["data"]["kube-scheduler.yaml"])
+    lease = configuration["leaderElection"]["resourceName"]
+    assert lease == "gpus-scheduler"
+    assert lease in only(objects, "Role")["rules"][1]["resourceNames"]
+    assert yaml.safe_dump(objects).count("name: gpus-scheduler-config") == 2

@@ -1,0 +1,123 @@
+"""What can be told of the image without an engine that builds it."""
+
+import json
+import re
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from tests.chart.programs import REPOSITORY
+
+pytestmark = pytest.mark.chart
+
+Instruction = tuple[str, str]
+
+
+def stages() -> list[list[Instruction]]:
+    """Instructions of the Dockerfile, stage by stage; the first list is what comes before any stage."""
+    text = (REPOSITORY / "Dockerfile").read_text()
+    joined = re.sub(r"\\\n\s*", "", re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE))
+    found: list[list[Instruction]] = [[]]
+    for line in filter(None, joined.splitlines()):
+        word, _, rest = line.partition(" ")
+        if word == "FROM":
+            found.append([])
+        found[-1].append((word, rest.strip()))
+    return found
+
+
+def final(word: str) -> list[str]:
+    """Arguments of an instruction in the last stage."""
+    return [rest for each, rest in stages()[-1] if each == word]
+
+
+def context_copies() -> list[str]:
+    """Sources of all COPY instructions that take from the build context."""
+    copies = [rest.split() for stage in stages() for word, rest in stage if word in {"COPY", "ADD"}]
+    return [source for parts in copies if not parts[0].startswith("--from=") for source in parts[:-1]]
+
+
+def ignored(path: str) -> bool:
+    """Whether .dockerignore keeps a path out of the build context; the last pattern that matches it or a parent decides."""
+    verdict = False
+    for line in (REPOSITORY / ".dockerignore").read_text().splitlines():
+        pattern = line.strip()
+        if not pattern or pattern.startswith("#"):
+            continue
+        if matches(path, pattern.removeprefix("!")):
+            verdict = not pattern.startswith("!")
+    return verdict
+
+
+def matches(path: str, pattern: str) -> bool:
+    candidates = [PurePosixPath(path), *list(PurePosixPath(path).parents)[:-1]]
+    anywhere = pattern.removeprefix("**/")
+    if anywhere != pattern:
+        return any(PurePosixPath(each.name).match(anywhere) for each in candidates)
+    return any(len(each.parts) == len(PurePosixPath(pattern).parts) and each.match(pattern) for each in candidates)
+
+
+def test_image_runs_as_a_numeric_user_that_is_not_root() -> None:
+    """kubelet can check runAsNonRoot only against a number."""
+    assert final("USER") == ["65532:65532"]
+
+
+def test_entry_point_is_the_program_itself_and_no_shell() -> None:
+    (entry_point,), (command,) = final("ENTRYPOINT"), final("CMD")
+    assert json.loads(entry_point) == ["/opt/dra-extender/bin/dra-extender"]
+    assert json.loads(command) == ["serve"]
+    assert final("STOPSIGNAL") == ["SIGTERM"]
+
+
+def test_everything_copied_from_the_context_exists_and_is_let_in() -> None:
+    sources = context_copies()
+    assert "app" in sources
+    assert [source for source in sources if not (REPOSITORY / source).exists()] == []
+    assert [source for source in sources if ignored(source)] == []
+
+
+def test_what_the_image_does_not_need_stays_out_of_the_context() -> None:
+    assert not ignored("app/model/quantity.py")
+    for path in (".git", ".venv/bin/python", "tests/model", "docs/install.md", "app/__pycache__", "app/x.pyc"):
+        assert ignored(path), path
+
+
+def test_everything_installed_is_checked_against_a_hash_or_made_here() -> None:
+    """From an index only by lock; the service's own wheel without asking one."""
+    runs = [rest for stage in stages() for word, rest in stage if word == "RUN"]
+    installs = [part for rest in runs for part in rest.split("&&") if re.search(r"\binstall\b", part)]
+    assert len(installs) == 3
+    for install in installs:
+        locked = "--require-hashes --only-binary :all:" in install
+        assert locked != ("--no-index --no-deps" in install or "--no-deps --no-index" in install), install
+
+
+def test_final_stage_only_copies_the_environment_and_removes_the_installer() -> None:
+    assert final("COPY") == ["--from=build /opt/dra-extender /opt/dra-extender"]
+    (removal,) = final("RUN")
+    assert json.loads(removal) == ["python", "-m", "pip", "uninstall", "--yes", "pip"]
+
+
+def test_both_stages_start_from_one_base_that_a_digest_can_pin() -> None:
+    (arguments, build, last) = stages()
+    assert arguments == [("ARG", "PYTHON_IMAGE=python:3.13-slim-bookworm"), ("ARG", "PYTHON_DIGEST=")]
+    base = "${PYTHON_IMAGE}${PYTHON_DIGEST:+@${PYTHON_DIGEST}}"
+    assert (build[0], last[0]) == (("FROM", f"{base} AS build"), ("FROM", base))
+
+
+def test_bytecode_is_compiled_and_the_labels_are_those_of_the_image_specification() -> None:
+    text = (REPOSITORY / "Dockerfile").read_text()
+    assert "PYTHONDONTWRITEBYTECODE" not in text
+    assert "--no-compile" not in text
+    (labels,) = final("LABEL")
+    named = set(re.findall(r"org\.opencontainers\.image\.(\w+)=", labels))
+    assert named == {"title", "description", "licenses", "version", "revision"}
+
+
+def test_locks_hold_a_hash_for_each_requirement_and_no_index_address() -> None:
+    for name in ("requirements.lock", "requirements-dev.lock"):
+        text = Path(REPOSITORY / name).read_text()
+        requirements = re.findall(r"^[a-z0-9._-]+==.*$", text, flags=re.MULTILINE)
+        assert requirements
+        assert all(line.endswith("\\") for line in requirements)
+        assert not re.search(r"--(extra-)?index-url|--find-links", text)

@@ -1,0 +1,146 @@
+"""Promises that every object and the pod keep, in the plain manifests and in each mode of the chart."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from app.kube.cluster import OPTIONAL_KINDS
+from app.kube.kinds import WATCHED
+from app.kube.wake import WAKE_UP_CLASS
+from app.model.snapshot import SNAPSHOT_ANNOTATION
+from tests.chart.programs import MANIFESTS, Object
+from tests.chart.selecting import containers, of_kind, only, pod_spec
+
+pytestmark = pytest.mark.chart
+
+
+@pytest.fixture(params=["manifests", "secondScheduler", "extenderOnly"])
+def objects(
+    request: pytest.FixtureRequest, manifests: list[Object], rendered: Callable[[str], list[Object]]
+) -> list[Object]:
+    return manifests if request.param == "manifests" else rendered(request.param)
+
+
+def test_every_manifest_file_is_part_of_the_kustomization() -> None:
+    listed = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]
+    files = {path.name for path in MANIFESTS.glob("*.yaml")} - {"kustomization.yaml"}
+    assert set(listed) == files
+
+
+def test_every_object_has_the_recommended_labels(objects: list[Object]) -> None:
+    wanted = {f"app.kubernetes.io/{name}" for name in ("name", "instance", "component", "part-of", "version")}
+    assert {each["metadata"]["name"]: wanted - each["metadata"]["labels"].keys() for each in objects} == {
+        each["metadata"]["name"]: set() for each in objects
+    }
+
+
+def test_service_and_policy_select_the_pod(objects: list[Object]) -> None:
+    labels = only(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    selectors = [
+        only(objects, "Deployment")["spec"]["selector"]["matchLabels"],
+        only(objects, "Service")["spec"]["selector"],
+        only(objects, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+    ]
+    assert all(selector and selector.items() <= labels.items() for selector in selectors)
+
+
+def test_pod_keeps_the_restricted_standard(objects: list[Object]) -> None:
+    spec = pod_spec(objects)
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] == 65532
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    for container in containers(objects).values():
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_only_one_extender_runs_and_no_service_variable_reaches_its_settings(objects: list[Object]) -> None:
+    deployment = only(objects, "Deployment")["spec"]
+    assert (deployment["replicas"], deployment["strategy"]["type"]) == (1, "Recreate")
+    assert pod_spec(objects)["enableServiceLinks"] is False
+
+
+def test_every_container_is_probed_and_has_requests(objects: list[Object]) -> None:
+    for container in containers(objects).values():
+        assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
+        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+        assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+        assert set(container["resources"]["limits"]) == {"memory"}
+        ports = {port["name"] for port in container["ports"]}
+        probes = [probe for name, probe in container.items() if name.endswith("Probe")]
+        assert {probe["httpGet"]["port"] for probe in probes} <= ports
+
+
+def test_scheduler_starts_when_the_extender_is_ready(manifests: list[Object]) -> None:
+    """A sidecar with a startup probe comes before the containers of the pod."""
+    (extender,) = pod_spec(manifests)["initContainers"]
+    assert (extender["name"], extender["restartPolicy"]) == ("extender", "Always")
+    assert extender["startupProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def rules(objects: list[Object]) -> list[Object]:
+    """Rules of the extender's ClusterRole."""
+    found: list[Object] = only(objects, "ClusterRole")["rules"]
+    return found
+
+
+def test_no_rule_has_a_wildcard(objects: list[Object]) -> None:
+    every = [rule for kind in ("ClusterRole", "Role") for each in of_kind(objects, kind) for rule in each["rules"]]
+    assert [rule for rule in every if "*" in str(rule)] == []
+
+
+def test_extender_may_watch_what_it_watches_and_nothing_else(objects: list[Object]) -> None:
+    may = {resource for rule in rules(objects) if "watch" in rule["verbs"] for resource in rule["resources"]}
+    assert may == {*WATCHED, *OPTIONAL_KINDS}
+
+
+def test_extender_may_write_classes_only_to_wake_the_scheduler(objects: list[Object]) -> None:
+    writing = [
+        rule
+        for rule in rules(objects)
+        if "deviceclasses" in rule.get("resources", ()) and set(rule["verbs"]) - {"get", "list", "watch"}
+    ]
+    assert [(rule["resources"], rule["resourceNames"], rule["verbs"]) for rule in writing] == [
+        (["deviceclasses"], [WAKE_UP_CLASS], ["patch"])
+    ]
+    assert only(objects, "DeviceClass")["metadata"]["name"] == WAKE_UP_CLASS
+
+
+def test_wake_up_class_matches_no_device(objects: list[Object]) -> None:
+    assert only(objects, "DeviceClass")["spec"]["selectors"] == [{"cel": {"expression": "false"}}]
+
+
+def test_admission_policy_guards_the_annotation_that_the_service_writes(objects: list[Object]) -> None:
+    spec = only(objects, "ValidatingAdmissionPolicy")["spec"]
+    assert spec["failurePolicy"] == "Fail"
+    changes, _ = spec["matchConditions"]
+    (validation,) = spec["validations"]
+    assert changes["expression"].count(f"'{SNAPSHOT_ANNOTATION}'") == 2
+    assert f"'{SNAPSHOT_ANNOTATION}'" in validation["expression"]
+    binding = only(objects, "ValidatingAdmissionPolicyBinding")["spec"]
+    assert (binding["policyName"], binding["validationActions"]) == (
+        only(objects, "ValidatingAdmissionPolicy")["metadata"]["name"],
+        ["Deny"],
+    )
+
+
+def test_every_rule_of_the_extender_says_why_it_is_there() -> None:
+    for path in (MANIFESTS / "rbac.yaml", MANIFESTS.parent / "helm/dra-extender/templates/rbac.yaml"):
+        assert unexplained_rules(path) == []
+
+
+def unexplained_rules(path: Path) -> list[str]:
+    """Rules without a comment above them; the restriction of a rule by name continues the one above."""
+    lines = path.read_text().splitlines()
+    starts = ("  - apiGroups:", "  - nonResourceURLs:")
+    return [
+        line
+        for above, line in zip(["", *lines], lines, strict=False)
+        if line.startswith(starts) and "#" not in above and "verbs: [create]" not in above
+    ]

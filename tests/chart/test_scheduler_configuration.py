@@ -1,0 +1,126 @@
+"""Every KubeSchedulerConfiguration that the project prints, judged by the real kube-scheduler."""
+
+import copy
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.programs import SCHEDULER_CONFIGURATION, Helm, KubeScheduler, Object, documents, enabled_plugins
+from tests.chart.selecting import only
+
+pytestmark = pytest.mark.chart
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Object:
+    """The document in deploy/scheduler-config."""
+    (document,) = documents(SCHEDULER_CONFIGURATION.read_text())
+    return document
+
+
+def stanzas(configuration: Object) -> list[Object]:
+    """Extender stanzas, with durations as kube-scheduler writes them."""
+    found: list[Object] = configuration["extenders"]
+    return found
+
+
+def test_kube_scheduler_accepts_it_and_leaves_the_plugin_off(shipped: Object, kube_scheduler: KubeScheduler) -> None:
+    completed = kube_scheduler.complete(shipped)
+    plugins = set(enabled_plugins(completed))
+    assert "NodeResourcesFit" in plugins
+    assert "DynamicResources" not in plugins
+    assert completed["percentageOfNodesToScore"] == 100
+    assert stanzas(completed) == [
+        {
+            "urlPrefix": "http://127.0.0.1:8080",
+            "filterVerb": "filter",
+            "prioritizeVerb": "prioritize",
+            "preemptVerb": "preempt",
+            "weight": 1,
+            "httpTimeout": "5s",
+            "nodeCacheCapable": True,
+        },
+        {"urlPrefix": "http://127.0.0.1:8080", "bindVerb": "bind", "httpTimeout": "11m0s", "nodeCacheCapable": True},
+    ]
+
+
+def test_the_check_notices_a_misspelt_plugin(shipped: Object, kube_scheduler: KubeScheduler) -> None:
+    """kube-scheduler accepts the misspelling in silence, and the plugin stays on: only the written file tells."""
+    misspelt = copy.deepcopy(shipped)
+    misspelt["profiles"][0]["plugins"]["multiPoint"]["disabled"] = [{"name": "DynamicResource"}]
+    assert "DynamicResources" in set(enabled_plugins(kube_scheduler.complete(misspelt)))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"bindingTimeoutSeconds": 1},
+        {"bindingTimeoutSeconds": 86400, "scheduler": {"name": "gpu.example-scheduler"}},
+        {"scheduler": {"clientConnection": {"qps": 100, "burst": 200}}},
+    ],
+)
+def test_kube_scheduler_accepts_what_the_chart_renders(
+    helm: Helm, kube_scheduler: KubeScheduler, values: Object
+) -> None:
+    (configuration,) = documents(only(helm.template(values=values), "ConfigMap")["data"]["kube-scheduler.yaml"])
+    assert "DynamicResources" not in set(enabled_plugins(kube_scheduler.complete(configuration)))
+
+
+def test_chart_renders_the_shipped_document_by_default(helm: Helm, shipped: Object) -> None:
+    (configuration,) = documents(only(helm.template(), "ConfigMap")["data"]["kube-scheduler.yaml"])
+    assert configuration == shipped
+
+
+def test_snippet_in_the_notes_is_what_the_shipped_document_says(
+    helm: Helm, shipped: Object, kube_scheduler: KubeScheduler
+) -> None:
+    """Merged into a document of the default scheduler it is accepted, with the address of the Service."""
+    notes = helm.notes(
+        {
+            "mode": "extenderOnly",
+            "service": {"clusterIP": "10.0.0.77"},
+            "networkPolicy": {"schedulerFrom": [{"ipBlock": {"cidr": "192.0.2.7/32"}}]},
+        }
+    )
+    snippet = indented_yaml(notes, "percentageOfNodesToScore")
+    completed = kube_scheduler.complete(
+        {
+            "apiVersion": shipped["apiVersion"],
+            "kind": shipped["kind"],
+            "leaderElection": {"leaderElect": True},
+            **snippet,
+        }
+    )
+    assert "DynamicResources" not in set(enabled_plugins(completed))
+    ours, theirs = copy.deepcopy(shipped), copy.deepcopy(snippet)
+    assert {each.pop("urlPrefix") for each in theirs["extenders"]} == {"http://10.0.0.77:8080"}
+    for each in ours["extenders"]:
+        del each["urlPrefix"]
+    assert theirs["extenders"] == ours["extenders"]
+    assert theirs["percentageOfNodesToScore"] == ours["percentageOfNodesToScore"]
+    assert theirs["profiles"][0]["plugins"] == ours["profiles"][0]["plugins"]
+
+
+def indented_yaml(text: str, first: str) -> Any:
+    """The indented block of a text that begins with a key."""
+    lines = iter(text.splitlines())
+    block = [next(line for line in lines if line.startswith(f"    {first}"))]
+    for line in lines:
+        if not line.startswith("    "):
+            break
+        block.append(line)
+    return yaml.safe_load("\n".join(block))
+
+
+def test_every_key_of_the_shipped_document_is_explained(shipped: Object) -> None:
+    text = (SCHEDULER_CONFIGURATION.parents[2] / "docs" / "configuration-scheduler.md").read_text()
+    assert [key for key in sorted(keys(shipped)) if f"`{key}" not in text] == []
+
+
+def keys(value: Any) -> set[str]:
+    """All keys of a document, at any depth."""
+    if isinstance(value, dict):
+        return set(value) | {key for each in value.values() for key in keys(each)}
+    return {key for each in value for key in keys(each)} if isinstance(value, list) else set()

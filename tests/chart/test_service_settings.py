@@ -1,0 +1,54 @@
+"""The environment that the pod gives to the service, read by the service's own code."""
+
+import os
+
+import pytest
+
+from app.settings import Settings, load_settings
+from tests.chart.programs import Helm, Object, documents
+from tests.chart.selecting import containers, only, pod_spec
+
+pytestmark = pytest.mark.chart
+
+
+def settings_in(objects: list[Object], monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """What the service makes of the environment of its container."""
+    for name in [name for name in os.environ if name.startswith("DRA_EXTENDER_")]:
+        monkeypatch.delenv(name)
+    for variable in containers(objects)["extender"]["env"]:
+        monkeypatch.setenv(variable["name"], variable["value"])
+    return load_settings()
+
+
+def test_manifests_set_what_ports_probes_and_timeouts_rely_on(
+    manifests: list[Object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_in(manifests, monkeypatch)
+    extender = containers(manifests)["extender"]
+    (port,) = extender["ports"]
+    assert settings.server.port == port["containerPort"] == only(manifests, "Service")["spec"]["ports"][0]["port"]
+    (configuration,) = documents(only(manifests, "ConfigMap")["data"]["kube-scheduler.yaml"])
+    first, second = configuration["extenders"]
+    assert first["urlPrefix"] == second["urlPrefix"] == f"http://127.0.0.1:{settings.server.port}"
+    assert settings.scheduling.filter_budget_seconds < seconds(first)
+    assert settings.scheduling.binding_timeout_seconds + 60 == seconds(second)
+    assert settings.server.stop_seconds < pod_spec(manifests)["terminationGracePeriodSeconds"]
+
+
+def seconds(stanza: Object) -> int:
+    """The httpTimeout of an extender stanza."""
+    return int(stanza["httpTimeout"].removesuffix("s"))
+
+
+def test_values_reach_the_service_as_they_were_written(helm: Helm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole numbers of any size, fractions, booleans and words."""
+    given = {
+        "scheduling": {"remembered_answers": 3000000, "hold_seconds": 12.5},
+        "features": {"derived_attributes": False},
+        "log": {"level": "debug"},
+    }
+    settings = settings_in(helm.template(values={"extender": {"settings": given}}), monkeypatch)
+    assert settings.scheduling.remembered_answers == 3_000_000
+    assert settings.scheduling.hold_seconds == 12.5
+    assert settings.features.derived_attributes is False
+    assert settings.log.level.value == "debug"
