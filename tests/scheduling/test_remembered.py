@@ -1,0 +1,95 @@
+"""Remembering changes nothing but the time: after any sequence of events the answers are those of a service that starts anew."""
+
+import asyncio
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.model.pod import pod_from
+from app.scheduling.extender import Extender
+from app.scheduling.options import Options
+from app.simulator.objects import Json, Key, Kind
+from app.telemetry.metrics import Metrics
+from tests.scheduling.world import Ports, World
+
+NODES = ("n0", "n1", "n2")
+KINDS = ("mig", "vgpu")
+OPTIONS = Options(settle_wait_seconds=0.0, offered_nodes=2)
+
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("filter"), st.integers(0, 5)),
+        st.tuples(st.just("bind"), st.integers(0, 5), st.sampled_from(NODES)),
+        st.tuples(st.just("delete"), st.integers(0, 5)),
+        st.tuples(st.just("slice"), st.sampled_from(NODES), st.integers(0, 3)),
+        st.tuples(st.just("lapse"), st.just(0)),
+    ),
+    max_size=14,
+)
+
+
+def device(name: str, group: str) -> Json:
+    consumption: Json = {"counterSet": "set", "counters": {"units": {"value": "1"}}, "compatibilityGroups": [group]}
+    return {"name": name, "attributes": {"type": {"string": group}}, "consumesCounters": [consumption]}
+
+
+def devices(count: int) -> list[Json]:
+    return [device(f"{kind}-{index}", kind) for kind in KINDS for index in range(count)]
+
+
+def prepared() -> World:
+    world = World(OPTIONS)
+    world.device_class()
+    for node in NODES:
+        world.node(node)
+        world.slice(node, devices(1), counters={"set": 2})
+    for index in range(6):
+        kind = KINDS[index % 2]
+        world.add_claim(f"c{index}", selector=f'device.attributes["gpu.example.com"].type == "{kind}"')
+        spec: Json = {
+            "containers": [{"name": "main", "image": "pause"}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": f"c{index}"}],
+        }
+        world.create(Kind.POD, {"metadata": {"name": f"p{index}"}, "spec": spec})
+    return world
+
+
+async def apply(world: World, operation: tuple[Any, ...]) -> None:
+    name = f"p{operation[1]}"
+    exists = world.cluster.store.find(Key(Kind.POD, "default", name)) is not None
+    match operation:
+        case ("filter", _) if exists:
+            await world.filter(name, *NODES)
+        case ("bind", _, node) if exists:
+            async with world.watching():
+                await asyncio.gather(world.bind(name, node), return_exceptions=True)
+                await world.cluster.watch.caught_up()
+        case ("delete", _) if exists:
+            world.delete(Kind.POD, name)
+        case ("slice", node, count):
+            raw = world.cluster.store.get(Key(Kind.SLICE, "", f"{node}-devices"))
+            raw["spec"]["devices"] = devices(count)
+            world.update(Kind.SLICE, raw)
+        case ("lapse", _):
+            world.clock.seconds += 100
+
+
+async def compare(sequence: list[tuple[Any, ...]]) -> None:
+    world = prepared()
+    probe = pod_from(world.pod("p0"))
+    for operation in sequence:
+        if operation[:2] == ("delete", 0):
+            continue
+        await apply(world, operation)
+        old = await world.extender.filter(probe, NODES)
+        ports = Ports(world.cluster, world.clock, None, None)
+        fresh = Extender(world.ledger, ports, Metrics(), OPTIONS, world.features)
+        new = await fresh.filter(probe, NODES)
+        assert (list(old.fitting), old.unresolvable) == (list(new.fitting), new.unresolvable)
+
+
+@given(operations)
+@settings(deadline=None, max_examples=60)
+def test_remembered_answers_equal_those_of_a_new_service(sequence: list[tuple[Any, ...]]) -> None:
+    asyncio.run(compare(sequence))
