@@ -5,7 +5,7 @@ import gc
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Final, Protocol
 
 import structlog
@@ -169,23 +169,24 @@ def kube_cluster(settings: Settings, metrics: Metrics) -> KubeCluster:
 
 @contextmanager
 def listen(settings: ServerSettings) -> Iterator[socket.socket]:
-    """A socket on the configured address, closed at the end.
+    """A socket that listens on the configured address, closed at the end.
 
     Raises:
         ListenError: the address is taken or does not exist.
     """
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        # With the protocol named, event loops send answers at once instead of waiting to fill a packet.
-        listener = socket.socket(family, kind, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as problem:
-        where = f"{settings.host}, port {settings.port}"
-        raise ListenError(f"cannot listen on {where}: {problem.strerror or problem}") from problem
-    with listener:
+    with ExitStack() as opened:
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(
+                settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            # With the protocol named, event loops send answers at once instead of waiting to fill a packet.
+            listener = opened.enter_context(socket.socket(family, kind, socket.IPPROTO_TCP))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        except OSError as problem:
+            where = f"{settings.host}, port {settings.port}"
+            raise ListenError(f"cannot listen on {where}: {problem.strerror or problem}") from problem
         yield listener
 
 
