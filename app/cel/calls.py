@@ -7,7 +7,7 @@ from app.cel import checked as c
 from app.cel.code import Code, Run, constant
 from app.cel.cost import Extra, Frame
 from app.cel.declarations import Overload, accepts
-from app.cel.equality import equal, matches
+from app.cel.equality import STRICT, equal, matches
 from app.cel.errors import CelCompileError, CelRuntimeError
 from app.cel.format_text import check_format
 from app.cel.library_core import CONVERSIONS
@@ -72,11 +72,16 @@ def _guarded(single: Overload, arguments: Sequence[c.Checked]) -> bool:
     if single.unguarded:
         return False
     pairs = zip(arguments, single.parameters, strict=True)
-    return any(item.type.kind in _OPEN and not _takes_all(parameter) for item, parameter in pairs)
+    return any(_open(item.type, parameter) for item, parameter in pairs)
 
 
-def _takes_all(parameter: Type) -> bool:
-    return parameter.kind in _OPEN
+def _open(given: Type, parameter: Type) -> bool:
+    """Whether a value of the given static type may turn out not to be what the parameter asks for."""
+    if parameter.kind in _OPEN:
+        return False
+    if given.kind in _OPEN:
+        return True
+    return any(_open(*pair) for pair in zip(given.parameters, parameter.parameters, strict=True))
 
 
 def _known(single: Overload, arguments: tuple[Code, ...], extra: Extra | None, cost: int) -> Code | None:
@@ -210,7 +215,7 @@ def _equals(left: Run, right: Run, *, negated: bool) -> Run:
 
 
 def _compare(frame: Frame, one: Any, other: Any, negated: bool) -> bool:
-    shorter = min(size_of(one), size_of(other))
+    shorter = 1 if type(one) in STRICT and not negated else min(size_of(one), size_of(other))
     if not 0 < shorter <= _SHORT:
         frame.cost += (shorter - 1) // _SHORT
     return not matches(frame, one, other) if negated else equal(frame, one, other)

@@ -317,13 +317,17 @@ class Checker:
         return c.OptionalMap(node.offset, result, source, slot, body, flat)
 
     def _sort(self, node: s.Comprehension, source: c.Checked, slot: int, key: c.Checked) -> c.Checked:
+        if self._types.resolve(key.type).kind == "variable":
+            self._types.assign((key.type,), (INT,))
         found = self._types.resolve(key.type)
-        if found.kind not in {"dyn", "variable"} and found not in _SORTABLE:
+        strict = found in _SORTABLE
+        if found.kind != "dyn" and not strict:
             raise self._error(f"found no matching overload for 'sortBy' with a key of type '{self.final(found)}'", node)
-        result = list_of(self._types.fresh())
-        if not self._types.assign((source.type,), (result,)):
+        element = self._types.fresh()
+        if not self._types.assign((source.type,), (list_of(element),)):
             raise self._error(f"found no matching overload for 'sortBy' applied to '{self.final(source.type)}'", node)
-        return c.Sort(node.offset, result, source, slot, key, found in _SORTABLE)
+        known = strict or self._types.resolve(element).kind != "variable"
+        return c.Sort(node.offset, list_of(element) if known else DYN, source, slot, key, strict)
 
     _RULES: ClassVar[Mapping[type[s.Node], Callable[[Any, Any, Scopes], c.Checked]]] = {
         s.Literal: _literal,

@@ -7,7 +7,9 @@ from app.cel.errors import CelRuntimeError
 from app.cel.semver import Semver
 from app.cel.values import LISTS, MAPS, NUMBERS, Optional, Quantity, no_overload
 
-_STRICT: Final = frozenset({Quantity, Semver})
+STRICT: Final = frozenset({Quantity, Semver})
+"""Types that refuse to be compared with others."""
+
 _CONTAINERS: Final = LISTS | MAPS | {Optional}
 
 
@@ -19,7 +21,7 @@ def equal(frame: Frame, one: Any, other: Any) -> bool:
         CelCostError: The values are too large to compare.
     """
     kind, other_kind = type(one), type(other)
-    if kind in _STRICT:
+    if kind in STRICT:
         if kind is other_kind:
             return bool(one == other)
         if other is None:
@@ -53,7 +55,7 @@ def _equal_containers(frame: Frame, one: Any, other: Any) -> bool:
 
 def _element_equal(frame: Frame, one: Any, other: Any) -> bool:
     """Inside of containers strangers are not equal rather than an error."""
-    if type(one) in _STRICT:
+    if type(one) in STRICT:
         return bool(one == other)
     return equal(frame, one, other)
 

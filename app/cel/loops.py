@@ -40,16 +40,16 @@ def compile_loop(node: c.Loop, source: Code, condition: Code | None, body: Code)
     if node.kind in {"all", "exists"}:
         exists = node.kind == "exists"
         run = _quantifier(rounds, body, check=_EXISTS_CHECK if exists else _ALL_CHECK, absorbing=exists)
-        return Code(run=run, cost=source.cost + _RESULT)
+        return Code(run=run, cost=source.cost)
     if node.kind == "exists_one":
-        return Code(run=_exactly_one(rounds, body), cost=source.cost + _COUNT_RESULT)
+        return Code(run=_exactly_one(rounds, body), cost=source.cost)
     if node.kind == "list":
         step = body.cost + _APPEND + (0 if body.constant else LIST_COST)
-        return Code(run=_collect_list(rounds, condition, body, step), cost=source.cost + _RESULT)
+        return Code(run=_collect_list(rounds, condition, body, step), cost=source.cost)
     if node.kind == "map":
         keys = node.slots[0]
-        return Code(run=_collect_map(rounds, condition, body, keys), cost=source.cost + _RESULT)
-    return Code(run=_collect_entries(rounds, condition, body), cost=source.cost + _RESULT)
+        return Code(run=_collect_map(rounds, condition, body, keys), cost=source.cost)
+    return Code(run=_collect_entries(rounds, condition, body), cost=source.cost)
 
 
 def _rounds(slots: tuple[int, ...], source: Run) -> Callable[[Frame], Iterable[Any]]:
@@ -117,6 +117,7 @@ def _quantifier(rounds: Callable[[Frame], Iterable[Any]], body: Code, *, check: 
                 decided = True
             elif value is not True and value is not False:
                 failure = failure or str(no_overload(value))
+        frame.cost += _RESULT
         if failure is not None and not decided:
             raise CelRuntimeError(failure)
         return decided is absorbing
@@ -134,6 +135,7 @@ def _exactly_one(rounds: Callable[[Frame], Iterable[Any]], body: Code) -> Run:
             if _truth(predicate(frame)):
                 frame.cost += _COUNT
                 count += 1
+        frame.cost += _COUNT_RESULT
         return count == 1
 
     return run
@@ -179,6 +181,7 @@ def _collect_list(rounds: Callable[[Frame], Iterable[Any]], condition: Code | No
     def run(frame: Frame) -> list[Any]:
         values: list[Any] = []
         collect(frame, values)
+        frame.cost += _RESULT
         return values
 
     return run
@@ -195,6 +198,7 @@ def _collect_map(rounds: Callable[[Frame], Iterable[Any]], condition: Code | Non
     def run(frame: Frame) -> dict[Any, Any]:
         values: dict[Any, Any] = {}
         collect(frame, values)
+        frame.cost += _RESULT
         return values
 
     return run
@@ -225,6 +229,7 @@ def _collect_entries(rounds: Callable[[Frame], Iterable[Any]], condition: Code |
     def run(frame: Frame) -> dict[Any, Any]:
         values: dict[Any, Any] = {}
         collect(frame, values)
+        frame.cost += _RESULT
         return values
 
     return run
