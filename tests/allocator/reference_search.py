@@ -1,0 +1,86 @@
+"""The search written down as the recursive function that upstream's is, over small tables; a partner for property tests.
+
+A wish is a list of claims, a claim a list of requests, a request a list of options (several: alternatives in order of preference).
+An option is (count, matching): the number of devices or "all", and the set of locations that match.  Devices draw
+`costs[location]` from one budget.  It shares nothing with the program.
+"""
+
+from dataclasses import dataclass, field
+
+Option = tuple[int | str, frozenset[int]]
+Request = list[Option]
+Wish = list[list[Request]]
+
+LIMIT = 32
+
+
+class TooManyError(Exception):
+    pass
+
+
+@dataclass
+class Reference:
+    wish: Wish
+    costs: list[int]
+    budget: int
+    steps: int = 0
+    picks: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """(claim, request, option, location)"""
+
+    def run(self) -> bool:
+        return self.step(0, 0, None, 0, 0)
+
+    def step(self, claim: int, request: int, option: int | None, picked: int, start: int) -> bool:
+        self.steps += 1
+        if claim == len(self.wish):
+            return True
+        if request == len(self.wish[claim]):
+            try:
+                return self.step(claim + 1, 0, None, 0, 0)
+            except TooManyError:
+                return False
+        options = self.wish[claim][request]
+        if len(options) > 1 and option is None:
+            return self.alternatives(claim, request)
+        count, matching = options[option or 0]
+        gathered = sorted(matching)
+        wanted = len(gathered) if isinstance(count, str) else count
+        if count == "all" and not gathered:
+            return False
+        if picked >= wanted:
+            return self.step(claim, request + 1, None, 0, 0)
+        if sum(pick[0] == claim for pick in self.picks) + wanted - picked > LIMIT:
+            raise TooManyError
+        candidates = [gathered[picked]] if count == "all" else [each for each in gathered if each >= start]
+        return self.devices(candidates, (claim, request, option, picked))
+
+    def alternatives(self, claim: int, request: int) -> bool:
+        only_too_many = True
+        for index in range(len(self.wish[claim][request])):
+            try:
+                found = self.step(claim, request, index, 0, 0)
+            except TooManyError:
+                continue
+            only_too_many = False
+            if found:
+                return True
+        if only_too_many:
+            raise TooManyError
+        return False
+
+    def devices(self, candidates: list[int], place: tuple[int, int, int | None, int]) -> bool:
+        claim, request, option, picked = place
+        for location in candidates:
+            drawn = sum(self.costs[pick[3]] for pick in self.picks)
+            if any(pick[3] == location for pick in self.picks) or drawn + self.costs[location] > self.budget:
+                continue
+            before = len(self.picks)
+            self.picks.append((claim, request, option or 0, location))
+            try:
+                if self.step(claim, request, option, picked + 1, location + 1):
+                    return True
+            except TooManyError:
+                del self.picks[before:]
+                raise
+            del self.picks[before:]
+        return False

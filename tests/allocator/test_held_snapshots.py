@@ -1,0 +1,123 @@
+"""A held device counts with what was frozen at its allocation; the live slice counts only where nothing was frozen."""
+
+import dataclasses
+
+import pytest
+
+from app.allocator import Features
+from app.model.allocation import DeviceHolding
+from app.model.device import CounterConsumption
+from app.model.quantity import NANO
+from app.model.rejection import Code
+from app.model.resource_slice import ResourceSlice
+from tests.allocator.building import (
+    ask,
+    claim_of,
+    consuming,
+    counters_of,
+    every,
+    exactly,
+    held,
+    picks,
+    reasons,
+    slice_of,
+)
+
+OFF = dataclasses.replace(Features(), compatibility_groups=False)
+
+
+def frozen(*groups: str, amount: int = 1, counter_set: str = "set") -> tuple[CounterConsumption, ...]:
+    counters = (("c", amount * NANO),)
+    return (CounterConsumption(counter_set=counter_set, counters=counters, compatibility_groups=groups),)
+
+
+def pool(*devices: dict[str, object], total: int = 4) -> list[ResourceSlice]:
+    return [counters_of(set=total), slice_of(*devices, count=2)]
+
+
+def test_groups_of_an_edited_slice_do_not_change_the_past() -> None:
+    slices = pool(consuming("held", "new"), consuming("old", "old"), consuming("new", "new"))
+    assert picks(ask(slices, claim_of(exactly()), usage=[held("held", consumption=frozen("old"))])) == [["old"]]
+    assert picks(ask(slices, claim_of(exactly()), usage=[held("held")])) == [["new"]]
+
+
+def test_amounts_of_an_edited_slice_do_not_change_the_past() -> None:
+    slices = pool(consuming("held", amount=1), consuming("free", amount=2))
+    assert picks(ask(slices, claim_of(exactly()), usage=[held("held", consumption=frozen(amount=2))])) == [["free"]]
+    found = reasons(ask(slices, claim_of(exactly()), usage=[held("held", consumption=frozen(amount=3))]))
+    assert found.rejections[0].code is Code.COUNTERS
+    assert found.rejections[0].detail == "free needs 2 of c in counter set set, 1 remain"
+
+
+@pytest.mark.parametrize(
+    ("consumption", "code"), [(frozen(amount=3), Code.COUNTERS), (frozen("x", amount=1), Code.GROUPS), (None, None)]
+)
+def test_vanished_device_counts_with_its_snapshot_only(
+    consumption: tuple[CounterConsumption, ...] | None, code: Code | None
+) -> None:
+    slices = pool(consuming("free", amount=2))
+    found = ask(slices, claim_of(exactly()), usage=[held("gone", consumption=consumption)])
+    if code is None:
+        assert picks(found) == [["free"]]
+    else:
+        assert reasons(found).rejections[0].code is code
+
+
+def test_snapshot_without_consumption_means_that_nothing_was_drawn() -> None:
+    """The device got its counters in a later slice."""
+    slices = pool(consuming("held", "a", amount=4), consuming("free", "b", amount=4))
+    assert picks(ask(slices, claim_of(exactly()), usage=[held("held", consumption=())])) == [["free"]]
+
+
+def test_counters_that_are_no_longer_declared_do_not_matter() -> None:
+    slices = pool(consuming("free", amount=4))
+    usage = [held("gone", consumption=frozen(amount=9, counter_set="removed"))]
+    assert picks(ask(slices, claim_of(exactly()), usage=usage)) == [["free"]]
+
+
+def test_shares_of_one_device_draw_once_and_the_highest_snapshot_counts() -> None:
+    usage = [
+        held("shared", share_id="1", consumption=frozen("a", amount=1)),
+        held("shared", share_id="2", consumption=frozen("a", "b", amount=2)),
+        held("shared", share_id="3"),
+    ]
+    assert picks(ask(pool(consuming("free", "a", amount=2)), claim_of(exactly()), usage=usage)) == [["free"]]
+    found = reasons(ask(pool(consuming("free", "a", amount=3)), claim_of(exactly()), usage=usage))
+    assert found.rejections[0].code is Code.COUNTERS
+    found = reasons(ask(pool(consuming("free", "b", amount=1)), claim_of(exactly()), usage=usage))
+    assert found.rejections[0].code is Code.GROUPS
+
+
+def test_admin_access_of_others_takes_nothing() -> None:
+    slices = pool(consuming("d", "a", amount=4))
+    usage = [held("d", admin=True, consumption=frozen("b", amount=4))]
+    assert picks(ask(slices, claim_of(exactly()), usage=usage)) == [["d"]]
+
+
+def test_placement_freezes_what_each_device_drew() -> None:
+    slices = pool(consuming("d1", "a", amount=2), {"name": "plain"})
+    found = ask(slices, claim_of(every()))
+    assert picks(found) == [["d1", "plain"]]
+    holdings: tuple[DeviceHolding, ...] = found.claims[0].holdings  # type: ignore[union-attr]
+    assert [holding.consumption for holding in holdings] == [frozen("a", amount=2), ()]
+
+
+def test_groups_off_closes_counter_sets_on_which_somebody_has_groups() -> None:
+    """KEP-5963: the scheduler cannot check groups then, so it stays away from such sets."""
+    two = [{"name": "one", "counters": {"c": {"value": "9"}}}, {"name": "two", "counters": {"c": {"value": "9"}}}]
+    slices = [
+        slice_of(name="counters", count=2, sharedCounters=two),
+        slice_of(consuming("a", counter_set="one"), consuming("b", counter_set="two"), count=2),
+    ]
+    usage = [held("gone", consumption=frozen("mig", counter_set="one"))]
+    assert picks(ask(slices, claim_of(exactly()), usage=usage, features=OFF)) == [["b"]]
+    found = reasons(ask(slices, claim_of(exactly(2)), usage=usage, features=OFF))
+    assert found.rejections[0].code is Code.GROUPS
+    assert "CompatibilityGroups is off" in found.rejections[0].detail
+
+
+def test_groups_off_ignores_slices_with_grouped_devices_as_a_whole() -> None:
+    grouped = slice_of(consuming("a", "x"), "b", name="grouped", count=2)
+    assert picks(ask([counters_of(set=9), grouped], claim_of(exactly(2)))) == [["a", "b"]]
+    found = reasons(ask([counters_of(set=9), grouped], claim_of(exactly()), features=OFF))
+    assert found.rejections[0].code is Code.POOL_INCOMPLETE
