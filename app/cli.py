@@ -87,3 +87,7 @@ def _given(**flags: Any) -> dict[str, Any]:
 def _failed(problem: Exception, status: int) -> typer.Exit:
     sys.stderr.write(f"dra-extender: {problem}\n")
     return typer.Exit(status)
+
+
+if __name__ == "__main__":
+    main()

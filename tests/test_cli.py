@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from app.cli import app
 
-PROGRAM = [sys.executable, "-W", "error", "-m", "app"]
+PROGRAM = [sys.executable, "-W", "error", "-m", "app.cli"]
 ROOT = Path(__file__).parent.parent
 
 
