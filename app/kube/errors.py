@@ -103,6 +103,10 @@ def _error_type(code: int) -> type[ClusterError]:
     return Unavailable
 
 
+class FellSilent(CallFailed):
+    """A stream that had begun brought nothing for a while: the connection is dead, or there was nothing to say."""
+
+
 def no_answer(intent: Intent, problem: BaseException, seconds: float) -> CallFailed:
     """A request that got no usable answer, with a sentence; `seconds` is how long one was ready to wait."""
     return CallFailed(intent, None, _sentence(problem, seconds))

@@ -17,7 +17,10 @@ class Observer(Protocol):
         ...
 
     def watch_failed(self, kind: str, reason: str) -> None:
-        """A list or watch failed: "stalled", "connection", "closed" (ended without an event), "internal", or the HTTP status."""
+        """A list or watch failed: the HTTP status, or "stalled", "connection", "closed" or "internal".
+
+        Stalled means no answer in time, closed that a watch ended without an event, internal a fault of ours.
+        """
         ...
 
     def unreadable(self, kind: str) -> None:

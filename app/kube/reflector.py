@@ -8,7 +8,7 @@ import structlog
 
 from app.kube.backoff import Backoff
 from app.kube.delivery import Delivery, Key, read_meta
-from app.kube.errors import GONE, ApiStatus, CallFailed, Intent
+from app.kube.errors import GONE, ApiStatus, CallFailed, FellSilent, Intent
 from app.kube.kinds import Kind
 from app.kube.listing import list_pages
 from app.kube.observer import Observer
@@ -135,7 +135,13 @@ class Reflector:
         watch = self._settings.watch
         seconds = int(watch.shortest + (watch.longest - watch.shortest) * self._chance.number())
         events = watch_events(
-            self._transport, self.kind, self._path, self._version, seconds=seconds, silence=watch.stall
+            self._transport,
+            self.kind,
+            self._path,
+            self._version,
+            seconds=seconds,
+            silence=watch.stall,
+            opened=self._in_contact,
         )
         seen = False
         try:
@@ -148,8 +154,11 @@ class Reflector:
                         self._take(event)
                         seen = True
                     await asyncio.sleep(0)
+        except FellSilent:
+            # No failure: bookmarks are not promised, and for a quiet kind none may come.
+            return
         except TimeoutError:
-            # Only `relist` ends it this way; silence of the server comes as CallFailed.
+            # Only `relist` ends it this way.
             return
         finally:
             self._watching = None

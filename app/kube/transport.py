@@ -9,7 +9,7 @@ from kubernetes.aio.client.rest import RESTClientObject
 from yarl import URL
 
 from app.kube.configuration import ConfigurationError, Credentials
-from app.kube.errors import CallFailed, Intent, no_answer, read_status
+from app.kube.errors import CallFailed, FellSilent, Intent, no_answer, read_status
 from app.kube.observer import Observer
 from app.kube.settings import KubeSettings
 from app.scheduling.ports import Clock
@@ -124,13 +124,18 @@ class Transport:
         """The body of a successful answer in pieces as they arrive; at most `silence` seconds may pass between two.
 
         Raises:
-            CallFailed: an answer that refuses, a broken connection, or silence; also while the pieces are read.
+            FellSilent: nothing came for `silence` seconds after the answer had begun, or it did not end in `call.seconds`.
+            CallFailed: an answer that refuses, none, or a broken connection; also while the pieces are read.
         """
+        begun = False
         patience = aiohttp.ClientTimeout(total=call.seconds, sock_connect=self._connect_seconds, sock_read=silence)
         try:
             async with self._answer(call, patience) as response:
+                begun = True
                 yield response.content.iter_any()
         except _NETWORK_PROBLEMS as problem:
+            if begun and isinstance(problem, TimeoutError):
+                raise FellSilent(call.intent, None, f"nothing came for {silence:g} s") from problem
             raise no_answer(call.intent, problem, silence) from problem
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 import msgspec
 
@@ -22,14 +22,23 @@ _EVENT = msgspec.json.Decoder(WatchEvent)
 
 
 async def watch_events(
-    transport: Transport, kind: Kind, path: str, version: str, *, seconds: int, silence: float
+    transport: Transport,
+    kind: Kind,
+    path: str,
+    version: str,
+    *,
+    seconds: int,
+    silence: float,
+    opened: Callable[[], None],
 ) -> AsyncGenerator[WatchEvent | bytes, None]:
     """What happens at `path` after `version`, until the server ends it (asked to after `seconds`).
 
-    A line that is no event is handed out as bytes, for the caller to count.
+    `opened` is called when the server has accepted the watch.  A line that is no event is handed out as bytes, for the caller to
+    count.
 
     Raises:
-        CallFailed: the server refuses, the connection breaks, or is silent for `silence` seconds.
+        FellSilent: nothing came for `silence` seconds.
+        CallFailed: the server refuses or does not answer, or the connection breaks.
     """
     query = {
         "watch": "true",
@@ -39,6 +48,7 @@ async def watch_events(
     }
     call = Call(Intent("watch", kind.plural), "GET", path, seconds + _GRACE_SECONDS, query=query)
     async with transport.stream(call, silence) as pieces:
+        opened()
         async for line in lines(pieces):
             try:
                 event = _EVENT.decode(line)

@@ -8,7 +8,7 @@ from app.model.base import ModelError
 PATIENCE_SECONDS = 10.0
 
 
-@dataclass(slots=True)
+@dataclass
 class RecordingFeed:
     """Remembers what it was told, as short lines; refuses objects by name."""
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -292,6 +293,17 @@ async def test_each_of_the_least_rights_is_needed_and_enough(plane: ControlPlane
     finally:
         await able.stop()
         await unable.stop()
+
+
+async def test_a_server_that_cannot_be_trusted_is_told_in_words(plane: ControlPlane, tmp_path: Path) -> None:
+    config = json.loads(plane.admin_kubeconfig.read_text())
+    del config["clusters"][0]["cluster"]["certificate-authority-data"]
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config))
+    cluster = KubeCluster(KubeSettings(kubeconfig=path, patience=0.0))
+    with pytest.raises(Unavailable, match="get /version: no answer: the API server's certificate is not trusted"):
+        await cluster.start({})
+    await cluster.stop()
 
 
 async def test_an_outage_is_unavailable(plane: ControlPlane, extender: KubeCluster) -> None:

@@ -3,6 +3,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from aiohttp import web
@@ -258,10 +259,40 @@ async def test_a_silent_watch_is_made_anew(bench: Bench) -> None:
     bench.settings = replace(bench.settings, watch=replace(bench.settings.watch, stall=0.05))
     async with bench.running():
         await until(lambda: len(bench.watches()) >= 3)
-        assert set(bench.observer.of("watch_failed")) == {("things", "stalled")}
         bench.server.put(THINGS, "a")
         await until(lambda: bench.feed.told == ["+a"])
-        assert len(bench.lists()) == 1
+        assert (len(bench.lists()), bench.sleeper.pauses, bench.observer.of("watch_failed")) == (1, [], [])
+
+
+async def test_a_quiet_kind_is_healthy_as_long_as_its_watches_are_accepted(bench: Bench) -> None:
+    """API servers do not promise bookmarks: for a quiet kind none may come."""
+    clock = ManualClock()
+    bench.clock = clock  # type: ignore[assignment]
+    bench.settings = replace(bench.settings, watch=replace(bench.settings.watch, stall=0.05))
+    async with bench.running() as reflector:
+        for number in range(2, 6):
+            clock.pass_by(100)
+            await until(partial(lambda wanted: len(bench.watches()) >= wanted, number))
+            await until(lambda: reflector.last_contact == clock.steady)
+        assert reflector.health() is None
+
+
+async def test_a_watch_that_is_not_even_accepted_is_a_failure(bench: Bench) -> None:
+    bench.settings = replace(bench.settings, watch=replace(bench.settings.watch, stall=0.05))
+    over = asyncio.Event()
+
+    async def never(_: web.Request) -> web.StreamResponse:
+        await over.wait()
+        return web.Response()
+
+    bench.server.intervene("GET", THINGS, never, watch=True)
+    async with bench.running() as reflector:
+        await until(lambda: bench.sleeper.pauses)
+        assert bench.observer.of("watch_failed") == [("things", "stalled")]
+        bench.server.put(THINGS, "a")
+        await until(lambda: bench.feed.told == ["+a"])
+        assert reflector.trouble is None
+    over.set()
 
 
 async def test_silence_becomes_a_sentence_in_health(bench: Bench) -> None:
@@ -299,6 +330,35 @@ async def test_one_bad_object_does_not_stop_the_others(bench: Bench) -> None:
         reflector.relist()
         await reflector.synced.wait()
         assert reflector.notes() == {}
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["listed", "watched"])
+async def test_others_get_a_turn_after_every_object(bench: Bench, watched: bool) -> None:
+    """A crowd of objects that arrives at once does not hold up requests."""
+    turns = 0
+    seen: list[int] = []
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def changed(data: bytes) -> None:
+        seen.append(turns)
+
+    bench.feed.changed = changed  # type: ignore[method-assign]
+    if not watched:
+        for number in range(50):
+            bench.server.put(THINGS, f"t{number}")
+    task = asyncio.create_task(other())
+    async with bench.running():
+        if watched:
+            for number in range(50):
+                bench.server.put(THINGS, f"t{number}")
+        await until(lambda: len(seen) == 50)
+    task.cancel()
+    assert len(set(seen)) == 50
 
 
 async def test_a_server_whose_versions_went_back_is_listed_again(bench: Bench) -> None:
