@@ -37,7 +37,7 @@ unit: $(READY) ## Unit and property tests with coverage
 
 .PHONY: parity
 parity: $(READY) ## Labelled decisions of upstream's allocator and CEL compared with ours
-	$(PYTEST) tests/parity -q -rA --no-header
+	$(PYTEST) tests/parity -q -s --no-header
 
 .PHONY: chart
 chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, validate
