@@ -1,0 +1,123 @@
+"""The service with nothing but the rights, settings and kube-scheduler configuration that deploy/ gives it."""
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import pytest_asyncio
+
+from app.kube.wake import WAKE_UP_CLASS, WOKEN_AT_ANNOTATION
+from app.model.snapshot import SNAPSHOT_ANNOTATION
+from tests.chart.programs import MANIFESTS, NAMESPACE, SCHEDULER_CONFIGURATION, Object, documents
+from tests.chart.selecting import containers
+from tests.controlplane import objects
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.extender import ExtenderProcess
+from tests.controlplane.resources import (
+    DEVICE_CLASSES,
+    EVENTS,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+BOUND_SECONDS = 30.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def extender(
+    cluster: ControlPlane, manifests: list[Object], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ExtenderProcess]:
+    """The service under its account, without the rights of the kube-scheduler beside it, and that kube-scheduler."""
+    cluster.kubectl("apply", "--server-side", "-k", str(MANIFESTS))
+    cluster.kubectl("delete", "-f", str(MANIFESTS / "rbac-scheduler.yaml"))
+    process = ExtenderProcess(
+        tmp_path_factory.mktemp("service"),
+        cluster.service_account_kubeconfig(NAMESPACE, "dra-extender"),
+        environment={each["name"]: each["value"] for each in containers(manifests)["extender"]["env"]},
+    )
+    async with process:
+        (configuration,) = documents(SCHEDULER_CONFIGURATION.read_text())
+        await cluster.start_scheduler(here(configuration, process.url))
+        yield process
+        await cluster.stop_scheduler()
+
+
+def here(configuration: Object, url: str) -> Object:
+    """The shipped configuration with the extender's address, and one scheduler that need not be elected."""
+    changed = copy.deepcopy(configuration)
+    changed["leaderElection"] = {"leaderElect": False}
+    for stanza in changed["extenders"]:
+        stanza["urlPrefix"] = url
+    return changed
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def placed(cluster: ControlPlane, extender: ExtenderProcess) -> ExtenderProcess:
+    """After a pod with a claim was turned away, then placed when a slice with a partition appeared."""
+    api = cluster.api
+    await api.create(NODES, objects.node("worker"))
+    await api.create(DEVICE_CLASSES, objects.device_class("gpu"))
+    await api.create(RESOURCE_CLAIMS, objects.resource_claim("one", "default", objects.request("gpu", "gpu")))
+    await api.create(PODS, objects.pod("first", "default", claims={"gpu": "one"}))
+    await api.wait_for(turned_away(cluster), BOUND_SECONDS, "the pod is turned away while there is no device")
+    counters, devices = [objects.counter_set("gpu-0", memory="80Gi")], [half("half-0")]
+    for part in (
+        objects.resource_slice("counters", node="worker", pool="gpus", slice_count=2, counter_sets=counters),
+        objects.resource_slice("devices", node="worker", pool="gpus", slice_count=2, devices=devices),
+    ):
+        await api.create(RESOURCE_SLICES, part)
+
+    async def bound() -> bool:
+        return bool((await api.get(PODS, "first", "default"))["spec"].get("nodeName"))
+
+    await api.wait_for(bound, BOUND_SECONDS, f"the pod is bound\n{extender.report('says')}")
+    return extender
+
+
+def half(name: str) -> Object:
+    """Half of a GPU, with compatibility groups."""
+    return objects.device(name, consumes=[objects.consumption("gpu-0", memory="40Gi", groups=["halves"])])
+
+
+def turned_away(cluster: ControlPlane) -> Callable[[], Awaitable[bool]]:
+    """Whether kube-scheduler has said of the pod that no node fits."""
+
+    async def unschedulable() -> bool:
+        pod = await cluster.api.get(PODS, "first", "default")
+        return any(each.get("reason") == "Unschedulable" for each in pod["status"].get("conditions", ()))
+
+    return unschedulable
+
+
+async def test_claim_is_allocated_and_guarded_by_its_snapshot(cluster: ControlPlane, placed: ExtenderProcess) -> None:
+    """Under the admission policy that refuses the annotation to everybody else."""
+    claim = await cluster.api.get(RESOURCE_CLAIMS, "one", "default")
+    assert [each["device"] for each in claim["status"]["allocation"]["devices"]["results"]] == ["half-0"]
+    assert "halves" in claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
+
+
+async def test_pod_was_woken_through_the_class_made_for_it(cluster: ControlPlane, placed: ExtenderProcess) -> None:
+    """Applying the manifests again leaves the annotation of the class alone."""
+    woken = (await cluster.api.get(DEVICE_CLASSES, WAKE_UP_CLASS))["metadata"]["annotations"][WOKEN_AT_ANNOTATION]
+    cluster.kubectl("apply", "--server-side", "-f", str(MANIFESTS / "wake-up-class.yaml"))
+    kept = (await cluster.api.get(DEVICE_CLASSES, WAKE_UP_CLASS))["metadata"]["annotations"]
+    assert kept[WOKEN_AT_ANNOTATION] >= woken
+
+
+async def test_events_of_the_service_are_accepted(cluster: ControlPlane, placed: ExtenderProcess) -> None:
+    async def told() -> list[Object]:
+        found = await cluster.api.list(EVENTS, "default")
+        return [each for each in found if each.get("reportingController") == "dra-extender"]
+
+    assert await cluster.api.wait_for(told, BOUND_SECONDS, "an event of the service arrives")
+
+
+async def test_nothing_was_forbidden(placed: ExtenderProcess) -> None:
+    lines = (await asyncio.to_thread(placed.log.read_text)).splitlines()
+    assert lines
+    assert [line for line in lines if "forbidden" in line.lower()] == []
