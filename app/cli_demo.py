@@ -1,8 +1,7 @@
 import asyncio
-import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
@@ -10,23 +9,18 @@ from typing import Annotated, Final
 
 import aiohttp
 import typer
-import uvicorn
+import uvloop
 from rich.console import Console
 
-from app.allocator import Features
-from app.api.application import create_app
-from app.api.health import Health
-from app.ledger.ledger import Ledger
-from app.scheduling.extender import Extender
-from app.scheduling.options import Options
-from app.scheduling.ports import Cluster
-from app.settings import ServerSettings
+from app.main import Service, listen
+from app.settings import BadSettings, Settings, load_settings
+from app.simulator.cluster import MemoryCluster
 from app.simulator.manifests import Manifests, load_files, load_texts
 from app.simulator.problems import ManifestError
 from app.simulator.report import Report, as_json
 from app.simulator.results import StoryResult
 from app.simulator.served import served_by
-from app.simulator.session import EXIT_MANIFEST, Service, exit_code, run_story
+from app.simulator.session import EXIT_USAGE, exit_code, run_story
 from app.telemetry.logging import LogFormat, LogLevel, configure_logging
 from app.telemetry.metrics import Metrics
 
@@ -34,7 +28,10 @@ _LOOPBACK: Final = "127.0.0.1"
 _STDIN: Final = Path("-")
 _FILTER_TIMEOUT: Final = 5.0
 _BIND_TIMEOUT: Final = 700.0
-_STOP_SECONDS: Final = 5
+
+
+class BadRelease(ValueError):  # noqa: N818 - it describes what was given
+    """No release whose API server can be emulated."""
 
 
 class Output(StrEnum):
@@ -66,18 +63,17 @@ def demo(
     Without files, the examples of the project are played, each on a cluster of its own.  Exit status: 0 when every expectation in
     the manifests holds, 1 when one does not, 2 when a manifest cannot be used.
     """
-    configure_logging(LogFormat.TEXT, LogLevel.WARNING)
     try:
         stories = _given(file) if file else examples()
         minor = _minor(kubernetes)
-    except ManifestError as problem:
-        _complain(str(problem))
-        raise typer.Exit(EXIT_MANIFEST) from problem
-    except ValueError as problem:
-        _complain(f"--kubernetes: {problem}")
-        raise typer.Exit(EXIT_MANIFEST) from problem
+        settings = load_settings(None, {"server": {"host": _LOOPBACK, "port": 0}})
+    except (ManifestError, BadSettings, BadRelease) as problem:
+        sys.stderr.write(f"{problem}\n")
+        raise typer.Exit(EXIT_USAGE) from problem
+    configure_logging(LogFormat.TEXT, LogLevel.WARNING)
     report = Report(Console(highlight=False)) if output is Output.TEXT else None
-    results = asyncio.run(_play(stories, minor, report))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        results = runner.run(_play(stories, minor, settings, report))
     if report is None:
         sys.stdout.write(as_json(results) + "\n")
     else:
@@ -101,31 +97,28 @@ def examples() -> list[tuple[str, Manifests]]:
 
 
 @asynccontextmanager
-async def serve(cluster: Cluster) -> AsyncIterator[Service]:
-    """The extender over this cluster, behind HTTP on a free port of the loopback interface."""
-    ledger, metrics = Ledger(), Metrics()
-    extender = Extender(ledger, cluster, metrics, Options(), Features())
-    health = Health()
-    health.checks(cluster.health)
-    app = create_app(extender, health, metrics, ServerSettings())
-    # asyncio switches off Nagle's delay for sockets of this protocol number only; with 0 every answer would be 40 ms late.
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
-        listener.bind((_LOOPBACK, 0))
+async def serve(cluster: MemoryCluster, settings: Settings) -> AsyncIterator["HttpTransport"]:
+    """The whole service over this cluster, behind HTTP on the configured address, ready for calls."""
+    service, stop = Service(settings, cluster, Metrics()), asyncio.Event()
+    with listen(settings.server) as listener:
         listener.listen()
-        config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=_STOP_SECONDS
-        )
-        server = _Server(config)
-        serving = asyncio.create_task(server.serve([listener]))
-        await extender.start()
+        running = asyncio.create_task(service.run(stop, listener))
         try:
+            await _ready(service, running)
+            host, port = listener.getsockname()[:2]
             async with aiohttp.ClientSession() as session:
-                port: int = listener.getsockname()[1]
-                yield Service(ledger.feeds, HttpTransport(session, f"http://{_LOOPBACK}:{port}"))
+                yield HttpTransport(session, f"http://{host}:{port}")
         finally:
-            await extender.stop()
-            server.should_exit = True
-            await serving
+            stop.set()
+            await running
+
+
+async def _ready(service: Service, running: asyncio.Task[None]) -> None:
+    """Return when the verbs are answered; a service that ends before says why."""
+    while service.gate.reason is not None:
+        await asyncio.wait({running}, timeout=0.005)
+        if running.done():
+            running.result()
 
 
 class HttpTransport:
@@ -150,24 +143,20 @@ class HttpTransport:
             raise OSError(str(problem) or type(problem).__name__) from problem
 
 
-class _Server(uvicorn.Server):
-    """A server that leaves signals to the program, so that Ctrl-C ends the demo."""
+async def _play(
+    stories: list[tuple[str, Manifests]], minor: int, settings: Settings, report: Report | None
+) -> list[StoryResult]:
+    def start(cluster: MemoryCluster) -> AbstractAsyncContextManager[HttpTransport]:
+        return serve(cluster, settings)
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
-async def _play(stories: list[tuple[str, Manifests]], minor: int, report: Report | None) -> list[StoryResult]:
     results = []
     for title, manifests in stories:
         if report is None:
-            results.append(await run_story(title, manifests, serve, served=served_by(minor)))
+            results.append(await run_story(title, manifests, start, served=served_by(minor)))
             continue
         report.title(title)
         report.warnings(str(warning) for warning in manifests.warnings)
-        result = await run_story(title, manifests, serve, served=served_by(minor), observe=report.step)
+        result = await run_story(title, manifests, start, served=served_by(minor), observe=report.step)
         report.end(result)
         results.append(result)
     return results
@@ -189,11 +178,10 @@ def _given(files: list[Path]) -> list[tuple[str, Manifests]]:
 def _minor(release: str) -> int:
     """The minor of "1.37"."""
     major, _, minor = release.partition(".")
-    if major != "1" or not minor.isdigit():
-        raise ValueError(f"expected a release from 1.34 to 1.37, found {release!r}")
-    served_by(int(minor))
-    return int(minor)
-
-
-def _complain(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    try:
+        if major == "1":
+            served_by(int(minor))
+            return int(minor)
+    except ValueError:
+        pass
+    raise BadRelease(f"--kubernetes: expected a release from 1.34 to 1.37, found {release!r}")

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from app.ledger.feed import Feed
 from app.model.pod import Pod, read_pod
 from app.scheduling.ports import Clock, Conflict, Refused
 from app.simulator.events import EventLog
@@ -119,7 +120,10 @@ class MemoryWaker:
 
 
 class MemoryCluster:
-    """A cluster in memory.  Implements ports.Cluster; `store` is its API server, `watch` brings changes to feeds."""
+    """A cluster in memory.  Implements ports.Cluster; `store` is its API server, `watch` brings changes to feeds.
+
+    `start`, `wait_synced` and `stop` let the service run on it as on a real cluster.
+    """
 
     def __init__(self, *, clock: Clock | None = None, served: Served | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -129,6 +133,23 @@ class MemoryCluster:
         self._pods = MemoryPods(self.store)
         self._events = EventLog()
         self._waker = MemoryWaker()
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self, feeds: Mapping[str, Feed]) -> None:
+        """List into the feeds and keep them up to date from now on."""
+        self.watch.attach(feeds)
+        self._watching = asyncio.create_task(self.watch.run())
+
+    async def wait_synced(self) -> None:
+        """Return when the feeds know all that exists."""
+        await self.watch.caught_up()
+
+    async def stop(self) -> None:
+        """Deliver nothing any more."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+            self._watching = None
 
     @property
     def claims(self) -> MemoryClaims:

@@ -23,7 +23,7 @@ def state_of(cluster: MemoryCluster, pod: Json, outcome: Outcome | None) -> PodS
     claims = tuple(_claims(cluster, pod))
     if node is not None or outcome is None:
         return PodState(name, node, claims)
-    newest = {event.reason: event.message for event in cluster.events.of(metadata["uid"]) if event.warning}
+    newest = {event.reason: event.message for event in cluster.events.of(metadata["uid"])}
     details = tuple(line for message in newest.values() for line in _BETWEEN_NODES.split(message))
     reasons = outcome.reasons if isinstance(outcome, Waiting) else {}
     message = getattr(outcome, "message", "")

@@ -15,7 +15,6 @@ from app.simulator.store import Change, Verb
 
 SCHEDULER_NAME: Final = "dra-extender-scheduler"
 _RETRIES: Final = 5
-_LONGEST_BACKOFF: Final = 4
 _RETRY_ALL: Final = (Kind.CLAIM, Kind.CLASS, Kind.NODE)
 
 
@@ -36,10 +35,14 @@ class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The attempt ended with an error (reason SchedulerError); the pod backs off and is tried again."""
+    """The attempt ended with an error (reason SchedulerError); the pod backs off and is tried again.
+
+    `slow`: the time was up.  Then nothing is gained by trying again before something has happened.
+    """
 
     pod: Key
     message: str
+    slow: bool = False
 
 
 Outcome = Bound | Waiting | Failed
@@ -73,7 +76,7 @@ class SchedulingLoop:
         transport: Transport,
         *,
         backoff: float = 0.05,
-        bind_timeout: float = 5.0,
+        bind_timeout: float = 1.0,
         patience: float = 1.0,
         rounds: int = 50,
     ) -> None:
@@ -154,8 +157,8 @@ class SchedulingLoop:
         uid = pod["metadata"]["uid"]
         before = self._parked.get(uid)
         failures = before.failures if before is not None and isinstance(before.outcome, Failed) else 0
-        if failures:
-            await asyncio.sleep(self._backoff * min(failures, _LONGEST_BACKOFF))
+        if 0 < failures < _RETRIES:
+            await asyncio.sleep(self._backoff * failures)
         # Signals are read before the attempt: what happens during it counts as a reason to try again.
         signals, wakes = self._signals + self._own.get(uid, 0), self._cluster.waker.calls
         outcome = await self._attempt(pod)
@@ -163,8 +166,7 @@ class SchedulingLoop:
         if isinstance(outcome, Bound):
             self._parked.pop(uid, None)
             return
-        failures = failures + 1 if isinstance(outcome, Failed) else 0
-        self._parked[uid] = _Parked(signals, wakes, outcome, failures)
+        self._parked[uid] = _Parked(signals, wakes, outcome, _failures_after(outcome, failures))
         self._report_unscheduled(key, outcome)
 
     async def _attempt(self, pod: Json) -> Outcome:
@@ -177,7 +179,7 @@ class SchedulingLoop:
             async with asyncio.timeout(self._bind_timeout):
                 await self._extender.bind(pod, choice.node)
         except TimeoutError:
-            return Failed(key, f"bind: no answer within {self._bind_timeout:g} s")
+            return Failed(key, f"bind: no answer within {self._bind_timeout:g} s", slow=True)
         except ExtenderFailure as failure:
             return Failed(key, str(failure))
         stored = self._store.find(key)
@@ -241,6 +243,13 @@ class SchedulingLoop:
                 self._parked.pop(change.uid, None)
             else:
                 self._own[change.uid] = self._own.get(change.uid, 0) + 1
+
+
+def _failures_after(outcome: Outcome, before: int) -> int:
+    """Errors in a row; after a slow one as many as end the retries."""
+    if not isinstance(outcome, Failed):
+        return 0
+    return _RETRIES if outcome.slow else before + 1
 
 
 def _is_pending(pod: Json) -> bool:

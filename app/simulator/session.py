@@ -1,14 +1,10 @@
 """Runs a story: one document after the other, with the scheduler at rest in between."""
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
-import msgspec
-
-from app.ledger.feed import Feed
-from app.scheduling.ports import Cluster, ClusterError
+from app.scheduling.ports import ClusterError
 from app.simulator.cluster import MemoryCluster
 from app.simulator.expectations import Expectation
 from app.simulator.extender_wire import Transport
@@ -21,18 +17,11 @@ from app.simulator.served import Served
 
 EXIT_OK: Final = 0
 EXIT_EXPECTATION: Final = 1
-EXIT_MANIFEST: Final = 2
+EXIT_USAGE: Final = 2
 
 
-class Service(msgspec.Struct, frozen=True):
-    """A running extender: where it takes watch events, and how its verbs are reached."""
-
-    feeds: Mapping[str, Feed]
-    transport: Transport
-
-
-ServiceFactory = Callable[[Cluster], AbstractAsyncContextManager[Service]]
-"""Starts the extender over a cluster, and stops it at the end of the story."""
+ServiceFactory = Callable[[MemoryCluster], AbstractAsyncContextManager[Transport]]
+"""Starts the extender over a cluster (and the cluster's watch), tells how to reach it, and stops both at the end of the story."""
 
 
 async def run_story(
@@ -56,26 +45,20 @@ async def run_story(
         What happened.  A document that the cluster refuses is part of the story, not an error.
     """
     cluster = MemoryCluster(served=served)
-    async with factory(cluster) as service:
-        cluster.watch.attach(service.feeds)
-        watching = asyncio.create_task(cluster.watch.run())
-        try:
-            story = _Story(cluster, SchedulingLoop(cluster, service.transport))
-            steps = []
-            for document in manifests.documents:
-                step = await story.take(document)
-                observe(step)
-                steps.append(step)
-            return StoryResult(
-                title=title,
-                steps=tuple(steps),
-                pods=tuple(story.states().values()),
-                at_end=tuple(story.check_end(manifests)),
-                warnings=tuple(str(problem) for problem in manifests.warnings),
-            )
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+    async with factory(cluster) as transport:
+        story = _Story(cluster, SchedulingLoop(cluster, transport))
+        steps = []
+        for document in manifests.documents:
+            step = await story.take(document)
+            observe(step)
+            steps.append(step)
+        return StoryResult(
+            title=title,
+            steps=tuple(steps),
+            pods=tuple(story.states().values()),
+            at_end=tuple(story.check_end(manifests)),
+            warnings=tuple(str(problem) for problem in manifests.warnings),
+        )
 
 
 def exit_code(results: list[StoryResult]) -> int:
@@ -175,7 +158,8 @@ class _Story:
 def _carry_over(old: Json, thing: Json) -> None:
     """Keep what others wrote and the document does not speak of, as a server-side apply does."""
     before, metadata = old["metadata"], thing["metadata"]
-    metadata["annotations"] = {**part(before, "annotations"), **part(metadata, "annotations")}
+    if "annotations" in before:
+        metadata["annotations"] = {**before["annotations"], **part(metadata, "annotations")}
     for field in ("finalizers", "ownerReferences"):
         if field in before:
             metadata.setdefault(field, before[field])

@@ -307,7 +307,7 @@ async def test_a_bind_that_takes_too_long_fails(bench: Bench) -> None:
 
     bench.extender.post = post  # type: ignore[method-assign]
     outcome = (await bench.rest())[0]
-    assert outcome == Failed(Key(Kind.POD, "default", "p"), "bind: no answer within 0.2 s")
+    assert outcome == Failed(Key(Kind.POD, "default", "p"), "bind: no answer within 0.2 s", slow=True)
 
 
 async def test_changing_reasons_are_reported_as_a_loop(bench: Bench) -> None:

@@ -1,0 +1,97 @@
+"""`dra-extender demo` and `dra-extender answer` as programs: output, complaints and exit status."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli import app
+
+ROOT = Path(__file__).parent.parent.parent
+FIRST = ROOT / "deploy" / "examples" / "01-mig-against-vgpu.yaml"
+
+
+def program(*arguments: str, given: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "app.cli", *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=120,
+        env={**os.environ, "COLUMNS": "80", **environment},
+    )
+
+
+def test_without_files_every_example_is_played_and_holds() -> None:
+    done = program("demo")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1].startswith("8 stories, ")
+    assert "FAILED" not in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_json_is_all_that_is_written() -> None:
+    done = program("demo", "-f", str(FIRST), "-o", "json")
+    assert done.returncode == 0
+    document = json.loads(done.stdout)
+    assert [story["title"] for story in document["stories"]] == [str(FIRST)]
+    assert document["failures"] == 0
+
+
+def test_a_story_can_come_from_standard_input() -> None:
+    done = program("demo", "-f", "-", given=FIRST.read_text())
+    assert done.returncode == 0
+    assert "standard input" in done.stdout
+
+
+def test_an_expectation_that_fails_is_status_1() -> None:
+    """On an API server that drops the groups, MIG and vGPU are not kept apart, and the story says so."""
+    done = program("demo", "-f", str(FIRST), "--kubernetes", "1.36")
+    assert done.returncode == 1
+    assert "FAILED: default/mig-b expected node=node-2: it is on node-1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "complaint"),
+    [
+        (("-f", "nowhere.yaml"), "", "nowhere.yaml:1: cannot read the file: No such file or directory\n"),
+        (("-f", "-"), "kind: Pot\n", "standard input:1: kind: unknown kind 'Pot'; expected one of Node, "),
+        (("-f", "-", "-f", "x.yaml"), "", "standard input (-f -) cannot be combined with other files\n"),
+        (("--kubernetes", "1.33"), "", "--kubernetes: expected a release from 1.34 to 1.37, found '1.33'\n"),
+        (("--kubernetes", "new"), "", "--kubernetes: expected a release from 1.34 to 1.37, found 'new'\n"),
+    ],
+)
+def test_what_cannot_be_used_is_a_sentence_and_status_2(arguments: tuple[str, ...], given: str, complaint: str) -> None:
+    done = CliRunner().invoke(app, ["demo", *arguments], input=given)
+    assert done.exit_code == 2
+    assert done.stderr.startswith(complaint)
+    assert done.stdout == ""
+
+
+def test_a_bad_setting_is_a_sentence_and_status_2() -> None:
+    done = CliRunner(env={"DRA_EXTENDER_SCHEDULING__OFFERED_NODES": "0"}).invoke(app, ["demo", "-f", str(FIRST)])
+    assert done.exit_code == 2
+    assert "offered_nodes" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_answer_is_silent_without_questions() -> None:
+    done = program("answer")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_answer_gives_a_line_for_each_line_and_survives_bad_ones() -> None:
+    scenario = {"name": "one", "nodes": [{"metadata": {"name": "n1"}}], "claims": []}
+    lines = [json.dumps(scenario), "", "no json", json.dumps({"scenario": scenario, "expected": {}})]
+    done = program("answer", given="\n".join(lines))
+    assert (done.returncode, done.stderr) == (0, "")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["name"] for answer in answers] == ["one", "", "one"]
+    assert answers[0] == answers[2]
+    assert "not JSON" in answers[1]["error"]

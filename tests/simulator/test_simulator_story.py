@@ -1,0 +1,225 @@
+"""Stories run against the real service: the whole of app.main behind real HTTP, over a cluster in memory."""
+
+import asyncio
+import io
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from app.cli_demo import HttpTransport, serve
+from app.settings import ServerSettings, Settings
+from app.simulator.cluster import MemoryCluster
+from app.simulator.manifests import load_files, load_texts
+from app.simulator.objects import Key, Kind
+from app.simulator.report import Report, as_json
+from app.simulator.results import Effect, Step, StoryResult
+from app.simulator.session import exit_code, run_story
+
+EXAMPLES = Path(__file__).parent.parent.parent / "deploy" / "examples"
+
+
+def start(cluster: MemoryCluster) -> AbstractAsyncContextManager[HttpTransport]:
+    return serve(cluster, Settings(server=ServerSettings(host="127.0.0.1", port=0)))
+
+
+async def play(text: str) -> StoryResult:
+    return await run_story("story", load_texts([("story.yaml", text)]), start)
+
+
+def failures(result: StoryResult) -> list[str]:
+    refused = [f"line {step.line}: {step.refusal}" for step in result.steps if step.effect is Effect.REFUSED]
+    return refused + [f"{each.pod} {each.expected}: {each.failure}" for each in result.checks if each.failure]
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+async def test_each_example_proves_itself(path: Path) -> None:
+    result = await run_story(path.name, load_files([path]), start)
+    assert failures(result) == []
+    assert len(result.checks) >= 4
+    # A missing template is what one example is about; nothing else may go wrong beside the story.
+    trouble = {text for step in result.steps for text in step.trouble}
+    assert trouble <= {'Pod default/template-missing: resourceclaimtemplates "forgotten" not found'}
+
+
+def test_every_scenario_has_its_example() -> None:
+    assert [path.name[:2] for path in sorted(EXAMPLES.glob("*.yaml"))] == [f"0{number}" for number in range(1, 9)]
+
+
+def test_examples_name_the_scheduler_and_use_the_released_api() -> None:
+    for path in EXAMPLES.glob("*.yaml"):
+        for document in load_files([path]).documents:
+            assert document.thing["apiVersion"] in ("v1", "resource.k8s.io/v1")
+            if document.key.kind is Kind.POD:
+                assert document.thing["spec"]["schedulerName"] == "dra-extender-scheduler"
+                assert document.key.namespace == "default"
+
+
+NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: node-1}\n---\n"
+CLASS = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: gpu}\nspec: {}\n---\n"
+
+
+def slice_of(*devices: str, name: str = "s") -> str:
+    each = "".join(f"    - name: {device}\n" for device in devices)
+    return (
+        f"apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {{name: {name}}}\nspec:\n  driver: gpu.example.com\n"
+        f"  nodeName: node-1\n  pool: {{name: {name}, generation: 1, resourceSliceCount: 1}}\n  devices:\n{each}---\n"
+    )
+
+
+def claim_of(name: str, extra: str = "") -> str:
+    return (
+        f"apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: {name}{extra}}}\n"
+        "spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}\n"
+    )
+
+
+def pod_of(name: str, claim: str, annotations: str = "", extra: str = "") -> str:
+    return (
+        f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, annotations: {{{annotations}}}}}\n"
+        "spec:\n  schedulerName: dra-extender-scheduler\n  containers: [{name: main, image: pause}]\n"
+        f"  resourceClaims: [{{name: gpu, resourceClaimName: {claim}}}]\n{extra}---\n"
+    )
+
+
+EXPECT = "dra-extender.io/expect"
+
+
+async def test_devices_that_are_published_later_wake_the_waiting_pod() -> None:
+    """kube-scheduler does not watch slices; the service must wake it."""
+    waiting = pod_of("p", "c", f'{EXPECT}: "waiting: no devices", {EXPECT}-at-end: node=node-1')
+    result = await play(NODE + CLASS + claim_of("c") + "---\n" + waiting + slice_of("gpu-0"))
+    assert failures(result) == []
+    assert [state.node for state in result.steps[-1].pods] == ["node-1"]
+
+
+async def test_an_expectation_that_does_not_hold_is_a_failure() -> None:
+    text = NODE + CLASS + slice_of("gpu-0") + claim_of("c") + "---\n" + pod_of("p", "c", f"{EXPECT}: waiting")
+    result = await play(text)
+    assert failures(result) == ["default/p waiting: it is bound, on node-1"]
+    assert exit_code([result]) == 1
+
+
+async def test_an_expectation_about_a_pod_that_is_gone_is_a_failure() -> None:
+    gone = pod_of("p", "c", f"dra-extender.io/demo: delete, {EXPECT}: bound")
+    result = await play(NODE + pod_of("p", "c") + gone)
+    assert failures(result) == ["default/p bound: the pod does not exist"]
+
+
+async def test_a_document_that_the_cluster_refuses_is_told_and_the_story_goes_on() -> None:
+    changed = claim_of("c").replace("name: gpu,", "name: other,")
+    result = await play(claim_of("c") + "---\n" + changed + "---\n" + NODE)
+    assert [step.effect for step in result.steps] == [Effect.CREATED, Effect.REFUSED, Effect.CREATED]
+    assert "field is immutable" in result.steps[1].refusal
+    assert exit_code([result]) == 1
+
+
+async def test_deleting_what_does_not_exist_is_refused() -> None:
+    result = await play(pod_of("p", "c", "dra-extender.io/demo: delete"))
+    assert [step.effect for step in result.steps] == [Effect.REFUSED]
+
+
+async def test_a_dump_of_a_cluster_keeps_uids_and_allocations() -> None:
+    """Bound pods before claims: what is reserved for a pod stays reserved, and its device stays taken."""
+    running = pod_of("old", "taken", extra="  nodeName: node-1\n").replace("name: old,", "name: old, uid: old-uid,")
+    status = (
+        "status:\n  reservedFor: [{resource: pods, name: old, uid: old-uid}]\n"
+        "  allocation: {devices: {results: [{request: gpu, driver: gpu.example.com, pool: s, device: gpu-0}]}}\n---\n"
+    )
+    taken = claim_of("taken", ", finalizers: [resource.kubernetes.io/delete-protection]") + status
+    new = claim_of("c") + "---\n" + pod_of("new", "c", f'{EXPECT}: "waiting: in use"')
+    result = await play(NODE + CLASS + slice_of("gpu-0") + running + taken + new)
+    assert failures(result) == []
+    (device,) = next(state for state in result.pods if state.pod == "default/old").claims[0].devices
+    assert (device.pool, device.device) == ("s", "gpu-0")
+
+
+async def test_the_same_document_twice_changes_nothing() -> None:
+    result = await play(NODE + NODE + slice_of("gpu-0") * 2)
+    assert [step.effect for step in result.steps] == [Effect.CREATED, Effect.UNCHANGED] * 2
+
+
+async def test_nothing_is_left_behind_when_the_service_stops() -> None:
+    cluster = MemoryCluster()
+    async with start(cluster) as transport:
+        cluster.store.create(Kind.NODE, {"metadata": {"name": "node-1"}})
+        status, body = await transport.post("filter", b'{"Pod":{"metadata":{"name":"p"}},"NodeNames":["node-1"]}')
+        assert (status, msgspec.json.decode(body)["NodeNames"]) == (200, ["node-1"])
+        port = int(transport._url.rpartition(":")[2])
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+    cluster.store.delete(Key(Kind.NODE, "", "node-1"))
+    assert cluster.watch.behind == 1
+
+
+async def printed(text: str, width: int) -> str:
+    steps: list[Step] = []
+    result = await run_story("story", load_texts([("story.yaml", text)]), start, observe=steps.append)
+    assert tuple(steps) == result.steps
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    report = Report(console)
+    report.title(result.title)
+    report.warnings(result.warnings)
+    for step in result.steps:
+        report.step(step)
+    report.end(result)
+    report.summary([result])
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+STORY = (
+    "# A story with a title that is long enough to be wrapped when it is shown on a terminal of eighty columns.\n"
+    + NODE
+    + CLASS
+    + slice_of("gpu-0")
+    + claim_of("a")
+    + "---\n"
+    + claim_of("b")
+    + "---\n"
+    + pod_of("a", "a", f"{EXPECT}: bound")
+    + pod_of("b", "b", f"{EXPECT}: bound")
+)
+
+
+@pytest.mark.parametrize("width", [80, 132])
+async def test_the_report_fits_the_width_and_has_no_colours_beside_a_terminal(width: int) -> None:
+    text = await printed(STORY, width)
+    assert all(len(line) <= width for line in text.splitlines())
+    assert "\x1b" not in text
+
+
+async def test_the_report_tells_what_happened_and_why() -> None:
+    text = await printed(STORY, 300)
+    for expected in (
+        "default/a -> node-1",
+        "gpu: gpu-0",
+        "ok: default/a bound",
+        "default/b waits: 0/1 nodes are available: 1 claim gpu: request gpu: matching devices are in use.",
+        "node-1: claim gpu: request gpu: matching devices are in use",
+        "details: 1 of 1 nodes (node-1)",
+        "FAILED: default/b expected bound: it is waiting: 0/1 nodes are available",
+        "1 story, 1 of 2 expectations hold, 1 failed",
+    ):
+        assert expected in text
+
+
+async def test_the_json_form_has_everything_the_report_tells() -> None:
+    document = msgspec.json.decode(as_json([await play(STORY)]))
+    assert document["failures"] == 1
+    (story,) = document["stories"]
+    first, second = story["pods"]
+    device = {"request": "gpu", "driver": "gpu.example.com", "pool": "s", "device": "gpu-0"}
+    assert first == {
+        "pod": "default/a",
+        "node": "node-1",
+        "claims": [{"name": "gpu", "claim": "a", "devices": [device]}],
+        "message": "",
+        "reasons": {},
+        "details": [],
+    }
+    assert second["node"] is None
+    assert second["reasons"] == {"node-1": "claim gpu: request gpu: matching devices are in use"}
+    assert [step["effect"] for step in story["steps"]] == ["created"] * 7
