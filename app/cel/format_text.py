@@ -69,7 +69,7 @@ def check_format(template: str, arguments: Sequence[Type]) -> None:
         raise CelRuntimeError(f"the format string needs {len(clauses)} arguments, not {len(arguments)}")
     for found, given in zip(clauses, arguments, strict=True):
         verb = found[3] or ""
-        if verb not in _SHOWABLE or (found[2] is not None and verb not in {"f", "e"}):
+        if verb not in _SHOWABLE:
             raise CelRuntimeError(f"could not parse formatting clause: unrecognized formatting clause {verb!r}")
         if given.kind not in {"dyn", "variable"} and given.name not in _SHOWABLE[verb]:
             raise CelRuntimeError(f"error during formatting: %{verb} cannot show a value of type {given}")
@@ -82,7 +82,7 @@ def _clause(frame: Frame, verb: str, precision: str | None, value: Any) -> str:
         if places > _MAX_PRECISION:
             raise CelRuntimeError(f"the precision {places} of a format clause is above {_MAX_PRECISION}")
         return _floating(value, verb, places)
-    if show is None or precision is not None:
+    if show is None:
         raise CelRuntimeError(f"could not parse formatting clause: unrecognized formatting clause {verb!r}")
     return show(frame, value)
 

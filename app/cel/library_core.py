@@ -31,7 +31,7 @@ from app.cel.types import (
     type_of,
     variable,
 )
-from app.cel.values import MAX_INT, MAX_UINT, MIN_INT, NUMBERS, Optional, TypeValue, Uint, map_key, type_name
+from app.cel.values import MAX_INT, MAX_UINT, MIN_INT, NUMBERS, TypeValue, Uint, map_key, type_name
 
 _A: Final = variable("A")
 _B: Final = variable("B")
@@ -72,6 +72,8 @@ def _divide(dividend: int, divisor: int) -> int:
 def _remainder(dividend: int, divisor: int) -> int:
     if divisor == 0:
         raise CelRuntimeError("modulus by zero")
+    if dividend == MIN_INT and divisor == -1:
+        raise CelRuntimeError("integer overflow")
     rest = abs(dividend) % abs(divisor)
     return -rest if dividend < 0 else rest
 
@@ -233,7 +235,7 @@ _DOUBLE_WORDS: Final = frozenset({"inf", "+inf", "-inf", "infinity", "+infinity"
 
 
 def _text_to_double(text: str) -> float:
-    plain = text.isascii() and "_" not in text and text.strip() == text and len(text) <= _MAX_DIGITS
+    plain = text.isascii() and text.strip() == text and len(text) <= _MAX_DIGITS
     try:
         value = float(text) if plain else None
     except ValueError:
@@ -360,8 +362,6 @@ FUNCTIONS: Final = (*_arithmetic(), *_ordering(), *_structural(), *_conversions(
 
 def empty_value(value: Any) -> bool:
     """Whether a value is the zero of its type, for optional.ofNonZeroValue."""
-    if isinstance(value, Optional):
-        return not value.present
     if isinstance(value, str | bytes | list | tuple | dict | int | float):
         return not value
     return value is None

@@ -73,6 +73,8 @@ def _distinct(frame: Frame, values: Elements) -> list[Any]:
 
 
 def _sort(frame: Frame, values: Elements) -> Elements:
+    if type(values) not in LISTS:
+        raise no_overload(values)
     return sort_by_keys(frame, values, values)
 
 
@@ -172,6 +174,8 @@ def _input_by_depth(arguments: tuple[Any, ...], _: Any) -> int:
 def self_compared(arguments: tuple[Any, ...], _: Any) -> int:
     """Cost above one unit of comparing each element of the last argument with each other."""
     values = arguments[-1]
+    if type(values) not in LISTS:
+        return 0
     square = len(values) * len(values)
     texts = bool(values) and isinstance(values[0], str | bytes)
     return (square * 21 // 10 if texts else square * 2) + _BASE
@@ -200,7 +204,7 @@ def _ordered() -> tuple[Function, ...]:
         method((list_of(UINT),), UINT, _sum(type(unsigned(0)), unsigned(0), unsigned), metered=True),
         method((list_of(DOUBLE),), DOUBLE, _sum(float, 0.0, float), metered=True),
     )
-    sorts = (method((kind,), kind, _sort, metered=True, extra=self_compared) for kind in lists)
+    sorts = (method((kind,), kind, _sort, metered=True, unguarded=True, extra=self_compared) for kind in lists)
     ordered = (method((kind,), BOOL, _is_sorted, metered=True) for kind in lists)
     return (
         function("sort", *sorts),

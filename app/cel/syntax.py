@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-MAX_DEPTH = 120
+MAX_DEPTH = 100
 """Deepest accepted tree; checking and evaluating recurse along it."""
 
 
