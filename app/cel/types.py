@@ -92,6 +92,7 @@ class Substitution:
 
     def __init__(self) -> None:
         self._bound: dict[Type, Type] = {}
+        self._trail: list[tuple[Type, Type | None]] = []
         self._fresh = 0
         self._steps = 0
 
@@ -114,10 +115,14 @@ class Substitution:
 
     def assign(self, values: tuple[Type, ...], declared: tuple[Type, ...]) -> bool:
         """Whether all values fit their declarations together; binds variables if so."""
-        saved = dict(self._bound)
+        self._trail.clear()
         if all(self._assignable(value, target) for value, target in zip(values, declared, strict=True)):
             return True
-        self._bound = saved
+        for target, before in reversed(self._trail):
+            if before is None:
+                del self._bound[target]
+            else:
+                self._bound[target] = before
         return False
 
     def resolve(self, item: Type, *, free: Type | None = None) -> Type:
@@ -165,6 +170,7 @@ class Substitution:
         if bound is None:
             if self._occurs(target, value):
                 return None
+            self._trail.append((target, None))
             self._bound[target] = value
             return True
         if value == bound:
@@ -173,6 +179,7 @@ class Substitution:
             return False
         general = most_general(value, bound)
         if not self._occurs(target, general):
+            self._trail.append((target, bound))
             self._bound[target] = general
         return True
 
