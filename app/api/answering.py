@@ -65,7 +65,7 @@ class Answering:
             body = await read_body(request, self._limit)
             return "ok", Response(await verb(body, request), media_type=JSON)
         except TryAgain as reason:
-            _LOG.debug("try again", verb=name, reason=str(reason))
+            _LOG.info("not now", verb=name, reason=str(reason))
             closing = _CLOSE if self._gate.reason is not None else None
             return "again", failure(str(reason), OK if in_words else INTERNAL, closing)
         except Malformed as problem:

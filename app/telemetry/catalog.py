@@ -46,7 +46,7 @@ DEFINITIONS: Final = (
         "Time from the first byte of a call's body to the answer; waiting for binding conditions counts",
         ("verb",),
         _CALL_SECONDS,
-        8,
+        4,
     ),
     Definition("rejected_nodes", "counter", "Nodes refused by filter, by the reason's code", ("code",), limit=60),
     Definition("bind", "counter", "Ends of bind calls, by outcome", ("outcome",), limit=8),
@@ -99,7 +99,7 @@ DEFINITIONS: Final = (
         "Duration of requests to the API server; of a watch, until its answer begins",
         ("verb", "resource"),
         _CALL_SECONDS,
-        25,
+        32,
     ),
     Definition(
         "pod_events", "counter", "Events about pods: written, repeated, limited, overflowed or failed", ("outcome",)
