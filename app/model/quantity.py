@@ -54,6 +54,8 @@ def parse_quantity(text: str) -> int:
             "expected an optional sign, digits, and a suffix such as k, M, Gi, m or e3",
         )
     sign, whole, fraction, suffix = found.groups(default="")
+    if not (whole or fraction) and _needs_digits(suffix):
+        raise QuantityError(f"cannot read quantity {_shown(text)}: expected digits before {suffix!r}")
     digits = int(f"0{whole}{fraction}")
     nano = _magnitude(text, digits, len(fraction), suffix)
     return -nano if sign == "-" else nano
@@ -68,6 +70,12 @@ def format_quantity(nano: int) -> str:
         if nano and nano % size == 0:
             return f"{nano // size}{suffix}"
     return "0"
+
+
+def _needs_digits(suffix: str) -> bool:
+    """Whether a text without digits is no quantity: the API server reads it as zero, but not before these suffixes."""
+    scientific = _SCIENTIFIC.fullmatch(suffix)
+    return suffix in {"Pi", "Ei"} or (scientific is not None and int(scientific[1]) < _DECIMAL["n"])
 
 
 def _magnitude(text: str, digits: int, fraction_length: int, suffix: str) -> int:
