@@ -87,7 +87,7 @@ _RECEIVER: Final[dict[tuple[str, int], _Expansion]] = {
 }
 
 
-def is_namespace_call(target: Node | None) -> str | None:
+def dotted_name(target: Node | None) -> str | None:
     """The dotted name that a chain of selections spells, such as "optional" or "a.b", else None."""
     names: list[str] = []
     node = target
@@ -101,5 +101,5 @@ def is_namespace_call(target: Node | None) -> str | None:
 
 def qualified_call(call: Call) -> str | None:
     """The full name of `a.b.f(...)` if its target spells a namespace, for example "sets.contains"."""
-    prefix = is_namespace_call(call.target)
+    prefix = dotted_name(call.target)
     return None if prefix is None else f"{prefix}.{call.function}"
