@@ -54,6 +54,7 @@ class Bind:
         cluster: Cluster,
         metrics: Metrics,
         options: Options,
+        stopping: asyncio.Event,
     ) -> None:
         self._ledger = ledger
         self._decision = decision
@@ -62,7 +63,7 @@ class Bind:
         self._metrics = metrics
         self._options = options
         self._writing = ClaimWriting(ledger, cluster.claims, metrics)
-        self._ready = BindingWait(ledger, self._writing, cluster.events, cluster.clock, options)
+        self._ready = BindingWait(ledger, self._writing, cluster.events, cluster.clock, options, stopping)
         self._running: dict[str, _Running] = {}
         self._written = Signal()
 
@@ -85,11 +86,6 @@ class Bind:
             raise TryAgain(f"pod {namespace}/{name} is just being bound to node {running.node}")
         running.callers.append(hung_up)
         await asyncio.shield(running.task)
-
-    @property
-    def running(self) -> int:
-        """How many binds are in progress."""
-        return len(self._running)
 
     async def drain(self) -> None:
         """Wait until the binds in progress have come to an end."""

@@ -1,3 +1,5 @@
+import asyncio
+
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.model.pod import Pod
@@ -14,12 +16,21 @@ PENDING_REASON = "BindingConditionsPending"
 class BindingWait:
     """Holds a bind back until the drivers report the pod's devices ready; gives them back when they fail or take too long."""
 
-    def __init__(self, ledger: Ledger, writing: ClaimWriting, events: Events, clock: Clock, options: Options) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        writing: ClaimWriting,
+        events: Events,
+        clock: Clock,
+        options: Options,
+        stopping: asyncio.Event,
+    ) -> None:
         self._ledger = ledger
         self._writing = writing
         self._events = events
         self._clock = clock
         self._options = options
+        self._stopping = stopping
 
     async def __call__(self, record: ClaimRecord, pod: Pod, node: str) -> None:
         """Return when every device of the claim is ready.
@@ -29,7 +40,7 @@ class BindingWait:
         """
         since, told = self._clock.now(), False
         uid = record.claim.metadata.uid
-        while True:
+        while not self._stopping.is_set():
             known = self._ledger.claims.by_uid(uid)
             if known is None or known.claim.status.allocation is None or not known.claim.reserved_by(pod.uid):
                 raise TryAgain(
@@ -57,3 +68,4 @@ class BindingWait:
                     message=f"{verdict.detail} before it can run on node {node}",
                 )
             await self._ledger.claims.changed(uid, _POLL_SECONDS)
+        raise TryAgain(f"the extender is stopping; pod {pod.key} still waits for its devices")

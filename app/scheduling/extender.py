@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from app.allocator import Features
 from app.ledger.ledger import Ledger
@@ -33,10 +33,11 @@ class Extender:
         self._prioritize = Prioritize(ledger)
         self._preempt = Preempt(ledger, searching, cluster.clock, options)
         decision = BindDecision(ledger, searching, cluster.clock, options)
-        self._bind = Bind(ledger, decision, self.refusals, cluster, metrics, options)
+        self._stopping = asyncio.Event()
+        self._bind = Bind(ledger, decision, self.refusals, cluster, metrics, options, self._stopping)
         self._wake_up = WakeUp(ledger, self.refusals, cluster.waker, metrics, cluster.clock, options)
         self._background: asyncio.Task[None] | None = None
-        self._stopping = asyncio.Event()
+        self._binds: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Begin the work that goes on between requests."""
@@ -45,6 +46,8 @@ class Extender:
     async def stop(self) -> None:
         """Answer whoever still waits for a bind, let writes in flight end, stop the background work."""
         self._stopping.set()
+        if self._binds:
+            await asyncio.wait(self._binds)
         await self._bind.drain()
         if self._background is not None:
             self._background.cancel()
@@ -66,12 +69,15 @@ class Extender:
         """See Bind."""
         self._refuse_when_stopping()
         start = self._cluster.clock.monotonic()
+        outcome = "failed"
+        task = asyncio.create_task(self._bind(namespace, name, uid, node, hung_up))
+        self._binds.add(task)
+        task.add_done_callback(self._binds.discard)
         try:
-            await self._unless_stopped(self._bind(namespace, name, uid, node, hung_up))
-        except TryAgain:
-            self._metrics.bound("failed", self._cluster.clock.monotonic() - start)
-            raise
-        self._metrics.bound("bound", self._cluster.clock.monotonic() - start)
+            await self._unless_stopped(task)
+            outcome = "bound"
+        finally:
+            self._metrics.bound(outcome, self._cluster.clock.monotonic() - start)
 
     def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         """See Preempt."""
@@ -82,13 +88,19 @@ class Extender:
         if self._stopping.is_set():
             raise TryAgain("the extender is stopping")
 
-    async def _unless_stopped(self, bind: Awaitable[None]) -> None:
+    async def _unless_stopped(self, bind: asyncio.Task[None]) -> None:
         """Wait for the bind; a stop of the service ends the waiting, not a write in flight."""
-        task = asyncio.ensure_future(bind)
         stopping = asyncio.ensure_future(self._stopping.wait())
-        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if task.done():
-            return task.result()
-        task.cancel()
+        try:
+            await asyncio.wait({bind, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        if bind.done():
+            return bind.result()
+        bind.add_done_callback(_outcome_is_known)
         raise TryAgain("the extender is stopping; the next bind of the pod carries on")
+
+
+def _outcome_is_known(bind: asyncio.Task[None]) -> None:
+    if not bind.cancelled():
+        bind.exception()
