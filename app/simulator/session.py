@@ -73,6 +73,7 @@ class _Story:
         self._cluster = cluster
         self._loop = loop
         self._known: dict[str, PodState] = {}
+        self._told: set[str] = set()
 
     async def take(self, document: Document) -> Step:
         """Apply one document and tell what came of it."""
@@ -85,7 +86,9 @@ class _Story:
             await self._loop.rest()
         except NotAtRest as problem:
             trouble.append(str(problem))
-        trouble.extend(self._loop.controller.problems)
+        problems = set(self._loop.controller.problems)
+        trouble.extend(sorted(problems - self._told))
+        self._told = problems
         trouble.extend(self._cluster.watch.unreadable)
         self._cluster.watch.unreadable.clear()
         before, self._known = self._known, self.states()
