@@ -86,10 +86,6 @@ def _divide_double(dividend: float, divisor: float) -> float:
     return math.copysign(math.inf, dividend) * math.copysign(1.0, divisor)
 
 
-def _multiply_double(one: float, other: float) -> float:
-    return one * other
-
-
 def _add_text(frame: Frame, one: str, other: str) -> str:
     frame.build_text(len(one) + len(other))
     return one + other
@@ -111,31 +107,36 @@ def _in_map(key: Any, values: dict[Any, Any]) -> bool:
 
 
 def _arithmetic() -> tuple[Function, ...]:
-    def numbers(name: str, run: Callable[[Any, Any], Any], double: Callable[[float, float], float] | None) -> Function:
-        signatures: list[Overload] = [
+    """The order of overloads is upstream's: it decides what an operand of open type, such as [][0], is taken for."""
+
+    def whole(run: Callable[[Any, Any], Any]) -> tuple[Overload, Overload]:
+        return (
             overload((INT, INT), INT, lambda one, other: integer(run(one, other))),
             overload((UINT, UINT), UINT, lambda one, other: unsigned(run(int(one), int(other)))),
-        ]
-        if double is not None:
-            signatures.append(overload((DOUBLE, DOUBLE), DOUBLE, double))
-        return function(name, *signatures)
+        )
 
+    def double(run: Callable[[float, float], float]) -> Overload:
+        return overload((DOUBLE, DOUBLE), DOUBLE, run)
+
+    add_int, add_uint = whole(lambda one, other: one + other)
     return (
-        numbers("_+_", lambda one, other: one + other, lambda one, other: one + other),
-        numbers("_-_", lambda one, other: one - other, lambda one, other: one - other),
-        numbers("_*_", lambda one, other: one * other, _multiply_double),
-        numbers("_/_", _divide, _divide_double),
-        numbers("_%_", _remainder, None),
         function(
             "_+_",
-            overload((STRING, STRING), STRING, _add_text, metered=True, extra=both_traversed),
             overload((BYTES, BYTES), BYTES, _add_bytes, metered=True, extra=both_traversed),
+            double(lambda one, other: one + other),
+            add_int,
             overload((_LIST, _LIST), _LIST, _add_lists, metered=True),
+            overload((STRING, STRING), STRING, _add_text, metered=True, extra=both_traversed),
+            add_uint,
         ),
+        function("_-_", double(lambda one, other: one - other), *whole(lambda one, other: one - other)),
+        function("_*_", double(lambda one, other: one * other), *whole(lambda one, other: one * other)),
+        function("_/_", double(_divide_double), *whole(_divide)),
+        function("_%_", *whole(_remainder)),
         function(
             "-_",
-            overload((INT,), INT, lambda value: integer(-value)),
             overload((DOUBLE,), DOUBLE, lambda value: -value),
+            overload((INT,), INT, lambda value: integer(-value)),
         ),
         function("!_", overload((BOOL,), BOOL, lambda value: not value)),
     )
