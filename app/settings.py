@@ -111,9 +111,6 @@ class SchedulingSettings(_Group):
         max_length=128,
         description="Name under which claims are written and recognised as ours",
     )
-    scheduler_name: str | None = Field(
-        None, min_length=1, description="schedulerName of the pods that this extender serves; default: any"
-    )
 
     def options(self) -> Options:
         """What the use cases are given of these."""
