@@ -1,0 +1,66 @@
+import copy
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.controlplane.extender import REPOSITORY, SERVE, ExtenderProcess
+from tests.controlplane.objects import SCHEDULER_NAME
+from tests.controlplane.schedulers import in_tree_config
+
+Config = dict[str, Any]
+NOOP: Final = (sys.executable, "-m", "tests.bench.noop_extender")
+_SHIPPED: Final = REPOSITORY / "deploy" / "scheduler-config" / "kube-scheduler.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to schedule pods with claims: a configuration for kube-scheduler, given the extender's URL, and that extender.
+
+    `command` None: there is no extender.  `audited`: its allocations are real and must be right.
+    """
+
+    name: str
+    config: Callable[[str], Config]
+    command: tuple[str, ...] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    audited: bool = True
+
+    def extender(self, workdir: Path, kubeconfig: Path) -> ExtenderProcess | None:
+        """The extender, not started."""
+        if self.command is None:
+            return None
+        return ExtenderProcess(workdir, kubeconfig, command=self.command, environment=self.environment)
+
+
+def with_extender(url: str) -> Config:
+    """The configuration that deploy/ ships, with this extender."""
+    config: Config = yaml.safe_load(_SHIPPED.read_text(encoding="utf-8"))
+    config["leaderElection"] = {"leaderElect": False}
+    for extender in config["extenders"]:
+        extender["urlPrefix"] = url
+    return config
+
+
+def _in_tree_all_nodes(_: str) -> Config:
+    return {**copy.deepcopy(in_tree_config(SCHEDULER_NAME)), "percentageOfNodesToScore": 100}
+
+
+def _in_tree(_: str) -> Config:
+    return in_tree_config(SCHEDULER_NAME)
+
+
+def ours(offered_nodes: int | None = None) -> Contender:
+    """The product, by default with its default settings."""
+    if offered_nodes is None:
+        return Contender("ours", with_extender, SERVE)
+    environment = {"DRA_EXTENDER_SCHEDULING__OFFERED_NODES": str(offered_nodes)}
+    return Contender(f"ours, {offered_nodes} nodes offered", with_extender, SERVE, environment)
+
+
+IN_TREE_ALL_NODES: Final = Contender("in-tree plugin, all nodes", _in_tree_all_nodes)
+IN_TREE: Final = Contender("in-tree plugin, default percentage", _in_tree)
+NO_OP: Final = Contender("no-op extender, same writes", with_extender, NOOP, audited=False)

@@ -1,0 +1,105 @@
+"""The real service over a cluster in memory, for measuring filter without an API server's noise."""
+
+import argparse
+import asyncio
+import signal
+from collections.abc import Mapping
+
+import uvloop
+
+from app.ledger.feed import Feed
+from app.main import Service, listen
+from app.settings import SchedulingSettings, ServerSettings, Settings
+from app.simulator.cluster import MemoryCluster
+from app.simulator.objects import Kind
+from app.telemetry.logging import LogFormat, LogLevel, configure_logging
+from app.telemetry.metrics import Metrics
+from tests.bench import workload
+from tests.controlplane import objects
+
+
+class Embedded(MemoryCluster):
+    """A cluster in memory that keeps feeds up to date by itself."""
+
+    _watching: asyncio.Task[None] | None = None
+
+    async def start(self, feeds: Mapping[str, Feed]) -> None:
+        """See WatchedCluster."""
+        self.watch.attach(feeds)
+        self._watching = asyncio.create_task(self.watch.run())
+
+    async def wait_synced(self) -> None:
+        """Attaching has told everything."""
+
+    async def stop(self) -> None:
+        """See WatchedCluster."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+
+
+def populate(cluster: MemoryCluster, nodes: int, pods: int, *, full: bool) -> None:
+    """Nodes with their slices, the class, pods with claims; `full`: every device is allocated to others before."""
+    store = cluster.store
+    store.create(Kind.CLASS, workload.device_class())
+    for index in range(nodes):
+        store.create(Kind.NODE, workload.node(index))
+        store.create(Kind.SLICE, workload.node_slice(index))
+        if full:
+            _occupy(cluster, index)
+    for index in range(pods):
+        store.create(Kind.CLAIM, workload.claim(index))
+        pod = workload.pod(index)
+        pod["metadata"]["uid"] = workload.uid(workload.pod_name(index))
+        store.create(Kind.POD, pod)
+
+
+def _occupy(cluster: MemoryCluster, index: int) -> None:
+    """A claim that has all devices of a node."""
+    node = workload.node_name(index)
+    request = objects.request(workload.REQUEST, workload.CLASS, count=workload.DEVICES_PER_NODE)
+    claim = objects.resource_claim(f"taken-{index:05}", workload.NAMESPACE, request)
+    claim["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    stored = cluster.store.create(Kind.CLAIM, claim)
+    taken = {"request": workload.REQUEST, "driver": objects.DRIVER, "pool": node}
+    results = [{**taken, "device": workload.device_name(number)} for number in range(workload.DEVICES_PER_NODE)]
+    wanted = {"key": "metadata.name", "operator": "In", "values": [node]}
+    allocation = {
+        "devices": {"results": results},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [wanted]}]},
+    }
+    consumer = {"resource": "pods", "name": f"taken-{index:05}", "uid": workload.uid(f"taken/{index}")}
+    cluster.store.update_status(Kind.CLAIM, {**stored, "status": {"allocation": allocation, "reservedFor": [consumer]}})
+
+
+async def serve(cluster: Embedded, settings: Settings) -> None:
+    """Until SIGTERM."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    service = Service(settings, cluster, Metrics())
+    with listen(settings.server) as listener:
+        await service.run(stop, listener)
+
+
+def main() -> None:
+    """Serve on a loopback port."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--nodes", type=int, required=True)
+    parser.add_argument("--pods", type=int, required=True)
+    parser.add_argument("--hold-seconds", type=float, required=True)
+    parser.add_argument("--full", action="store_true")
+    arguments = parser.parse_args()
+    configure_logging(LogFormat.TEXT, LogLevel.WARNING)
+    cluster = Embedded()
+    populate(cluster, arguments.nodes, arguments.pods, full=arguments.full)
+    settings = Settings(
+        server=ServerSettings(host="127.0.0.1", port=arguments.port),
+        scheduling=SchedulingSettings(hold_seconds=arguments.hold_seconds),
+    )
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(cluster, settings))
+
+
+if __name__ == "__main__":
+    main()

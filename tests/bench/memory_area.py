@@ -1,0 +1,125 @@
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import aiohttp
+
+from tests.bench.accounting import memory_megabytes
+from tests.bench.heavy_slices import DEVICES
+from tests.bench.processes import helper
+from tests.bench.rows import Goal, Row, compare
+from tests.bench.scale import Scale
+from tests.controlplane.extender import ExtenderProcess
+
+AREA: Final = "memory"
+MEGABYTES: Final = 400.0
+SECONDS: Final = 10.0
+_WITHIN: Final = Goal("<=", 1.0)
+_LINEAR: Final = Goal("<=", 1.25)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One cold start: memory in 2**20 bytes, times in seconds (from the first list to ready, from the process' start to ready)."""
+
+    resident: float
+    peak: float
+    synchronised: float
+    ready: float
+
+
+async def measure(scale: Scale, workdir: Path) -> list[Row]:
+    """Cold starts of the real service against a server with many, few and no slices."""
+    large, small = scale.slices
+    many, few, none = [], [], []
+    async with _server(large, workdir) as big, _server(small, workdir) as little, _server(0, workdir) as empty:
+        for _ in range(scale.loads):
+            none.append(await _load(empty, workdir))
+            few.append(await _load(little, workdir))
+            many.append(await _load(big, workdir))
+    details = {
+        "peak MB": median(each.peak for each in many),
+        "without slices MB": median(each.resident for each in none),
+        "process start to ready s": median(each.ready for each in many),
+    }
+    what = f"{large} slices of {DEVICES} devices"
+    growth = f"{large} slices against {small}"
+    return [
+        compare(
+            AREA,
+            f"{what}: resident",
+            "MB",
+            [(each.resident, MEGABYTES) for each in many],
+            "goal",
+            goal=_WITHIN,
+            details=details,
+        ),
+        compare(
+            AREA,
+            f"{what}: cold synchronisation",
+            "s",
+            [(each.synchronised, SECONDS) for each in many],
+            "goal",
+            goal=_WITHIN,
+        ),
+        compare(
+            AREA,
+            f"{growth}: memory",
+            "kB per slice",
+            [
+                (1024 * (much.resident - zero.resident) / large, 1024 * (little.resident - zero.resident) / small)
+                for much, little, zero in zip(many, few, none, strict=True)
+            ],
+            f"per slice at {small}",
+            goal=_LINEAR,
+        ),
+        compare(
+            AREA,
+            f"{growth}: cold synchronisation",
+            "ms per slice",
+            [
+                (
+                    1000 * (much.synchronised - zero.synchronised) / large,
+                    1000 * (little.synchronised - zero.synchronised) / small,
+                )
+                for much, little, zero in zip(many, few, none, strict=True)
+            ],
+            f"per slice at {small}",
+            goal=_LINEAR,
+        ),
+    ]
+
+
+@asynccontextmanager
+async def _server(count: int, workdir: Path) -> AsyncIterator[str]:
+    async with helper("slice_server", ["--count", str(count)], workdir, ready="/version", seconds=300) as server:
+        yield f"http://127.0.0.1:{server.port}"
+
+
+async def _load(server: str, workdir: Path) -> Load:
+    began = time.monotonic()
+    async with ExtenderProcess(workdir, _kubeconfig(server, workdir), name="memory") as extender:
+        ready = time.monotonic()
+        resident, peak = memory_megabytes(extender.pid or 0)
+        async with aiohttp.ClientSession() as session, session.get(f"{server}/bench") as answer:
+            first: float = (await answer.json())["first list"]
+        return Load(resident, peak, ready - first, ready - began)
+
+
+def _kubeconfig(server: str, workdir: Path) -> Path:
+    path = workdir / "slice-server.json"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "bench", "cluster": {"server": server}}],
+        "users": [{"name": "bench", "user": {"token": "bench"}}],
+        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+        "current-context": "bench",
+    }
+    path.write_text(json.dumps(config))
+    return path

@@ -1,0 +1,179 @@
+"""An extender that decides nothing: every node fits, and bind writes a made-up allocation.  A ceiling for any extender in Python.
+
+It makes the same three writes as the product (finalizer and annotation, status, Binding) over as many connections, from watched
+claims, and checks nothing: not what is free, not what the server kept, not who else wrote.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import uvicorn
+import uvloop
+
+from tests.bench import workload
+from tests.controlplane.apiclient import ApiClient
+from tests.controlplane.objects import DRIVER
+from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
+
+Message = MutableMapping[str, Any]
+_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+# As long as the annotation that the product writes for one device.
+_ANNOTATION: Final = {"bench.example.com/allocation-snapshot": "x" * 130}
+
+
+class _Filter(msgspec.Struct, gc=False):
+    NodeNames: list[str]
+
+
+class _Score(msgspec.Struct, gc=False):
+    Host: str
+    Score: int
+
+
+class _Bind(msgspec.Struct, gc=False):
+    PodName: str
+    PodNamespace: str
+    PodUID: str
+    Node: str
+
+
+_FILTER: Final = msgspec.json.Decoder(_Filter)
+_BIND: Final = msgspec.json.Decoder(_Bind)
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class NoopExtender:
+    """The verbs."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._claims: dict[tuple[str, str], dict[str, Any]] = {}
+        self._pods: dict[tuple[str, str], str] = {}
+        self._numbers = count()
+
+    async def load(self) -> None:
+        """Learn what exists."""
+        for found in await self._api.list(RESOURCE_CLAIMS):
+            self._keep_claim(found)
+        for found in await self._api.list(PODS):
+            self._keep_pod(found)
+
+    async def follow_claims(self) -> None:
+        """Keep claims as the watch brings them."""
+        async with self._api.watch(RESOURCE_CLAIMS) as events:
+            async for event in events:
+                self._keep_claim(event["object"])
+
+    async def follow_pods(self) -> None:
+        """Keep which claim belongs to which pod."""
+        async with self._api.watch(PODS) as events:
+            async for event in events:
+                self._keep_pod(event["object"])
+
+    async def answer(self, path: str, body: bytes) -> bytes:
+        """The answer to one call."""
+        if path == "/filter":
+            return _encode({"NodeNames": _FILTER.decode(body).NodeNames})
+        if path == "/prioritize":
+            return _encode([_Score(name, 0) for name in _FILTER.decode(body).NodeNames])
+        if path == "/bind":
+            await self._bind(_BIND.decode(body))
+            return b'{"Error":""}'
+        return b"{}"
+
+    async def _bind(self, asked: _Bind) -> None:
+        namespace, name = asked.PodNamespace, asked.PodName
+        claim = self._claims[namespace, self._pods[namespace, name]]
+        metadata = {**claim["metadata"], "finalizers": [_FINALIZER], "annotations": _ANNOTATION}
+        stored = await self._api.replace(RESOURCE_CLAIMS, {**claim, "metadata": metadata})
+        await self._api.replace(RESOURCE_CLAIMS, {**stored, "status": self._status(asked)}, "status")
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": asked.PodUID},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": asked.Node},
+        }
+        await self._api.create(PODS, binding, name=name, subresource="binding")
+
+    def _keep_claim(self, found: dict[str, Any]) -> None:
+        self._claims[found["metadata"]["namespace"], found["metadata"]["name"]] = found
+
+    def _keep_pod(self, found: dict[str, Any]) -> None:
+        name: str = found["spec"]["resourceClaims"][0]["resourceClaimName"]
+        self._pods[found["metadata"]["namespace"], found["metadata"]["name"]] = name
+
+    def _status(self, asked: _Bind) -> dict[str, Any]:
+        device = workload.device_name(next(self._numbers) % workload.DEVICES_PER_NODE)
+        result = {"request": workload.REQUEST, "driver": DRIVER, "pool": asked.Node, "device": device}
+        field = {"key": "metadata.name", "operator": "In", "values": [asked.Node]}
+        return {
+            "allocation": {
+                "devices": {"results": [result]},
+                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+                "allocationTimestamp": "2026-01-01T00:00:00Z",
+            },
+            "reservedFor": [{"resource": "pods", "name": asked.PodName, "uid": asked.PodUID}],
+        }
+
+
+def application(
+    extender: NoopExtender,
+) -> Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]:
+    """The ASGI application."""
+
+    async def serve(
+        scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+    ) -> None:
+        parts = []
+        more = True
+        while more:
+            message = await receive()
+            parts.append(message.get("body", b""))
+            more = message.get("more_body", False)
+        answer = await extender.answer(scope["path"], b"".join(parts))
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(answer)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+    return serve
+
+
+async def run(kubeconfig: Path, host: str, port: int) -> None:
+    """Serve until asked to stop."""
+    async with ApiClient.from_kubeconfig(kubeconfig) as api:
+        extender = NoopExtender(api)
+        await extender.load()
+        following = [asyncio.create_task(extender.follow_claims()), asyncio.create_task(extender.follow_pods())]
+        config = uvicorn.Config(
+            application(extender),
+            host=host,
+            port=port,
+            http="httptools",
+            lifespan="off",
+            log_level="warning",
+            access_log=False,
+            timeout_keep_alive=120,
+        )
+        await uvicorn.Server(config).serve()
+        for each in following:
+            each.cancel()
+
+
+def main() -> None:
+    """Command line, as far as it is that of the product's `serve`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kubeconfig", type=Path, required=True)
+    parser.add_argument("--host", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    arguments = parser.parse_args()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(arguments.kubeconfig, arguments.host, arguments.port))
+
+
+if __name__ == "__main__":
+    main()

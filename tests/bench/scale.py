@@ -1,0 +1,32 @@
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is measured.
+
+    `calls`: filter calls in a round.  `filter_rounds`, `runs`, `loads`: rounds of the areas filter, throughput and memory.
+    `filter_nodes`, `throughput_nodes`: cluster sizes.  `slices`: of devices, in the large and the small cluster of the memory area.
+    """
+
+    calls: int = 100
+    filter_rounds: int = 7
+    filter_nodes: tuple[int, ...] = (500, 5_000)
+    runs: int = 3
+    throughput_nodes: tuple[int, ...] = (200, 1_000)
+    pods: int = 1_000
+    loads: int = 2
+    slices: tuple[int, int] = (5_000, 1_250)
+
+
+FULL = Scale()
+QUICK = Scale(
+    calls=20,
+    filter_rounds=2,
+    filter_nodes=(50, 200),
+    runs=1,
+    throughput_nodes=(50,),
+    pods=200,
+    loads=1,
+    slices=(400, 100),
+)

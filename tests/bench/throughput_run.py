@@ -1,0 +1,199 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from app.model.node import node_from
+from app.model.pod import pod_from
+from app.model.resource_claim import claim_from
+from app.model.resource_slice import SliceReader
+from app.scheduling.audit import audit
+from tests.bench import workload
+from tests.bench.accounting import processor_seconds
+from tests.bench.contenders import Contender
+from tests.bench.rows import BenchError
+from tests.controlplane import objects
+from tests.controlplane.apiclient import ApiClient
+from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
+from tests.controlplane.extender import REPOSITORY, ExtenderProcess
+from tests.controlplane.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    DEVICE_CLASSES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    Resource,
+)
+
+_AT_ONCE: Final = 40
+_RUN_SECONDS: Final = 300.0
+_SETTLE_SECONDS: Final = 2.0
+_GROUP: Final = "rbac.authorization.k8s.io"
+_SHOWN: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One queue of pods, scheduled: pods per second, and where the processor time went.
+
+    `milliseconds`: per pod and process, from the scheduler's start to the last Binding.  `cores`: used on average by all of them
+    between the first and the last Binding.
+    """
+
+    rate: float
+    milliseconds: dict[str, float]
+    cores: float
+
+
+@dataclass(slots=True)
+class _Bindings:
+    """When pods were seen to be bound, and what processor time had been used then."""
+
+    expected: int
+    pids: dict[str, int]
+    first: float = 0.0
+    last: float = 0.0
+    used_at_first: float = 0.0
+    used_at_last: dict[str, float] | None = None
+
+    async def follow(self, events: AsyncIterator[dict[str, Any]], waiting: asyncio.Event) -> None:
+        """Until all pods are bound; `waiting` is set when all were seen to exist."""
+        seen: set[str] = set()
+        bound: set[str] = set()
+        async for event in events:
+            name: str = event["object"]["metadata"]["name"]
+            seen.add(name)
+            if len(seen) == self.expected:
+                waiting.set()
+            if name in bound or not event["object"]["spec"].get("nodeName"):
+                continue
+            bound.add(name)
+            self.last = time.monotonic()
+            if len(bound) == 1:
+                self.first = self.last
+                self.used_at_first = sum(used(self.pids).values())
+            if len(bound) == self.expected:
+                self.used_at_last = used(self.pids)
+                return
+
+
+def used(pids: dict[str, int]) -> dict[str, float]:
+    """Processor seconds by process."""
+    return {name: processor_seconds(pid) for name, pid in pids.items()}
+
+
+async def run(contender: Contender, nodes: int, pods: int, workdir: Path) -> Run:
+    """Schedule pods that wait already, on a control plane of their own.
+
+    Raises BenchError if pods are left over or the allocations are wrong.
+    """
+    async with ControlPlane.start(workdir) as cluster, AsyncExitStack() as stack:
+        await _populate(cluster.api, nodes, pods)
+        extender = contender.extender(cluster.logs("x").parent, cluster.kubeconfig_for(EXTENDER_USER))
+        if extender is not None:
+            await stack.enter_async_context(extender)
+        await asyncio.sleep(_SETTLE_SECONDS)
+        measured = await _scheduled(cluster, contender, extender, pods)
+        if contender.audited:
+            await _audited(cluster.api, contender)
+        return measured
+
+
+async def _scheduled(cluster: ControlPlane, contender: Contender, extender: ExtenderProcess | None, pods: int) -> Run:
+    pids = {} if extender is None else {"extender": extender.pid or 0}
+    bindings = _Bindings(pods, pids)
+    async with cluster.api.watch(PODS, workload.NAMESPACE) as events, _following(bindings, events) as following:
+        pids |= cluster.pids
+        before = used(pids)
+        await cluster.start_scheduler(contender.config(extender.url if extender is not None else ""))
+        pids["kube-scheduler"] = cluster.pids["kube-scheduler"]
+        try:
+            await asyncio.wait_for(following, _RUN_SECONDS)
+        except TimeoutError as late:
+            raise BenchError(
+                f"{contender.name}: not all of {pods} pods were bound within {_RUN_SECONDS:.0f} s."
+            ) from late
+    after = bindings.used_at_last or {}
+    seconds = bindings.last - bindings.first
+    return Run(
+        rate=(pods - 1) / seconds,
+        milliseconds={name: 1000 * (after[name] - before.get(name, 0.0)) / pods for name in after},
+        cores=(sum(after.values()) - bindings.used_at_first) / seconds,
+    )
+
+
+@asynccontextmanager
+async def _following(bindings: _Bindings, events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[asyncio.Task[None]]:
+    waiting = asyncio.Event()
+    task = asyncio.create_task(bindings.follow(events, waiting))
+    try:
+        async with asyncio.timeout(_RUN_SECONDS):
+            await waiting.wait()
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _populate(api: ApiClient, nodes: int, pods: int) -> None:
+    """Nodes, slices, the class, rights as deploy/ gives them, and pods with their claims; all before anybody schedules."""
+    await api.create(NAMESPACES, objects.namespace(workload.NAMESPACE))
+    await api.create(DEVICE_CLASSES, workload.device_class())
+    await api.create(DEVICE_CLASSES, yaml.safe_load((REPOSITORY / "deploy/wake-up-class.yaml").read_text("utf-8")))
+    await _grant(api)
+    await _create(api, NODES, (workload.node(index) for index in range(nodes)))
+    await _create(api, RESOURCE_SLICES, (workload.node_slice(index) for index in range(nodes)))
+    await _create(api, RESOURCE_CLAIMS, (workload.claim(index) for index in range(pods)))
+    await _create(api, PODS, (workload.pod(index) for index in range(pods)))
+
+
+async def _grant(api: ApiClient) -> None:
+    rules = yaml.safe_load_all((REPOSITORY / "deploy/rbac.yaml").read_text("utf-8"))
+    role = next(each for each in rules if each["kind"] == "ClusterRole")
+    await api.create(CLUSTER_ROLES, role)
+    binding = {
+        "apiVersion": f"{_GROUP}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "bench"},
+        "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": role["metadata"]["name"]},
+        "subjects": [{"apiGroup": _GROUP, "kind": "User", "name": EXTENDER_USER}],
+    }
+    await api.create(CLUSTER_ROLE_BINDINGS, binding)
+
+
+async def _create(api: ApiClient, resource: Resource, bodies: Iterable[dict[str, Any]]) -> None:
+    left = iter(bodies)
+
+    async def work() -> None:
+        for body in left:
+            await api.create(resource, body)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_AT_ONCE):
+            group.create_task(work())
+
+
+async def _audited(api: ApiClient, contender: Contender) -> None:
+    """What the API objects say, judged without the code that decided."""
+    reader = SliceReader()
+    pods = [pod_from(each) for each in await api.list(PODS)]
+    findings = audit(
+        [claim_from(each) for each in await api.list(RESOURCE_CLAIMS)],
+        [reader.convert(each) for each in await api.list(RESOURCE_SLICES)],
+        pods,
+        [node_from(each) for each in await api.list(NODES)],
+    )
+    unbound = [pod.key for pod in pods if not pod.node_name]
+    if findings or unbound:
+        told = "\n".join(map(str, findings[:_SHOWN]))
+        raise BenchError(
+            f"{contender.name}: {len(unbound)} pods unbound, {len(findings)} findings of the audit:\n{told}"
+        )
