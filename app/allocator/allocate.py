@@ -61,7 +61,7 @@ def _chosen(claim: ClaimDemand, index: int, search: Search) -> list[Wanted]:
 
 def _no_fit(search: Search, pools: NodePools) -> NoFit:
     """Invalid pools come first; incomplete ones before "no match", which they may explain."""
-    found = search.shortfall.rejections
+    found = search.shortfall.rejections or (Rejection(code=Code.COMBINATION),)
     troubled = [
         Rejection(code=pool.problem, claim=found[0].claim, request=found[0].request, detail=pool.detail)
         for pool in pools.troubled

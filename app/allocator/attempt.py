@@ -91,6 +91,11 @@ class Attempt:
             found = self._tables[id(pool)] = PoolTables(pool, self._facts)
         return found
 
+    def constraint_states(self, claim: int) -> tuple[Any, ...]:
+        """The states of all constraints of a claim, immutable values."""
+        count = len(self._demand.claims[claim].constraints)
+        return tuple(self._constraint_state.get((claim, index)) for index in range(count))
+
     def refusing_constraint(self, claim: int, wanted: Wanted, driver: str, device: Device) -> Constraint | None:
         """The first constraint that keeps a device out at present."""
         for index in wanted.constraints:

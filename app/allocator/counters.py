@@ -1,5 +1,6 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from app.allocator.undo import Trail
 from app.allocator.validity import CounterTotals
@@ -53,6 +54,17 @@ class CounterTable:
                 if remaining[entry.counter_set, counter] < 0:
                     return False
         return not self._overdrawn or all(remaining[key] >= 0 for key in self._overdrawn)
+
+    def most(self, entries: Sequence[CounterConsumption]) -> int:
+        """How many of these consumptions of one counter set fit at most, each counter seen by itself (never too few)."""
+        counters = {counter for entry in entries for counter, _ in entry.counters}
+        found = len(entries)
+        for counter in counters:
+            amounts = sorted(dict(entry.counters).get(counter, 0) for entry in entries)
+            left = self._remaining[entries[0].counter_set, counter]
+            fitting = [count for count, total in enumerate(accumulate(amounts), start=1) if total <= left]
+            found = min(found, max(fitting, default=0))
+        return found
 
     def shortage(self, consumption: Iterable[CounterConsumption]) -> Shortage | None:
         """The first counter that a device would overdraw, or that is overdrawn already."""

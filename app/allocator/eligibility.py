@@ -84,9 +84,12 @@ class Eligibility:
             standing = self._standings[location] = self._find(location)
         return standing
 
-    def known(self, location: int) -> int:
-        """The standing as far as it was asked for already; UNKNOWN otherwise."""
-        return self._standings[location]
+    def told(self, location: int) -> Standing:
+        """As `of`, for explanations: UNKNOWN where a selector fails."""
+        try:
+            return Standing(self.of(location))
+        except Fatal:
+            return Standing.UNKNOWN
 
     def _find(self, location: int) -> int:
         pools = self._facts.pools

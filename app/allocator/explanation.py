@@ -6,8 +6,10 @@ from typing import Final
 from app.allocator.attempt import Attempt
 from app.allocator.demand import Demand, Wanted
 from app.allocator.eligibility import Eligibility, NodeFacts, Standing
+from app.allocator.features import why_off
 from app.allocator.rejections import closed_set_words, counter_words, group_words, listed, taint_words
 from app.allocator.requests import MAX_RESULTS
+from app.model.device import Device
 from app.model.rejection import Code, Rejection
 
 _CODES: Final = {
@@ -16,6 +18,10 @@ _CODES: Final = {
     Standing.NODE_OPERATIONS: Code.NODE_OPERATIONS,
     Standing.PARTITIONABLE_OFF: Code.REQUEST_UNSUPPORTED,
     Standing.TAINTED: Code.TAINTED,
+}
+_NEEDED: Final = {
+    Standing.BINDING_CONDITIONS_OFF: "device_binding_and_status",
+    Standing.PARTITIONABLE_OFF: "partitionable_devices",
 }
 _TELLING: Final = (
     Code.GROUPS,
@@ -28,6 +34,8 @@ _TELLING: Final = (
     Code.COMBINATION,
 )
 """What a device that was nearly taken failed at, the nearest miss first."""
+
+_PLAIN: Final = {Code.COMBINATION: "wanted by other requests of the pod: "}
 
 
 class Shortfall:
@@ -68,7 +76,7 @@ class Shortfall:
                 claim=self._demand.claims[claim].label,
                 request=wanted.name,
                 device=found[code][0][0],
-                detail=progress + (found[code][1] or listed(found[code][0])),
+                detail=progress + (found[code][1] or _PLAIN.get(code, "") + listed(found[code][0])),
             )
             for code in _TELLING
             if code in found
@@ -107,18 +115,24 @@ class Shortfall:
         location: int,
     ) -> None:
         device = self._facts.pools.devices[location]
-        standing = Standing(eligibility.known(location))
-        if self._attempt.is_picked(claim, wanted, location):
+        standing = eligibility.told(location)
+        if standing is Standing.ELIGIBLE and self._attempt.is_picked(claim, wanted, location):
             picked_here = any(pick.location == location and pick.wanted is wanted for pick in self._attempt.picks)
             code, words = (None, "") if picked_here else (Code.COMBINATION, "")
         elif standing is Standing.ELIGIBLE:
             code, words = self._refusal(claim, wanted, location)
         else:
             code = _CODES.get(standing)
-            words = taint_words(device, wanted.tolerations) if code is Code.TAINTED else ""
+            words = self._standing_words(standing, device, wanted)
         if code is not None:
             names, _ = found.setdefault(code, ([], words))
             names.append(device.name)
+
+    def _standing_words(self, standing: Standing, device: Device, wanted: Wanted) -> str:
+        if standing is Standing.TAINTED:
+            return taint_words(device, wanted.tolerations)
+        feature = _NEEDED.get(standing)
+        return f"{device.name} needs {why_off(feature)}" if feature else ""
 
     def _refusal(self, claim: int, wanted: Wanted, location: int) -> tuple[Code | None, str]:
         """What refuses an eligible device now; nothing when it only comes too early in the order of picks."""
@@ -165,6 +179,9 @@ class Shortfall:
         label = self._demand.claims[claim].label
         if not count:
             return Rejection(code=Code.NO_DEVICES, claim=label, request=wanted.name)
-        matching = f"only {picked} of {count}" if picked else f"none of {count}"
-        detail = f"{matching} devices match class {wanted.device_class.name} and the selectors of the request"
+        criteria = f"match class {wanted.device_class.name} and the selectors of the request"
+        if picked:
+            detail = f"{wanted.count} devices wanted, {picked} of {count} {criteria}"
+            return Rejection(code=Code.COMBINATION, claim=label, request=wanted.name, detail=detail)
+        detail = f"none of {count} devices {criteria}"
         return Rejection(code=Code.NO_MATCH, claim=label, request=wanted.name, detail=detail)

@@ -6,7 +6,7 @@ FOUND, FAILED, and TOO_MANY (more devices than a claim may have), which skips th
 alternatives, or at the claim's end as FAILED.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from enum import IntEnum
 from typing import Final, Protocol
 
@@ -15,6 +15,7 @@ from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
 from app.allocator.eligibility import Eligibility, NodeFacts, Standing
 from app.allocator.explanation import Shortfall
 from app.allocator.outcome import Fatal
+from app.allocator.outlook import Outlook
 from app.allocator.requests import MAX_RESULTS
 from app.model.rejection import Code, Rejection
 
@@ -22,7 +23,9 @@ Option = tuple[int, int, int]
 """(claim, request, option of the request)."""
 
 _POLL: Final = 15
+_DEAD_ENDS_BEFORE_LOOKOUT: Final = 64
 _NOT_CHOSEN: Final = -1
+_MAX_FAILED_STATES: Final = 50_000
 
 
 class Outcome(IntEnum):
@@ -45,6 +48,7 @@ class Search:
 
     __slots__ = (
         "_claim",
+        "_dead_ends",
         "_demand",
         "_eligibilities",
         "_frames",
@@ -57,6 +61,8 @@ class Search:
         "attempt",
         "chosen",
         "facts",
+        "failed_states",
+        "outlook",
         "shortfall",
         "steps",
     )
@@ -69,6 +75,9 @@ class Search:
         self.steps = 0
         self.chosen: dict[tuple[int, int], int] = {}
         self.shortfall = Shortfall(demand, facts, self.attempt)
+        self.outlook: Outlook | None = None
+        self.failed_states: set[Hashable] = set()
+        self._dead_ends = 0
         self._demand = demand
         self._gathered = gathered
         self._max_steps = max_steps
@@ -86,7 +95,7 @@ class Search:
         """
         frames = self._frames
         outcome = self._enter()
-        while True:
+        while not self._is_hopeless():
             if outcome is Outcome.GOES_ON:
                 outcome = self._enter()
             elif not frames:
@@ -95,6 +104,7 @@ class Search:
                 outcome = frames[-1].resume(self, outcome)
                 if outcome is not Outcome.GOES_ON:
                     frames.pop()
+        return False
 
     def call(self, claim: int, request: int, option: int = _NOT_CHOSEN, picked: int = 0, start: int = 0) -> Outcome:
         """Make this the next call."""
@@ -112,6 +122,8 @@ class Search:
         if request == len(requests):
             self._frames.append(_CLAIM_END)
             return self.call(claim + 1, 0)
+        if self.outlook is not None and self._option == _NOT_CHOSEN and not self._picked and self._is_known_failure():
+            return Outcome.FAILED
         wish = requests[request]
         if wish.prioritized and self._option == _NOT_CHOSEN:
             self._frames.append(_Alternatives(claim, request, wish))
@@ -167,6 +179,41 @@ class Search:
             found = self._eligibilities[key] = Eligibility(wanted, label, self.facts)
         return found
 
+    def dead_end(self) -> None:
+        """Count a place that no device could fill; many of them make the search look at the whole node once."""
+        self._dead_ends += 1
+
+    def _is_hopeless(self) -> bool:
+        if self._dead_ends != _DEAD_ENDS_BEFORE_LOOKOUT:
+            return False
+        self._dead_ends += 1
+        if self._demand.may_break_off:
+            return False
+        try:
+            outlook = Outlook(self._demand, self.facts, self._gathered, self.eligibility)
+        except Fatal:
+            return False  # where the search would get to it, it finds out by itself
+        if outlook.is_hopeless():
+            return True
+        if not self._demand.asks_for_admin_access:
+            self.outlook = outlook
+        return False
+
+    def _is_known_failure(self) -> bool:
+        """Whether this request failed before with equal devices picked; if not, its failure will be remembered."""
+        state = self._state()
+        if state in self.failed_states:
+            return True
+        self._frames.append(_Remember(state))
+        return False
+
+    def _state(self) -> Hashable:
+        """Everything that decides whether the requests from here on can be met, up to interchangeable devices."""
+        attempt, claim = self.attempt, self._claim
+        alike = self.outlook.alike if self.outlook is not None else []
+        picked = tuple(sorted(alike[pick.location] for pick in attempt.picks))
+        return claim, self._request, attempt.size(claim), attempt.constraint_states(claim), picked
+
     def where(self) -> tuple[int, int, int]:
         """(option as called, devices picked for the request, first location) of the current call."""
         return self._option, self._picked, self._start
@@ -189,6 +236,20 @@ class _ClaimEnd:
 
 
 _CLAIM_END: Final = _ClaimEnd()
+
+
+class _Remember:
+    """Remembers that a request failed in a state; too many devices is no failure of the state."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: Hashable) -> None:
+        self._state = state
+
+    def resume(self, search: Search, outcome: Outcome) -> Outcome:
+        if outcome is Outcome.FAILED and len(search.failed_states) < _MAX_FAILED_STATES:
+            search.failed_states.add(self._state)
+        return outcome
 
 
 class _Alternatives:
@@ -232,9 +293,23 @@ class _Every:
 class _DeviceLoop:
     """Tries one device after the other for one place of a request with mode ExactCount."""
 
-    __slots__ = ("_claim", "_eligibility", "_mark", "_next", "_option", "_picked", "_request", "_took", "_wanted")
+    __slots__ = (
+        "_claim",
+        "_eligibility",
+        "_failed",
+        "_key",
+        "_mark",
+        "_next",
+        "_option",
+        "_picked",
+        "_request",
+        "_took",
+        "_wanted",
+    )
 
     def __init__(self, search: Search, claim: int, request: int, option: int, wanted: Wanted) -> None:
+        self._key = (claim, request, option)
+        self._failed: set[int] | None = None
         self._claim = claim
         self._request = request
         self._wanted = wanted
@@ -249,10 +324,17 @@ class _DeviceLoop:
         for location in range(self._next, len(search.facts.pools.devices)):
             if attempt.is_picked(claim, wanted, location) or standing(location) != Standing.ELIGIBLE:
                 continue
+            if search.outlook is not None:
+                if self._failed and search.outlook.alike[location] in self._failed:
+                    continue
+                needed, picked = wanted.count - self._picked, (pick.location for pick in attempt.picks)
+                if not search.outlook.enough(self._key, location, needed, picked):
+                    break
             if attempt.take(claim, wanted, location) is Refusal.NONE:
                 self._next = location + 1
                 self._took = True
                 return search.call(claim, self._request, self._option, self._picked + 1, location + 1)
+        search.dead_end()
         if not self._took:
             search.shortfall.note(claim, self._request, self._picked, wanted, self._eligibility)
         return Outcome.FAILED
@@ -261,4 +343,10 @@ class _DeviceLoop:
         if outcome is Outcome.FOUND:
             return outcome
         search.attempt.trail.back_to(self._mark)
-        return outcome if outcome is Outcome.TOO_MANY else self.advance(search)
+        if outcome is Outcome.TOO_MANY:
+            return outcome
+        if search.outlook is not None:
+            # An interchangeable device in the same place would fail in the same way.
+            self._failed = self._failed or set()
+            self._failed.add(search.outlook.alike[self._next - 1])
+        return self.advance(search)

@@ -181,7 +181,7 @@ def test_same_picks_and_same_steps_as_the_recursive_reference(wish: Wish, costs:
         assert picks(found) == expected
 
 
-UNPRUNED = 100
+UNPRUNED = 64
 
 
 def demand_or_none(claims: list[Any]) -> Any:

@@ -1,0 +1,111 @@
+"""What a search that takes long learns about its node, to skip what cannot succeed.
+
+It never changes the answer: the first solution stays the first, and nothing is skipped that could end in an error.  So there is
+no outlook if a selector fails on any device, nor for claims with mode All and constraints, which may end in an error anywhere.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+from app.allocator.bounds import Bounds, Mask, Wish, is_hopeless
+from app.allocator.constraints import lookup
+from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
+from app.allocator.eligibility import Eligibility, NodeFacts, Standing
+from app.allocator.mode_all import Gathered
+
+Option = tuple[int, int, int]
+
+
+class Outlook:
+    """Which devices each option can take, and which devices are interchangeable.
+
+    `alike[location]` is a number; devices with the same number are equal in everything that the rest of the search reads.
+    """
+
+    __slots__ = ("_demand", "_facts", "_gathered", "alike", "masks")
+
+    def __init__(
+        self,
+        demand: Demand,
+        facts: NodeFacts,
+        gathered: Gathered,
+        eligibility: Callable[[int, int, int, Wanted], Eligibility],
+    ) -> None:
+        """Find the standing of every device for every option.
+
+        Raises:
+            Fatal: a selector fails somewhere; there is no outlook then, and the search goes on without.
+        """
+        self._demand = demand
+        self._facts = facts
+        self._gathered = gathered
+        count = len(facts.pools.devices)
+        standings: list[bytes] = []
+        self.masks: dict[Option, Mask] = {}
+        for claim, wish in enumerate(demand.claims):
+            for request, each in enumerate(wish.requests):
+                for option, wanted in enumerate(each.options):
+                    of = eligibility(claim, request, option, wanted).of
+                    found = bytes(of(location) for location in range(count))
+                    standings.append(found)
+                    self.masks[claim, request, option] = _mask(found)
+        self.alike = self._alike(standings)
+
+    def enough(self, option: Option, start: int, needed: int, picked: Iterable[int]) -> bool:
+        """Whether from location `start` on there are that many devices that the option could take and that are not picked."""
+        mask = self.masks[option]
+        for location in picked:
+            mask &= ~(1 << location)
+        return (mask >> start).bit_count() >= needed
+
+    def is_hopeless(self) -> bool:
+        """Whether it is certain that there is no solution, whatever the search picks."""
+        demand, bounds = self._demand, Bounds(self._facts)
+        separate: list[Wish] = []
+        for claim, each in enumerate(demand.claims):
+            for request, wish in enumerate(each.requests):
+                least = self._least(claim, request, wish, bounds)
+                if least is None:
+                    return True
+                if not any(option.admin for option in wish.options):
+                    separate.append(least)
+        return is_hopeless(separate, bounds)
+
+    def _least(self, claim: int, request: int, wish: RequestDemand, bounds: Bounds) -> Wish | None:
+        """What a request needs at least and where from, over the options that could work; None if none could."""
+        needs: list[int] = []
+        union = 0
+        for option, wanted in enumerate(wish.options):
+            key = (claim, request, option)
+            mask, every = self.masks[key], self._gathered.get(key, ())
+            count = len(every) if wanted.count == ALL else wanted.count
+            impossible = wanted.count == ALL and (not every or any(not mask >> location & 1 for location in every))
+            if not impossible and bounds.most(mask) >= count:
+                needs.append(count)
+                union |= mask
+        return (min(needs), union) if needs else None
+
+    def _alike(self, standings: list[bytes]) -> list[int]:
+        pools = self._facts.pools
+        if self._demand.constrained and not self._facts.features.list_type_attributes:
+            # Scalar constraints can depend on the order of devices, so nothing is interchangeable.
+            return list(range(len(pools.devices)))
+        names = sorted({each.attribute for claim in self._demand.claims for each in claim.constraints})
+        numbers: dict[Hashable, int] = {}
+        found: list[int] = []
+        for location, device in enumerate(pools.devices):
+            pool = pools.views[location].pool
+            consumption = device.consumes_counters
+            values: tuple[Any, ...] = tuple(lookup(name, pool.pool_id[0], device) for name in names)
+            key = (
+                id(pool) if consumption else None,
+                consumption,
+                bytes(each[location] for each in standings),
+                values,
+            )
+            found.append(numbers.setdefault(key, len(numbers)))
+        return found
+
+
+def _mask(standings: bytes) -> Mask:
+    return int("".join("1" if each == Standing.ELIGIBLE else "0" for each in reversed(standings)) or "0", 2)
