@@ -79,6 +79,13 @@ class Attempt:
         trail.append(self.picks, Pick(claim, wanted, location))
         return Refusal.NONE
 
+    def refusal(self, claim: int, wanted: Wanted, location: int) -> Refusal:
+        """What would refuse the device now; changes nothing."""
+        mark = self.trail.mark()
+        found = self.take(claim, wanted, location)
+        self.trail.back_to(mark)
+        return found
+
     def is_picked(self, claim: int, wanted: Wanted, location: int) -> bool:
         """Whether this attempt has the device already: any claim counts, but for admin access only the same claim."""
         marked = self._marks.get(location)

@@ -40,20 +40,28 @@ class CounterTable:
         self._remaining: dict[CounterKey, int] = remaining
         self._overdrawn = [key for key, amount in remaining.items() if amount < 0]
 
-    def reserve(self, consumption: Iterable[CounterConsumption], trail: Trail) -> bool:
+    def reserve(self, consumption: Sequence[CounterConsumption], trail: Trail) -> bool:
         """Draw what a device consumes; False if a counter does not suffice (the caller then undoes)."""
         remaining = self._remaining
-        for entry in consumption:
-            name = entry.counter_set
-            for counter, amount in entry.counters:
-                key = (name, counter)
-                trail.put(remaining, key, remaining[key] - amount)
-        # Checked once all is drawn: a set that a device lists twice counts with the sum.
-        for entry in consumption:
-            for counter, _ in entry.counters:
-                if remaining[entry.counter_set, counter] < 0:
-                    return False
+        draws = self._draws(consumption)
+        for key, amount in draws:
+            if remaining[key] < amount:
+                return False
+        for key, amount in draws:
+            trail.put(remaining, key, remaining[key] - amount)
         return not self._overdrawn or all(remaining[key] >= 0 for key in self._overdrawn)
+
+    def _draws(self, consumption: Sequence[CounterConsumption]) -> Sequence[tuple[CounterKey, int]]:
+        """What a device draws from each counter, with the sum where it lists one twice."""
+        if len(consumption) == 1:
+            name = consumption[0].counter_set
+            return [((name, counter), amount) for counter, amount in consumption[0].counters]
+        asked: dict[CounterKey, int] = {}
+        for entry in consumption:
+            for counter, amount in entry.counters:
+                key = (entry.counter_set, counter)
+                asked[key] = asked.get(key, 0) + amount
+        return list(asked.items())
 
     def most(self, entries: Sequence[CounterConsumption]) -> int:
         """How many of these consumptions of one counter set fit at most, each counter seen by itself (never too few)."""
@@ -66,13 +74,9 @@ class CounterTable:
             found = min(found, max(fitting, default=0))
         return found
 
-    def shortage(self, consumption: Iterable[CounterConsumption]) -> Shortage | None:
+    def shortage(self, consumption: Sequence[CounterConsumption]) -> Shortage | None:
         """The first counter that a device would overdraw, or that is overdrawn already."""
-        asked: dict[CounterKey, int] = {}
-        for entry in consumption:
-            for counter, amount in entry.counters:
-                key = (entry.counter_set, counter)
-                asked[key] = asked.get(key, 0) + amount
+        asked = dict(self._draws(consumption))
         for key in (*asked, *self._overdrawn):
             amount = asked.get(key, 0)
             if self._remaining[key] < amount:

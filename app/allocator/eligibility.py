@@ -60,7 +60,7 @@ class NodeFacts:
 class Eligibility:
     """The standings of all devices of a node for one request option, found out on first need."""
 
-    __slots__ = ("_exact", "_facts", "_label", "_rows", "_standings", "_wanted")
+    __slots__ = ("_exact", "_facts", "_label", "_pool", "_rows", "_standings", "_usage", "_wanted")
 
     def __init__(self, wanted: Wanted, label: str, facts: NodeFacts) -> None:
         self._wanted = wanted
@@ -69,6 +69,8 @@ class Eligibility:
         self._exact = wanted.count != ALL
         self._standings = bytearray(len(facts.pools.devices))
         self._rows: dict[int, VerdictRow] = {}
+        self._pool: Pool | None = None
+        self._usage: PoolUsage = {}
 
     def of(self, location: int) -> int:
         """The standing (a `Standing` value) of the device at a location.
@@ -83,6 +85,14 @@ class Eligibility:
         if not standing:
             standing = self._standings[location] = self._find(location)
         return standing
+
+    def means(self, location: int) -> bool:
+        """Whether the request means this device, taken or not; for explanations, False where a selector fails."""
+        view = self._facts.pools.views[location]
+        try:
+            return self._wanted.selectors.always or self._selected(view, location - view.base)
+        except Fatal:
+            return False
 
     def told(self, location: int) -> Standing:
         """As `of`, for explanations: UNKNOWN where a selector fails."""
@@ -134,5 +144,7 @@ class Eligibility:
         return Standing.ELIGIBLE
 
     def _taken(self, pool: Pool, device: Device) -> bool:
-        holdings = self._facts.usage(pool).get(device.name)
+        if pool is not self._pool:
+            self._pool, self._usage = pool, self._facts.usage(pool)
+        holdings = self._usage.get(device.name)
         return holdings is not None and is_taken(holdings)

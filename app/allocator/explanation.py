@@ -1,15 +1,15 @@
 """Words for "does not fit": what stood in the way where the search got furthest."""
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
-from app.allocator.attempt import Attempt
+from app.allocator.attempt import Attempt, Refusal
 from app.allocator.demand import Demand, Wanted
 from app.allocator.eligibility import Eligibility, NodeFacts, Standing
 from app.allocator.features import why_off
 from app.allocator.rejections import closed_set_words, counter_words, group_words, listed, taint_words
 from app.allocator.requests import MAX_RESULTS
-from app.model.device import Device
+from app.model.device import CounterConsumption
 from app.model.rejection import Code, Rejection
 
 _CODES: Final = {
@@ -22,6 +22,13 @@ _CODES: Final = {
 _NEEDED: Final = {
     Standing.BINDING_CONDITIONS_OFF: "device_binding_and_status",
     Standing.PARTITIONABLE_OFF: "partitionable_devices",
+}
+_REFUSALS: Final = {
+    Refusal.NONE: None,
+    Refusal.PICKED: Code.COMBINATION,
+    Refusal.GROUPS: Code.GROUPS,
+    Refusal.COUNTERS: Code.COUNTERS,
+    Refusal.CONSTRAINT: Code.CONSTRAINT,
 }
 _TELLING: Final = (
     Code.GROUPS,
@@ -38,6 +45,15 @@ _TELLING: Final = (
 _PLAIN: Final = {Code.COMBINATION: "wanted by other requests of the pod: "}
 
 
+class Place(NamedTuple):
+    """A place to be filled: the device number `picked` of a request."""
+
+    claim: int
+    request: int
+    picked: int
+    wanted: Wanted
+
+
 class Shortfall:
     """Remembers why the place that the search reached last could not be filled, the first time it was reached."""
 
@@ -51,29 +67,32 @@ class Shortfall:
         self.rejections: tuple[Rejection, ...] = ()
 
     def note(
-        self,
-        claim: int,
-        request: int,
-        picked: int,
-        wanted: Wanted,
-        eligibility: Eligibility,
-        only: int | None = None,
+        self, place: Place, eligibility: Eligibility, refusals: Mapping[int, Refusal], only: int | None = None
     ) -> None:
-        """No device fills place `picked` of this request; with `only`, no other than that location was allowed."""
-        if not self._is_deeper(claim, request, picked):
+        """No device fills this place; `refusals` says what refused devices just now, as far as they were tried.
+
+        With `only`, no device but the one at that location was allowed.
+        """
+        if not self._is_deeper(place):
             return
+        wanted, picked = place.wanted, place.picked
         locations = range(len(self._facts.pools.devices)) if only is None else (only,)
         found: dict[Code, tuple[list[str], str]] = {}
         for location in locations:
-            self._collect(found, claim, wanted, eligibility, location)
+            standing = eligibility.told(location)
+            code = self._code(place, eligibility, location, standing, refusals.get(location))
+            if code is not None:
+                if code not in found:
+                    found[code] = ([], self._words(code, place, location, standing))
+                found[code][0].append(self._facts.pools.devices[location].name)
         if not found:
-            self.rejections = (self._no_match(claim, wanted, picked),)
+            self.rejections = (self._no_match(place),)
             return
         progress = f"{picked} of {wanted.count} devices found; " if picked and wanted.count > 0 else ""
         self.rejections = tuple(
             Rejection(
                 code=code,
-                claim=self._demand.claims[claim].label,
+                claim=self._demand.claims[place.claim].label,
                 request=wanted.name,
                 device=found[code][0][0],
                 detail=progress + (found[code][1] or _PLAIN.get(code, "") + listed(found[code][0])),
@@ -82,12 +101,14 @@ class Shortfall:
             if code in found
         )
 
-    def note_too_many(self, claim: int, request: int, picked: int, wanted: Wanted, total: int) -> None:
+    def note_too_many(self, place: Place, total: int) -> None:
         """The claim would get `total` devices."""
-        if self._is_deeper(claim, request, picked):
+        if self._is_deeper(place):
             detail = f"the claim would have {total} devices, it may have {MAX_RESULTS}"
-            label = self._demand.claims[claim].label
-            self.rejections = (Rejection(code=Code.TOO_MANY_DEVICES, claim=label, request=wanted.name, detail=detail),)
+            label = self._demand.claims[place.claim].label
+            self.rejections = (
+                Rejection(code=Code.TOO_MANY_DEVICES, claim=label, request=place.wanted.name, detail=detail),
+            )
 
     def constraint_refuses(self, claim: int, wanted: Wanted, location: int) -> Rejection:
         """Mode All has to take a device that a constraint refuses."""
@@ -99,64 +120,56 @@ class Shortfall:
             detail=self._constraint_words(claim, wanted, location),
         )
 
-    def _is_deeper(self, claim: int, request: int, picked: int) -> bool:
-        place = (claim, request, picked)
-        if place <= self._deepest:
+    def _is_deeper(self, place: Place) -> bool:
+        depth = place[:3]
+        if depth <= self._deepest:
             return False
-        self._deepest = place
+        self._deepest = depth
         return True
 
-    def _collect(
-        self,
-        found: dict[Code, tuple[list[str], str]],
-        claim: int,
-        wanted: Wanted,
-        eligibility: Eligibility,
-        location: int,
-    ) -> None:
-        device = self._facts.pools.devices[location]
-        standing = eligibility.told(location)
-        if standing is Standing.ELIGIBLE and self._attempt.is_picked(claim, wanted, location):
-            picked_here = any(pick.location == location and pick.wanted is wanted for pick in self._attempt.picks)
-            code, words = (None, "") if picked_here else (Code.COMBINATION, "")
-        elif standing is Standing.ELIGIBLE:
-            code, words = self._refusal(claim, wanted, location)
-        else:
-            code = _CODES.get(standing)
-            words = self._standing_words(standing, device, wanted)
-        if code is not None:
-            names, _ = found.setdefault(code, ([], words))
-            names.append(device.name)
+    def _code(
+        self, place: Place, eligibility: Eligibility, location: int, standing: Standing, refusal: Refusal | None
+    ) -> Code | None:
+        """What speaks against a device now; None if it is not meant, is picked here, or only comes too early in the order."""
+        if standing is Standing.TAKEN:
+            return Code.IN_USE if eligibility.means(location) else None
+        if standing is not Standing.ELIGIBLE:
+            return _CODES.get(standing)
+        if self._attempt.is_picked(place.claim, place.wanted, location):
+            mine = any(pick.location == location and pick.wanted is place.wanted for pick in self._attempt.picks)
+            return None if mine else Code.COMBINATION
+        return _REFUSALS[self._attempt.refusal(place.claim, place.wanted, location) if refusal is None else refusal]
 
-    def _standing_words(self, standing: Standing, device: Device, wanted: Wanted) -> str:
-        if standing is Standing.TAINTED:
-            return taint_words(device, wanted.tolerations)
+    def _words(self, code: Code, place: Place, location: int, standing: Standing) -> str:
+        """A sentence about one device; empty where a list of names says it all."""
+        pools = self._facts.pools
+        device, pool = pools.devices[location], pools.views[location].pool
+        match code:
+            case Code.GROUPS:
+                return self._group_words(location)
+            case Code.COUNTERS:
+                shortage = self._attempt.tables(pool).counters.shortage(device.consumes_counters)
+                return counter_words(device, shortage) if shortage is not None else ""
+            case Code.CONSTRAINT:
+                return self._constraint_words(place.claim, place.wanted, location)
+            case Code.TAINTED:
+                return taint_words(device, place.wanted.tolerations)
         feature = _NEEDED.get(standing)
         return f"{device.name} needs {why_off(feature)}" if feature else ""
 
-    def _refusal(self, claim: int, wanted: Wanted, location: int) -> tuple[Code | None, str]:
-        """What refuses an eligible device now; nothing when it only comes too early in the order of picks."""
+    def _group_words(self, location: int) -> str:
         pools = self._facts.pools
-        device, pool = pools.devices[location], pools.views[location].pool
-        if device.consumes_counters:
-            tables = self._attempt.tables(pool)
-            if tables.groups is not None:
-                conflict = tables.groups.refusal(device.consumes_counters)
-                if conflict is not None:
-                    return Code.GROUPS, group_words(device, conflict, self._members(location, conflict[0].counter_set))
-            elif tables.grouped is not None:
-                closed = tables.grouped.closed(device.consumes_counters)
-                if closed is not None:
-                    return Code.GROUPS, closed_set_words(device, closed)
-            shortage = tables.counters.shortage(device.consumes_counters)
-            if shortage is not None:
-                return Code.COUNTERS, counter_words(device, shortage)
-        words = self._constraint_words(claim, wanted, location)
-        return (Code.CONSTRAINT, words) if words else (None, "")
+        device = pools.devices[location]
+        tables = self._attempt.tables(pools.views[location].pool)
+        if tables.groups is not None:
+            conflict = tables.groups.refusal(device.consumes_counters)
+            return "" if conflict is None else group_words(device, conflict, self._members(location, conflict[0]))
+        closed = tables.grouped.closed(device.consumes_counters) if tables.grouped is not None else None
+        return "" if closed is None else closed_set_words(device, closed)
 
-    def _members(self, location: int, counter_set: str) -> Iterable[tuple[str, tuple[str, ...]]]:
-        """(device, groups) of everything on a counter set: held first, then picked by this attempt."""
-        pools = self._facts.pools
+    def _members(self, location: int, refused: CounterConsumption) -> Iterable[tuple[str, tuple[str, ...]]]:
+        """(device, groups) of everything on the counter set: held first, then picked by this attempt."""
+        pools, counter_set = self._facts.pools, refused.counter_set
         pool = pools.views[location].pool
         for name, entry in self._attempt.tables(pool).held:
             if entry.counter_set == counter_set:
@@ -174,9 +187,10 @@ class Shortfall:
         refusing = self._attempt.refusing_constraint(claim, wanted, driver, device)
         return "" if refusing is None else f"{device.name} does not satisfy {refusing.words()}"
 
-    def _no_match(self, claim: int, wanted: Wanted, picked: int) -> Rejection:
+    def _no_match(self, place: Place) -> Rejection:
+        wanted, picked = place.wanted, place.picked
         count = len(self._facts.pools.devices)
-        label = self._demand.claims[claim].label
+        label = self._demand.claims[place.claim].label
         if not count:
             return Rejection(code=Code.NO_DEVICES, claim=label, request=wanted.name)
         criteria = f"match class {wanted.device_class.name} and the selectors of the request"

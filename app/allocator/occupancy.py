@@ -27,10 +27,9 @@ def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> It
     if not rest:
         return
     for each in published:
-        for device in each.devices:
-            holders = rest.pop(device.name, None)
-            if holders is not None:
-                frozen = _frozen(holders)
+        for device in each.devices if rest else ():
+            if device.name in rest:
+                frozen = _frozen(rest.pop(device.name))
                 for entry in device.consumes_counters if frozen is None else frozen:
                     yield device.name, entry
     for name in sorted(rest):

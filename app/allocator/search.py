@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from app.allocator.attempt import Attempt, Refusal
 from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
 from app.allocator.eligibility import Eligibility, NodeFacts, Standing
-from app.allocator.explanation import Shortfall
+from app.allocator.explanation import Place, Shortfall
 from app.allocator.outcome import Fatal
 from app.allocator.outlook import Outlook
 from app.allocator.requests import MAX_RESULTS
@@ -136,13 +136,14 @@ class Search:
         every = self._gathered.get((claim, request, option)) if wanted.count == ALL else None
         count = wanted.count if every is None else len(every)
         if wanted.count == ALL and not every:
-            self.shortfall.note(claim, request, 0, wanted, self.eligibility(claim, request, option, wanted))
+            self.shortfall.note(Place(claim, request, 0, wanted), self.eligibility(claim, request, option, wanted), {})
             return Outcome.FAILED
         picked = self._picked
         if picked >= count:
             return self.call(claim, request + 1)
         if self.attempt.size(claim) + count - picked > MAX_RESULTS:
-            self.shortfall.note_too_many(claim, request, picked, wanted, self.attempt.size(claim) + count - picked)
+            total = self.attempt.size(claim) + count - picked
+            self.shortfall.note_too_many(Place(claim, request, picked, wanted), total)
             return Outcome.TOO_MANY
         frame: _Every | _DeviceLoop
         if every is not None:
@@ -167,7 +168,8 @@ class Search:
                 return self.call(claim, request, self._option, picked + 1)
         if refusal is Refusal.CONSTRAINT:
             raise Fatal(self.shortfall.constraint_refuses(claim, wanted, location))
-        self.shortfall.note(claim, request, picked, wanted, eligibility, only=location)
+        refusals = {} if refusal is None else {location: refusal}
+        self.shortfall.note(Place(claim, request, picked, wanted), eligibility, refusals, only=location)
         return Outcome.FAILED
 
     def eligibility(self, claim: int, request: int, option: int, wanted: Wanted) -> Eligibility:
@@ -302,6 +304,7 @@ class _DeviceLoop:
         "_next",
         "_option",
         "_picked",
+        "_refusals",
         "_request",
         "_took",
         "_wanted",
@@ -310,6 +313,7 @@ class _DeviceLoop:
     def __init__(self, search: Search, claim: int, request: int, option: int, wanted: Wanted) -> None:
         self._key = (claim, request, option)
         self._failed: set[int] | None = None
+        self._refusals: dict[int, Refusal] = {}
         self._claim = claim
         self._request = request
         self._wanted = wanted
@@ -330,13 +334,17 @@ class _DeviceLoop:
                 needed, picked = wanted.count - self._picked, (pick.location for pick in attempt.picks)
                 if not search.outlook.enough(self._key, location, needed, picked):
                     break
-            if attempt.take(claim, wanted, location) is Refusal.NONE:
+            refusal = attempt.take(claim, wanted, location)
+            if refusal:
+                self._refusals[location] = refusal
+            else:
                 self._next = location + 1
                 self._took = True
                 return search.call(claim, self._request, self._option, self._picked + 1, location + 1)
         search.dead_end()
         if not self._took:
-            search.shortfall.note(claim, self._request, self._picked, wanted, self._eligibility)
+            place = Place(claim, self._request, self._picked, wanted)
+            search.shortfall.note(place, self._eligibility, self._refusals)
         return Outcome.FAILED
 
     def resume(self, search: Search, outcome: Outcome) -> Outcome:
