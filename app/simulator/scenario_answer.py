@@ -5,6 +5,8 @@ The format is that of the parity scenarios: raw API objects in one JSON object p
 """
 
 import itertools
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -18,13 +20,15 @@ from app.model.base import ModelError, plain
 from app.model.device import Device
 from app.model.device_class import device_class_from
 from app.model.node import Node, node_from
-from app.model.rejection import Rejection
+from app.model.quantity import QuantityError
+from app.model.rejection import Code, Rejection
 from app.model.resource_claim import claim_from
 from app.model.resource_slice import ResourceSlice, SliceReader
 from app.simulator.scenario_usage import FixedUsage
 
 Json = dict[str, Any]
 
+_DEFAULT_TIMEOUT: Final = 10.0
 _ALL_ON: Final = Features(**dict.fromkeys(FIELD_OF_NAME.values(), True))
 
 
@@ -42,16 +46,18 @@ def answer_line(line: bytes) -> bytes:
         scenario = _scenario(line)
         name = scenario["name"]
         return msgspec.json.encode(answer_scenario(scenario))
-    except (ScenarioError, ModelError) as problem:
+    except (ScenarioError, ModelError, QuantityError) as problem:
         return msgspec.json.encode({"name": name, "error": str(problem)})
 
 
 def answer_scenario(scenario: Mapping[str, Any]) -> Json:
     """The answer to a decoded scenario.
 
+    Each node has `timeoutMs` (10 seconds by default) for its search.
+
     Raises:
         ScenarioError: a member is missing or of the wrong kind.
-        ModelError: an API object cannot be read.
+        ModelError, QuantityError: an API object cannot be read.
     """
     if scenario.get("kind") == "cel":
         return {"name": scenario["name"], "cel": _answer_cel(scenario)}
@@ -64,19 +70,25 @@ def answer_scenario(scenario: Mapping[str, Any]) -> Json:
     usage = FixedUsage(map(claim_from, _objects(scenario, "allocated")))
     features = _features(scenario.get("features"))
     demand = prepare(claims, classes, ProgramCache(), features)
-    question = _Question(slices, demand, usage, features)
+    question = _Question(slices, demand, usage, features, _timeout(scenario.get("timeoutMs")))
     nodes = [node_from(each) for each in _objects(scenario, "nodes")]
     return {"name": scenario["name"], "nodes": [question.answer(node) for node in nodes]}
 
 
 class _Question:
     def __init__(
-        self, slices: Sequence[ResourceSlice], demand: Demand | Rejection, usage: FixedUsage, features: Features
+        self,
+        slices: Sequence[ResourceSlice],
+        demand: Demand | Rejection,
+        usage: FixedUsage,
+        features: Features,
+        timeout: float,
     ) -> None:
         self._slices = slices
         self._demand = demand
         self._usage = usage
         self._features = features
+        self._timeout = timeout
 
     def answer(self, node: Node) -> Json:
         """The answer for one node."""
@@ -89,7 +101,16 @@ class _Question:
         except ModelError as problem:
             return _error(node, str(problem))
         shares = (f"share-{number}" for number in itertools.count())
-        found = allocate(self._demand, node, pools, self._usage, new_share_id=lambda: next(shares))
+        end = time.monotonic() + self._timeout
+        found = allocate(
+            self._demand,
+            node,
+            pools,
+            self._usage,
+            deadline=lambda: time.monotonic() > end,
+            new_share_id=lambda: next(shares),
+            max_steps=sys.maxsize,
+        )
         return _placed(node, found) if isinstance(found, Placement) else _refused(node, found)
 
     def _pool_slices(self, pool_id: PoolId) -> Sequence[ResourceSlice]:
@@ -106,6 +127,8 @@ def _refused(node: Node, no_fit: NoFit) -> Json:
     answer = _error(node, no_fit.rejections[0].text)
     if no_fit.verdict == "node":
         answer["nodeOnly"] = True
+    if no_fit.rejections[0].code is Code.SEARCH_LIMIT:
+        answer["timedOut"] = True
     return answer
 
 
@@ -116,13 +139,22 @@ def _error(node: Node, text: str) -> Json:
 def _scenario(line: bytes) -> Mapping[str, Any]:
     try:
         found = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise ScenarioError(f"the line is not JSON: {problem}") from problem
     if isinstance(found, dict) and isinstance(found.get("scenario"), dict):
         found = found["scenario"]
     if not isinstance(found, dict) or not isinstance(found.get("name"), str):
         raise ScenarioError("expected a scenario, an object with a name")
     return found
+
+
+def _timeout(milliseconds: Any) -> float:
+    """Seconds for each node."""
+    if milliseconds is None:
+        return _DEFAULT_TIMEOUT
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float) or milliseconds <= 0:
+        raise ScenarioError("timeoutMs: expected a positive number")
+    return milliseconds / 1000
 
 
 def _objects(scenario: Mapping[str, Any], member: str) -> list[Any]:

@@ -1,4 +1,8 @@
-"""Decisions agree with those of the released upstream allocator (labels of Kubernetes 1.37.1)."""
+"""Decisions agree with those of the released upstream allocator (labels of Kubernetes 1.37.1).
+
+The family "narrowed" holds random variations of the others, labelled by the same release: without shareable devices, capacity
+requests and derived attributes, half of them with features switched off at random, and many with more requests than fit.
+"""
 
 import gzip
 import json
@@ -78,6 +82,16 @@ def test_listed_differences_name_scenarios_that_exist_and_are_in_scope() -> None
         (b'{"name": "x", "features": {"Unknown": true}}', "x"),
         (b'{"name": "x", "features": []}', "x"),
         (b'{"name": "x", "slices": [{"metadata": {}, "spec": {}}]}', "x"),
+        (b"[" * 200_000, ""),
+        (b'{"name": "x", "timeoutMs": 0}', "x"),
+        (b'{"name": "x", "claims": [{"spec": {"devices": {"requests": {}}}}]}', "x"),
+        (
+            (
+                b'{"name": "x", "allocated": [{"status": {"allocation": {"devices": {"results": [{"request": "r", "driver": "d", '
+                b'"pool": "p", "device": "d", "consumedCapacity": {"m": "much"}}]}}}}]}'
+            ),
+            "x",
+        ),
         (b'{"name": "x", "kind": "cel"}', "x"),
         (b'{"name": "x", "kind": "cel", "expression": "true", "device": 5}', "x"),
     ],
@@ -86,3 +100,22 @@ def test_line_that_cannot_be_read_is_answered_with_an_error(line: bytes, name: s
     answer = json.loads(answer_line(line))
     assert answer["name"] == name
     assert answer["error"]
+
+
+def test_search_that_takes_too_long_says_so() -> None:
+    pool = {"name": "p", "resourceSliceCount": 1}
+    spec = {"driver": "d", "pool": pool, "allNodes": True, "devices": [{"name": "a"}]}
+    expression = "[1].all(x, lists.range(20000).all(y, y + x > 0))"
+    selectors = [{"cel": {"expression": expression}}]
+    request = {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1, "selectors": selectors}
+    scenario = {
+        "name": "slow",
+        "nodes": [{"metadata": {"name": "n"}}],
+        "slices": [{"metadata": {"name": "s"}, "spec": spec}],
+        "classes": [{"metadata": {"name": "c"}, "spec": {}}],
+        "claims": [{"spec": {"devices": {"requests": [{"name": "r", "exactly": request}]}}}],
+        "timeoutMs": 0.001,
+    }
+    answer = json.loads(answer_line(json.dumps(scenario).encode()))
+    assert answer["nodes"][0]["timedOut"] is True
+    assert answer["nodes"][0]["error"].startswith("search was stopped at its limit")
