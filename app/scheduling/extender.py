@@ -27,7 +27,6 @@ class Extender:
         searching = Searching(ledger, features)
         self._cluster = cluster
         self._metrics = metrics
-        self._ledger = ledger
         self.refusals = Refusals(ledger, cluster.events, metrics)
         self._filter = Filter(ledger, searching, self.refusals, metrics, cluster.clock, options)
         self._prioritize = Prioritize(ledger)
@@ -57,9 +56,7 @@ class Extender:
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> FilterAnswer:
         """See Filter."""
         self._refuse_when_stopping()
-        answer = await self._filter(pod, nodes)
-        self._metrics.held(len(self._ledger.holds), self._ledger.holds.unsettled)
-        return answer
+        return await self._filter(pod, nodes)
 
     async def prioritize(self, pod: Pod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """See Prioritize."""

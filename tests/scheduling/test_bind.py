@@ -85,6 +85,13 @@ async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing_held(world: 
     assert world.devices("c1") == []
 
 
+async def test_the_metric_of_held_claims_follows_what_ends_without_a_call(world: World) -> None:
+    await world.filter("p1", "n1", "n2")
+    assert b"\ndra_extender_held_claims 1.0\n" in await world.metrics.render()
+    world.delete(Kind.POD, "p1")
+    assert b"\ndra_extender_held_claims 0.0\n" in await world.metrics.render()
+
+
 async def test_no_binding_is_posted_when_the_caller_hung_up_and_the_next_bind_resumes(world: World) -> None:
     hung_up = asyncio.Event()
     hung_up.set()
