@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the programs of the real control plane, and helm, from pinned Go modules into a cache folder.
+"""Builds the programs of the real control plane, helm and the parity oracle from pinned Go modules into a cache folder.
 
 Needs nothing beside the standard library, so that it runs before any environment exists. The go.mod files here are the only
 place where versions are pinned; what is stamped into the programs is read from there.
@@ -41,7 +41,7 @@ class BuildError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """One Go module with `tool` lines: its folder, and the programs to build as {file name: package}."""
+    """One Go module: its folder, and the programs to build as {file name: package}, of its `tool` lines or its own."""
 
     name: str
     module: Path
@@ -76,7 +76,10 @@ CONTROL_PLANE = Target(
     ldflags=_kubernetes_ldflags,
 )
 HELM = Target(name="helm", module=HERE / "helm", programs={"helm": "helm.sh/helm/v4/cmd/helm"}, ldflags=_helm_ldflags)
-TARGETS = {target.name: target for target in (CONTROL_PLANE, HELM)}
+ORACLE = Target(
+    name="oracle", module=HERE.parent / "parity" / "oracle", programs={"oracle": "."}, ldflags=lambda _: "-s -w"
+)
+TARGETS = {target.name: target for target in (CONTROL_PLANE, HELM, ORACLE)}
 
 
 def pinned(go_mod: str, module: str) -> str:
@@ -97,10 +100,11 @@ def cache_folder() -> Path:
 
 
 def programs_folder(target: Target) -> Path:
-    """Where a target's programs lie once built: the name changes with any pin, checksum or link flag."""
+    """Where a target's programs lie once built: the name changes with any pin, checksum, link flag or source of its own."""
     go_mod, go_sum = _module_texts(target)
     settings = repr((sorted(GO_SETTINGS.items()), target.ldflags(go_mod), sorted(target.programs.items())))
-    digest = hashlib.sha256(f"{go_mod}\0{go_sum}\0{settings}".encode()).hexdigest()
+    sources = "".join(f"\0{path.name}\0{path.read_text()}" for path in sorted(target.module.glob("*.go")))
+    digest = hashlib.sha256(f"{go_mod}\0{go_sum}\0{settings}{sources}".encode()).hexdigest()
     return cache_folder() / "bin" / f"{target.name}-{digest[:16]}"
 
 
@@ -265,7 +269,7 @@ def _say(text: str) -> None:
 def main() -> int:
     """Command line; the exit code is 0 when every program asked for is there."""
     parser = argparse.ArgumentParser(
-        description="Build the real control plane (etcd, kube-*, kubectl) and helm into a cache folder."
+        description="Build the real control plane (etcd, kube-*, kubectl), helm and the parity oracle into a cache folder."
     )
     parser.add_argument("--only", choices=sorted(TARGETS), help="build this part alone")
     parser.add_argument(
