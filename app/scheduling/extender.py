@@ -37,6 +37,7 @@ class Extender:
         self._wake_up = WakeUp(ledger, self.refusals, cluster.waker, metrics, cluster.clock, options)
         self._background: asyncio.Task[None] | None = None
         self._binds: set[asyncio.Task[None]] = set()
+        metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.unsettled))
 
     async def start(self) -> None:
         """Begin the work that goes on between requests."""
