@@ -7,13 +7,13 @@ alternatives, or at the claim's end as FAILED.
 """
 
 from collections.abc import Hashable, Mapping
-from enum import IntEnum
-from typing import Final, Protocol
+from typing import Final
 
 from app.allocator.attempt import Attempt, Refusal
 from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
 from app.allocator.eligibility import Eligibility, NodeFacts, Standing
 from app.allocator.explanation import Place, Shortfall
+from app.allocator.frames import CLAIM_END, NOT_CHOSEN, Alternatives, DeviceLoop, Every, Frame, Outcome, Remember
 from app.allocator.outcome import Fatal
 from app.allocator.outlook import Outlook
 from app.allocator.requests import MAX_RESULTS
@@ -24,23 +24,6 @@ Option = tuple[int, int, int]
 
 _POLL: Final = 15
 _DEAD_ENDS_BEFORE_LOOKOUT: Final = 64
-_NOT_CHOSEN: Final = -1
-_MAX_FAILED_STATES: Final = 50_000
-
-
-class Outcome(IntEnum):
-    """What a call ended with; GOES_ON means that another call comes first."""
-
-    GOES_ON = 0
-    FOUND = 1
-    FAILED = 2
-    TOO_MANY = 3
-
-
-class _Frame(Protocol):
-    def resume(self, search: "Search", outcome: Outcome) -> Outcome:
-        """Judge the outcome of the call this frame made: GOES_ON after making another, else its own outcome; it is then done."""
-        ...
 
 
 class Search:
@@ -81,11 +64,11 @@ class Search:
         self._demand = demand
         self._gathered = gathered
         self._max_steps = max_steps
-        self._frames: list[_Frame] = []
+        self._frames: list[Frame] = []
         self._eligibilities: dict[Option, Eligibility] = {}
         # The call that comes next.
         self._claim = self._request = self._picked = self._start = 0
-        self._option = _NOT_CHOSEN
+        self._option = NOT_CHOSEN
 
     def run(self) -> bool:
         """Whether there is a solution; the picks of the first one are then in `attempt`.
@@ -106,7 +89,7 @@ class Search:
                     frames.pop()
         return False
 
-    def call(self, claim: int, request: int, option: int = _NOT_CHOSEN, picked: int = 0, start: int = 0) -> Outcome:
+    def call(self, claim: int, request: int, option: int = NOT_CHOSEN, picked: int = 0, start: int = 0) -> Outcome:
         """Make this the next call."""
         self._claim, self._request, self._option, self._picked, self._start = claim, request, option, picked, start
         return Outcome.GOES_ON
@@ -120,56 +103,55 @@ class Search:
             return Outcome.FOUND
         requests = claims[claim].requests
         if request == len(requests):
-            self._frames.append(_CLAIM_END)
+            self._frames.append(CLAIM_END)
             return self.call(claim + 1, 0)
-        if self.outlook is not None and self._option == _NOT_CHOSEN and not self._picked and self._is_known_failure():
+        if self.outlook is not None and self._option == NOT_CHOSEN and not self._picked and self._is_known_failure():
             return Outcome.FAILED
         wish = requests[request]
-        if wish.prioritized and self._option == _NOT_CHOSEN:
-            self._frames.append(_Alternatives(claim, request, wish))
+        if wish.prioritized and self._option == NOT_CHOSEN:
+            self._frames.append(Alternatives(claim, request, wish))
             return self.call(claim, request, 0)
         return self._pick(claim, request, wish)
 
     def _pick(self, claim: int, request: int, wish: RequestDemand) -> Outcome:
         option = max(self._option, 0)
         wanted = wish.options[option]
+        place = Place(claim, request, self._picked, wanted)
         every = self._gathered.get((claim, request, option)) if wanted.count == ALL else None
         count = wanted.count if every is None else len(every)
         if wanted.count == ALL and not every:
-            self.shortfall.note(Place(claim, request, 0, wanted), self.eligibility(claim, request, option, wanted), {})
+            self.shortfall.note(place, self.eligibility(claim, request, option, wanted), {})
             return Outcome.FAILED
-        picked = self._picked
-        if picked >= count:
+        if place.picked >= count:
             return self.call(claim, request + 1)
-        if self.attempt.size(claim) + count - picked > MAX_RESULTS:
-            total = self.attempt.size(claim) + count - picked
-            self.shortfall.note_too_many(Place(claim, request, picked, wanted), total)
+        total = self.attempt.size(claim) + count - place.picked
+        if total > MAX_RESULTS:
+            self.shortfall.note_too_many(place, total)
             return Outcome.TOO_MANY
-        frame: _Every | _DeviceLoop
+        eligibility, mark = self.eligibility(claim, request, option, wanted), self.attempt.trail.mark()
+        frame: Every | DeviceLoop
         if every is not None:
-            frame = _Every(self.attempt.trail.mark())
-            outcome = self._take_gathered(claim, request, option, wanted, every)
+            frame = Every(mark)
+            outcome = self._take_gathered(place, every[place.picked], eligibility)
         else:
-            frame = _DeviceLoop(self, claim, request, option, wanted)
+            frame = DeviceLoop(place, self._option, self._start, eligibility, mark)
             outcome = frame.advance(self)
         if outcome is Outcome.GOES_ON:
             self._frames.append(frame)
         return outcome
 
-    def _take_gathered(self, claim: int, request: int, option: int, wanted: Wanted, every: tuple[int, ...]) -> Outcome:
+    def _take_gathered(self, place: Place, location: int, eligibility: Eligibility) -> Outcome:
         """Take the next device of mode All; no other candidate exists."""
-        picked = self._picked
-        location = every[picked]
-        eligibility = self.eligibility(claim, request, option, wanted)
-        refusal = None
+        claim, request, picked, wanted = place
+        refusals: dict[int, Refusal] = {}
         if eligibility.of(location) == Standing.ELIGIBLE:
             refusal = self.attempt.take(claim, wanted, location)
-            if refusal is Refusal.NONE:
+            if not refusal:
                 return self.call(claim, request, self._option, picked + 1)
-        if refusal is Refusal.CONSTRAINT:
-            raise Fatal(self.shortfall.constraint_refuses(claim, wanted, location))
-        refusals = {} if refusal is None else {location: refusal}
-        self.shortfall.note(Place(claim, request, picked, wanted), eligibility, refusals, only=location)
+            if refusal is Refusal.CONSTRAINT:
+                raise Fatal(self.shortfall.constraint_refuses(claim, wanted, location))
+            refusals[location] = refusal
+        self.shortfall.note(place, eligibility, refusals, only=location)
         return Outcome.FAILED
 
     def eligibility(self, claim: int, request: int, option: int, wanted: Wanted) -> Eligibility:
@@ -206,7 +188,7 @@ class Search:
         state = self._state()
         if state in self.failed_states:
             return True
-        self._frames.append(_Remember(state))
+        self._frames.append(Remember(state))
         return False
 
     def _state(self) -> Hashable:
@@ -216,145 +198,9 @@ class Search:
         picked = tuple(sorted(alike[pick.location] for pick in attempt.picks))
         return claim, self._request, attempt.size(claim), attempt.constraint_states(claim), picked
 
-    def where(self) -> tuple[int, int, int]:
-        """(option as called, devices picked for the request, first location) of the current call."""
-        return self._option, self._picked, self._start
-
     def _check_limits(self) -> None:
         if self.steps > self._max_steps:
             raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=f"no result after {self._max_steps} steps"))
         deadline = self.facts.deadline
         if deadline is not None and not self.steps & _POLL and deadline():
             raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=f"time was up after {self.steps} steps"))
-
-
-class _ClaimEnd:
-    """Too many devices in a later claim is an ordinary failure for the claims before."""
-
-    __slots__ = ()
-
-    def resume(self, _search: Search, outcome: Outcome) -> Outcome:
-        return Outcome.FAILED if outcome is Outcome.TOO_MANY else outcome
-
-
-_CLAIM_END: Final = _ClaimEnd()
-
-
-class _Remember:
-    """Remembers that a request failed in a state; too many devices is no failure of the state."""
-
-    __slots__ = ("_state",)
-
-    def __init__(self, state: Hashable) -> None:
-        self._state = state
-
-    def resume(self, search: Search, outcome: Outcome) -> Outcome:
-        if outcome is Outcome.FAILED and len(search.failed_states) < _MAX_FAILED_STATES:
-            search.failed_states.add(self._state)
-        return outcome
-
-
-class _Alternatives:
-    """Tries the alternatives of a request in order of preference."""
-
-    __slots__ = ("_claim", "_index", "_only_too_many", "_request", "_wish")
-
-    def __init__(self, claim: int, request: int, wish: RequestDemand) -> None:
-        self._claim = claim
-        self._request = request
-        self._wish = wish
-        self._index = 0
-        self._only_too_many = True
-
-    def resume(self, search: Search, outcome: Outcome) -> Outcome:
-        if outcome is not Outcome.TOO_MANY:
-            self._only_too_many = False
-        if outcome is Outcome.FOUND:
-            search.chosen[self._claim, self._request] = self._index
-            return outcome
-        self._index += 1
-        if self._index < len(self._wish.options):
-            return search.call(self._claim, self._request, self._index)
-        return Outcome.TOO_MANY if self._only_too_many else Outcome.FAILED
-
-
-class _Every:
-    """Holds one device of mode All."""
-
-    __slots__ = ("_mark",)
-
-    def __init__(self, mark: int) -> None:
-        self._mark = mark
-
-    def resume(self, search: Search, outcome: Outcome) -> Outcome:
-        if outcome is not Outcome.FOUND:
-            search.attempt.trail.back_to(self._mark)
-        return outcome
-
-
-class _DeviceLoop:
-    """Tries one device after the other for one place of a request with mode ExactCount."""
-
-    __slots__ = (
-        "_claim",
-        "_eligibility",
-        "_failed",
-        "_key",
-        "_mark",
-        "_next",
-        "_option",
-        "_picked",
-        "_refusals",
-        "_request",
-        "_took",
-        "_wanted",
-    )
-
-    def __init__(self, search: Search, claim: int, request: int, option: int, wanted: Wanted) -> None:
-        self._key = (claim, request, option)
-        self._failed: set[int] | None = None
-        self._refusals: dict[int, Refusal] = {}
-        self._claim = claim
-        self._request = request
-        self._wanted = wanted
-        self._option, self._picked, self._next = search.where()
-        self._eligibility = search.eligibility(claim, request, option, wanted)
-        self._mark = search.attempt.trail.mark()
-        self._took = False
-
-    def advance(self, search: Search) -> Outcome:
-        """Take the next device that can be taken and call on, or fail."""
-        attempt, standing, claim, wanted = search.attempt, self._eligibility.of, self._claim, self._wanted
-        for location in range(self._next, len(search.facts.pools.devices)):
-            if attempt.is_picked(claim, wanted, location) or standing(location) != Standing.ELIGIBLE:
-                continue
-            if search.outlook is not None:
-                if self._failed and search.outlook.alike[location] in self._failed:
-                    continue
-                needed, picked = wanted.count - self._picked, (pick.location for pick in attempt.picks)
-                if not search.outlook.enough(self._key, location, needed, picked):
-                    break
-            refusal = attempt.take(claim, wanted, location)
-            if refusal:
-                self._refusals[location] = refusal
-            else:
-                self._next = location + 1
-                self._took = True
-                return search.call(claim, self._request, self._option, self._picked + 1, location + 1)
-        search.dead_end()
-        if not self._took:
-            place = Place(claim, self._request, self._picked, wanted)
-            search.shortfall.note(place, self._eligibility, self._refusals)
-        return Outcome.FAILED
-
-    def resume(self, search: Search, outcome: Outcome) -> Outcome:
-        if outcome is Outcome.FOUND:
-            return outcome
-        search.attempt.trail.back_to(self._mark)
-        if outcome is Outcome.TOO_MANY:
-            return outcome
-        if search.outlook is not None:
-            # An interchangeable device in the same place would fail in the same way.
-            self._failed = self._failed or set()
-            self._failed.add(search.outlook.alike[self._next - 1])
-        return self.advance(search)
