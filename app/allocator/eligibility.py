@@ -3,6 +3,7 @@
 from enum import IntEnum
 
 from app.allocator.demand import ALL, Wanted
+from app.allocator.node_match import MALFORMED, REACHABLE
 from app.allocator.occupancy import is_taken
 from app.allocator.outcome import Fatal
 from app.allocator.pools import NodePools, Pool, SliceView
@@ -111,7 +112,7 @@ class Eligibility:
             return Standing.BINDING_CONDITIONS_OFF
         if not self._wanted.selectors.always and not self._selected(view, location - view.base):
             return Standing.NO_MATCH
-        if view.reachable is not None and not view.reachable[location - view.base]:
+        if view.reachable is not None and not self._reachable(device, view.reachable[location - view.base]):
             return Standing.OTHER_NODE
         if taken:
             return Standing.TAKEN
@@ -130,6 +131,14 @@ class Eligibility:
         except SelectionTimeoutError as problem:
             rejection = Rejection(code=Code.SEARCH_LIMIT, detail="time was up while a selector was running")
             raise Fatal(rejection) from problem
+
+    def _reachable(self, device: Device, reach: int) -> bool:
+        if reach == MALFORMED:
+            where = {"claim": self._label, "request": self._wanted.name, "device": device.name}
+            raise Fatal(
+                Rejection(code=Code.POOL_INVALID, detail=f"device {device.name}: malformed node selector", **where)
+            )
+        return reach == REACHABLE
 
     def _usable(self, location: int) -> int:
         facts = self._facts

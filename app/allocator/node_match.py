@@ -1,8 +1,15 @@
 """Which slices and devices a node can use (node name, all nodes, node selector; on the slice or on each device)."""
 
+from typing import Final
+
+from app.model.base import ModelError
 from app.model.device import Device
 from app.model.node import Node
 from app.model.resource_slice import ResourceSlice
+
+UNREACHABLE: Final = 0
+REACHABLE: Final = 1
+MALFORMED: Final = 2
 
 
 def reaches(where: Device | ResourceSlice, node: Node) -> bool:
@@ -34,11 +41,17 @@ def is_relevant(published: ResourceSlice, node: Node, *, partitionable: bool) ->
 
 
 def reachable_devices(published: ResourceSlice, node: Node) -> bytes | None:
-    """One byte for each device, 1 where the node can use it; None when the whole slice decides (it is relevant already).
+    """One byte for each device: REACHABLE, UNREACHABLE or MALFORMED; None when the slice as a whole decides (it is relevant already).
 
-    Raises:
-        ModelError: a node selector of a device is malformed.
+    A malformed node selector of a device is an error only once a search needs to know.
     """
     if not published.per_device_node_selection:
         return None
-    return bytes(reaches(device, node) for device in published.devices)
+    return bytes(_reach(device, node) for device in published.devices)
+
+
+def _reach(device: Device, node: Node) -> int:
+    try:
+        return REACHABLE if reaches(device, node) else UNREACHABLE
+    except ModelError:
+        return MALFORMED

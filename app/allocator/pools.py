@@ -44,7 +44,7 @@ class Pool:
 class SliceView:
     """A slice that offers devices to a node; device i of it has location `base` + i.
 
-    `reachable` has one byte for each device (1: the node can use it), or is None when all can be used.
+    `reachable` has one byte for each device (see `node_match`), or is None when all can be used.
     """
 
     pool: Pool

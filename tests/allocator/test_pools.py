@@ -69,6 +69,15 @@ def test_malformed_selector_is_an_error_even_behind_one_that_matches() -> None:
         pools_of([slice_of("a", allNodes=True), slice_of("b", nodeSelector=MALFORMED, pool="other")])
 
 
+def test_malformed_selector_of_a_device_matters_only_if_the_search_gets_there() -> None:
+    """The slice is known to be relevant from its first device."""
+    first, second = {"name": "a", "allNodes": True}, {"name": "b", "nodeSelector": MALFORMED}
+    slices = [slice_of(first, second, perDeviceNodeSelection=True)]
+    assert picks(ask(slices, claim_of(exactly()))) == [["a"]]
+    found = reasons(ask(slices, claim_of(exactly(2))))
+    assert (found.verdict, found.rejections[0].code) == ("fatal", Code.POOL_INVALID)
+
+
 def test_highest_generation_replaces_older_slices() -> None:
     slices = [slice_of("old", name="s1"), slice_of("new", name="s2", generation=2), slice_of("older", name="s3")]
     assert devices(slices) == ["new"]
