@@ -14,6 +14,14 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
+def busy_seconds() -> float:
+    """Processor time that the whole machine has spent on anything, since it started."""
+    user, nice, system, _, _, irq, soft_irq, steal = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    )
+    return (user + nice + system + irq + soft_irq + steal) / _TICKS
+
+
 def memory_megabytes(pid: int) -> tuple[float, float]:
     """(resident now, most that was ever resident), in 2**20 bytes."""
     found = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)

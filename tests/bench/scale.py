@@ -6,6 +6,7 @@ class Scale:
     """How much is measured.
 
     `calls`: filter calls in a round.  `filter_rounds`, `runs`, `loads`: rounds of the areas filter, throughput and memory.
+    `repeats`: how often at most a run is repeated because others used the machine meanwhile.
     `filter_nodes`, `throughput_nodes`: cluster sizes.  `slices`: of devices, in the large and the small cluster of the memory area.
     """
 
@@ -13,6 +14,7 @@ class Scale:
     filter_rounds: int = 7
     filter_nodes: tuple[int, ...] = (500, 5_000)
     runs: int = 3
+    repeats: int = 2
     throughput_nodes: tuple[int, ...] = (200, 1_000)
     pods: int = 1_000
     loads: int = 2
@@ -25,6 +27,7 @@ QUICK = Scale(
     filter_rounds=2,
     filter_nodes=(50, 200),
     runs=1,
+    repeats=0,
     throughput_nodes=(50,),
     pods=200,
     loads=1,

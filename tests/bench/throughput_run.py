@@ -1,6 +1,6 @@
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from app.model.resource_claim import claim_from
 from app.model.resource_slice import SliceReader
 from app.scheduling.audit import audit
 from tests.bench import workload
-from tests.bench.accounting import processor_seconds
+from tests.bench.accounting import busy_seconds, processor_seconds
 from tests.bench.contenders import Contender
 from tests.bench.rows import BenchError
 from tests.controlplane import objects
@@ -45,24 +45,36 @@ class Run:
     """One queue of pods, scheduled: pods per second, and where the processor time went.
 
     `milliseconds`: per pod and process, from the scheduler's start to the last Binding.  `cores`: used on average by all of them
-    between the first and the last Binding.
+    between the first and the last Binding; `foreign`: used meanwhile by everything else on the machine, which disturbs the rate.
     """
 
     rate: float
     milliseconds: dict[str, float]
     cores: float
+    foreign: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """Monotonic seconds, processor seconds by process, and those of the whole machine."""
+
+    time: float
+    used: dict[str, float]
+    busy: float
+
+    @classmethod
+    def now(cls, pids: dict[str, int]) -> "_Moment":
+        return cls(time.monotonic(), {name: processor_seconds(pid) for name, pid in pids.items()}, busy_seconds())
 
 
 @dataclass(slots=True)
 class _Bindings:
-    """When pods were seen to be bound, and what processor time had been used then."""
+    """The first and the last time that a pod was seen to be bound."""
 
     expected: int
-    pids: dict[str, int]
-    first: float = 0.0
-    last: float = 0.0
-    used_at_first: float = 0.0
-    used_at_last: dict[str, float] | None = None
+    pids: Callable[[], dict[str, int]]
+    first: _Moment | None = None
+    last: _Moment | None = None
 
     async def follow(self, events: AsyncIterator[dict[str, Any]], waiting: asyncio.Event) -> None:
         """Until all pods are bound; `waiting` is set when all were seen to exist."""
@@ -76,18 +88,11 @@ class _Bindings:
             if name in bound or not event["object"]["spec"].get("nodeName"):
                 continue
             bound.add(name)
-            self.last = time.monotonic()
             if len(bound) == 1:
-                self.first = self.last
-                self.used_at_first = sum(used(self.pids).values())
+                self.first = _Moment.now(self.pids())
             if len(bound) == self.expected:
-                self.used_at_last = used(self.pids)
+                self.last = _Moment.now(self.pids())
                 return
-
-
-def used(pids: dict[str, int]) -> dict[str, float]:
-    """Processor seconds by process."""
-    return {name: processor_seconds(pid) for name, pid in pids.items()}
 
 
 async def run(contender: Contender, nodes: int, pods: int, workdir: Path) -> Run:
@@ -108,25 +113,33 @@ async def run(contender: Contender, nodes: int, pods: int, workdir: Path) -> Run
 
 
 async def _scheduled(cluster: ControlPlane, contender: Contender, extender: ExtenderProcess | None, pods: int) -> Run:
-    pids = {} if extender is None else {"extender": extender.pid or 0}
+    def pids() -> dict[str, int]:
+        return cluster.pids if extender is None else {"extender": extender.pid or 0, **cluster.pids}
+
     bindings = _Bindings(pods, pids)
     async with cluster.api.watch(PODS, workload.NAMESPACE) as events, _following(bindings, events) as following:
-        pids |= cluster.pids
-        before = used(pids)
+        before = _Moment.now(pids())
         await cluster.start_scheduler(contender.config(extender.url if extender is not None else ""))
-        pids["kube-scheduler"] = cluster.pids["kube-scheduler"]
         try:
             await asyncio.wait_for(following, _RUN_SECONDS)
         except TimeoutError as late:
             raise BenchError(
                 f"{contender.name}: not all of {pods} pods were bound within {_RUN_SECONDS:.0f} s."
             ) from late
-    after = bindings.used_at_last or {}
-    seconds = bindings.last - bindings.first
+    return _told(before, bindings, pods)
+
+
+def _told(before: _Moment, bindings: _Bindings, pods: int) -> Run:
+    first, last = bindings.first, bindings.last
+    if first is None or last is None or last.time <= first.time:
+        raise BenchError("A rate needs more than one Binding.")
+    seconds = last.time - first.time
+    used = sum(last.used.values()) - sum(first.used.values())
     return Run(
         rate=(pods - 1) / seconds,
-        milliseconds={name: 1000 * (after[name] - before.get(name, 0.0)) / pods for name in after},
-        cores=(sum(after.values()) - bindings.used_at_first) / seconds,
+        milliseconds={name: 1000 * (spent - before.used.get(name, 0.0)) / pods for name, spent in last.used.items()},
+        cores=used / seconds,
+        foreign=(last.busy - first.busy - used) / seconds,
     )
 
 

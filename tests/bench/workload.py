@@ -1,4 +1,4 @@
-"""The cluster of most areas: eight devices in one slice per node, one class with a CEL selector, one claim for one device per pod."""
+"""The cluster of most areas: eight devices in one slice per node, one class with a CEL selector, a claim for one device per pod."""
 
 from typing import Any, Final
 from uuid import NAMESPACE_DNS, uuid5
