@@ -41,7 +41,7 @@ def is_relevant(published: ResourceSlice, node: Node, *, partitionable: bool) ->
 
 
 def reachable_devices(published: ResourceSlice, node: Node) -> bytes | None:
-    """One byte for each device: REACHABLE, UNREACHABLE or MALFORMED; None when the slice as a whole decides (it is relevant already).
+    """One byte for each device: REACHABLE, UNREACHABLE or MALFORMED; None when the slice as a whole decides.
 
     A malformed node selector of a device is an error only once a search needs to know.
     """
