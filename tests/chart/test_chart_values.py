@@ -21,8 +21,7 @@ def test_extender_alone_brings_nothing_of_a_second_scheduler(rendered: Rendered)
     assert "volumes" not in pod_spec(objects)
     named = [each["metadata"]["name"] for each in objects]
     assert [name for name in named if "scheduler" in name] == []
-    (leases,) = of_kind(objects, "Role")
-    assert leases["rules"][1]["resourceNames"] == ["dra-extender"]
+    assert of_kind(objects, "Role") == []
 
 
 def test_network_policy_lets_the_scheduler_in_where_it_calls_from_outside(rendered: Rendered) -> None:

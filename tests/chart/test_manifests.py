@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from app.kube.cluster import OPTIONAL_KINDS
 from app.kube.kinds import WATCHED
 from app.kube.wake import WAKE_UP_CLASS
 from app.model.snapshot import SNAPSHOT_ANNOTATION
@@ -97,7 +96,7 @@ def test_no_rule_has_a_wildcard(objects: list[Object]) -> None:
 
 def test_extender_may_watch_what_it_watches_and_nothing_else(objects: list[Object]) -> None:
     may = {resource for rule in rules(objects) if "watch" in rule["verbs"] for resource in rule["resources"]}
-    assert may == {*WATCHED, *OPTIONAL_KINDS}
+    assert may == set(WATCHED)
 
 
 def test_extender_may_write_classes_only_to_wake_the_scheduler(objects: list[Object]) -> None:
