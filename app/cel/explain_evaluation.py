@@ -1,0 +1,164 @@
+"""An expression whose parts can be evaluated one by one, all within the limits of one evaluation."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from app.cel import checked as c
+from app.cel import syntax as s
+from app.cel.checker import Checker
+from app.cel.code import Code
+from app.cel.compiler import Compiler
+from app.cel.cost import COST_LIMIT, Deadline, Frame, over_cost
+from app.cel.device import DeviceActivation
+from app.cel.environment import DEVICE_FIELDS, FUNCTIONS
+from app.cel.errors import CelCostError, CelRuntimeError
+from app.cel.loops import Pending
+from app.cel.parser import parse
+from app.cel.values import LISTS, MAPS, from_map_key
+
+
+class Item(msgspec.Struct, frozen=True):
+    """A part as written and as checked."""
+
+    node: s.Node
+    checked: c.Checked
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """A value, or why there is none; `stopped` says that a limit was reached rather than a failure found."""
+
+    value: Any = None
+    error: str | None = None
+    stopped: bool = False
+
+
+class _Recorder(Compiler):
+    """Keeps what each part was compiled to, and the part itself, so that no other gets its id."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self.codes: dict[int, tuple[c.Checked, Code]] = {}
+
+    def compile(self, node: c.Checked) -> Code:
+        code = super().compile(node)
+        self.codes[id(node)] = node, code
+        return code
+
+
+class Evaluation:
+    """Evaluates parts of one expression on one device; what they cost adds up, and ends at the usual limits."""
+
+    def __init__(self, source: str, device: DeviceActivation, deadline: Deadline | None) -> None:
+        """Compile the expression.
+
+        Raises:
+            CelCompileError: It is not valid.
+        """
+        tree = parse(source)
+        checker = Checker(source, FUNCTIONS, DEVICE_FIELDS)
+        self.root = Item(tree, checker.check(tree))
+        self.source = source
+        self.device = device
+        self._recorder = _Recorder(source)
+        self._recorder.compile(self.root.checked)
+        self._frame = Frame(device, 0, checker.slots, deadline)
+
+    def outcome(self, item: Item) -> Outcome:
+        """What a part gives; the variables in its reach must have been set."""
+        code = self._code(item)
+        frame = self._frame
+        frame.cost += code.cost
+        try:
+            value = code.run(frame)
+            if frame.cost > COST_LIMIT:
+                raise over_cost()
+        except CelCostError as problem:
+            return Outcome(error=str(problem), stopped=True)
+        except CelRuntimeError as problem:
+            return Outcome(error=str(problem))
+        except RecursionError:
+            return Outcome(error="the expression is nested too deeply", stopped=True)
+        return Outcome(value)
+
+    def set(self, slot: int, value: Any) -> None:
+        """Give a loop's variable its value."""
+        self._frame.slots[slot] = value
+
+    def defer(self, slot: int, item: Item) -> None:
+        """Bind a variable as cel.bind does: its value is computed when first used."""
+        code = self._code(item)
+
+        def evaluate(frame: Frame) -> Any:
+            frame.cost += code.cost
+            return code.run(frame)
+
+        self._frame.slots[slot] = Pending(evaluate)
+
+    def _code(self, item: Item) -> Code:
+        known = self._recorder.codes.get(id(item.checked))
+        return self._recorder.compile(item.checked) if known is None else known[1]
+
+
+def operands(item: Item) -> list[Item]:
+    """The parts that are evaluated in the scope of the whole, in order; a loop's or binding's body is not among them."""
+    node, checked = item.node, item.checked
+    if isinstance(node, s.Comprehension):
+        return [source_of(item)]
+    if isinstance(checked, c.Field) and isinstance(node, s.Select):
+        return [Item(node.operand, checked.operand)]
+    if isinstance(node, s.Call):
+        return list(_arguments(node, checked))
+    if isinstance(node, s.ListLiteral) and isinstance(checked, c.MakeList):
+        values = (element.value for element in node.elements)
+        return [Item(*pair) for pair in zip(values, checked.elements, strict=True)]
+    if isinstance(node, s.MapLiteral) and isinstance(checked, c.MakeMap):
+        written = [each for entry in node.entries for each in (entry.key, entry.value)]
+        known = [each for pair in zip(checked.keys, checked.values, strict=True) for each in pair]
+        return [Item(*pair) for pair in zip(written, known, strict=True)]
+    return []
+
+
+def _arguments(node: s.Call, checked: c.Checked) -> Iterator[Item]:
+    known: tuple[c.Checked, ...] = ()
+    match checked:
+        case c.Logical():
+            known = checked.terms
+        case c.Conditional():
+            known = (checked.condition, checked.chosen, checked.other)
+        case c.Index():
+            known = (checked.operand, checked.key)
+        case c.Invoke():
+            known = checked.arguments
+    written = node.arguments
+    if len(known) > len(written) and node.target is not None:
+        written = (node.target, *written)
+    return (Item(*pair) for pair in zip(written, known, strict=False))
+
+
+def source_of(item: Item) -> Item:
+    """What a loop runs over, or the value that is bound."""
+    assert isinstance(item.node, s.Comprehension)  # noqa: S101 - for the type checker; callers asked for it
+    checked = item.checked
+    assert isinstance(checked, c.Loop | c.Bind | c.OptionalMap | c.Sort)  # noqa: S101
+    return Item(item.node.source, checked.value if isinstance(checked, c.Bind) else checked.source)
+
+
+def body_of(item: Item) -> Item:
+    """The predicate, transformation, key or bound expression."""
+    assert isinstance(item.node, s.Comprehension)  # noqa: S101 - for the type checker; callers asked for it
+    checked = item.checked
+    assert isinstance(checked, c.Loop | c.Bind | c.OptionalMap | c.Sort)  # noqa: S101
+    return Item(item.node.body, checked.key if isinstance(checked, c.Sort) else checked.body)
+
+
+def rounds_of(values: Any, width: int, most: int) -> Iterator[tuple[Any, ...]]:
+    """What the `width` variables of a loop over these values are in its first rounds."""
+    if type(values) in MAPS:
+        pairs: Iterator[tuple[Any, ...]] = ((from_map_key(key), value) for key, value in values.items())
+        return islice(pairs if width > 1 else ((key,) for key, _ in pairs), most)
+    if type(values) in LISTS:
+        return islice(enumerate(values) if width > 1 else ((value,) for value in values), most)
+    return iter(())
