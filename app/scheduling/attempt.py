@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.model.rejection import Rejection
@@ -35,9 +35,10 @@ def refused_everywhere(nodes: Sequence[str], rejection: Rejection) -> Attempt:
     return attempt
 
 
-def grouped(refused: Mapping[str, tuple[Rejection, ...]]) -> list[tuple[str, list[str]]]:
-    """Texts with details and the nodes they hold for, most nodes first."""
+def grouped(attempt: Attempt) -> list[tuple[list[str], Rejection]]:
+    """Nodes that were refused for the same reason, and the rejection of the first of them; most nodes first."""
     groups: dict[str, list[str]] = {}
-    for node, rejections in refused.items():
-        groups.setdefault(rejections[0].text, []).append(node)
-    return sorted(groups.items(), key=lambda entry: (-len(entry[1]), entry[0]))
+    for node, text in attempt.texts.items():
+        groups.setdefault(text, []).append(node)
+    ordered = sorted(groups.items(), key=lambda entry: (-len(entry[1]), entry[0]))
+    return [(nodes, attempt.refused[nodes[0]][0]) for _, nodes in ordered]

@@ -103,8 +103,10 @@ class Refusals:
 
 
 def _message(attempt: Attempt) -> str:
+    """Per reason the nodes it holds for, and the details of the first of them."""
     parts = []
-    for text, nodes in grouped(attempt.refused):
+    for nodes, rejection in grouped(attempt):
         shown = ", ".join(nodes[:_SHOWN_NODES]) + (", ..." if len(nodes) > _SHOWN_NODES else "")
-        parts.append(f"{len(nodes)} of {len(attempt.refused)} nodes ({shown}): {text}")
+        reason = rejection.text if len(nodes) == 1 or not rejection.detail else f"{rejection.text} (on {nodes[0]})"
+        parts.append(f"{len(nodes)} of {len(attempt.texts)} nodes ({shown}): {reason}")
     return "; ".join(parts)
