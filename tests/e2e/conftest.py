@@ -1,0 +1,61 @@
+import re
+import zlib
+from collections.abc import AsyncIterator, Generator
+
+import pytest
+import pytest_asyncio
+
+from tests.controlplane.plugin import ControlPlaneFactory
+from tests.e2e.checker import expect_sound
+from tests.e2e.scene import Scene
+from tests.e2e.world import Setup, World
+
+NAME_LENGTH = 24
+
+
+@pytest.fixture(scope="module")
+def setup() -> Setup:
+    """How the module wants its world; modules override it."""
+    return Setup()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(
+    control_plane: ControlPlaneFactory, setup: Setup, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[World]:
+    """The module's world."""
+    cluster = await control_plane(setup.options)
+    async with World.start(cluster, tmp_path_factory.mktemp("extender"), setup) as world:
+        yield world
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def scene(world: World, request: pytest.FixtureRequest) -> AsyncIterator[Scene]:
+    """A test's own part of the world.  Whatever the test did, the cluster is sound afterwards and the extender's log clean."""
+    scene = Scene(world, _name(request))
+    await scene.open()
+    yield scene
+    try:
+        await expect_sound(world.api)
+        assert world.complaints() == []
+    finally:
+        await scene.clear()
+
+
+def _name(request: pytest.FixtureRequest) -> str:
+    words = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower())[:NAME_LENGTH].strip("-")
+    return f"{words}-{zlib.crc32(request.node.name.encode()):08x}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Shows the ends of the extender's and the scheduler's logs when a test fails."""
+    report = yield
+    world = getattr(item, "funcargs", {}).get("world")
+    scene = getattr(item, "funcargs", {}).get("scene")
+    found = world if isinstance(world, World) else scene.world if isinstance(scene, Scene) else None
+    if report.failed and found is not None:
+        report.sections.append(("extender and scheduler", found.tails()))
+    return report

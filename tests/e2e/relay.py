@@ -1,0 +1,93 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+from aiohttp import web
+
+
+class Held:
+    """Calls of one verb that are kept from the extender.  `waiting` counts those that have come."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.answers: list[str] = []
+        self._go = asyncio.Event()
+
+    async def arrived(self, count: int = 1) -> bool:
+        """Whether so many calls wait (for `wait_for`)."""
+        return self.waiting >= count
+
+    def let_go(self) -> None:
+        """Deliver them now, however late."""
+        self._go.set()
+
+    async def wait(self) -> None:
+        """Until `let_go`."""
+        self.waiting += 1
+        await self._go.wait()
+
+
+class Relay:
+    """Stands between kube-scheduler and the extender, unnoticed, until a test holds the calls of a verb."""
+
+    def __init__(self, target: str) -> None:
+        self.url = ""
+        self._target = target
+        self._held: dict[str, Held] = {}
+        self._runner: web.AppRunner | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None))
+        application = web.Application()
+        application.router.add_post("/{verb}", self._forward)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for held in self._held.values():
+            held.let_go()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._session is not None:
+            await self._session.close()
+
+    @asynccontextmanager
+    async def holding(self, verb: str) -> AsyncIterator[Held]:
+        """Calls of this verb that come inside the block wait until they are let go; at the latest at its end."""
+        held = self._held[verb] = Held()
+        try:
+            yield held
+        finally:
+            self._held.pop(verb, None)
+            held.let_go()
+
+    async def call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Calls the extender as kube-scheduler would."""
+        assert self._session is not None
+        async with self._session.post(f"{self._target}/{verb}", json=body) as answer:
+            decoded: dict[str, Any] = await answer.json()
+            return decoded
+
+    async def _forward(self, request: web.Request) -> web.Response:
+        verb, body = request.match_info["verb"], await request.read()
+        held = self._held.get(verb)
+        if held is not None:
+            await held.wait()
+        assert self._session is not None
+        headers = {"Content-Type": "application/json"}
+        async with self._session.post(f"{self._target}/{verb}", data=body, headers=headers) as answer:
+            text = await answer.read()
+            if held is not None:
+                held.answers.append(text.decode())
+            return web.Response(body=text, status=answer.status, content_type="application/json")

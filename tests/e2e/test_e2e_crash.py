@@ -1,0 +1,135 @@
+"""The extender is killed in the middle of a bind: what it wrote is found and finished, or cleaned up."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.controlplane.objects import device
+from tests.controlplane.resources import CLUSTER_ROLES, NODES, Resource
+from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
+from tests.e2e.world import ACCOUNT, EXTENDER_USER, NAMESPACE, World
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+REFUSED = 'cannot create resource "pods/binding"'
+REVIEWS = Resource("authorization.k8s.io/v1", "subjectaccessreviews", namespaced=False)
+
+
+async def may_bind(world: World) -> bool:
+    """Whether the API server would let the extender bind pods now."""
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"]
+    attributes = {"verb": "create", "resource": "pods", "subresource": "binding", "namespace": "default"}
+    review = {
+        "apiVersion": REVIEWS.group_version,
+        "kind": "SubjectAccessReview",
+        "spec": {"user": EXTENDER_USER, "groups": groups, "resourceAttributes": attributes},
+    }
+    return bool((await world.api.create(REVIEWS, review))["status"]["allowed"])
+
+
+async def set_rules(world: World, rules: list[dict[str, Any]], bind: bool) -> None:
+    """Gives the extender's role these rules and waits until the right to bind is there or gone."""
+    await world.api.patch(CLUSTER_ROLES, ACCOUNT, {"rules": rules})
+
+    async def effective() -> bool:
+        return await may_bind(world) is bind
+
+    await world.api.wait_for(effective, SECONDS, f"the right to bind is {'given' if bind else 'taken away'}")
+
+
+@asynccontextmanager
+async def binding_forbidden(world: World) -> AsyncIterator[None]:
+    """Inside, the extender can allocate claims but post no Binding."""
+    rules = (await world.api.get(CLUSTER_ROLES, ACCOUNT))["rules"]
+    world.tolerated.append(REFUSED)
+    await set_rules(world, [each for each in rules if each.get("resources") != ["pods/binding"]], bind=False)
+    try:
+        yield
+    finally:
+        await set_rules(world, rules, bind=True)
+
+
+async def allocated_and_refused(scene: Scene, world: World, pod: str) -> str:
+    """Waits until the pod's claim is allocated and its Binding was refused; returns the device."""
+
+    async def device_held() -> str:
+        return "".join(await scene.allocated()) if await refused() else ""
+
+    async def refused() -> bool:
+        text = f"{scene.name}/{pod}"
+        return any(REFUSED in str(each) and text in str(each) for each in world.log_lines())
+
+    return await scene.api.wait_for(device_held, SECONDS, "the claim is allocated and the Binding refused")
+
+
+async def test_extender_killed_between_allocation_and_binding_binds_on_the_same_device(
+    scene: Scene, world: World
+) -> None:
+    for suffix in ("a", "b", "c"):
+        await scene.node_with_devices(suffix, device("gpu-0"), device("gpu-1"))
+    await scene.template("one")
+    async with binding_forbidden(world):
+        await scene.pod("worker", template="one")
+        held = await allocated_and_refused(scene, world, "worker")
+        world.extender.kill()
+        assert await scene.node_of("worker") == ""
+    await world.extender.start()
+    assert await scene.bound("worker") == held.partition("/")[0]
+    assert await scene.allocated() == [held]
+
+
+async def test_pod_deleted_while_the_extender_is_down_leaves_nothing_allocated(scene: Scene, world: World) -> None:
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    await scene.template("one")
+    async with binding_forbidden(world):
+        await scene.pod("worker", template="one")
+        await allocated_and_refused(scene, world, "worker")
+        world.extender.kill()
+        await scene.delete_pod("worker")
+        await scene.free()
+    await world.extender.start()
+    await scene.pod("next", template="one")
+    assert await scene.bound("next") == node
+
+
+@pytest.mark.xfail(
+    raises=TimeoutError, reason="allocations of pods that cannot be bound there any more are not given back"
+)
+async def test_devices_on_a_node_that_became_unfit_before_the_binding_are_given_back(
+    scene: Scene, world: World
+) -> None:
+    """The pod has its claim allocated for a node that takes no pods any more; it gets a device of another node."""
+    for suffix in ("a", "b"):
+        await scene.node_with_devices(suffix, device("gpu-0"))
+    await scene.template("one")
+    async with binding_forbidden(world):
+        await scene.pod("worker", template="one")
+        held = await allocated_and_refused(scene, world, "worker")
+        await scene.api.patch(NODES, held.partition("/")[0], {"spec": {"unschedulable": True}})
+    node = await scene.bound("worker", PROMPT_SECONDS)
+    assert node != held.partition("/")[0]
+    assert await scene.allocated() == [f"{node}/gpu-0"]
+
+
+async def test_extender_killed_while_many_pods_are_bound_loses_and_leaks_nothing(scene: Scene, world: World) -> None:
+    """Wherever each of them was at that moment."""
+    for suffix in "abcde":
+        await scene.node_with_devices(suffix, *(device(f"gpu-{index}") for index in range(8)))
+    await scene.template("one")
+    names = [f"worker-{index}" for index in range(40)]
+    for name in names:
+        await scene.pod(name, template="one")
+
+    async def some() -> bool:
+        return len(await scene.allocated()) >= 5
+
+    for _ in range(3):
+        await scene.api.wait_for(some, SECONDS, "some claims are allocated")
+        world.extender.kill()
+        await world.extender.start()
+    for name in names:
+        await scene.bound(name, 2 * SECONDS)
+    held = await scene.allocated()
+    assert len(held) == len(set(held)) == len(names)

@@ -1,0 +1,58 @@
+"""Older API servers: what they strip is noticed and said, and pods are placed by what is left."""
+
+import pytest
+
+from tests.controlplane.objects import device
+from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.resources import RESOURCE_SLICES
+from tests.e2e.gpus import gpu, mig_or_vgpu
+from tests.e2e.scene import PROMPT_SECONDS, Scene
+from tests.e2e.world import Setup, World
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+WITHOUT_GROUPS = pytest.mark.parametrize("setup", ["1.36"], indirect=True, scope="module")
+WITHOUT_COUNTERS = pytest.mark.parametrize("setup", ["1.35", "1.34"], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def setup(request: pytest.FixtureRequest) -> Setup:
+    return Setup(ControlPlaneOptions(emulated_version=request.param, feature_gates={}, runtime_config={}))
+
+
+@WITHOUT_GROUPS
+async def test_without_groups_both_pods_share_a_gpu_as_before_the_kep(scene: Scene) -> None:
+    """The API server strips the groups without a word, so the counters alone decide, and they allow both."""
+    node = await scene.node_with_counters("a", [gpu()], mig_or_vgpu())
+    stored = await scene.api.get(RESOURCE_SLICES, f"{scene.name}-a-devices")
+    assert all(set(each["consumesCounters"][0]) == {"counterSet", "counters"} for each in stored["spec"]["devices"])
+    for kind in ("vgpu", "mig"):
+        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
+        await scene.pod(kind, template=kind)
+        assert await scene.bound(kind) == node
+    assert await scene.allocated() == [f"{node}/gpu-0-mig-0", f"{node}/gpu-0-vgpu-0"]
+
+
+@WITHOUT_GROUPS
+async def test_it_is_told_that_groups_are_not_served(world: World) -> None:
+    """By the readiness page (which stays ready), a metric, and the log."""
+    words = "not served by this API server (behaves as 1.36): drivers cannot publish groups"
+    assert f"[i]compatibility-groups: {words}" in (await world.page("/readyz?verbose")).splitlines()
+    metrics = (await world.page("/metrics")).splitlines()
+    assert 'dra_extender_field_served{field="compatibility-groups"} 0.0' in metrics
+    assert 'dra_extender_field_served{field="partitionable-devices"} 1.0' in metrics
+    assert [line["compatibility-groups"] for line in world.log_lines() if "compatibility-groups" in line] == [words]
+
+
+@WITHOUT_COUNTERS
+async def test_without_counters_a_claim_is_allocated_released_and_allocated_again(scene: Scene) -> None:
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    assert "[i]partitionable-devices: not served" in await scene.world.page("/readyz?verbose")
+    await scene.template("one")
+    await scene.pod("first", template="one")
+    assert await scene.bound("first") == node
+    await scene.pod("second", template="one")
+    await scene.waits("second", "matching devices are in use")
+    await scene.delete_pod("first")
+    assert await scene.bound("second", PROMPT_SECONDS) == node
+    assert await scene.allocated() == [f"{node}/gpu-0"]

@@ -1,0 +1,90 @@
+"""What is wrong is said in words on the pod it is about, holds up nobody else, and heals when it is put right."""
+
+import pytest
+
+from tests.controlplane.objects import device, device_class, resource_claim
+from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
+from tests.e2e.scene import PROMPT_SECONDS, Scene, refusal
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+
+async def test_pod_without_claims_is_bound(scene: Scene) -> None:
+    node = await scene.node("a")
+    await scene.pod("plain")
+    assert await scene.bound("plain") == node
+
+
+async def test_each_wrong_pod_is_told_why_and_the_right_one_beside_them_is_bound(scene: Scene) -> None:
+    devices = (device(f"gpu-{index}", attributes={"type": kind}) for index, kind in enumerate(("mig", "whole")))
+    node = await scene.node_with_devices("a", *devices)
+    await scene.claim("no-class", device_class=f"{scene.name}-absent")
+    # Compiles, as an attribute may be of any type; but none has fields. The KEP's examples are written like this.
+    await scene.claim("suffix", f'{scene.attribute("type")}.string == "mig"')
+    await scene.claim("elsewhere", f'{scene.attribute("type")} == "vgpu"')
+    await scene.claim("right", f'{scene.attribute("type")} == "mig"')
+    for name in ("absent", "no-class", "suffix", "elsewhere", "right"):
+        await scene.pod(name, claim=name)
+    assert await scene.bound("right") == node
+    expected = {
+        "absent": ("claim gpu: claim does not exist", f"{scene.name}/absent"),
+        "no-class": ("claim gpu: request gpu: device class does not exist", f"{scene.name}-absent"),
+        "suffix": ("claim gpu: request gpu: selector failed on a device", ".string"),
+        "elsewhere": ("claim gpu: request gpu: no device matches the selectors", f"class {scene.name}"),
+    }
+    for name, (short, detail) in expected.items():
+        message = await scene.waits(name, short)
+        assert message.startswith(f"0/1 nodes are available: 1 {short}.")
+        assert detail not in message or name == "no-class"
+        await scene.told(name, short, detail)
+
+
+async def test_selector_that_does_not_compile_is_not_even_stored(scene: Scene) -> None:
+    broken = resource_claim("broken", scene.name, scene.request("device.nonsense == 1"))
+    refused = await refusal(scene.api, RESOURCE_CLAIMS, broken)
+    assert (refused.status, refused.reason) == (422, "Invalid")
+    assert "undefined field 'nonsense'" in refused.message
+
+
+async def test_missing_claim_and_class_get_their_pods_bound_when_they_appear(scene: Scene) -> None:
+    node = await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
+    await scene.pod("claimless", claim="late")
+    await scene.claim("classless", device_class=f"{scene.name}-late")
+    await scene.pod("classless", claim="classless")
+    await scene.waits("claimless", "claim does not exist")
+    await scene.waits("classless", "device class does not exist")
+    await scene.claim("late")
+    assert await scene.bound("claimless", PROMPT_SECONDS) == node
+    late = device_class(f"{scene.name}-late", f'device.driver == "{scene.driver}"')
+    await scene.api.create(DEVICE_CLASSES, late)
+    assert await scene.bound("classless", PROMPT_SECONDS) == node
+
+
+async def test_class_that_is_deleted_while_a_pod_waits_is_missed_until_it_is_back(scene: Scene) -> None:
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    await scene.template("one")
+    await scene.pod("first", template="one")
+    await scene.bound("first")
+    await scene.pod("second", template="one")
+    await scene.waits("second", "matching devices are in use")
+    await scene.api.delete(DEVICE_CLASSES, scene.name)
+    await scene.waits("second", "device class does not exist")
+    await scene.delete_pod("first")
+    await scene.free()
+    await scene.api.create(DEVICE_CLASSES, scene.device_class())
+    assert await scene.bound("second", PROMPT_SECONDS) == node
+
+
+@pytest.mark.parametrize("kind", ["explicit", "implicit"])
+async def test_pod_with_an_extended_resource_that_a_class_backs_is_not_bound(scene: Scene, kind: str) -> None:
+    """kube-scheduler leaves the check to the plugin that the extender replaces; the pod would run without a device."""
+    await scene.node_with_devices("a", device("gpu-0"))
+    backing = f"{scene.name}-backing"
+    explicit = f"{scene.driver}/gpu"
+    fields = {"extendedResourceName": explicit} if kind == "explicit" else {}
+    await scene.api.create(DEVICE_CLASSES, device_class(backing, f'device.driver == "{scene.driver}"', **fields))
+    resource = explicit if kind == "explicit" else f"deviceclass.resource.kubernetes.io/{backing}"
+
+    await scene.pod("extended", extended={resource: "1"})
+    await scene.waits("extended", "extended resource is backed by a device class and not served here")
+    await scene.told("extended", f"{resource} is backed by device class {backing}")
