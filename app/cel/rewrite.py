@@ -1,0 +1,165 @@
+"""A forgiving reading, off by default: attributes written with the type of their value, as in design documents.
+
+`device.attributes["type"].string` compiles and fails on every device; what its author means is the attribute `type` of the
+device's own driver, a plain value.
+"""
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from app.cel.errors import CelCompileError
+from app.cel.parser import parse
+from app.cel.printer import is_plain_name, print_expression
+from app.cel.syntax import (
+    Call,
+    Comprehension,
+    Element,
+    Entry,
+    Identifier,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    Node,
+    Select,
+)
+
+SUFFIXES: Final = frozenset({"string", "int", "bool", "version", "strings", "ints", "bools", "versions"})
+"""Fields of an attribute in the API; in an expression its value stands for itself."""
+_INDEX: Final = {"_[_]": False, "_[?_]": True}
+_PLAIN_INDEX: Final = "_[_]"
+_T = TypeVar("_T")
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One selection, by name or by a constant key, as in `operand.key` and `operand["key"]`."""
+
+    operand: Node
+    key: str
+    optional: bool
+
+
+def rewrite_suffixes(expression: str) -> str:
+    """The expression with each attribute in suffix form replaced by the form that works.
+
+    `device.attributes["type"].string` becomes `device.attributes[device.driver].type`, and
+    `device.attributes["gpu.example.com"].type.string` loses its suffix. A key with a dot is a domain, so that
+    `device.attributes["gpu.example.com"].string` stays what it is, an attribute called "string". What has no suffix form,
+    or is no expression at all, is returned as it is, character for character.
+    """
+    try:
+        tree = parse(expression)
+        rewritten = _rewritten(tree)
+        return expression if rewritten is tree else print_expression(rewritten)
+    except (CelCompileError, RecursionError):
+        return expression
+
+
+def step_of(node: Node | None) -> Step | None:
+    """The selection that a node is, if its key is constant and it is no presence test."""
+    if isinstance(node, Select):
+        return None if node.test else Step(node.operand, node.field, node.optional)
+    if isinstance(node, Call) and node.function in _INDEX:
+        operand, key = node.arguments
+        if isinstance(key, Literal) and isinstance(key.value, str):
+            return Step(operand, key.value, _INDEX[node.function])
+    return None
+
+
+def is_domain_name(key: str) -> bool:
+    """Whether a key of device.attributes looks like a domain rather than like a bare or qualified name."""
+    return "." in key and "/" not in key
+
+
+def is_device_field(node: Node, name: str) -> bool:
+    """Whether a node is `device.name`."""
+    return isinstance(node, Select) and node.field == name and node.operand == _device(node)
+
+
+def suffix_free(node: Select) -> Node | None:
+    """What is meant by `....string`; None if the node has no suffix that can be dropped."""
+    inner = step_of(node.operand)
+    if node.field not in SUFFIXES or inner is None:
+        return None
+    if is_device_field(inner.operand, "attributes"):
+        return None if is_domain_name(inner.key) else _qualified(node, inner)
+    return node.operand if _is_domain(inner.operand) else None
+
+
+def _device(node: Select) -> Node:
+    return Identifier(node.operand.offset, 1, "device")
+
+
+def _is_domain(node: Node) -> bool:
+    """Whether a node is `device.attributes[domain]`, whatever the domain."""
+    if isinstance(node, Call) and node.function in _INDEX:
+        return is_device_field(node.arguments[0], "attributes")
+    step = step_of(node)
+    return step is not None and is_device_field(step.operand, "attributes")
+
+
+def _qualified(node: Select, step: Step) -> Node:
+    """The attribute that a bare or qualified name means."""
+    domain, slash, name = step.key.partition("/")
+    place = node.offset
+    key: Node = Literal(place, 1, domain)
+    if not slash:
+        name = domain
+        key = Select(place, 2, Identifier(place, 1, "device"), "driver")
+    owner = Call(place, step.operand.depth + 1, _PLAIN_INDEX, None, (step.operand, key))
+    optional = node.optional or step.optional
+    if is_plain_name(name):
+        return Select(place, owner.depth + 1, owner, name, optional)
+    function = "_[?_]" if optional else _PLAIN_INDEX
+    return Call(place, owner.depth + 1, function, None, (owner, Literal(place, 1, name)))
+
+
+def _rewritten(node: Node) -> Node:
+    """The node itself if nothing in it changes."""
+    if isinstance(node, Select):
+        return _rewritten_select(node)
+    changes: dict[str, object] = {}
+    match node:
+        case Call():
+            changes = {"target": node.target and _rewritten(node.target), "arguments": _all(node.arguments)}
+        case ListLiteral():
+            changes = {"elements": _kept(node.elements, tuple(map(_element, node.elements)))}
+        case MapLiteral():
+            changes = {"entries": _kept(node.entries, tuple(map(_entry, node.entries)))}
+        case Comprehension():
+            condition = node.condition and _rewritten(node.condition)
+            changes = {"source": _rewritten(node.source), "condition": condition, "body": _rewritten(node.body)}
+    if all(getattr(node, name) is value for name, value in changes.items()):
+        return node
+    return msgspec.structs.replace(node, **changes)
+
+
+def _rewritten_select(node: Select) -> Node:
+    if node.test:
+        meant = suffix_free(msgspec.structs.replace(node, test=False))
+        if isinstance(meant, Select):
+            return msgspec.structs.replace(meant, test=True, optional=False)
+    else:
+        meant = suffix_free(node)
+        if meant is not None:
+            return meant
+    operand = _rewritten(node.operand)
+    return node if operand is node.operand else msgspec.structs.replace(node, operand=operand)
+
+
+def _all(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    return _kept(nodes, tuple(map(_rewritten, nodes)))
+
+
+def _kept(before: tuple[_T, ...], after: tuple[_T, ...]) -> tuple[_T, ...]:
+    return before if all(one is other for one, other in zip(before, after, strict=True)) else after
+
+
+def _element(item: Element) -> Element:
+    value = _rewritten(item.value)
+    return item if value is item.value else Element(value, item.optional)
+
+
+def _entry(item: Entry) -> Entry:
+    key, value = _rewritten(item.key), _rewritten(item.value)
+    return item if key is item.key and value is item.value else Entry(key, value, item.optional)
