@@ -8,7 +8,7 @@ from app.cel.code import Code, Run, constant
 from app.cel.cost import Extra, Frame
 from app.cel.declarations import Overload, accepts
 from app.cel.equality import STRICT, equal, matches
-from app.cel.errors import CelCompileError, CelRuntimeError
+from app.cel.errors import CelCompileError, CelCostError, CelRuntimeError
 from app.cel.format_text import check_format
 from app.cel.library_core import CONVERSIONS
 from app.cel.library_optional import LAZY
@@ -21,6 +21,9 @@ _OPEN: Final = frozenset({"dyn", "variable"})
 _MEMBERS: Final = frozenset({str, bool}) | NUMBERS
 _CONTAINERS: Final = LISTS | MAPS
 _SHORT: Final = 10
+_PAIR: Final = 2
+_FAILED: Final = object()
+"""Stands for an argument or result that is an error; formulas take its size for one."""
 
 Chosen = Callable[..., Any]
 
@@ -54,11 +57,12 @@ def _compile_plain(node: c.Invoke, arguments: tuple[Code, ...]) -> Code:
     extra = node.function.extra or (single.extra if single is not None else None)
     cost = 1 + sum(argument.cost for argument in arguments)
     runs = tuple(argument.run for argument in arguments)
+    costs = tuple(argument.cost for argument in arguments)
     if single is not None and not _guarded(single, node.arguments):
         known = _known(single, arguments, extra, cost)
-        return known or Code(run=_direct(single, runs, extra), cost=cost)
+        return known or Code(run=_direct(single, runs, extra, costs), cost=cost)
     overloads = (single,) if single is not None else _of_arity(node)
-    return Code(run=_dispatched(overloads, runs, extra), cost=cost)
+    return Code(run=_dispatched(overloads, runs, extra, costs), cost=cost)
 
 
 def _of_arity(node: c.Invoke) -> tuple[Overload, ...]:
@@ -97,13 +101,20 @@ def _known(single: Overload, arguments: tuple[Code, ...], extra: Extra | None, c
     return Code(run=lambda _: value, cost=total, known=True, value=value)
 
 
-def _direct(single: Overload, runs: tuple[Run, ...], extra: Extra | None) -> Run:
+def _still_spent(frame: Frame, other: Run, error: CelRuntimeError) -> CelRuntimeError:
+    """Evaluate the second of two arguments although the first failed: upstream does, and charges for it."""
+    if not isinstance(error, CelCostError):
+        _evaluated(frame, other)
+    return error
+
+
+def _direct(single: Overload, runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...]) -> Run:
     if extra is None and not single.metered and len(runs) == 1:
         return _unary(single.run, *runs)
-    if extra is None and not single.metered and len(runs) == 2:  # noqa: PLR2004 - the shape of nearly all calls
+    if extra is None and not single.metered and len(runs) == _PAIR:
         return _binary(single.run, *runs)
     chosen = _with_frame(single)
-    return _charged(lambda _: chosen, runs, extra)
+    return _charged(lambda _: chosen, runs, extra, costs)
 
 
 def _unary(function: Chosen, argument: Run) -> Run:
@@ -111,7 +122,14 @@ def _unary(function: Chosen, argument: Run) -> Run:
 
 
 def _binary(function: Chosen, first: Run, second: Run) -> Run:
-    return lambda frame: function(first(frame), second(frame))
+    def run(frame: Frame) -> Any:
+        try:
+            one = first(frame)
+        except CelRuntimeError as error:
+            raise _still_spent(frame, second, error) from None
+        return function(one, second(frame))
+
+    return run
 
 
 def _with_frame(item: Overload) -> Chosen:
@@ -119,11 +137,20 @@ def _with_frame(item: Overload) -> Chosen:
     return run if item.metered else (lambda _, *values: run(*values))
 
 
-def _charged(choose: Callable[[list[Any]], Chosen], runs: tuple[Run, ...], extra: Extra | None) -> Run:
+def _charged(
+    choose: Callable[[list[Any]], Chosen], runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...]
+) -> Run:
     """Evaluate arguments, choose the implementation, run it, and charge what depends on values even if it fails."""
 
     def run(frame: Frame) -> Any:
-        values = [argument(frame) for argument in runs]
+        values: list[Any] = []
+        try:
+            for argument in runs:
+                values.append(argument(frame))  # noqa: PERF401 - what was evaluated before a failure has to be known
+        except CelRuntimeError as error:
+            if not isinstance(error, CelCostError):
+                _charge_failed(frame, runs, values, extra, costs)
+            raise
         if extra is None:
             return choose(values)(frame, *values)
         result = None
@@ -136,7 +163,24 @@ def _charged(choose: Callable[[list[Any]], Chosen], runs: tuple[Run, ...], extra
     return run
 
 
-def _dispatched(overloads: tuple[Overload, ...], runs: tuple[Run, ...], extra: Extra | None) -> Run:
+def _charge_failed(
+    frame: Frame, runs: tuple[Run, ...], values: list[Any], extra: Extra | None, costs: tuple[int, ...]
+) -> None:
+    """Charge a call of which an argument failed: one of two does not keep the other from being evaluated, one of more does."""
+    failed = len(values)
+    if len(runs) > _PAIR and failed + 1 < len(runs):
+        frame.cost -= 1 + sum(costs[failed + 1 :])
+        return
+    values.append(_FAILED)
+    if failed + 1 < len(runs):
+        values.append(_evaluated(frame, runs[-1]))
+    if extra is not None:
+        frame.cost += extra(tuple(values), _FAILED)
+
+
+def _dispatched(
+    overloads: tuple[Overload, ...], runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...]
+) -> Run:
     remembered: dict[tuple[type, ...], Chosen] = {}
 
     def choose(values: list[Any]) -> Chosen:
@@ -148,16 +192,19 @@ def _dispatched(overloads: tuple[Overload, ...], runs: tuple[Run, ...], extra: E
                 remembered[kinds] = found
         return found
 
-    if extra is None and len(runs) == 2:  # noqa: PLR2004 - comparisons and arithmetic of attributes
+    if extra is None and len(runs) == _PAIR:
         return _dispatched_pair(overloads, *runs)
-    return _charged(choose, runs, extra)
+    return _charged(choose, runs, extra, costs)
 
 
 def _dispatched_pair(overloads: tuple[Overload, ...], first: Run, second: Run) -> Run:
     remembered: dict[tuple[type, type], Chosen] = {}
 
     def run(frame: Frame) -> Any:
-        one = first(frame)
+        try:
+            one = first(frame)
+        except CelRuntimeError as error:
+            raise _still_spent(frame, second, error) from None
         other = second(frame)
         kinds = (type(one), type(other))
         found = remembered.get(kinds)
@@ -181,9 +228,9 @@ def _find(overloads: tuple[Overload, ...], values: Sequence[Any]) -> Chosen:
 
 def _compile_equality(left: Code, right: Code, *, negated: bool) -> Code:
     cost = 1 + left.cost + right.cost
-    if left.known and isinstance(left.value, str) and not right.known:
+    if left.known and left.value and isinstance(left.value, str) and not right.known:
         run = _equals_text(right.run, left.value, negated=negated, swapped=True)
-    elif right.known and isinstance(right.value, str):
+    elif right.known and right.value and isinstance(right.value, str):
         run = _equals_text(left.run, right.value, negated=negated, swapped=False)
     else:
         run = _equals(left.run, right.run, negated=negated)
@@ -209,9 +256,24 @@ def _equals_text(operand: Run, text: str, *, negated: bool, swapped: bool) -> Ru
 
 def _equals(left: Run, right: Run, *, negated: bool) -> Run:
     def run(frame: Frame) -> bool:
-        return _compare(frame, left(frame), right(frame), negated)
+        try:
+            one = left(frame)
+        except CelRuntimeError as error:
+            if not isinstance(error, CelCostError) and size_of(_evaluated(frame, right)) == 0:
+                frame.cost -= 1
+            raise
+        return _compare(frame, one, right(frame), negated)
 
     return run
+
+
+def _evaluated(frame: Frame, run: Run) -> Any:
+    try:
+        return run(frame)
+    except CelCostError:
+        raise
+    except CelRuntimeError:
+        return _FAILED
 
 
 def _compare(frame: Frame, one: Any, other: Any, negated: bool) -> bool:

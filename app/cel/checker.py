@@ -11,14 +11,17 @@ from app.cel.declarations import Library, Overload
 from app.cel.errors import CelCompileError
 from app.cel.macros import qualified_call
 from app.cel.types import (
+    ANY,
     BOOL,
     BYTES,
     DEVICE,
     DOUBLE,
+    DURATION,
     DYN,
     INT,
     NULL,
     STRING,
+    TIMESTAMP,
     TYPE_NAMES,
     UINT,
     Substitution,
@@ -40,7 +43,7 @@ _LITERALS: Final[Mapping[type, Type]] = {
     str: STRING,
     bytes: BYTES,
 }
-_SORTABLE: Final = frozenset({INT, UINT, DOUBLE, BOOL, STRING, BYTES})
+_SORTABLE: Final = frozenset({INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES})
 _LOGICAL: Final = {"_&&_": False, "_||_": True}
 _INDEX: Final = {"_[_]": False, "_[?_]": True}
 _OPTIONAL_NAME: Final = "optional_type"
@@ -286,7 +289,7 @@ class Checker:
             return found.parameters[: len(node.names)]
         if found.kind == "variable":
             self._types.assign((DYN,), (found,))
-        elif found.kind != "dyn":
+        elif found.kind != "dyn" or found == ANY:
             message = f"expression of type '{found}' cannot be range of a comprehension (must be list, map, or dynamic)"
             raise self._error(message, node.source)
         return (DYN,) * len(node.names)

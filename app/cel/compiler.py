@@ -76,17 +76,22 @@ class Compiler:
         elements = [self.compile(item) for item in node.elements]
         if not any(node.optional) and all(item.constant for item in elements):
             return constant(tuple(item.value for item in elements))
-        parts = tuple(zip((item.run for item in elements), node.optional, strict=True))
+        parts = tuple(zip((item.run for item in elements), node.optional, _later_costs(elements), strict=True))
 
         def run(frame: Frame) -> list[Any]:
             values = []
-            for element, skippable in parts:
-                value = element(frame)
-                if skippable:
-                    if not _present(value):
-                        continue
-                    value = value.value
-                values.append(value)
+            unspent = 0
+            try:
+                for element, skippable, unspent in parts:  # noqa: B007 - read when an element fails
+                    value = element(frame)
+                    if skippable:
+                        if not _present(value):
+                            continue
+                        value = value.value
+                    values.append(value)
+            except CelRuntimeError:
+                frame.cost -= unspent
+                raise
             return values
 
         return Code(run=run, cost=LIST_COST + sum(item.cost for item in elements))
@@ -94,19 +99,30 @@ class Compiler:
     def _make_map(self, node: c.MakeMap) -> Code:
         keys = [self.compile(item) for item in node.keys]
         values = [self.compile(item) for item in node.values]
-        parts = tuple((key.run, value.run, skip) for key, value, skip in zip(keys, values, node.optional, strict=True))
+        after = _later_costs([part for pair in zip(keys, values, strict=True) for part in pair])
+        parts = tuple(
+            (key.run, value.run, skip, later, rest)
+            for key, value, skip, later, rest in zip(keys, values, node.optional, after[::2], after[1::2], strict=True)
+        )
 
         def run(frame: Frame) -> dict[Any, Any]:
             made: dict[Any, Any] = {}
-            for key, item, skippable in parts:
-                place = map_key(key(frame))
-                value = item(frame)
-                if skippable:
-                    if not _present(value):
-                        made.pop(place, None)
-                        continue
-                    value = value.value
-                made[place] = value
+            unspent = 0
+            try:
+                for key, item, skippable, later, rest in parts:
+                    unspent = later
+                    place = map_key(key(frame))
+                    unspent = rest
+                    value = item(frame)
+                    if skippable:
+                        if not _present(value):
+                            made.pop(place, None)
+                            continue
+                        value = value.value
+                    made[place] = value
+            except CelRuntimeError:
+                frame.cost -= unspent
+                raise
             return made
 
         if not any(node.optional) and all(item.constant for item in (*keys, *values)):
@@ -145,6 +161,16 @@ class Compiler:
         c.OptionalMap: _optional_map,
         c.Sort: _sort,
     }
+
+
+def _later_costs(items: list[Code]) -> list[int]:
+    """For each item, what all after it cost: a failure keeps them from being evaluated."""
+    later = []
+    total = 0
+    for item in reversed(items):
+        later.append(total)
+        total += item.cost
+    return later[::-1]
 
 
 def _present(value: Any) -> bool:

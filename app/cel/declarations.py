@@ -5,9 +5,13 @@ from typing import Any, Final
 
 import msgspec
 
+from app.cel.addresses import Cidr, IpAddress
 from app.cel.cost import Extra
+from app.cel.named_formats import NamedFormat
 from app.cel.semver import Semver
+from app.cel.times import Duration, Timestamp
 from app.cel.types import Type
+from app.cel.urls import Url
 from app.cel.values import LISTS, MAPS, Optional, Quantity, TypeValue, Uint, from_map_key
 
 Implementation = Callable[..., Any]
@@ -101,6 +105,12 @@ _RUNTIME: Final[Mapping[str, frozenset[type]]] = {
     "optional_type": frozenset({Optional}),
     "kubernetes.Quantity": frozenset({Quantity}),
     "kubernetes.Semver": frozenset({Semver}),
+    "duration": frozenset({Duration}),
+    "timestamp": frozenset({Timestamp}),
+    "net.IP": frozenset({IpAddress}),
+    "net.CIDR": frozenset({Cidr}),
+    "kubernetes.URL": frozenset({Url}),
+    "kubernetes.NamedFormat": frozenset({NamedFormat}),
 }
 
 
@@ -108,7 +118,7 @@ def accepts(parameter: Type, value: Any) -> bool:
     """Whether a run-time value may be passed; like upstream, of a list or map only the first element is looked at."""
     known = _RUNTIME.get(parameter.name)
     if known is None:
-        return True
+        return parameter.kind != "opaque"
     kind = type(value)
     if kind not in known:
         return False

@@ -2,12 +2,15 @@
 
 from typing import Any, Final
 
+from app.cel.addresses import Cidr, IpAddress
 from app.cel.cost import Frame
 from app.cel.errors import CelRuntimeError
+from app.cel.named_formats import NamedFormat
 from app.cel.semver import Semver
+from app.cel.urls import Url
 from app.cel.values import LISTS, MAPS, NUMBERS, Optional, Quantity, no_overload
 
-STRICT: Final = frozenset({Quantity, Semver})
+STRICT: Final = frozenset({Quantity, Semver, IpAddress, Cidr, Url, NamedFormat})
 """Types that refuse to be compared with others."""
 
 _CONTAINERS: Final = LISTS | MAPS | {Optional}

@@ -4,7 +4,8 @@ CelError
 ├── CelCompileError        the expression is wrong for every device: whoever wrote it must change it
 └── CelRuntimeError        the expression fails on this device: upstream aborts the pod, it is never "no match"
     └── CelCostError       the evaluation would cost too much; `||` and `&&` do not absorb it
-        └── CelDeadlineError   the caller's time was up; evaluating again later may succeed
+        ├── CelDeadlineError   the caller's time was up; evaluating again later may succeed
+        └── CelBudgetError     the caller's budget for many evaluations was spent before this one began
 """
 
 _SHOWN_WIDTH = 200
@@ -35,6 +36,10 @@ class CelCostError(CelRuntimeError):
 
 class CelDeadlineError(CelCostError):
     """The caller's deadline passed during the evaluation."""
+
+
+class CelBudgetError(CelCostError):
+    """The budget of a whole call was spent; nothing is said about this evaluation."""
 
 
 def _locate(source: str, offset: int) -> tuple[int, int, str, int]:

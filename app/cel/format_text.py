@@ -9,6 +9,7 @@ from app.cel.cost import Frame
 from app.cel.errors import CelRuntimeError
 from app.cel.library_core import double_text
 from app.cel.semver import Semver
+from app.cel.times import Duration, Timestamp, seconds_text, timestamp_text
 from app.cel.types import Type
 from app.cel.values import LISTS, MAPS, TypeValue, Uint, from_map_key, type_name
 
@@ -17,6 +18,7 @@ _SUPERSCRIPT: Final = str.maketrans(
     "0123456789-",
     "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b",
 )
+_WORDS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _DEFAULT_PRECISION: Final = 6
 _MAX_PRECISION: Final = 1000
 
@@ -47,8 +49,23 @@ def format_text(frame: Frame, template: str, arguments: list[Any]) -> str:
 
 
 _SHOWABLE: Final[dict[str, frozenset[str]]] = {
-    "s": frozenset({"string", "bool", "bytes", "int", "uint", "double", "list", "map", "null_type", "type"}),
-    "d": frozenset({"int", "uint", "double"}),
+    "s": frozenset(
+        {
+            "string",
+            "bool",
+            "bytes",
+            "int",
+            "uint",
+            "double",
+            "list",
+            "map",
+            "null_type",
+            "type",
+            "duration",
+            "timestamp",
+        }
+    ),
+    "d": frozenset({"int", "uint"}),
     "f": frozenset({"double"}),
     "e": frozenset({"double"}),
     "b": frozenset({"int", "uint", "bool"}),
@@ -89,10 +106,12 @@ def _clause(frame: Frame, verb: str, precision: str | None, value: Any) -> str:
 
 def _floating(value: Any, verb: str, places: int) -> str:
     """Show a double the way upstream's localised printer does: thousands grouped, powers of ten in superscript."""
+    value = _WORDS.get(value, value) if isinstance(value, str) else value
     if not isinstance(value, float):
         raise _mismatch(verb, value)
     if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("∞" if value > 0 else "-∞")
+        word = "NaN" if math.isnan(value) else ("∞" if value > 0 else "-∞")
+        return word if verb == "f" else word.rjust(places)
     if verb == "f":
         return f"{value:,.{places}f}"
     mantissa, _, exponent = f"{value:.{places}e}".partition("e")
@@ -106,8 +125,6 @@ def _integer(value: Any, verb: str) -> int:
 
 
 def _decimal(_: Frame, value: Any) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     return str(_integer(value, "d"))
 
 
@@ -145,8 +162,12 @@ def _nested(frame: Frame, value: Any) -> str:
         return f'"{_shown(frame, value)}"'
     if isinstance(value, bytes):
         return f'b"{_shown(frame, value)}"'
-    if isinstance(value, float) and math.isfinite(value):
-        return f"{value:.6f}"
+    if isinstance(value, float):
+        return f"{value:.6f}" if math.isfinite(value) else f'"{_shown(frame, value)}"'
+    if isinstance(value, Timestamp):
+        return f'timestamp("{_shown(frame, value)}")'
+    if isinstance(value, Duration):
+        return f'duration("{_shown(frame, value)}")'
     return _shown(frame, value)
 
 
@@ -159,6 +180,8 @@ _SCALARS: Final[dict[type, Callable[[Any], str]]] = {
     int: str,
     Uint: lambda value: str(int(value)),
     TypeValue: lambda value: value.name,
+    Duration: lambda value: seconds_text(value.nanos),
+    Timestamp: timestamp_text,
 }
 
 

@@ -1,6 +1,7 @@
 """Operators, conversions and the functions every CEL environment has."""
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from app.cel.cost import (
 from app.cel.declarations import Function, Overload, function, method, overload
 from app.cel.equality import contains_element
 from app.cel.errors import CelRuntimeError
+from app.cel.library_time import ARITHMETIC
+from app.cel.times import Duration, Timestamp, parse_timestamp
 from app.cel.types import (
     BOOL,
     BYTES,
@@ -31,7 +34,7 @@ from app.cel.types import (
     type_of,
     variable,
 )
-from app.cel.values import MAX_INT, MAX_UINT, MIN_INT, NUMBERS, TypeValue, Uint, map_key, type_name
+from app.cel.values import KEYS, MAX_INT, MAX_UINT, MIN_INT, TypeValue, Uint, map_key, type_name
 
 _A: Final = variable("A")
 _B: Final = variable("B")
@@ -103,7 +106,7 @@ def _add_lists(frame: Frame, one: list[Any], other: list[Any]) -> list[Any]:
 
 def _in_map(key: Any, values: dict[Any, Any]) -> bool:
     kind = type(key)
-    return (kind is str or kind is bool or kind in NUMBERS) and map_key(key) in values
+    return (kind is bool or kind in KEYS) and map_key(key) in values
 
 
 def _arithmetic() -> tuple[Function, ...]:
@@ -124,12 +127,13 @@ def _arithmetic() -> tuple[Function, ...]:
             "_+_",
             overload((BYTES, BYTES), BYTES, _add_bytes, metered=True, extra=both_traversed),
             double(lambda one, other: one + other),
+            *ARITHMETIC["_+_"],
             add_int,
             overload((_LIST, _LIST), _LIST, _add_lists, metered=True),
             overload((STRING, STRING), STRING, _add_text, metered=True, extra=both_traversed),
             add_uint,
         ),
-        function("_-_", double(lambda one, other: one - other), *whole(lambda one, other: one - other)),
+        _subtraction(double(lambda one, other: one - other), *whole(lambda one, other: one - other)),
         function("_*_", double(lambda one, other: one * other), *whole(lambda one, other: one * other)),
         function("_/_", double(_divide_double), *whole(_divide)),
         function("_%_", *whole(_remainder)),
@@ -140,6 +144,11 @@ def _arithmetic() -> tuple[Function, ...]:
         ),
         function("!_", overload((BOOL,), BOOL, lambda value: not value)),
     )
+
+
+def _subtraction(double: Overload, whole: Overload, unsigned_whole: Overload) -> Function:
+    spans, *moments = ARITHMETIC["_-_"]
+    return function("_-_", double, spans, whole, *moments, unsigned_whole)
 
 
 def _doubles_compared(run: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
@@ -232,14 +241,19 @@ def _double_to_int(value: float) -> int:
     return number
 
 
+_HEXADECIMAL: Final = re.compile(
+    r"[+-]?0[xX](?=_?[0-9a-fA-F]|\.[0-9a-fA-F])(?:_?[0-9a-fA-F])*(?:\.(?:[0-9a-fA-F](?:_?[0-9a-fA-F])*)?)?[pP][+-]?[0-9]+(?:_[0-9]+)*",
+)
 _DOUBLE_WORDS: Final = frozenset({"inf", "+inf", "-inf", "infinity", "+infinity", "-infinity", "nan"})
 
 
 def _text_to_double(text: str) -> float:
     plain = text.isascii() and text.strip() == text and len(text) <= _MAX_DIGITS
     try:
-        value = float(text) if plain else None
-    except ValueError:
+        value = (
+            (float.fromhex(text.replace("_", "")) if _HEXADECIMAL.fullmatch(text) else float(text)) if plain else None
+        )
+    except (ValueError, OverflowError):
         value = None
     if value is None or (math.isinf(value) and text.lower() not in _DOUBLE_WORDS):
         raise CelRuntimeError("type conversion error from 'string' to 'double'")
@@ -355,14 +369,21 @@ def _texts() -> tuple[Function, ...]:
     )
 
 
-CONVERSIONS: Final = frozenset({"bool", "bytes", "double", "dyn", "int", "string", "type", "uint"})
+CONVERSIONS: Final = frozenset(
+    {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"},
+)
 """Functions that are evaluated at compile time when their argument is constant, so that `int('x')` is a compile error."""
 
 FUNCTIONS: Final = (*_arithmetic(), *_ordering(), *_structural(), *_conversions(), *_texts())
+
+
+_ZERO_TIMES: Final = (Duration(0), parse_timestamp("0001-01-01T00:00:00Z"))
 
 
 def empty_value(value: Any) -> bool:
     """Whether a value is the zero of its type, for optional.ofNonZeroValue."""
     if isinstance(value, str | bytes | list | tuple | dict | int | float):
         return not value
+    if isinstance(value, Duration | Timestamp):
+        return value in _ZERO_TIMES
     return value is None

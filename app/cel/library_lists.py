@@ -9,16 +9,18 @@ from app.cel.declarations import Function, function, method, overload
 from app.cel.equality import contains_element, matches
 from app.cel.errors import CelRuntimeError
 from app.cel.library_core import integer, unsigned
-from app.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, UINT, list_of, variable
+from app.cel.times import Duration, Timestamp, duration_of
+from app.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, list_of, variable
 from app.cel.values import LISTS, MAX_INT, NUMBERS, no_overload, size_of
 
 Elements = list[Any] | tuple[Any, ...]
 
 _T: Final = variable("T")
 _LIST: Final = list_of(_T)
-_COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, STRING, BYTES)
-_ORDERED: Final = frozenset({bool, str, bytes}) | NUMBERS
+_COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
+_ORDERED: Final = frozenset({bool, str, bytes, Duration, Timestamp}) | NUMBERS
 _BASE: Final = 10
+_MAX_INCLUDED: Final = 48
 
 
 def _comparable(one: Any, other: Any) -> None:
@@ -132,6 +134,16 @@ def _sum(kind: type, zero: Any, checked: Callable[[Any], Any]) -> Callable[[Fram
     return run
 
 
+def _sum_durations(frame: Frame, values: Elements) -> Duration:
+    frame.spend(len(values))
+    total = Duration(0)
+    for value in values:
+        if type(value) is not Duration:
+            raise no_overload(total, value)
+        total = duration_of(total.nanos + value.nanos)
+    return total
+
+
 def _first_index(frame: Frame, values: Elements, wanted: Any) -> int:
     frame.spend(len(values))
     return next((place for place, value in enumerate(values) if matches(frame, value, wanted)), -1)
@@ -148,6 +160,15 @@ def _includes(frame: Frame, target: Any, wanted: Any) -> bool:
         frame.spend(len(target))
         return any(matches(frame, value, wanted) for value in target)
     return matches(frame, target, wanted)
+
+
+def _includes_capped(frame: Frame, target: Any, wanted: Any) -> bool:
+    """Look at as many elements as a device may have attribute values, then fail."""
+    if type(target) not in LISTS or len(target) <= _MAX_INCLUDED:
+        return _includes(frame, target, wanted)
+    if _includes(frame, target[:_MAX_INCLUDED], wanted):
+        return True
+    raise CelRuntimeError(f"'includes' function cannot be applied to lists longer than {_MAX_INCLUDED} values")
 
 
 def _contains_all(frame: Frame, values: Elements, wanted: Elements) -> bool:
@@ -203,6 +224,7 @@ def _ordered() -> tuple[Function, ...]:
         method((list_of(INT),), INT, _sum(int, 0, integer), metered=True),
         method((list_of(UINT),), UINT, _sum(type(unsigned(0)), unsigned(0), unsigned), metered=True),
         method((list_of(DOUBLE),), DOUBLE, _sum(float, 0.0, float), metered=True),
+        method((list_of(DURATION),), DURATION, _sum_durations, metered=True),
     )
     sorts = (method((kind,), kind, _sort, metered=True, unguarded=True, extra=self_compared) for kind in lists)
     ordered = (method((kind,), BOOL, _is_sorted, metered=True) for kind in lists)
@@ -235,5 +257,10 @@ FUNCTIONS: Final = (
     function("distinct", method((_LIST,), _LIST, _distinct, metered=True, extra=self_compared)),
     function("indexOf", method((_LIST, _T), INT, _first_index, metered=True), extra=elements_traversed),
     function("lastIndexOf", method((_LIST, _T), INT, _last_index, metered=True), extra=elements_traversed),
-    function("includes", method((DYN, DYN), BOOL, _includes, metered=True), extra=elements_traversed),
 )
+
+INCLUDES: Final = (function("includes", method((DYN, DYN), BOOL, _includes, metered=True), extra=elements_traversed),)
+"""`includes` as of 1.37."""
+
+CAPPED_INCLUDES: Final = (function("includes", method((DYN, DYN), BOOL, _includes_capped, metered=True)),)
+"""`includes` of 1.36, which belongs to DRA and costs one unit."""

@@ -130,12 +130,20 @@ def _exactly_one(rounds: Callable[[Frame], Iterable[Any]], body: Code) -> Run:
 
     def run(frame: Frame) -> bool:
         count = 0
+        failure: str | None = None
         for _ in rounds(frame):
             frame.step(step)
-            if _truth(predicate(frame)):
-                frame.cost += _COUNT
-                count += 1
+            try:
+                if _truth(predicate(frame)):
+                    frame.cost += _COUNT
+                    count += 1
+            except CelCostError:
+                raise
+            except CelRuntimeError as error:
+                failure = failure or str(error)
         frame.cost += _COUNT_RESULT
+        if failure is not None:
+            raise CelRuntimeError(failure)
         return count == 1
 
     return run
@@ -148,26 +156,40 @@ def _truth(value: Any) -> bool:
 
 
 def _collecting(rounds: Callable[[Frame], Iterable[Any]], condition: Code | None, cost: int, take: _Step) -> _Step:
-    """Run `take` for each round that passes the condition."""
+    """Run `take` for each round that passes the condition; a failure ends no loop, for all rounds are charged."""
+
+    def every(frame: Frame, into: Any) -> None:
+        frame.step(cost)
+        take(frame, into)
+
     if condition is None:
-
-        def every(frame: Frame, into: Any) -> None:
-            for _ in rounds(frame):
-                frame.step(cost)
-                take(frame, into)
-
-        return every
-
+        return _enduring(rounds, every)
     passes, step = condition.run, condition.cost
 
     def some(frame: Frame, into: Any) -> None:
-        for _ in rounds(frame):
-            frame.step(step)
-            if _truth(passes(frame)):
-                frame.cost += cost
-                take(frame, into)
+        frame.step(step)
+        if _truth(passes(frame)):
+            frame.cost += cost
+            take(frame, into)
 
-    return some
+    return _enduring(rounds, some)
+
+
+def _enduring(rounds: Callable[[Frame], Iterable[Any]], once: _Step) -> _Step:
+    def run(frame: Frame, into: Any) -> None:
+        failure: str | None = None
+        for _ in rounds(frame):
+            try:
+                once(frame, into)
+            except CelCostError:
+                raise
+            except CelRuntimeError as error:
+                failure = failure or str(error)
+        if failure is not None:
+            frame.cost += _RESULT
+            raise CelRuntimeError(failure)
+
+    return run
 
 
 def _collect_list(rounds: Callable[[Frame], Iterable[Any]], condition: Code | None, body: Code, cost: int) -> Run:

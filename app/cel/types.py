@@ -37,12 +37,26 @@ STRING: Final = _primitive("string")
 BYTES: Final = _primitive("bytes")
 NULL: Final = _primitive("null_type")
 DYN: Final = Type("dyn", "dyn")
+ANY: Final = Type("dyn", "any")
+"""What attributes were before 1.36: as open as dyn, but no range of a loop."""
 QUANTITY: Final = Type("opaque", "kubernetes.Quantity")
 SEMVER: Final = Type("opaque", "kubernetes.Semver")
 DEVICE: Final = Type("object", "kubernetes.DRADevice")
+DURATION: Final = Type("time", "duration")
+TIMESTAMP: Final = Type("time", "timestamp")
 
 
-_NULLABLE: Final = frozenset({"opaque", "object"})
+def opaque(name: str) -> Type:
+    """A type of a library."""
+    return Type("opaque", name)
+
+
+IP: Final = opaque("net.IP")
+CIDR: Final = opaque("net.CIDR")
+URL: Final = opaque("kubernetes.URL")
+NAMED_FORMAT: Final = opaque("kubernetes.NamedFormat")
+
+_NULLABLE: Final = frozenset({"opaque", "object", "time"})
 _UNSPECIFIC: Final = frozenset({"dyn", "variable"})
 
 
@@ -222,6 +236,8 @@ TYPE_NAMES: Final[Mapping[str, Type]] = {
     "map": map_of(DYN, DYN),
     "type": type_of(DYN),
     "optional_type": optional_of(DYN),
-    "kubernetes.Quantity": QUANTITY,
-    "kubernetes.Semver": SEMVER,
+    "google.protobuf.Duration": DURATION,
+    "google.protobuf.Timestamp": TIMESTAMP,
+    "net.IP": IP,
+    "net.CIDR": CIDR,
 }

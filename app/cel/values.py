@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
+from app.cel.addresses import Cidr, IpAddress
 from app.cel.errors import CelRuntimeError
-
-MIN_INT: Final = -(2**63)
-MAX_INT: Final = 2**63 - 1
-MAX_UINT: Final = 2**64 - 1
+from app.cel.limits import MAX_INT as MAX_INT
+from app.cel.limits import MAX_UINT as MAX_UINT
+from app.cel.limits import MIN_INT as MIN_INT
+from app.cel.times import Duration, Timestamp
 
 
 class Uint(int):
@@ -54,6 +55,8 @@ NONE: Final = Optional(present=False)
 NUMBERS: Final = frozenset({int, Uint, float})
 LISTS: Final = frozenset({list, tuple})
 MAPS: Final = frozenset({dict, DomainMap})
+KEYS: Final = frozenset({str, type(None), Duration, Timestamp, IpAddress, Cidr}) | NUMBERS
+"""Types of map keys beside bool, whose values Python tells apart as CEL does."""
 
 _NAMES: Final = {
     type(None): "null_type",
@@ -70,6 +73,8 @@ _NAMES: Final = {
     TypeValue: "type",
     Optional: "optional_type",
     Quantity: "kubernetes.Quantity",
+    Duration: "google.protobuf.Duration",
+    Timestamp: "google.protobuf.Timestamp",
 }
 
 
@@ -89,6 +94,8 @@ def size_of(value: Any) -> int:
         return len(value)
     if isinstance(value, Optional) and value.present:
         return size_of(value.value)
+    if isinstance(value, IpAddress | Cidr):
+        return value.size
     return 1
 
 
@@ -99,7 +106,7 @@ def map_key(key: Any) -> Any:
         CelRuntimeError: The value cannot be a map key.
     """
     kind = type(key)
-    if kind is str or kind in NUMBERS:
+    if kind in KEYS:
         return key
     if kind is bool:
         return _BOOL_KEYS[key]

@@ -30,6 +30,7 @@ type scenario struct {
 	Expression string      `json:"expression,omitempty"`
 	Device     *cel.Device `json:"device,omitempty"`
 	Estimate   bool        `json:"estimate,omitempty"`
+	Admitted   bool        `json:"admitted,omitempty"` // as the API server compiles new expressions: features hide what they gate
 }
 
 type answer struct {

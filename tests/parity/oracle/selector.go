@@ -6,7 +6,9 @@ import (
 
 	celgo "github.com/google/cel-go/cel"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/utils/ptr"
 )
 
 type celAnswer struct {
@@ -34,7 +36,11 @@ func evaluate(s *scenario) (out answer) {
 		features = cel.Features{EnableConsumableCapacity: s.Features.ConsumableCapacity, EnableListTypeAttributes: s.Features.ListTypeAttributes}
 	}
 	derived := s.Kind == "derived"
-	compiled := cel.GetCompiler(features).CompileCELExpression(s.Expression, cel.Options{DisableCostEstimation: !s.Estimate, DerivedAttribute: derived})
+	options := cel.Options{DisableCostEstimation: !s.Estimate, DerivedAttribute: derived}
+	if s.Admitted {
+		options.EnvType = ptr.To(environment.NewExpressions)
+	}
+	compiled := cel.GetCompiler(features).CompileCELExpression(s.Expression, options)
 	if compiled.Error != nil {
 		found.CompileError = compiled.Error.Error()
 		return out

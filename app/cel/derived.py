@@ -1,0 +1,55 @@
+"""Values of expressions as attributes: what a derived attribute (DRADerivedAttributes) may be."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from app.cel.errors import CelRuntimeError
+from app.cel.semver import Semver
+from app.cel.types import BOOL, DYN, INT, SEMVER, STRING, Type
+from app.cel.values import LISTS, type_name
+from app.model.device import Attribute
+
+_ELEMENTS: Final = frozenset({BOOL, INT, STRING, SEMVER, DYN})
+_FIELDS: Final[Mapping[type, str]] = {
+    bool: "bool_value",
+    int: "int_value",
+    str: "string_value",
+    Semver: "version_value",
+}
+
+
+def may_be_attribute(result: Type) -> bool:
+    """Whether values of a static type may be bools, ints, strings or versions, or lists of them."""
+    return result in _ELEMENTS or (result.kind == "list" and result.parameters[0] in _ELEMENTS)
+
+
+def to_attribute(value: Any) -> Attribute:
+    """The attribute that holds a value; an empty list is one of strings, and versions keep their build metadata.
+
+    Raises:
+        CelRuntimeError: It is neither bool, int, string or version, nor a list of one of these.
+    """
+    kind = type(value)
+    if kind in _FIELDS:
+        return _holding(_FIELDS[kind], _plain(value))
+    if kind not in LISTS:
+        raise CelRuntimeError(f"unsupported CEL return type: {type_name(value)}")
+    if not value:
+        return Attribute(string_values=())
+    first = type(value[0])
+    if first not in _FIELDS:
+        raise CelRuntimeError(f"unsupported list element type: {type_name(value[0])}")
+    for place, item in enumerate(value):
+        if type(item) is not first:
+            expected, found = type_name(value[0]), type_name(item)
+            raise CelRuntimeError(f"expected list element at index {place} to be {expected}, got {found}")
+    return _holding(f"{_FIELDS[first]}s", tuple(_plain(item) for item in value))
+
+
+def _holding(field: str, value: Any) -> Attribute:
+    fields: dict[str, Any] = {field: value}
+    return Attribute(**fields)
+
+
+def _plain(value: Any) -> Any:
+    return value.text if type(value) is Semver else value

@@ -1,0 +1,170 @@
+"""Durations and timestamps, with the functions that take them apart."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from app.cel.declarations import Function, function, method, overload
+from app.cel.errors import CelRuntimeError
+from app.cel.times import (
+    HOUR,
+    MINUTE,
+    SECOND,
+    Civil,
+    Duration,
+    Timestamp,
+    civil,
+    duration_of,
+    parse_duration,
+    parse_timestamp,
+    seconds_text,
+    timestamp_of,
+    timestamp_text,
+)
+from app.cel.types import BOOL, DURATION, INT, STRING, TIMESTAMP
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_UTC_NAMES: Final = frozenset({"", "UTC", "Local"})
+
+
+def _wrapped(seconds: int) -> int:
+    """Offsets from UTC are kept in 32 bits."""
+    return (seconds + 2**31) % 2**32 - 2**31
+
+
+def _offset(moment: Timestamp, zone: str) -> int:
+    """Seconds from UTC of a zone such as "Europe/Berlin" or "+01:00" at a moment."""
+    hours, colon, minutes = zone.partition(":")
+    if not colon:
+        return _named_offset(moment, zone)
+    if not (_NUMBER.fullmatch(hours) and _NUMBER.fullmatch(minutes)):
+        raise CelRuntimeError(f"invalid time zone offset {zone[:60]!r}")
+    rest = int(minutes)
+    return _wrapped((int(hours) * 60 + (-rest if zone.startswith("-") else rest)) * 60)
+
+
+def _named_offset(moment: Timestamp, zone: str) -> int:
+    if zone in _UTC_NAMES:
+        return 0
+    try:
+        found = _EPOCH + timedelta(seconds=moment.nanos // SECOND)
+        offset = found.astimezone(_zone(zone)).utcoffset()
+    except OverflowError:
+        return 0
+    return 0 if offset is None else round(offset.total_seconds())
+
+
+@lru_cache(maxsize=64)
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise CelRuntimeError(f"unknown time zone {name[:60]}") from None
+
+
+def _of_moment(name: str, take: Callable[[Civil], int], *others: tuple[Any, Any]) -> Function:
+    """A part of a timestamp, in UTC or in a zone that is named."""
+
+    def plain(moment: Timestamp) -> int:
+        return take(civil(moment, 0))
+
+    def in_zone(moment: Timestamp, zone: str) -> int:
+        return take(civil(moment, _offset(moment, zone)))
+
+    return function(
+        name,
+        method((TIMESTAMP,), INT, plain),
+        method((TIMESTAMP, STRING), INT, in_zone),
+        *(method((kind,), INT, run) for kind, run in others),
+    )
+
+
+def _whole(unit: int) -> Callable[[Duration], int]:
+    """Whole units of a duration; computed in doubles, as upstream does, so that the last nanosecond may round up."""
+
+    def run(span: Duration) -> int:
+        whole, rest = divmod(abs(span.nanos), unit)
+        return int(whole + rest / float(unit)) * (-1 if span.nanos < 0 else 1)
+
+    return run
+
+
+def _milliseconds(span: Duration) -> int:
+    return abs(span.nanos) // 1_000_000 * (-1 if span.nanos < 0 else 1)
+
+
+def _parts() -> tuple[Function, ...]:
+    return (
+        _of_moment("getFullYear", lambda here: here.year),
+        _of_moment("getMonth", lambda here: here.month - 1),
+        _of_moment("getDayOfYear", lambda here: here.year_day),
+        _of_moment("getDayOfMonth", lambda here: here.day - 1),
+        _of_moment("getDate", lambda here: here.day),
+        _of_moment("getDayOfWeek", lambda here: here.week_day),
+        _of_moment("getHours", lambda here: here.hour, (DURATION, _whole(HOUR))),
+        _of_moment("getMinutes", lambda here: here.minute, (DURATION, _whole(MINUTE))),
+        _of_moment("getSeconds", lambda here: here.second, (DURATION, _whole(SECOND))),
+        _of_moment("getMilliseconds", lambda here: here.nano // 1_000_000, (DURATION, _milliseconds)),
+    )
+
+
+def _moved(moment: Timestamp, nanos: int) -> Timestamp:
+    return timestamp_of(moment.nanos + nanos, moment.offset)
+
+
+def _orderings() -> tuple[Function, ...]:
+    operators: dict[str, Callable[[Any, Any], bool]] = {
+        "_<_": lambda one, other: one < other,
+        "_<=_": lambda one, other: one <= other,
+        "_>_": lambda one, other: one > other,
+        "_>=_": lambda one, other: one >= other,
+    }
+    return tuple(
+        function(name, overload((TIMESTAMP, TIMESTAMP), BOOL, run), overload((DURATION, DURATION), BOOL, run))
+        for name, run in operators.items()
+    )
+
+
+ARITHMETIC: Final = {
+    "_+_": (
+        overload((DURATION, DURATION), DURATION, lambda one, other: duration_of(one.nanos + other.nanos)),
+        overload((DURATION, TIMESTAMP), TIMESTAMP, lambda span, moment: _moved(moment, span.nanos)),
+        overload((TIMESTAMP, DURATION), TIMESTAMP, lambda moment, span: _moved(moment, span.nanos)),
+    ),
+    "_-_": (
+        overload((DURATION, DURATION), DURATION, lambda one, other: duration_of(one.nanos - other.nanos)),
+        overload((TIMESTAMP, DURATION), TIMESTAMP, lambda moment, span: _moved(moment, duration_of(-span.nanos).nanos)),
+        overload((TIMESTAMP, TIMESTAMP), DURATION, lambda one, other: duration_of(one.nanos - other.nanos)),
+    ),
+}
+"""Overloads of operators that the core library lists between its own, in upstream's order."""
+
+FUNCTIONS: Final = (
+    *_parts(),
+    *_orderings(),
+    function(
+        "duration",
+        overload((DURATION,), DURATION, lambda span: span),
+        overload((STRING,), DURATION, parse_duration),
+    ),
+    function(
+        "timestamp",
+        overload((TIMESTAMP,), TIMESTAMP, lambda moment: moment),
+        overload((INT,), TIMESTAMP, lambda seconds: timestamp_of(seconds * SECOND)),
+        overload((STRING,), TIMESTAMP, parse_timestamp),
+    ),
+    function(
+        "int",
+        overload((DURATION,), INT, lambda span: span.nanos),
+        overload((TIMESTAMP,), INT, lambda moment: moment.nanos // SECOND),
+    ),
+    function(
+        "string",
+        overload((DURATION,), STRING, lambda span: seconds_text(span.nanos)),
+        overload((TIMESTAMP,), STRING, timestamp_text),
+    ),
+)

@@ -1,0 +1,36 @@
+"""The Kubernetes library of URLs."""
+
+from typing import Final
+
+from app.cel.cost import first_traversed
+from app.cel.declarations import function, method, overload
+from app.cel.errors import CelRuntimeError
+from app.cel.types import BOOL, STRING, URL, list_of, map_of
+from app.cel.urls import Url, UrlError, check_url, parse_url
+
+
+def _url(text: str) -> Url:
+    try:
+        return parse_url(text)
+    except UrlError as error:
+        raise CelRuntimeError(f"URL parse error during conversion from string: {error}") from None
+
+
+def _is_url(text: str) -> bool:
+    try:
+        check_url(text)
+    except UrlError:
+        return False
+    return True
+
+
+FUNCTIONS: Final = (
+    function("url", overload((STRING,), URL, _url), extra=first_traversed),
+    function("isURL", overload((STRING,), BOOL, _is_url)),
+    function("getScheme", method((URL,), STRING, lambda url: url.scheme)),
+    function("getHost", method((URL,), STRING, lambda url: url.host)),
+    function("getHostname", method((URL,), STRING, lambda url: url.split_host()[0])),
+    function("getPort", method((URL,), STRING, lambda url: url.split_host()[1])),
+    function("getEscapedPath", method((URL,), STRING, lambda url: url.path)),
+    function("getQuery", method((URL,), map_of(STRING, list_of(STRING)), Url.parameters)),
+)
