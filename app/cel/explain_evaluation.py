@@ -83,6 +83,11 @@ class Evaluation:
             return Outcome(error="the expression is nested too deeply", stopped=True)
         return Outcome(value)
 
+    @property
+    def cost(self) -> int:
+        """The units that everything so far has cost."""
+        return self._frame.cost
+
     def set(self, slot: int, value: Any) -> None:
         """Give a loop's variable its value."""
         self._frame.slots[slot] = value

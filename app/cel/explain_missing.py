@@ -6,17 +6,11 @@ from typing import Any, Final
 
 from app.cel.device import DeviceActivation
 from app.cel.explain_values import listed, shown
-from app.cel.printer import is_plain_name, text_literal
+from app.cel.printer import access_text, text_literal
 from app.cel.values import MAPS, DomainMap, from_map_key
 
 _KINDS: Final = {"attributes": "attribute", "capacity": "capacity"}
 _NAMED: Final = 2
-
-
-def access_text(kind: str, domain: str, name: str) -> str:
-    """How an attribute or capacity is read."""
-    path = f"device.{kind}[{text_literal(domain)}]"
-    return f"{path}.{name}" if is_plain_name(name) else f"{path}[{text_literal(name)}]"
 
 
 def missing_words(device: DeviceActivation, path: tuple[str, ...]) -> str:

@@ -81,6 +81,13 @@ def is_plain_name(name: str) -> bool:
     return member_text(name) == name
 
 
+def access_text(place: str, domain: str | None, name: str) -> str:
+    """How an attribute or a capacity is read (`place` is its map); without a domain, that of the device's own driver."""
+    key = "device.driver" if domain is None else text_literal(domain)
+    path = f"device.{place}[{key}]"
+    return f"{path}.{name}" if is_plain_name(name) else f"{path}[{text_literal(name)}]"
+
+
 def _text(node: Node) -> str:
     return _Printer.RULES[type(node)](node)
 

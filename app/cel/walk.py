@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from app.cel import syntax as s
 from app.cel.environment import FUNCTIONS
 from app.cel.macros import qualified_call
@@ -37,3 +39,24 @@ def children_of(node: s.Node) -> list[s.Node]:
         case s.Comprehension():
             return [node.source, *([node.condition] if node.condition is not None else []), node.body]
     return []
+
+
+class Visit(msgspec.Struct, frozen=True):
+    """A node with what is directly above it and the variables in its reach."""
+
+    node: s.Node
+    parent: s.Node | None
+    names: frozenset[str]
+
+
+def visits(root: s.Node) -> Iterator[Visit]:
+    """Every node, in the order of the text."""
+    pending = [Visit(root, None, frozenset())]
+    while pending:
+        visit = pending.pop()
+        yield visit
+        node = visit.node
+        inner = visit.names | set(node.names) if isinstance(node, s.Comprehension) else visit.names
+        source = node.source if isinstance(node, s.Comprehension) else None
+        below = children_of(node)
+        pending.extend(Visit(each, node, visit.names if each is source else inner) for each in reversed(below))

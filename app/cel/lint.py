@@ -1,0 +1,95 @@
+"""What is wrong or doubtful in a selector before any device is asked."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from app.cel.device import prepare_device
+from app.cel.errors import CelCompileError
+from app.cel.explain_evaluation import Evaluation
+from app.cel.lint_comparisons import comparison_findings
+from app.cel.lint_constants import constant_findings
+from app.cel.lint_findings import Finding, LintCode, Severity, error
+from app.cel.lint_guards import Fact, facts_of, guard_findings
+from app.cel.lint_kinds import driver_of
+from app.cel.lint_limits import limit_findings
+from app.cel.lint_paths import path_findings
+from app.cel.parser import MAX_LENGTH, parse
+from app.cel.program import compile_expression
+from app.cel.syntax import Node
+from app.cel.types import TypeLimitError
+from app.cel.walk import nodes_of
+
+_NO_DEVICE: Final = prepare_device("", {}, {}, allow_multiple_allocations=False)
+_WORDS: Final = {"and": "&&", "or": "||", "not": "!", "=": "=="}
+_WORD: Final = re.compile(r"\w+|=")
+
+
+def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool = True) -> tuple[Finding, ...]:
+    """The findings of an expression in the order of its text; none says that nothing is wrong as far as can be told.
+
+    Args:
+        expression: The expression; anything goes.
+        before: The selectors that are true before this one is asked, those of the class above all: what they make sure of
+            needs no guard. None if they are not known; nothing is said about guards then.
+        condition: Whether the result must be a bool; for derived attributes it need not.
+    """
+    if len(expression.encode(errors="surrogatepass")) > MAX_LENGTH:
+        return (
+            error(LintCode.LENGTH_LIMIT, 0, f"it is longer than {MAX_LENGTH} bytes, more than an API server accepts"),
+        )
+    try:
+        tree = parse(expression)
+    except CelCompileError as problem:
+        return (_not_compiling(problem),)
+    known = _facts(before or ())
+    named = filter(None, map(driver_of, nodes_of(tree)))
+    drivers = frozenset(fact[1] for fact in known if fact[0] in {"driver", "domain"}).union(named)
+    found = [*path_findings(tree, drivers), *comparison_findings(tree)]
+    try:
+        evaluation = _compiled(expression, condition=condition)
+    except CelCompileError as problem:
+        if not any(each.severity is Severity.ERROR for each in found):
+            found.append(_not_compiling(problem))
+        return _ordered(found)
+    found.extend(_of_compiled(expression, tree, evaluation, condition=condition))
+    if before is not None and not any(each.severity is Severity.ERROR for each in found):
+        found.extend(guard_findings(tree, known))
+    return _ordered(found)
+
+
+def _compiled(expression: str, *, condition: bool) -> Evaluation:
+    if condition:
+        compile_expression(expression)
+    try:
+        return Evaluation(expression, _NO_DEVICE, None)
+    except (RecursionError, TypeLimitError):
+        raise CelCompileError("the expression is too complex", expression, 0) from None
+
+
+def _of_compiled(expression: str, tree: Node, evaluation: Evaluation, *, condition: bool) -> Iterator[Finding]:
+    for each in constant_findings(evaluation):
+        if condition or each.code is LintCode.CONSTANT_FAILURE:
+            yield each
+    yield from limit_findings(expression, tree)
+
+
+def _facts(before: Sequence[str]) -> frozenset[Fact]:
+    trees = []
+    for each in before:
+        try:
+            trees.append(parse(each))
+        except CelCompileError:
+            continue
+    return facts_of(trees)
+
+
+def _not_compiling(problem: CelCompileError) -> Finding:
+    found = _WORD.match(problem.source, problem.offset)
+    meant = _WORDS.get(found.group()) if found is not None else None
+    suggestion = f"{meant} instead of {found.group()}" if meant is not None and found is not None else ""
+    return error(LintCode.DOES_NOT_COMPILE, problem.offset, problem.reason, suggestion)
+
+
+def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(dict.fromkeys(findings), key=lambda each: (each.offset, each.severity, each.code)))

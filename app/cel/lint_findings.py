@@ -1,0 +1,51 @@
+"""What a lint finds in an expression."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Severity(StrEnum):
+    """ERROR: an API server refuses the expression, or it fails on devices. WARNING: it may not mean what its author thinks."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+class LintCode(StrEnum):
+    """What is wrong; the text names a finding in output and in expectations."""
+
+    ALWAYS_FALSE = "always-false"
+    ALWAYS_TRUE = "always-true"
+    CAPACITY_COMPARISON = "capacity-comparison"
+    CONSTANT_FAILURE = "constant-failure"
+    COST_LIMIT = "cost-limit"
+    DOES_NOT_COMPILE = "does-not-compile"
+    LENGTH_LIMIT = "length-limit"
+    QUALIFIED_KEY = "qualified-key"
+    QUANTITY_OF_ATTRIBUTE = "quantity-of-attribute"
+    UNGUARDED = "unguarded-attribute"
+    UNKNOWN_FIELD = "unknown-field"
+    UNQUALIFIED_NAME = "unqualified-name"
+    VALUE_SUFFIX = "value-suffix"
+    VERSION_COMPARISON = "version-comparison"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something wrong at `offset` of the expression; `suggestion` is what to write instead, or empty."""
+
+    code: LintCode
+    severity: Severity
+    offset: int
+    message: str
+    suggestion: str = ""
+
+
+def error(code: LintCode, offset: int, message: str, suggestion: str = "") -> Finding:
+    """A finding that keeps the expression from working."""
+    return Finding(code, Severity.ERROR, offset, message, suggestion)
+
+
+def warning(code: LintCode, offset: int, message: str, suggestion: str = "") -> Finding:
+    """A finding about something doubtful."""
+    return Finding(code, Severity.WARNING, offset, message, suggestion)
