@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from app import cli_answer, cli_demo
+from app import cli_answer, cli_demo, cli_lint
 from app.kube.configuration import ConfigurationError
 from app.main import ListenError, run
 from app.scheduling.ports import ClusterError
@@ -73,6 +73,7 @@ def version(*, as_json: Annotated[bool, typer.Option("--json", help="One JSON ob
 
 cli_demo.register(app)
 cli_answer.register(app)
+cli_lint.register(app)
 
 
 def main() -> None:
