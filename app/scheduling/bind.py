@@ -16,7 +16,7 @@ from app.model.rejection import Rejection
 from app.scheduling.answers import TryAgain
 from app.scheduling.bind_decision import BindDecision
 from app.scheduling.binding_wait import BindingWait
-from app.scheduling.claim_lookup import FoundClaim, consumer_of, find_claims
+from app.scheduling.claim_lookup import FoundClaim, consumer_of, find_claims, names_missing
 from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.options import Options
 from app.scheduling.overlap import overlapping
@@ -119,7 +119,8 @@ class Bind:
 
     async def _pod(self, namespace: str, name: str, uid: str) -> Pod:
         pod = self._ledger.pods.by_uid(uid)
-        if pod is None:
+        if pod is None or names_missing(pod):
+            # kube-scheduler may have seen a later state of the pod than our watch has brought.
             try:
                 pod = await self._cluster.pods.read(namespace, name)
             except NotFound as gone:

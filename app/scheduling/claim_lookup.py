@@ -44,6 +44,12 @@ def find_claims(pod: Pod, claims: ClaimIndex) -> tuple[FoundClaim, ...] | Reject
     return tuple(found)
 
 
+def names_missing(pod: Pod) -> bool:
+    """Whether this state of the pod does not tell yet which claim was made for one of its templates."""
+    named = {each.name for each in pod.claim_statuses}
+    return any(not each.resource_claim_name and each.name not in named for each in pod.claims)
+
+
 def _name(entry: PodResourceClaim, generated: Mapping[str, str | None]) -> str | Rejection | None:
     if entry.resource_claim_name:
         return entry.resource_claim_name

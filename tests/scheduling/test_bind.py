@@ -92,6 +92,31 @@ async def test_the_metric_of_held_claims_follows_what_ends_without_a_call(world:
     assert b"\ndra_extender_held_claims 0.0\n" in await world.metrics.render()
 
 
+async def test_a_pod_state_that_only_kube_scheduler_has_seen_yet_does_not_spoil_the_bind(world: World) -> None:
+    """The name of the generated claim came with the filter call; our own pod watch is behind when bind is called."""
+    made = {"name": "gpu", "resourceClaimTemplateName": "template"}
+    spec = {"containers": [{"name": "main", "image": "pause"}], "resourceClaims": [made]}
+    world.create(Kind.POD, {"metadata": {"name": "p2"}, "spec": spec})
+    world.add_claim("p2-gpu-x")
+
+    def own(claim: Json) -> None:
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p2", "uid": world.pod("p2")["metadata"]["uid"]}
+        claim["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+
+    def name(pod: Json) -> None:
+        pod["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "p2-gpu-x"}]
+
+    world.cluster.store.replace(Key(Kind.CLAIM, "default", "p2-gpu-x"), own)
+    world.sync()
+    world.cluster.watch.attach({kind: feed for kind, feed in world.ledger.feeds.items() if kind != "pods"})
+    world.cluster.store.replace(Key(Kind.POD, "default", "p2"), name)
+    assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
+    async with world.watching():
+        await world.bind("p2", "n1")
+
+    assert world.devices("p2-gpu-x") == ["n1/gpu-0"]
+
+
 async def test_no_binding_is_posted_when_the_caller_hung_up_and_the_next_bind_resumes(world: World) -> None:
     hung_up = asyncio.Event()
     hung_up.set()
