@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -15,31 +16,42 @@ NEVER: Final = frozenset({"device in two claims", "counter overdrawn", "compatib
 
 
 async def findings(api: ApiClient) -> tuple[Finding, ...]:
-    """What is wrong with the allocations of the cluster, by its API objects alone; printed too."""
-    # Claims first: what a claim read now refers to, cannot be younger than what is read afterwards.
+    """What is wrong with the allocations of the cluster, by its API objects alone."""
+    # Claims first: what a claim read now refers to cannot be younger than what is read afterwards.
     claims = [claim_from(each) for each in await api.list(RESOURCE_CLAIMS)]
     reader = SliceReader()
     slices = [reader.read(msgspec.json.encode(each)) for each in await api.list(RESOURCE_SLICES)]
     pods = [pod_from(each) for each in await api.list(PODS)]
     nodes = [node_from(each) for each in await api.list(NODES)]
-    found = audit(claims, slices, pods, nodes)
-    for each in found:
-        print(each)
-    return found
+    return audit(claims, slices, pods, nodes)
 
 
-async def forbidden_findings(api: ApiClient) -> tuple[Finding, ...]:
-    """The findings that must not exist even while everything moves."""
-    return tuple(each for each in await findings(api) if each.rule in NEVER)
+async def forbidden_findings(api: ApiClient) -> list[Finding]:
+    """The findings that must not exist even while everything moves; printed too."""
+    return _printed([each for each in await findings(api) if each.rule in NEVER])
 
 
 async def expect_sound(api: ApiClient, seconds: float = 15.0) -> None:
-    """No finding: of the rules in NEVER at once, of the others within `seconds`, when controllers have done their part."""
+    """No finding: of the rules in NEVER at once, of the others within `seconds`, when controllers have done their part.
+
+    What is found in the end is printed.
+    """
+    last: tuple[Finding, ...] = ()
 
     async def sound() -> bool:
-        found = await findings(api)
-        broken = [str(each) for each in found if each.rule in NEVER]
-        assert not broken, broken
-        return not found
+        nonlocal last
+        last = await findings(api)
+        assert _printed([each for each in last if each.rule in NEVER]) == []
+        return not last
 
-    await api.wait_for(sound, seconds, "the audit has no finding (see what was printed)")
+    try:
+        await api.wait_for(sound, seconds, "the audit has no finding")
+    except TimeoutError:
+        _printed(last)
+        raise
+
+
+def _printed(found: Sequence[Finding]) -> list[Finding]:
+    for each in found:
+        print(each)
+    return list(found)
