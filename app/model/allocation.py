@@ -78,6 +78,7 @@ class DeviceHolding(Value, frozen=True, rename=None):
 
     `consumption` is what the device drew on counter sets when it was allocated (amounts and groups, KEP-5963 snapshot); None
     when no snapshot was kept, and then the slice as published now counts.  `consumed_capacity` holds (name, nano-units).
+    `compatible_only_with` and `sources` are the device's at that time; without `consumption` they say nothing.
     """
 
     driver: str
@@ -87,6 +88,8 @@ class DeviceHolding(Value, frozen=True, rename=None):
     admin: bool = False
     consumption: tuple[CounterConsumption, ...] | None = None
     consumed_capacity: tuple[tuple[str, int], ...] = ()
+    compatible_only_with: str | None = None
+    sources: tuple[tuple[str, str], ...] = ()
 
     @property
     def pool_id(self) -> tuple[str, str]:

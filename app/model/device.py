@@ -1,5 +1,11 @@
+from typing import Final
+
 from app.model.base import Value
 from app.model.node_selector import NodeSelector
+
+PHYSICAL_DEVICE: Final = "physical-device/"
+"""How the name begins of a counter set that no slice declares and that has no counters: all partitions of one physical device
+draw on it, so that their groups are compared.  Names of published counter sets have no slash."""
 
 
 class Attribute(Value, frozen=True, rename=None):
@@ -49,6 +55,11 @@ class CounterConsumption(Value, frozen=True, rename=None):
     counters: tuple[tuple[str, int], ...] = ()
     compatibility_groups: tuple[str, ...] = ()
 
+    @property
+    def synthetic(self) -> bool:
+        """Whether the counter set only stands for a physical device that the admin's policy names."""
+        return self.counter_set.startswith(PHYSICAL_DEVICE)
+
 
 class DeviceTaint(Value, frozen=True):
     """A taint of a device; `effect` NoSchedule or NoExecute keeps claims away, anything else does not."""
@@ -59,7 +70,11 @@ class DeviceTaint(Value, frozen=True):
 
 
 class Device(Value, frozen=True, rename=None):
-    """One device of a slice in compact form; equal parts are shared between devices."""
+    """One device of a slice in compact form; equal parts are shared between devices.
+
+    `compatible_only_with` is CEL over devices beside which this one may be allocated.  `sources` holds (field, rule) for each
+    field that the admin's policy supplied; what is not listed was published.
+    """
 
     name: str
     attributes: tuple[tuple[str, Attribute], ...] = ()
@@ -73,3 +88,5 @@ class Device(Value, frozen=True, rename=None):
     binding_conditions: tuple[str, ...] | None = None
     binding_failure_conditions: tuple[str, ...] | None = None
     allow_multiple_allocations: bool = False
+    compatible_only_with: str | None = None
+    sources: tuple[tuple[str, str], ...] = ()

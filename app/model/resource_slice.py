@@ -87,6 +87,10 @@ class _Consumption(Value, frozen=True):
     compatibility_groups: tuple[str, ...] | None = None
 
 
+class _Expression(Value, frozen=True):
+    expression: str
+
+
 class _Device(Value, frozen=True):
     name: str
     attributes: dict[str, _Attribute] | None = None
@@ -100,6 +104,7 @@ class _Device(Value, frozen=True):
     binding_conditions: tuple[str, ...] | None = None
     binding_failure_conditions: tuple[str, ...] | None = None
     allow_multiple_allocations: bool | None = None
+    compatible_only_with: _Expression | None = None
 
 
 class _Set(Value, frozen=True):
@@ -203,6 +208,9 @@ class SliceReader:
             binding_conditions=share(wire.binding_conditions),
             binding_failure_conditions=share(wire.binding_failure_conditions),
             allow_multiple_allocations=bool(wire.allow_multiple_allocations),
+            compatible_only_with=None
+            if wire.compatible_only_with is None
+            else share(wire.compatible_only_with.expression),
         )
 
     def _attribute(self, wire: _Attribute) -> Attribute:

@@ -6,7 +6,7 @@ to one allocation: after a foreign or later allocation of the same claim it does
 """
 
 import hashlib
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -28,6 +28,15 @@ class _Consumption(Value, frozen=True):
 
 class _Device(Value, frozen=True):
     consumes_counters: tuple[_Consumption, ...] = ()
+    compatible_only_with: str | None = None
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+    sources: dict[str, str] = {}
+
+
+class _Frozen(NamedTuple):
+    device: _Device
+    consumption: tuple[CounterConsumption, ...]
 
 
 class _Snapshot(Value, frozen=True):
@@ -41,13 +50,26 @@ _DECODER: Final = msgspec.json.Decoder(_Snapshot)
 
 
 def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding, ...]) -> str:
-    """The annotation value for this allocation: counter consumption and groups of each result, in the order of the results."""
+    """The annotation value for this allocation: what each result froze, in the order of the results.
+
+    That is counter consumption with groups, `compatibleOnlyWith`, binding conditions (some API servers do not store them), and
+    `sources`: field -> rule of the admin's policy, for each field that was not published.  Readers ignore members they do not know.
+    """
     timestamp = allocation.allocation_timestamp
     snapshot = _Snapshot(
         version=SNAPSHOT_VERSION,
         digest=_digest(allocation.devices.results, timestamp),
         allocation_timestamp=timestamp,
-        devices=tuple(_Device(consumes_counters=_consumption(holding)) for holding in holdings),
+        devices=tuple(
+            _Device(
+                consumes_counters=_consumption(holding),
+                compatible_only_with=holding.compatible_only_with,
+                binding_conditions=result.binding_conditions,
+                binding_failure_conditions=result.binding_failure_conditions,
+                sources=dict(holding.sources),
+            )
+            for result, holding in zip(allocation.devices.results, holdings, strict=True)
+        ),
     )
     return msgspec.json.encode(snapshot).decode()
 
@@ -68,7 +90,29 @@ def holdings_of(claim: ResourceClaim) -> tuple[DeviceHolding, ...]:
     )
 
 
-def _frozen(claim: ResourceClaim, allocation: AllocationResult) -> tuple[tuple[CounterConsumption, ...], ...] | None:
+def results_of(claim: ResourceClaim) -> tuple[DeviceResult, ...]:
+    """The devices of the stored allocation, with the binding conditions that an API server without the field did not store."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return ()
+    frozen = _frozen(claim, allocation)
+    if frozen is None:
+        return allocation.devices.results
+    return tuple(_with_conditions(*each) for each in zip(allocation.devices.results, frozen, strict=True))
+
+
+def _with_conditions(result: DeviceResult, found: _Frozen) -> DeviceResult:
+    frozen = found.device
+    if result.binding_conditions is not None or frozen.binding_conditions is None:
+        return result
+    return msgspec.structs.replace(
+        result,
+        binding_conditions=frozen.binding_conditions,
+        binding_failure_conditions=frozen.binding_failure_conditions,
+    )
+
+
+def _frozen(claim: ResourceClaim, allocation: AllocationResult) -> tuple[_Frozen, ...] | None:
     text = claim.metadata.annotations.get(SNAPSHOT_ANNOTATION)
     if text is None:
         return None
@@ -83,21 +127,24 @@ def _frozen(claim: ResourceClaim, allocation: AllocationResult) -> tuple[tuple[C
             or snapshot.digest != _digest(results, snapshot.allocation_timestamp)
         ):
             return None
-        return tuple(tuple(map(_model, device.consumes_counters)) for device in snapshot.devices)
+        return tuple(_Frozen(device, tuple(map(_model, device.consumes_counters))) for device in snapshot.devices)
     except (msgspec.DecodeError, QuantityError):
         return None
 
 
-def _holding(result: DeviceResult, frozen: tuple[CounterConsumption, ...] | None) -> DeviceHolding:
-    if result.compatibility_groups is not None and frozen is not None:
+def _holding(result: DeviceResult, frozen: _Frozen | None) -> DeviceHolding:
+    consumption = None if frozen is None else frozen.consumption
+    if result.compatibility_groups is not None and consumption is not None:
         groups = result.compatibility_groups
-        frozen = tuple(
+        consumption = tuple(
             CounterConsumption(
                 counter_set=each.counter_set,
                 counters=each.counters,
                 compatibility_groups=groups.get(each.counter_set, ()),
             )
-            for each in frozen
+            if not each.synthetic
+            else each
+            for each in consumption
         )
     return DeviceHolding(
         driver=result.driver,
@@ -105,8 +152,10 @@ def _holding(result: DeviceResult, frozen: tuple[CounterConsumption, ...] | None
         device=result.device,
         share_id=result.share_id,
         admin=bool(result.admin_access),
-        consumption=frozen,
+        consumption=consumption,
         consumed_capacity=_amounts(result.consumed_capacity),
+        compatible_only_with=None if frozen is None else frozen.device.compatible_only_with,
+        sources=() if frozen is None else tuple(frozen.device.sources.items()),
     )
 
 
