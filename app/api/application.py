@@ -8,6 +8,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from app.api import documentation as docs
 from app.api.answering import JSON, UNAVAILABLE, Answering, RequestMetrics, failure
+from app.api.direct import DirectVerb, DirectVerbs
 from app.api.gate import Gate
 from app.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler
 from app.api.health import Health, Report
@@ -54,6 +55,13 @@ def _add_verbs(app: FastAPI, verbs: Verbs, answering: Answering) -> None:
     answer = answering.answer
     on_filter, on_prioritize = FilterHandler(verbs), PrioritizeHandler(verbs)
     on_bind, on_preempt = BindHandler(verbs), PreemptHandler(verbs)
+    direct = {
+        "/filter": DirectVerb("filter", on_filter, in_words=True),
+        "/prioritize": DirectVerb("prioritize", on_prioritize, in_words=False),
+        "/bind": DirectVerb("bind", on_bind, in_words=True),
+        "/preempt": DirectVerb("preempt", on_preempt, in_words=False),
+    }
+    app.add_middleware(DirectVerbs, verbs=direct, answering=answering)
 
     @app.post(
         "/filter",

@@ -78,6 +78,8 @@ class Transport:
         configuration = credentials.configuration
         self._host = configuration.host.rstrip("/")
         try:
+            # Proxies come from the configuration; looking for them in the environment costs two thread hops a request.
+            configuration.client_session_kwargs = {"trust_env": False}
             rest = _Rest(configuration)
         except (OSError, ValueError) as problem:
             raise ConfigurationError(

@@ -1,8 +1,11 @@
 import asyncio
+import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from app.ledger.signal import Signal
 from app.ledger.usage import UsageTable
@@ -18,11 +21,13 @@ _REMEMBERED_DELETIONS: Final = 20_000
 class ClaimRecord:
     """One claim: as stored (parsed and raw), what it holds, and what we are just writing for it.
 
-    `delivered` is the highest resourceVersion that the watch has brought; our own writes are stored before it does.
+    `delivered` is the highest resourceVersion that the watch has brought; our own writes are stored before it does.  Claims that
+    ask for the same have the same `spec_digest`.
     """
 
     claim: ResourceClaim
     raw: bytes
+    spec_digest: bytes = b""
     holdings: tuple[DeviceHolding, ...] = ()
     taken: ClaimPlacement | None = None
     taken_node: str = ""
@@ -86,7 +91,7 @@ class ClaimIndex:
             return record or ClaimRecord(claim, data), UsageChange()
         if record is None:
             self._replace_name(claim)
-            record = self._by_uid[uid] = ClaimRecord(claim, data)
+            record = self._by_uid[uid] = ClaimRecord(claim, data, _digest(claim))
             change = self._update(record, claim, data)
             change.created = True
         elif version > version_number(record.claim.metadata.resource_version):
@@ -222,6 +227,11 @@ def _same_devices(left: tuple[DeviceHolding, ...], right: tuple[DeviceHolding, .
     return [(each.driver, each.pool, each.device, each.share_id) for each in left] == [
         (each.driver, each.pool, each.device, each.share_id) for each in right
     ]
+
+
+def _digest(claim: ResourceClaim) -> bytes:
+    """The spec is immutable, so that this is worked out once."""
+    return hashlib.blake2b(msgspec.json.encode(claim.spec), digest_size=16).digest()
 
 
 def _answer(waiter: asyncio.Future[bool], *, delivered: bool) -> None:

@@ -16,13 +16,14 @@ from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 from app.scheduling.refusals import Refusals
 from app.scheduling.remembered import Outcome, Remembered, Table
-from app.scheduling.scoring import packing_score
+from app.scheduling.scoring import draws_on_counters, packing_score
 from app.scheduling.searching import Searching
 from app.scheduling.standing import Sorted, excluded, fully_reserved, sort_claims
 from app.telemetry.metrics import Metrics
 
-_NODE_UNKNOWN = (Rejection(code=Code.NODE_UNKNOWN),)
-_UNKNOWN = Outcome(0, 0, None, _NODE_UNKNOWN, _NODE_UNKNOWN[0].summary, 0)
+_NODE_UNKNOWN = Rejection(code=Code.NODE_UNKNOWN)
+_UNKNOWN = Outcome(0, 0, None, _NODE_UNKNOWN, _NODE_UNKNOWN.summary, 0)
+_UNSETTLED = Rejection(code=Code.UNSETTLED)
 
 
 class Filter:
@@ -90,7 +91,7 @@ class Filter:
         if demand is None:
             attempt.fits = dict.fromkeys(nodes)
         else:
-            self._search(demand, nodes, attempt)
+            self._search(demand, nodes, pod.uid, attempt)
         return attempt
 
     def _allowed(
@@ -108,32 +109,53 @@ class Filter:
             if refusal is None:
                 allowed.append(name)
             else:
-                attempt.refuse(name, (refusal,))
+                attempt.refuse(name, refusal)
         return allowed
 
-    def _search(self, demand: Demand, nodes: Sequence[str], attempt: Attempt) -> None:
-        """Ask about each node; most answers are remembered, so the common way through the loop is kept short."""
-        ledger, table = self._ledger, self._remembered.table(demand.signature)
+    def _search(self, demand: Demand, nodes: Sequence[str], uid: str, attempt: Attempt) -> None:
+        """Ask about the nodes; most answers are remembered, so the common way through the loop is kept short.
+
+        Where nodes do not differ in score, as many as are offered are enough: the loop begins at a place that depends on the
+        pod, and nodes under holds come last.
+        """
+        ledger, asked = self._ledger, _Asked(demand, self._remembered.table(demand.signature), self._budget())
         under_holds = ledger.nodes_under_holds()
         versions, moved_all = ledger.state.parts()
-        remembered, fits = table.free.get, attempt.fits
-        asked = _Asked(demand, table, self._budget())
-        for name in nodes:
+        remembered, fits, enough = asked.table.free.get, attempt.fits, self._options.offered_nodes
+        start = zlib.crc32(uid.encode()) % len(nodes) if nodes else 0
+        held: list[str] = []
+        visited = 0
+        for name in (*nodes[start:], *nodes[:start]):
+            if under_holds is None or name in under_holds:
+                held.append(name)
+                continue
+            visited += 1
             known = remembered(name)
-            if (
-                known is None
-                or known.state != versions.get(name, 0) + moved_all
-                or under_holds is None
-                or name in under_holds
-            ):
+            if known is None or known.state != versions.get(name, 0) + moved_all:
                 known = self._ask(asked, name)
             if known.placement is not None:
                 fits[name] = known
+                if len(fits) >= enough and not asked.table.scored:
+                    break
             else:
-                attempt.refuse(name, known.rejections, known.text)
-        self._metrics.search(remembered=True, steps=len(nodes) - asked.searched)
+                attempt.refuse(name, known.rejection or _NODE_UNKNOWN, known.text)
+        visited += self._search_under_holds(asked, held, attempt)
+        self._metrics.search(remembered=True, steps=visited - asked.searched)
         if not fits and ledger.holds.unsettled:
-            self._look_behind_holds(asked, nodes, attempt)
+            self._look_behind_holds(asked, held, attempt)
+
+    def _search_under_holds(self, asked: "_Asked", held: Sequence[str], attempt: Attempt) -> int:
+        """The nodes that holds concern, as far as they are needed; returns how many were looked at."""
+        enough = self._options.offered_nodes
+        for index, name in enumerate(held):
+            if len(attempt.fits) >= enough and not asked.table.scored:
+                return index
+            known = self._ask(asked, name)
+            if known.placement is not None:
+                attempt.fits[name] = known
+            else:
+                attempt.refuse(name, known.rejection or _NODE_UNKNOWN, known.text)
+        return len(held)
 
     def _ask(self, asked: "_Asked", name: str) -> Outcome:
         """The answer for one node: remembered if nothing it was read from has changed, else searched anew."""
@@ -153,25 +175,26 @@ class Filter:
         answer = self._searching.on_node(asked.demand, node, usage, asked.out_of_time)
         self._metrics.search(remembered=False, steps=answer.steps)
         if isinstance(answer, Placement):
-            outcome = Outcome(state, hold, answer, (), "", packing_score(answer, usage, ledger.slices))
+            outcome = Outcome(state, hold, answer, None, "", packing_score(answer, usage, ledger.slices))
+            asked.table.scored = asked.table.scored or draws_on_counters(answer)
         else:
-            outcome = Outcome(state, hold, None, answer.rejections, answer.rejections[0].summary, 0)
+            outcome = Outcome(state, hold, None, answer.rejections[0], answer.rejections[0].summary, 0)
             if any(each.code is Code.SEARCH_LIMIT for each in answer.rejections):
                 return outcome
         answers[name] = outcome
         return outcome
 
-    def _look_behind_holds(self, asked: "_Asked", names: Sequence[str], attempt: Attempt) -> None:
+    def _look_behind_holds(self, asked: "_Asked", held: Sequence[str], attempt: Attempt) -> None:
         """Find out whether only holds that are about to settle stand in the way."""
         ledger = self._ledger
-        under_holds, usage = ledger.nodes_under_holds(), ledger.usage_without_unsettled()
-        for name in names:
+        usage = ledger.usage_without_unsettled()
+        for name in held:
             node = ledger.nodes.get(name)
-            if node is None or (under_holds is not None and name not in under_holds):
+            if node is None:
                 continue
             if isinstance(self._searching.on_node(asked.demand, node, usage, asked.out_of_time), Placement):
                 attempt.unsettled = True
-                attempt.refuse(name, (Rejection(code=Code.UNSETTLED),))
+                attempt.refuse(name, _UNSETTLED)
 
     def _offer(self, pod: Pod, attempt: Attempt) -> Sequence[str]:
         """Choose the best nodes and hold there what the pod would take."""
@@ -181,7 +204,7 @@ class Filter:
             ledger.holds.join(claim.record.claim.metadata.uid, pod.uid, expires)
         if not attempt.open:
             return tuple(attempt.fits)
-        offered = _best(attempt.fits, self._options.offered_nodes, pod.uid)
+        offered = _best(attempt.fits, self._options.offered_nodes)
         for index, claim in enumerate(attempt.open):
             ledger.holds.place(_hold(claim, index, offered, pod, expires))
         return tuple(offered)
@@ -202,16 +225,13 @@ class _Asked:
     searched: int = 0
 
 
-def _best(fits: dict[str, Outcome | None], count: int, uid: str) -> dict[str, Outcome]:
-    """The nodes with the highest scores; among equals a run that starts at a place which depends on the pod."""
+def _best(fits: dict[str, Outcome | None], count: int) -> dict[str, Outcome]:
+    """The nodes with the highest scores; among equals those that were looked at first."""
     names = list(fits)
     if len(names) > count:
-        start = zlib.crc32(uid.encode()) % len(names)
         scores = {name: outcome.score for name, outcome in fits.items() if outcome is not None and outcome.score}
         if scores:
-            names = sorted(names[start:] + names[:start], key=lambda name: -scores.get(name, 0))
-        else:
-            names = [*names[start : start + count], *names[:start]]
+            names.sort(key=lambda name: -scores.get(name, 0))
     return {name: outcome for name in names[:count] if (outcome := fits[name]) is not None}
 
 

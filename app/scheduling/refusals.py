@@ -3,12 +3,11 @@ from dataclasses import dataclass
 from app.ledger.ledger import Ledger
 from app.model.pod import Pod
 from app.model.rejection import Code
-from app.scheduling.attempt import Attempt, grouped
+from app.scheduling.attempt import Attempt, Reason
 from app.scheduling.ports import Events
 from app.telemetry.metrics import Metrics
 
 REASON = "DevicesUnavailable"
-_SHOWN_NODES = 5
 _ABOUT_CLAIMS = frozenset(
     {Code.CLAIM_NOT_CREATED, Code.CLAIM_MISSING, Code.CLAIM_DELETING, Code.CLAIM_FOREIGN, Code.CLAIM_FULLY_RESERVED}
 )
@@ -42,7 +41,8 @@ class Refusals:
     def turned_away(self, pod: Pod, attempt: Attempt) -> None:
         """Remember the refusal and tell people why, with all details, by an Event on the pod."""
         progress = self._ledger.progress
-        codes = {rejections[0].code for rejections in attempt.refused.values()}
+        reasons = attempt.why()
+        codes = {each.rejection.code for each in reasons}
         self._refused[pod.uid] = Refusal(
             pod=pod,
             devices=progress.devices,
@@ -52,11 +52,11 @@ class Refusals:
             by_holds=attempt.unsettled or Code.CLAIM_HELD_ELSEWHERE in codes,
             about_claims=bool(codes & _ABOUT_CLAIMS),
         )
-        for code in codes:
-            self._metrics.rejected(code.name.lower(), sum(each[0].code is code for each in attempt.refused.values()))
+        for each in reasons:
+            self._metrics.rejected(each.rejection.code.name.lower(), each.nodes)
         self._metrics.waiting(len(self._refused))
-        if attempt.refused:
-            self._events.about_pod(pod, warning=True, reason=REASON, message=_message(attempt))
+        if reasons:
+            self._events.about_pod(pod, warning=True, reason=REASON, message=_message(reasons))
 
     def settled(self, pod_uid: str) -> None:
         """The pod was offered a node, was bound, or is gone."""
@@ -102,11 +102,11 @@ class Refusals:
                 self.settled(uid)
 
 
-def _message(attempt: Attempt) -> str:
-    """Per reason the nodes it holds for, and the details of the first of them."""
-    parts = []
-    for nodes, rejection in grouped(attempt):
-        shown = ", ".join(nodes[:_SHOWN_NODES]) + (", ..." if len(nodes) > _SHOWN_NODES else "")
-        reason = rejection.text if len(nodes) == 1 or not rejection.detail else f"{rejection.text} (on {nodes[0]})"
-        parts.append(f"{len(nodes)} of {len(attempt.texts)} nodes ({shown}): {reason}")
-    return "; ".join(parts)
+def _message(reasons: list[Reason]) -> str:
+    """Per reason how many nodes it holds for, and the details of one of them."""
+    total = sum(each.nodes for each in reasons)
+    return "; ".join(f"{each.nodes} of {total} nodes: {_words(each)}" for each in reasons)
+
+
+def _words(reason: Reason) -> str:
+    return f"{reason.rejection.text} (on {reason.example})" if reason.rejection.detail else reason.rejection.text

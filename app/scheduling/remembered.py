@@ -19,17 +19,21 @@ class Outcome:
     state: int
     hold: int
     placement: Placement | None
-    rejections: tuple[Rejection, ...]
+    rejection: Rejection | None
     text: str
     score: int
 
 
 @dataclass(slots=True)
 class Table:
-    """Outcomes of one signature by node: without holds on the node, and under holds."""
+    """Outcomes of one signature by node: without holds on the node, and under holds.
+
+    `scored` tells that nodes differ for this signature (some placement draws on counters), so that all have to be looked at.
+    """
 
     free: dict[str, Outcome] = field(default_factory=dict)
     held: dict[str, Outcome] = field(default_factory=dict)
+    scored: bool = False
 
     def __len__(self) -> int:
         return len(self.free) + len(self.held)

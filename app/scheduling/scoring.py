@@ -8,6 +8,11 @@ from app.model.device import CounterConsumption
 BEST: Final = 10
 
 
+def draws_on_counters(placement: Placement) -> bool:
+    """Whether this placement can score anything but 0."""
+    return any(holding.consumption for claim in placement.claims for holding in claim.holdings)
+
+
 def packing_score(placement: Placement, usage: Usage, slices: SliceIndex) -> int:
     """0 to 10: the share of the counter sets this placement draws on that somebody draws on already.
 

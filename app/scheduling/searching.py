@@ -1,5 +1,6 @@
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from uuid import uuid4
 
 from app.allocator import (
     Demand,
@@ -37,10 +38,7 @@ class Searching:
 
     def demand(self, claims: Sequence[FoundClaim]) -> Demand | Rejection:
         """What these claims ask for, or why no node can serve them (missing class, invalid selector, ...)."""
-        key = (
-            self._ledger.progress.classes,
-            *((each.label, each.record.claim.metadata.uid, each.record.claim.metadata.generation) for each in claims),
-        )
+        key = (self._ledger.progress.classes, *((each.label, each.record.spec_digest) for each in claims))
         known = self._demands.get(key)
         if known is None:
             named = [NamedClaim(each.label, each.record.claim) for each in claims]
@@ -75,7 +73,7 @@ class Searching:
             pools = self._pools_of(node)
         except ModelError as problem:
             return NoFit(verdict="fatal", rejections=(Rejection(code=Code.POOL_INVALID, detail=str(problem)),), steps=0)
-        return allocate(demand, node, pools, usage, deadline=deadline)
+        return allocate(demand, node, pools, usage, deadline=deadline, new_share_id=lambda: str(uuid4()))
 
     def _pools_of(self, node: Node) -> NodePools:
         version = self._ledger.inventory.of(node.name)
