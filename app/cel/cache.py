@@ -1,6 +1,7 @@
 """Compiled programs by expression and purpose, bounded, with failures remembered too."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from app.cel.environment import LATEST, Release
 from app.cel.errors import CelCompileError
@@ -10,10 +11,17 @@ from app.cel.program import Program, compile_expression
 class ProgramCache:
     """A least-recently-used cache; one caller at a time."""
 
-    def __init__(self, max_entries: int = 4096, *, emulate: Release = LATEST) -> None:
-        """Begin with nothing; all programs are compiled for the libraries of one release."""
+    def __init__(
+        self,
+        max_entries: int = 4096,
+        *,
+        emulate: Release = LATEST,
+        rewrite: Callable[[str], str] | None = None,
+    ) -> None:
+        """Begin with nothing; all programs are compiled for the libraries of one release, after `rewrite` if it is given."""
         self._max_entries = max_entries
         self._emulate = emulate
+        self._rewrite = rewrite
         self._entries: OrderedDict[tuple[str, bool], Program | CelCompileError] = OrderedDict()
 
     def __len__(self) -> int:
@@ -37,6 +45,8 @@ class ProgramCache:
 
     def _compile(self, key: tuple[str, bool]) -> Program | CelCompileError:
         expression, derived = key
+        if self._rewrite is not None:
+            expression = self._rewrite(expression)
         try:
             entry: Program | CelCompileError = compile_expression(expression, derived=derived, emulate=self._emulate)
         except CelCompileError as error:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cel import CelRuntimeError, compile_expression, prepare_device
+from app.cel import CelCompileError, CelRuntimeError, ProgramCache, compile_expression, prepare_device
 from app.cel.rewrite import rewrite_suffixes
 from app.model.device import Attribute
 
@@ -71,3 +71,14 @@ def test_no_expression_of_the_corpus_is_changed() -> None:
 @given(st.text(max_size=60))
 def test_any_text_is_taken(text: str) -> None:
     assert rewrite_suffixes(rewrite_suffixes(text)) == rewrite_suffixes(text)
+
+
+def test_a_cache_reads_the_suffix_form_only_if_it_is_told_to() -> None:
+    expression = "device.attributes['type'].string == 'mig-1g'"
+    lenient = ProgramCache(rewrite=rewrite_suffixes)
+    assert lenient.compile(expression).matches(DEVICE)
+    assert lenient.compile(expression) is lenient.compile(expression)
+    with pytest.raises(CelCompileError):
+        lenient.compile("a = b")
+    with pytest.raises(CelRuntimeError):
+        ProgramCache().compile(expression).matches(DEVICE)
