@@ -26,6 +26,7 @@ class Pool:
 
     `published` are its device slices of the current generation: those usable from the node by name, then the others in the
     order given. A pool with a `problem` (POOL_INCOMPLETE or POOL_INVALID, said in `detail`) offers no devices.
+    `choosy` tells whether any device says which others it is compatible with (`compatibleOnlyWith`).
     """
 
     pool_id: PoolId
@@ -33,6 +34,7 @@ class Pool:
     totals: CounterTotals = field(default_factory=dict)
     problem: Code | None = None
     detail: str = ""
+    choosy: bool = False
 
     @property
     def label(self) -> str:
@@ -124,7 +126,9 @@ def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool) -> tuple
         detail = f"pool {pool_id[0]}/{pool_id[1]}: {problem}"
         return False, Pool(pool_id=pool_id, problem=Code.POOL_INVALID, detail=detail), ()
     waits = any(device.binding_conditions is not None for each in targeting for device in each.devices)
-    return waits, Pool(pool_id=pool_id, published=targeting + elsewhere, totals=totals), targeting
+    published = targeting + elsewhere
+    choosy = any(device.compatible_only_with is not None for each in published for device in each.devices)
+    return waits, Pool(pool_id=pool_id, published=published, totals=totals, choosy=choosy), targeting
 
 
 def _flat(node: Node, built: Iterable[tuple[bool, Pool, tuple[ResourceSlice, ...]]], features: Features) -> NodePools:

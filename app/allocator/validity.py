@@ -41,13 +41,15 @@ def counter_totals(slices: Iterable[ResourceSlice]) -> CounterTotals:
 
 
 def check_consumption(devices: Iterable[Device], totals: CounterTotals) -> None:
-    """Refuse a pool with a device that draws on something the pool does not declare.
+    """Refuse a pool with a device that draws on something the pool does not declare; nobody declares synthetic counter sets.
 
     Raises:
         InvalidPoolError: names device, counter set and counter.
     """
     for device in devices:
         for entry in device.consumes_counters:
+            if entry.synthetic:
+                continue
             declared = totals.get(entry.counter_set)
             if declared is None:
                 raise InvalidPoolError(f"device {device.name} draws on unknown counter set {entry.counter_set}")

@@ -3,6 +3,7 @@ from typing import TYPE_CHECKING
 
 from app.ledger.feed import Feed
 from app.model.device_class import read_device_class
+from app.model.device_taint_rule import read_device_taint_rule
 from app.model.node import read_node
 from app.model.pod import read_pod
 from app.model.resource_slice import SliceReader
@@ -16,6 +17,7 @@ def feeds_of(ledger: "Ledger") -> Mapping[str, Feed]:
     return {
         "nodes": NodeFeed(ledger),
         "deviceclasses": ClassFeed(ledger),
+        "devicetaintrules": TaintRuleFeed(ledger),
         "resourceslices": SliceFeed(ledger),
         "resourceclaims": ClaimFeed(ledger),
         "pods": PodFeed(ledger),
@@ -94,7 +96,7 @@ class SliceFeed(_Feed):
         old = ledger.slices.by_name.get(item.name)
         if old is not None:
             ledger.pool_touched(old.pool_id)
-        ledger.slices.put(item)
+        ledger.overlays.publish(item)
         ledger.pool_touched(item.pool_id)
         ledger.slices_moved()
         ledger.helpful_devices()
@@ -106,9 +108,22 @@ class SliceFeed(_Feed):
         if old is None:
             return
         ledger.pool_touched(old.pool_id)
-        ledger.slices.drop(name)
+        ledger.overlays.withdraw(name)
         ledger.slices_moved()
         ledger.helpful_devices()
+
+
+class TaintRuleFeed(_Feed):
+    """DeviceTaintRules; many servers do not serve them, and then this feed is complete from the beginning."""
+
+    def changed(self, data: bytes) -> None:
+        """See Feed."""
+        rule = read_device_taint_rule(data)
+        self._ledger.overlaid(self._ledger.overlays.use_rule(rule))
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - rules are known by name
+        """See Feed."""
+        self._ledger.overlaid(self._ledger.overlays.drop_rule(name))
 
 
 class ClaimFeed(_Feed):

@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from app.allocator.state import PoolId
@@ -6,6 +6,7 @@ from app.ledger.claims import ClaimIndex, ClaimRecord, UsageChange
 from app.ledger.feed import Feed
 from app.ledger.feeds import feeds_of
 from app.ledger.holds import HoldBook
+from app.ledger.overlays import Overlays
 from app.ledger.pods import PodIndex
 from app.ledger.signal import Signal
 from app.ledger.slices import SliceIndex
@@ -34,7 +35,9 @@ class Ledger:
     """
 
     def __init__(self) -> None:
+        # Slices with every overlay on them, which is what decisions read; `overlays` has them as published.
         self.slices = SliceIndex()
+        self.overlays = Overlays(self.slices)
         self.claims = ClaimIndex()
         self.pods = PodIndex()
         self.classes: dict[str, DeviceClass] = {}
@@ -126,6 +129,13 @@ class Ledger:
     def pool_touched(self, pool_id: PoolId) -> None:
         """The slices of this pool changed (or are about to)."""
         self.inventory_moved(self.slices.nodes_of(pool_id))
+
+    def overlaid(self, pools: Collection[PoolId]) -> None:
+        """Taint rules or the policy changed what the devices of these pools are taken to be."""
+        for pool_id in pools:
+            self.pool_touched(pool_id)
+        if pools:
+            self.helpful_devices()
 
     def helpful_devices(self) -> None:
         """Devices appeared, changed or became free."""
