@@ -6,12 +6,13 @@ from app.cel import checked as c
 from app.cel import syntax as s
 from app.cel.cost import Deadline
 from app.cel.device import DeviceActivation
+from app.cel.environment import LATEST, Release
 from app.cel.explain_evaluation import Evaluation, Item, Outcome, body_of, operands, rounds_of, source_of
 from app.cel.explain_failure import failure_part
 from app.cel.explain_values import Part, Verdict, place_of, shown
 from app.cel.explain_words import condition_words, item_text
 from app.cel.program import Program
-from app.cel.values import type_name
+from app.cel.values import Optional, type_name
 
 _MOST_PARTS: Final = 60
 _MOST_CHILDREN: Final = 8
@@ -20,7 +21,9 @@ _MOST_ROUNDS: Final = 100
 _TRUTH: Final = {True: Verdict.TRUE, False: Verdict.FALSE}
 
 
-def explain(program: Program | str, device: DeviceActivation, *, deadline: Deadline | None = None) -> Part:
+def explain(
+    program: Program | str, device: DeviceActivation, *, deadline: Deadline | None = None, emulate: Release = LATEST
+) -> Part:
     """Say what decided an expression for a device.
 
     The result is the same each time, has some 60 parts at most, and names for a false conjunction its false operands with the
@@ -31,12 +34,13 @@ def explain(program: Program | str, device: DeviceActivation, *, deadline: Deadl
         program: A program, or the text of an expression.
         device: The prepared device.
         deadline: Says whether time is up.
+        emulate: The Kubernetes release whose libraries the expression may use.
 
     Raises:
         CelCompileError: The expression is not valid.
     """
     source = program if isinstance(program, str) else program.expression
-    evaluation = Evaluation(source, device, deadline)
+    evaluation = Evaluation(source, device, deadline, emulate)
     root = evaluation.root
     if device.defect is not None:
         return Part(item_text(root), *place_of(source, 0), Verdict.ERROR, f"the device cannot be read: {device.defect}")
@@ -54,7 +58,7 @@ class _Explainer:
         outcome = self._evaluation.outcome(item)
         if outcome.error is not None:
             return self._failure(item, outcome)
-        value = outcome.value
+        value = _plain(outcome.value)
         if value is not True and value is not False:
             words = f"{item_text(item)} is {shown(value)}, a {type_name(value)}, where true or false was wanted"
             return self._made(item, Verdict.VALUE, words)
@@ -148,6 +152,13 @@ class _Explainer:
             return self._made(item, verdict, f"{item_text(item)} was not decided: {outcome.error}")
         found = failure_part(self._evaluation, item)
         return found if found.expression == item_text(item) else self._made(item, verdict, parts=(found,))
+
+
+def _plain(value: Any) -> Any:
+    """What a result stands for: an optional one for what is in it."""
+    while type(value) is Optional and value.present:
+        value = value.value
+    return value
 
 
 _VERB: Final = {True: "satisfies", False: "satisfy"}

@@ -13,7 +13,7 @@ from app.cel.code import Code
 from app.cel.compiler import Compiler
 from app.cel.cost import COST_LIMIT, Deadline, Frame, over_cost
 from app.cel.device import DeviceActivation
-from app.cel.environment import DEVICE_FIELDS, FUNCTIONS
+from app.cel.environment import ENVIRONMENTS, LATEST, Release
 from app.cel.errors import CelCostError, CelRuntimeError
 from app.cel.loops import Pending
 from app.cel.parser import parse
@@ -51,14 +51,17 @@ class _Recorder(Compiler):
 class Evaluation:
     """Evaluates parts of one expression on one device; what they cost adds up, and ends at the usual limits."""
 
-    def __init__(self, source: str, device: DeviceActivation, deadline: Deadline | None) -> None:
+    def __init__(
+        self, source: str, device: DeviceActivation, deadline: Deadline | None = None, emulate: Release = LATEST
+    ) -> None:
         """Compile the expression.
 
         Raises:
             CelCompileError: It is not valid.
         """
         tree = parse(source)
-        checker = Checker(source, FUNCTIONS, DEVICE_FIELDS)
+        environment = ENVIRONMENTS[emulate]
+        checker = Checker(source, environment.functions, environment.device)
         self.root = Item(tree, checker.check(tree))
         self.source = source
         self.device = device

@@ -7,8 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
+from app.cel.addresses import Cidr, IpAddress
 from app.cel.printer import text_literal
 from app.cel.semver import Semver
+from app.cel.times import Duration, Timestamp, seconds_text, timestamp_text
+from app.cel.urls import Url
 from app.cel.values import LISTS, MAPS, Optional, Quantity, TypeValue, Uint, from_map_key, type_name
 from app.model.quantity import NANO, format_quantity
 
@@ -102,6 +105,11 @@ _SCALARS: Final[dict[type, Callable[[Any], str]]] = {
     Quantity: lambda value: quantity_text(value.nano),
     Semver: lambda value: value.text,
     TypeValue: lambda value: value.name,
+    Duration: lambda value: seconds_text(value.nanos),
+    Timestamp: timestamp_text,
+    IpAddress: str,
+    Cidr: str,
+    Url: lambda value: value.text,
 }
 
 

@@ -17,7 +17,6 @@ from app.cel.lint_paths import path_findings
 from app.cel.parser import MAX_LENGTH, parse
 from app.cel.program import compile_expression
 from app.cel.syntax import Node
-from app.cel.types import TypeLimitError
 from app.cel.walk import nodes_of
 
 _NO_DEVICE: Final = prepare_device("", {}, {}, allow_multiple_allocations=False)
@@ -59,12 +58,8 @@ def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool 
 
 
 def _compiled(expression: str, *, condition: bool) -> Evaluation:
-    if condition:
-        compile_expression(expression)
-    try:
-        return Evaluation(expression, _NO_DEVICE, None)
-    except (RecursionError, TypeLimitError):
-        raise CelCompileError("the expression is too complex", expression, 0) from None
+    compile_expression(expression, derived=not condition)
+    return Evaluation(expression, _NO_DEVICE)
 
 
 def _of_compiled(expression: str, tree: Node, evaluation: Evaluation, *, condition: bool) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ def limit_findings(source: str, tree: s.Node) -> Iterator[Finding]:
     length = len(source.encode(errors="surrogatepass"))
     if length > _NEAR * MAX_LENGTH:
         yield warning(LintCode.LENGTH_LIMIT, 0, f"it has {length} of {MAX_LENGTH} bytes that an expression may have")
-    evaluation = Evaluation(source, _largest_device(tree), None)
+    evaluation = Evaluation(source, _largest_device(tree))
     outcome = evaluation.outcome(evaluation.root)
     if outcome.stopped:
         yield error(LintCode.COST_LIMIT, 0, f"on a device with {_ATTRIBUTES} attributes it is stopped: {outcome.error}")

@@ -204,3 +204,35 @@ def test_every_expression_of_the_corpus_can_be_explained_with_its_verdict() -> N
     assert len(CORPUS) > 900
     for expression in CORPUS:
         assert_agrees(expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("null", "null"),
+        ("true", "true"),
+        ("3u", "3u"),
+        ("2.5", "2.5"),
+        ("b'a'", "b'a'"),
+        ("'a' + 'b'", '"ab"'),
+        ("quantity('40Gi')", "40Gi"),
+        ("quantity('1500m')", "1500m"),
+        ("quantity('40G')", "40G"),
+        ("semver('1.2.3-rc.1+b')", "1.2.3-rc.1+b"),
+        ("[dyn(1), dyn([dyn(2), dyn([dyn(3), dyn([4])])])]", "[1, [2, [3, a list of 1]]]"),
+        ("lists.range(9)", "[0, 1, 2, 3, 4, 5, and 3 more]"),
+        ("{'a': 1}", '{"a": 1}'),
+        ("optional.of(3)", "optional(3)"),
+        ("optional.none()", "absent"),
+        ("int", "int"),
+        ("duration('90s')", "90s"),
+        ("timestamp('2026-01-02T03:04:05Z')", "2026-01-02T03:04:05Z"),
+        ("ip('10.0.0.1')", "10.0.0.1"),
+        ("cidr('10.0.0.0/8')", "10.0.0.0/8"),
+        ("url('https://example.com/a')", "https://example.com/a"),
+        (f"'{'x' * 100}' + ''", '"' + "x" * 57 + '..."'),
+    ],
+)
+def test_values_of_every_type_are_told_as_they_are_written(expression: str, text: str) -> None:
+    part = explain(f"dyn('another') == dyn({expression})", DEVICE)
+    assert part.words == f'dyn("another") is "another", wanted {text}'
