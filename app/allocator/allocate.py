@@ -1,3 +1,4 @@
+import itertools
 from collections.abc import Callable
 
 from app.allocator.demand import ClaimDemand, Demand, Wanted
@@ -20,15 +21,21 @@ def allocate(
     usage: Usage,
     *,
     deadline: Callable[[], bool] | None = None,
-    new_share_id: Callable[[], str] | None = None,  # noqa: ARG001 - shares need ConsumableCapacity, not implemented yet
+    new_share_id: Callable[[], str] | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
+    lapsed_shares_take: bool = True,
 ) -> Placement | NoFit:
     """The first solution for all claims of a pod on one node, in upstream's order, or why there is none.
 
     Pure and deterministic; nothing passed in is changed.  `demand` and `pools` must have been made with the same features,
     `usage` must not change meanwhile.  `deadline` tells whether the time is up; it and `max_steps` end a search with SEARCH_LIMIT.
+    `new_share_id` names shares; what is written to a cluster needs names that are unique there, without it they are `share-0`,
+    `share-1`, ... of this placement.  `lapsed_shares_take`: a share of a device that is not shareable any more, or while the
+    feature is off, keeps others from the device (upstream's allocator would give the device away whole).
     """
-    facts = NodeFacts(node, pools, usage, deadline)
+    facts = NodeFacts(node, pools, usage, deadline, lapsed_shares_take=lapsed_shares_take)
+    numbers = itertools.count()
+    naming = new_share_id or (lambda: f"share-{next(numbers)}")
     steps = 0
     try:
         search = Search(demand, facts, gather_all(demand, facts), max_steps)
@@ -37,19 +44,22 @@ def allocate(
         finally:
             steps = search.steps
         if found:
-            return Placement(claims=_placements(demand, search, pools), steps=steps)
+            return Placement(claims=_placements(demand, search, pools, naming), steps=steps)
     except Fatal as fatal:
         return NoFit(verdict="fatal", rejections=(fatal.rejection,), steps=steps)
     return _no_fit(search, pools)
 
 
-def _placements(demand: Demand, search: Search, pools: NodePools) -> tuple[ClaimPlacement, ...]:
+def _placements(
+    demand: Demand, search: Search, pools: NodePools, new_share_id: Callable[[], str]
+) -> tuple[ClaimPlacement, ...]:
     return tuple(
         claim_placement(
             claim,
             _chosen(claim, index, search),
             [pick for pick in search.attempt.picks if pick.claim == index],
             pools,
+            new_share_id,
         )
         for index, claim in enumerate(demand.claims)
     )

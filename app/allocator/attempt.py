@@ -1,15 +1,19 @@
-"""The changing state of one search: picks, marks, counters, groups and constraints, all undone through one trail."""
+"""The changing state of one search: picks, marks, shares, counters, groups and constraints, all undone through one trail."""
 
+from collections.abc import Iterable
 from enum import IntEnum
+from operator import add
 from typing import Any, NamedTuple
 
+from app.allocator.capacity import Misfit
 from app.allocator.compatibility import CompatibilityTable, GroupedSets
 from app.allocator.constraints import REFUSED, Constraint
 from app.allocator.counters import CounterTable
-from app.allocator.demand import Demand, Wanted
+from app.allocator.demand import ALL, Demand, Wanted
 from app.allocator.eligibility import NodeFacts
 from app.allocator.occupancy import held_consumption
 from app.allocator.pools import Pool
+from app.allocator.sharing import Amounts
 from app.allocator.undo import Trail
 from app.model.device import Device
 
@@ -20,6 +24,8 @@ class Pick(NamedTuple):
     claim: int
     wanted: Wanted
     location: int
+    share: Amounts | None = None
+    """What a share takes of each capacity; None if the device is taken whole."""
 
 
 class Refusal(IntEnum):
@@ -30,6 +36,7 @@ class Refusal(IntEnum):
     GROUPS = 2
     COUNTERS = 3
     CONSTRAINT = 4
+    CAPACITY = 5
 
 
 class PoolTables:
@@ -48,7 +55,7 @@ class PoolTables:
 class Attempt:
     """Search state.  `take` either takes a device or leaves no trace; `undo` goes back to a mark."""
 
-    __slots__ = ("_constraint_state", "_demand", "_facts", "_marks", "_tables", "picks", "sizes", "trail")
+    __slots__ = ("_constraint_state", "_demand", "_facts", "_marks", "_shares", "_tables", "picks", "sizes", "trail")
 
     def __init__(self, demand: Demand, facts: NodeFacts) -> None:
         self._demand = demand
@@ -57,6 +64,7 @@ class Attempt:
         self.picks: list[Pick] = []
         self.sizes: dict[int, int] = {}
         self._marks: dict[int, int] = {}
+        self._shares: dict[int, Amounts] = {}
         self._constraint_state: dict[tuple[int, int], Any] = {}
         self._tables: dict[int, PoolTables] = {}
 
@@ -74,9 +82,9 @@ class Attempt:
         if refusal:
             trail.back_to(mark)
             return refusal
-        trail.put(self._marks, location, self._marks.get(location, 0) | 1 << claim)
+        share = self._mark(claim, wanted, location)
         trail.put(self.sizes, claim, self.sizes.get(claim, 0) + 1)
-        trail.append(self.picks, Pick(claim, wanted, location))
+        trail.append(self.picks, Pick(claim, wanted, location, share))
         return Refusal.NONE
 
     def refusal(self, claim: int, wanted: Wanted, location: int) -> Refusal:
@@ -87,9 +95,17 @@ class Attempt:
         return found
 
     def is_picked(self, claim: int, wanted: Wanted, location: int) -> bool:
-        """Whether this attempt has the device already: any claim counts, but for admin access only the same claim."""
+        """Whether this attempt has the whole device already: any claim counts, but for admin access only the same claim."""
         marked = self._marks.get(location)
         return marked is not None and (not wanted.admin or bool(marked & 1 << claim))
+
+    def shared(self, location: int) -> Amounts | None:
+        """What this attempt has of the device in shares; None without any."""
+        return self._shares.get(location)
+
+    def shares(self) -> Iterable[tuple[int, Amounts]]:
+        """(location, what this attempt has of the device in shares) of every shared device."""
+        return self._shares.items()
 
     def tables(self, pool: Pool) -> PoolTables:
         """Counters and groups of a pool, built on first need."""
@@ -111,19 +127,54 @@ class Attempt:
                 return constraint
         return None
 
+    def _mark(self, claim: int, wanted: Wanted, location: int) -> Amounts | None:
+        """Take the device whole, or a share of it, of which the amounts are returned."""
+        sharing = self._facts.sharing
+        if not sharing.is_shareable(location):
+            self.trail.put(self._marks, location, self._marks.get(location, 0) | 1 << claim)
+            return None
+        needed = sharing.needs(wanted, location)
+        share: Amounts = () if isinstance(needed, Misfit) else needed
+        before = self._shares.get(location)
+        total = share if before is None else tuple(map(add, before, share))
+        self.trail.put(self._shares, location, total)
+        return share
+
     def _reserve(self, claim: int, wanted: Wanted, location: int) -> Refusal:
+        # Mode All looks at capacity last: there a constraint that refuses the device counts more.
+        exact = wanted.count != ALL
+        if exact and self._is_exhausted(wanted, location):
+            return Refusal.CAPACITY
+        refusal = self._draw(location) or self._constrain(claim, wanted, location)
+        if not refusal and not exact and self._is_exhausted(wanted, location):
+            return Refusal.CAPACITY
+        return refusal
+
+    def _is_exhausted(self, wanted: Wanted, location: int) -> bool:
+        return self._facts.sharing.exhausted(wanted, location, self._shares.get(location, ())) is not None
+
+    def _draw(self, location: int) -> Refusal:
+        """Take the device's counters and join its groups, unless a share of it has done so already."""
+        pools, sharing = self._facts.pools, self._facts.sharing
+        consumption = pools.devices[location].consumes_counters
+        if not consumption:
+            return Refusal.NONE
+        if sharing.is_shareable(location) and (location in self._shares or sharing.is_shared(location)):
+            return Refusal.NONE
+        tables = self.tables(pools.views[location].pool)
+        if tables.groups is not None:
+            if not tables.groups.join(consumption, self.trail):
+                return Refusal.GROUPS
+        elif tables.grouped is not None and tables.grouped.closed(consumption) is not None:
+            return Refusal.GROUPS
+        if not tables.counters.reserve(consumption, self.trail):
+            return Refusal.COUNTERS
+        return Refusal.NONE
+
+    def _constrain(self, claim: int, wanted: Wanted, location: int) -> Refusal:
+        """Let the device join the constraints of the claim."""
         pools = self._facts.pools
         device, view = pools.devices[location], pools.views[location]
-        consumption = device.consumes_counters
-        if consumption:
-            tables = self.tables(view.pool)
-            if tables.groups is not None:
-                if not tables.groups.join(consumption, self.trail):
-                    return Refusal.GROUPS
-            elif tables.grouped is not None and tables.grouped.closed(consumption) is not None:
-                return Refusal.GROUPS
-            if not tables.counters.reserve(consumption, self.trail):
-                return Refusal.COUNTERS
         for index in wanted.constraints:
             key = (claim, index)
             constraint = self._demand.claims[claim].constraints[index]

@@ -39,12 +39,12 @@ class Bounds:
         return known
 
     def _most(self, mask: Mask) -> int:
-        pools = self._facts.pools
+        pools, sharing = self._facts.pools, self._facts.sharing
         free = 0
         by_set: dict[tuple[int, str], tuple[Pool, list[CounterConsumption]]] = {}
         for location in locations(mask):
             consumption = pools.devices[location].consumes_counters
-            if not consumption:
+            if not consumption or (sharing.is_shareable(location) and sharing.is_shared(location)):
                 free += 1
                 continue
             # Counting a device in one of its sets only keeps the bound above the truth.

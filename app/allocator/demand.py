@@ -1,6 +1,6 @@
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -28,7 +28,8 @@ class Wanted:
     """One request, or one alternative of a request, ready to be searched.
 
     `name` is how results call it ("gpu", or "gpu/big" for an alternative).  `count` is the number of devices, or ALL.
-    `constraints` are the indexes of the claim's constraints that apply.
+    `constraints` are the indexes of the claim's constraints that apply.  `capacity` is what is
+    asked of single capacities, in nano-units.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Wanted:
     admin: bool
     tolerations: tuple[DeviceToleration, ...]
     constraints: tuple[int, ...]
+    capacity: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,12 +2,14 @@
 
 from enum import IntEnum
 
+from app.allocator.capacity import CapacityError, Misfit
 from app.allocator.demand import ALL, Wanted
 from app.allocator.node_match import MALFORMED, REACHABLE
 from app.allocator.occupancy import is_taken
 from app.allocator.outcome import Fatal
 from app.allocator.pools import NodePools, Pool, SliceView
 from app.allocator.selectors import Deadline, SelectionTimeoutError, SelectorError, VerdictRow
+from app.allocator.sharing import Sharing
 from app.allocator.state import PoolUsage, Usage
 from app.allocator.taints import untolerated
 from app.model.device import Device
@@ -30,9 +32,11 @@ class Standing(IntEnum):
     NODE_OPERATIONS = 6
     PARTITIONABLE_OFF = 7
     TAINTED = 8
+    MISFIT = 9
+    EXHAUSTED = 10
 
 
-UNSELECTABLE = frozenset({Standing.BINDING_CONDITIONS_OFF, Standing.NO_MATCH, Standing.OTHER_NODE})
+UNSELECTABLE = frozenset({Standing.BINDING_CONDITIONS_OFF, Standing.NO_MATCH, Standing.OTHER_NODE, Standing.MISFIT})
 """Standings of devices that a request does not mean at all; mode All leaves them out, while any other bad standing makes
 it fail."""
 
@@ -40,15 +44,35 @@ it fail."""
 class NodeFacts:
     """What one search reads of one node: its devices, what is taken, and the switches."""
 
-    __slots__ = ("_usage", "_used", "deadline", "features", "operations", "pools")
+    __slots__ = ("_lapsed_shares_take", "_usage", "_used", "deadline", "features", "operations", "pools", "sharing")
 
-    def __init__(self, node: Node, pools: NodePools, usage: Usage, deadline: Deadline | None) -> None:
+    def __init__(
+        self,
+        node: Node,
+        pools: NodePools,
+        usage: Usage,
+        deadline: Deadline | None,
+        *,
+        lapsed_shares_take: bool = True,
+    ) -> None:
+        """With `lapsed_shares_take`, a share takes the whole device if the device cannot be shared (any more)."""
         self.pools = pools
         self.features = features = pools.features
         self.deadline = deadline
         self.operations = features.optional_node_operations and NODE_OPERATIONS_FEATURE in node.declared_features
         self._usage = usage
         self._used: dict[int, PoolUsage] = {}
+        self._lapsed_shares_take = lapsed_shares_take
+        self.sharing = Sharing(pools, self.usage)
+
+    def is_taken(self, location: int) -> bool:
+        """Whether an allocated claim has the whole device."""
+        pool, device = self.pools.views[location].pool, self.pools.devices[location]
+        holdings = self.usage(pool).get(device.name)
+        if holdings is None:
+            return False
+        shares_take = self._lapsed_shares_take and not self.sharing.is_shareable(location)
+        return is_taken(holdings, shares_take=shares_take)
 
     def usage(self, pool: Pool) -> PoolUsage:
         """What is taken in a pool, asked for once per search."""
@@ -61,7 +85,7 @@ class NodeFacts:
 class Eligibility:
     """The standings of all devices of a node for one request option, found out on first need."""
 
-    __slots__ = ("_exact", "_facts", "_label", "_pool", "_rows", "_standings", "_usage", "_wanted")
+    __slots__ = ("_exact", "_facts", "_label", "_rows", "_standings", "_wanted")
 
     def __init__(self, wanted: Wanted, label: str, facts: NodeFacts) -> None:
         self._wanted = wanted
@@ -70,8 +94,6 @@ class Eligibility:
         self._exact = wanted.count != ALL
         self._standings = bytearray(len(facts.pools.devices))
         self._rows: dict[int, VerdictRow] = {}
-        self._pool: Pool | None = None
-        self._usage: PoolUsage = {}
 
     def of(self, location: int) -> int:
         """The standing (a `Standing` value) of the device at a location.
@@ -80,7 +102,8 @@ class Eligibility:
         looks later.
 
         Raises:
-            Fatal: a selector does not compile or fails on this device, or the deadline passed meanwhile.
+            Fatal: a selector does not compile or fails on this device, an amount of capacity cannot be computed, or the
+                deadline passed meanwhile.
         """
         standing = self._standings[location]
         if not standing:
@@ -105,7 +128,7 @@ class Eligibility:
     def _find(self, location: int) -> int:
         pools = self._facts.pools
         device, view = pools.devices[location], pools.views[location]
-        taken = not self._wanted.admin and self._taken(view.pool, device)
+        taken = not self._wanted.admin and self._facts.is_taken(location)
         if taken and self._exact:
             return Standing.TAKEN
         if device.binding_conditions and not self._facts.features.device_binding_and_status:
@@ -114,6 +137,9 @@ class Eligibility:
             return Standing.NO_MATCH
         if view.reachable is not None and not self._reachable(device, view.reachable[location - view.base]):
             return Standing.OTHER_NODE
+        lacking = self._lacking(location)
+        if lacking:
+            return lacking
         if taken:
             return Standing.TAKEN
         return self._usable(location)
@@ -131,6 +157,20 @@ class Eligibility:
         except SelectionTimeoutError as problem:
             rejection = Rejection(code=Code.SEARCH_LIMIT, detail="time was up while a selector was running")
             raise Fatal(rejection) from problem
+
+    def _lacking(self, location: int) -> Standing | None:
+        """What is wrong with the capacity of the device; what is given already counts later for mode All, as it makes it fail."""
+        sharing = self._facts.sharing
+        try:
+            if isinstance(sharing.needs(self._wanted, location), Misfit):
+                return Standing.MISFIT
+        except CapacityError as problem:
+            device = self._facts.pools.devices[location].name
+            where = {"claim": self._label, "request": self._wanted.name, "device": device}
+            raise Fatal(Rejection(code=Code.AMOUNT_INVALID, detail=f"device {device}: {problem}", **where)) from problem
+        if self._exact and sharing.exhausted(self._wanted, location) is not None:
+            return Standing.EXHAUSTED
+        return None
 
     def _reachable(self, device: Device, reach: int) -> bool:
         if reach == MALFORMED:
@@ -151,9 +191,3 @@ class Eligibility:
         if tainted and untolerated(device.taints, self._wanted.tolerations) is not None:
             return Standing.TAINTED
         return Standing.ELIGIBLE
-
-    def _taken(self, pool: Pool, device: Device) -> bool:
-        if pool is not self._pool:
-            self._pool, self._usage = pool, self._facts.usage(pool)
-        holdings = self._usage.get(device.name)
-        return holdings is not None and is_taken(holdings)

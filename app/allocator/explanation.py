@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from app.allocator.attempt import Attempt, Refusal
+from app.allocator.capacity import Misfit
 from app.allocator.demand import Demand, Wanted
 from app.allocator.eligibility import Eligibility, NodeFacts, Standing
 from app.allocator.features import why_off
-from app.allocator.rejections import closed_set_words, counter_words, group_words, listed, taint_words
+from app.allocator.rejections import capacity_words, closed_set_words, counter_words, group_words, listed, taint_words
 from app.allocator.requests import MAX_RESULTS
 from app.model.device import CounterConsumption
 from app.model.rejection import Code, Rejection
@@ -18,6 +19,8 @@ _CODES: Final = {
     Standing.NODE_OPERATIONS: Code.NODE_OPERATIONS,
     Standing.PARTITIONABLE_OFF: Code.REQUEST_UNSUPPORTED,
     Standing.TAINTED: Code.TAINTED,
+    Standing.MISFIT: Code.CAPACITY,
+    Standing.EXHAUSTED: Code.CAPACITY,
 }
 _NEEDED: Final = {
     Standing.BINDING_CONDITIONS_OFF: "device_binding_and_status",
@@ -29,10 +32,12 @@ _REFUSALS: Final = {
     Refusal.GROUPS: Code.GROUPS,
     Refusal.COUNTERS: Code.COUNTERS,
     Refusal.CONSTRAINT: Code.CONSTRAINT,
+    Refusal.CAPACITY: Code.CAPACITY,
 }
 _TELLING: Final = (
     Code.GROUPS,
     Code.COUNTERS,
+    Code.CAPACITY,
     Code.CONSTRAINT,
     Code.TAINTED,
     Code.NODE_OPERATIONS,
@@ -152,6 +157,8 @@ class Shortfall:
                 return counter_words(device, shortage) if shortage is not None else ""
             case Code.CONSTRAINT:
                 return self._constraint_words(place.claim, place.wanted, location)
+            case Code.CAPACITY:
+                return self._capacity_words(place.wanted, location)
             case Code.TAINTED:
                 return taint_words(device, place.wanted.tolerations)
         feature = _NEEDED.get(standing)
@@ -180,6 +187,14 @@ class Shortfall:
                 for entry in device.consumes_counters:
                     if entry.counter_set == counter_set:
                         yield f"{device.name} (for the same pod)", entry.compatibility_groups
+
+    def _capacity_words(self, wanted: Wanted, location: int) -> str:
+        sharing, device = self._facts.sharing, self._facts.pools.devices[location]
+        needed = sharing.needs(wanted, location)
+        if isinstance(needed, Misfit):
+            return f"{device.name} {needed.reason}"
+        exhausted = sharing.exhausted(wanted, location, self._attempt.shared(location) or ())
+        return "" if exhausted is None else capacity_words(device, exhausted)
 
     def _constraint_words(self, claim: int, wanted: Wanted, location: int) -> str:
         pools = self._facts.pools

@@ -15,11 +15,11 @@ class Features:
 
     admin_access: bool = True
     compatibility_groups: bool = True
-    consumable_capacity: bool = False
+    consumable_capacity: bool = True
     derived_attributes: bool = False
     device_binding_and_status: bool = True
     device_taints: bool = True
-    fractional_capacity_range: bool = False
+    fractional_capacity_range: bool = True
     list_type_attributes: bool = True
     optional_node_operations: bool = True
     partitionable_devices: bool = True
@@ -45,7 +45,7 @@ def _camel(field: str) -> str:
 FIELD_OF_NAME: Final[Mapping[str, str]] = {_camel(field.name): field.name for field in fields(Features)}
 """Upstream's name of a feature -> field of `Features`."""
 
-NOT_IMPLEMENTED: Final = frozenset({"consumable_capacity", "derived_attributes", "fractional_capacity_range"})
+NOT_IMPLEMENTED: Final = frozenset({"derived_attributes"})
 """Fields of `Features` that make no difference in this version."""
 
 

@@ -9,6 +9,7 @@ from app.allocator.demand import RequestDemand
 from app.allocator.eligibility import Eligibility, NodeFacts, Standing
 from app.allocator.explanation import Place, Shortfall
 from app.allocator.outlook import Outlook
+from app.allocator.sharing import Amounts
 
 NOT_CHOSEN: Final = -1
 """Option of a call that has not entered the alternatives of a request, or of a request that has none."""
@@ -133,7 +134,7 @@ class DeviceLoop:
         self._eligibility = eligibility
         self._mark = mark
         self._took = False
-        self._failed: set[int] = set()
+        self._failed: set[tuple[int, Amounts | None]] = set()
         self._refusals: dict[int, Refusal] = {}
 
     def advance(self, search: Machine) -> Outcome:
@@ -143,7 +144,7 @@ class DeviceLoop:
             if attempt.is_picked(claim, wanted, location) or standing(location) != Standing.ELIGIBLE:
                 continue
             if search.outlook is not None:
-                if search.outlook.alike[location] in self._failed:
+                if (search.outlook.alike[location], attempt.shared(location)) in self._failed:
                     continue
                 if not self._enough(search.outlook, attempt, location):
                     break
@@ -167,7 +168,8 @@ class DeviceLoop:
             return outcome
         if search.outlook is not None:
             # An interchangeable device in the same place would fail in the same way.
-            self._failed.add(search.outlook.alike[self._next - 1])
+            location = self._next - 1
+            self._failed.add((search.outlook.alike[location], search.attempt.shared(location)))
         return self.advance(search)
 
     def _enough(self, outlook: Outlook, attempt: Attempt, location: int) -> bool:

@@ -52,22 +52,24 @@ class Outlook:
         self.alike = self._alike(standings)
 
     def enough(self, option: Option, start: int, needed: int, picked: Iterable[int]) -> bool:
-        """Whether from location `start` on there are that many devices that the option could take and that are not picked."""
+        """Whether from location `start` on there are that many devices that the option could take and that are not picked whole."""
         mask = self.masks[option]
         for location in picked:
-            mask &= ~(1 << location)
+            if not self._facts.sharing.is_shareable(location):
+                mask &= ~(1 << location)
         return (mask >> start).bit_count() >= needed
 
     def is_hopeless(self) -> bool:
         """Whether it is certain that there is no solution, whatever the search picks."""
         demand, bounds = self._demand, Bounds(self._facts)
         separate: list[Wish] = []
+        shareable = _mask_of(self._facts.sharing.is_shareable(each) for each in range(len(self._facts.pools.devices)))
         for claim, each in enumerate(demand.claims):
             for request, wish in enumerate(each.requests):
                 least = self._least(claim, request, wish, bounds)
                 if least is None:
                     return True
-                if not any(option.admin for option in wish.options):
+                if not any(option.admin for option in wish.options) and not least[1] & shareable:
                     separate.append(least)
         return is_hopeless(separate, bounds)
 
@@ -92,14 +94,18 @@ class Outlook:
             return list(range(len(pools.devices)))
         names = sorted({each.attribute for claim in self._demand.claims for each in claim.constraints})
         numbers: dict[Hashable, int] = {}
+        sharing = self._facts.sharing
         found: list[int] = []
         for location, device in enumerate(pools.devices):
             pool = pools.views[location].pool
             consumption = device.consumes_counters
             values: tuple[Any, ...] = tuple(lookup(name, pool.pool_id[0], device) for name in names)
+            state = sharing.state(location)
+            shared = (device.capacity, state) if state.shares or sharing.is_shareable(location) else None
             key = (
                 id(pool) if consumption else None,
                 consumption,
+                shared,
                 bytes(each[location] for each in standings),
                 values,
             )
@@ -108,4 +114,8 @@ class Outlook:
 
 
 def _mask(standings: bytes) -> Mask:
-    return int("".join("1" if each == Standing.ELIGIBLE else "0" for each in reversed(standings)) or "0", 2)
+    return _mask_of(each == Standing.ELIGIBLE for each in standings)
+
+
+def _mask_of(members: Iterable[bool]) -> Mask:
+    return int("".join("1" if each else "0" for each in reversed(list(members))) or "0", 2)

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from app.allocator.capacity import amount_text
 from app.allocator.compatibility import GroupState
 from app.allocator.counters import Shortage
+from app.allocator.sharing import Exhausted
 from app.allocator.taints import untolerated
 from app.model.allocation import DeviceToleration
 from app.model.device import CounterConsumption, Device
@@ -47,6 +49,13 @@ def counter_words(device: Device, shortage: Shortage) -> str:
     if shortage.asked == 0:
         return f"{device.name} draws on a pool whose counter {where} is overdrawn ({remaining} remain)"
     return f"{device.name} needs {format_quantity(shortage.asked)} of {where}, {remaining} remain"
+
+
+def capacity_words(device: Device, exhausted: Exhausted) -> str:
+    """E.g. `gpu-0 has 2Gi of memory left, 4Gi are needed`."""
+    like = dict(device.capacity)[exhausted.name].text
+    remaining, asked = amount_text(exhausted.remaining, like), amount_text(exhausted.asked, like)
+    return f"{device.name} has {remaining} of {exhausted.name} left, {asked} would be needed"
 
 
 def taint_words(device: Device, tolerations: Sequence[DeviceToleration]) -> str:

@@ -9,6 +9,7 @@ from app.allocator.features import Features, why_off
 from app.allocator.selectors import SelectorVerdicts
 from app.cel import ProgramCache
 from app.model.device_class import DeviceClass
+from app.model.quantity import QuantityError, parse_quantity
 from app.model.rejection import Code, Rejection
 from app.model.resource_claim import DeviceConstraint, DeviceRequest, DeviceRequestBody
 
@@ -95,7 +96,9 @@ class _Preparation:
         if alternatives and not self._features.prioritized_list:
             needed = why_off("prioritized_list")
             raise _Refused(Code.REQUEST_UNSUPPORTED, f"has alternatives and needs {needed}", request.name)
-        if any(body.capacity is not None for body in (*alternatives, *exact)):
+        if not self._features.consumable_capacity and any(
+            body.capacity is not None for body in (*alternatives, *exact)
+        ):
             needed = why_off("consumable_capacity")
             raise _Refused(Code.REQUEST_UNSUPPORTED, f"asks for capacity and needs {needed}", request.name)
         if not alternatives and not exact:
@@ -121,6 +124,7 @@ class _Preparation:
             admin=bool(body.admin_access) and not alternative,
             tolerations=body.tolerations,
             constraints=tuple(i for i, each in enumerate(constraints) if each.applies_to(request.name, name)),
+            capacity=_capacity(body, name),
         )
 
     def _check(self, body: DeviceRequestBody, where: str, *, alternative: bool) -> None:
@@ -142,6 +146,14 @@ class _Preparation:
         if any(selector.cel is None for selector in found.spec.selectors):
             raise _Refused(Code.SELECTOR_INVALID, f"device class {name} has a selector without CEL expression", where)
         return found
+
+
+def _capacity(body: DeviceRequestBody, where: str) -> Mapping[str, int]:
+    requests = body.capacity.requests if body.capacity is not None else {}
+    try:
+        return {name: parse_quantity(text) for name, text in requests.items()}
+    except QuantityError as problem:
+        raise _Refused(Code.AMOUNT_INVALID, f"asks for capacity: {problem}", where) from problem
 
 
 def _count(body: DeviceRequestBody, where: str) -> int:

@@ -1,19 +1,25 @@
 """The allocation result of a claim, and what its devices take out of their pools."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from app.allocator.attempt import Pick
+from app.allocator.capacity import amount_text
 from app.allocator.config import configuration
 from app.allocator.demand import ClaimDemand, Wanted
 from app.allocator.outcome import Fatal
 from app.allocator.pools import NodePools
 from app.allocator.result_selector import UnsupportedSelectorError, selector_for
 from app.model.allocation import AllocationResult, ClaimPlacement, DeviceAllocation, DeviceHolding, DeviceResult
+from app.model.device import Device, DeviceCapacity
 from app.model.rejection import Code, Rejection
 
 
 def claim_placement(
-    claim: ClaimDemand, chosen: Sequence[Wanted], picks: Sequence[Pick], pools: NodePools
+    claim: ClaimDemand,
+    chosen: Sequence[Wanted],
+    picks: Sequence[Pick],
+    pools: NodePools,
+    new_share_id: Callable[[], str],
 ) -> ClaimPlacement:
     """What is written for a claim, and what it takes: devices in the order picked, `chosen[i]` for request i.
 
@@ -24,16 +30,18 @@ def claim_placement(
         node_selector = selector_for(pools, [pick.location for pick in picks])
     except UnsupportedSelectorError as problem:
         raise Fatal(Rejection(code=Code.REQUEST_UNSUPPORTED, claim=claim.label, detail=str(problem))) from problem
+    share_ids = [new_share_id() if pick.share is not None else None for pick in picks]
     devices = DeviceAllocation(
-        results=tuple(_result(pick, pools) for pick in picks), config=configuration(claim, chosen)
+        results=tuple(_result(pick, share_id, pools) for pick, share_id in zip(picks, share_ids, strict=True)),
+        config=configuration(claim, chosen),
     )
     return ClaimPlacement(
         allocation=AllocationResult(devices=devices, node_selector=node_selector),
-        holdings=tuple(_holding(pick, pools) for pick in picks),
+        holdings=tuple(_holding(pick, share_id, pools) for pick, share_id in zip(picks, share_ids, strict=True)),
     )
 
 
-def _result(pick: Pick, pools: NodePools) -> DeviceResult:
+def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
     device, published = pools.devices[pick.location], pools.views[pick.location].published
     conditions = pools.features.device_binding_and_status
     return DeviceResult(
@@ -43,18 +51,30 @@ def _result(pick: Pick, pools: NodePools) -> DeviceResult:
         device=device.name,
         admin_access=True if pick.wanted.admin else None,
         tolerations=pick.wanted.tolerations,
+        share_id=share_id,
+        consumed_capacity=_consumed_text(pick, device) if pick.share else None,
         binding_conditions=device.binding_conditions if conditions else None,
         binding_failure_conditions=device.binding_failure_conditions if conditions else None,
         skip_node_operations=published.skip_node_operations,
     )
 
 
-def _holding(pick: Pick, pools: NodePools) -> DeviceHolding:
+def _holding(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceHolding:
     device, published = pools.devices[pick.location], pools.views[pick.location].published
     return DeviceHolding(
         driver=published.driver,
         pool=published.pool,
         device=device.name,
+        share_id=share_id,
         admin=pick.wanted.admin,
         consumption=device.consumes_counters,
+        consumed_capacity=tuple((name, amount) for (name, _), amount in _consumed(pick, device)),
     )
+
+
+def _consumed(pick: Pick, device: Device) -> Iterable[tuple[tuple[str, DeviceCapacity], int]]:
+    return zip(device.capacity, pick.share, strict=True) if pick.share is not None else ()
+
+
+def _consumed_text(pick: Pick, device: Device) -> dict[str, str]:
+    return {name: amount_text(amount, capacity.text) for (name, capacity), amount in _consumed(pick, device)}

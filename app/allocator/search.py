@@ -195,8 +195,9 @@ class Search:
         """Everything that decides whether the requests from here on can be met, up to interchangeable devices."""
         attempt, claim = self.attempt, self._claim
         alike = self.outlook.alike if self.outlook is not None else []
-        picked = tuple(sorted(alike[pick.location] for pick in attempt.picks))
-        return claim, self._request, attempt.size(claim), attempt.constraint_states(claim), picked
+        whole = tuple(sorted(alike[pick.location] for pick in attempt.picks if pick.share is None))
+        shared = tuple(sorted((alike[location], total) for location, total in attempt.shares()))
+        return claim, self._request, attempt.size(claim), attempt.constraint_states(claim), whole, shared
 
     def _check_limits(self) -> None:
         if self.steps > self._max_steps:

@@ -110,6 +110,7 @@ class _Question:
             deadline=lambda: time.monotonic() > end,
             new_share_id=lambda: next(shares),
             max_steps=sys.maxsize,
+            lapsed_shares_take=False,
         )
         return _placed(node, found) if isinstance(found, Placement) else _refused(node, found)
 

@@ -21,7 +21,13 @@ def state_of(attempt: Attempt) -> Any:
         key: (dict(each.counters._remaining), dict(each.groups._states) if each.groups else None)
         for key, each in attempt._tables.items()
     }
-    tables_apart = (list(attempt.picks), dict(attempt.sizes), dict(attempt._marks), dict(attempt._constraint_state))
+    tables_apart = (
+        list(attempt.picks),
+        dict(attempt.sizes),
+        dict(attempt._marks),
+        dict(attempt._shares),
+        dict(attempt._constraint_state),
+    )
     return (*tables_apart, tables)
 
 

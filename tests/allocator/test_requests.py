@@ -34,9 +34,12 @@ from tests.allocator.building import (
         (exactly(allocationMode="Most"), Code.REQUEST_UNSUPPORTED, "has the unknown allocation mode 'Most'"),
         ({"name": "r"}, Code.REQUEST_UNSUPPORTED, "has neither exactly nor firstAvailable"),
         (
-            exactly(capacity={"requests": {"memory": "1Gi"}}),
-            Code.REQUEST_UNSUPPORTED,
-            "asks for capacity and needs ConsumableCapacity, which this version does not implement",
+            exactly(capacity={"requests": {"memory": "much"}}),
+            Code.AMOUNT_INVALID,
+            (
+                "asks for capacity: cannot read quantity 'much': expected an optional sign, digits, and a suffix such as "
+                "k, M, Gi, m or e3"
+            ),
         ),
         (
             exactly(derivedAttributes=[{"name": "x/y", "expression": "1"}]),
@@ -54,6 +57,11 @@ def test_request_that_no_node_can_serve_is_refused_in_words(request_: dict[str, 
     ("feature", "request_", "words"),
     [
         ("admin_access", exactly(adminAccess=False), "mentions admin access and needs AdminAccess, which is off"),
+        (
+            "consumable_capacity",
+            exactly(capacity={"requests": {}}),
+            "asks for capacity and needs ConsumableCapacity, which is off",
+        ),
         ("prioritized_list", either(exactly()), "has alternatives and needs PrioritizedList, which is off"),
     ],
 )

@@ -1,0 +1,115 @@
+"""What the devices of a node give in shares (KEP-5075): what each request takes, what is given already, what is left."""
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from app.allocator.capacity import Misfit, needs
+from app.allocator.demand import Wanted
+from app.allocator.pools import NodePools, Pool
+from app.allocator.state import PoolUsage
+from app.model.allocation import DeviceHolding
+from app.model.device import Device
+
+Amounts = tuple[int, ...]
+"""One amount in nano-units for each capacity of a device, in the device's order."""
+
+
+class Exhausted(NamedTuple):
+    """A capacity of which not enough is left: what remains and what is asked, in nano-units."""
+
+    name: str
+    remaining: int
+    asked: int
+
+
+class Given(NamedTuple):
+    """Whether allocated claims have shares of a device, and what they have of it in all; no amounts without shares."""
+
+    shares: bool
+    amounts: Amounts
+
+
+_NOTHING: Final = Given(shares=False, amounts=())
+
+
+class Sharing:
+    """Shares on one node before a search picks anything; with the feature off there are none and every device fits."""
+
+    __slots__ = ("_fractional", "_given", "_needs", "_on", "_pools", "_usage")
+
+    def __init__(self, pools: NodePools, usage: Callable[[Pool], PoolUsage]) -> None:
+        self._pools = pools
+        self._usage = usage
+        self._on = pools.features.consumable_capacity
+        self._fractional = pools.features.fractional_capacity_range
+        self._needs: dict[tuple[int, int], Amounts | Misfit] = {}
+        self._given: dict[int, Given] = {}
+
+    def is_shareable(self, location: int) -> bool:
+        """Whether several requests may have the device at once."""
+        return self._on and self._pools.devices[location].allow_multiple_allocations
+
+    def needs(self, wanted: Wanted, location: int) -> Amounts | Misfit:
+        """What a request takes of a device that nobody uses, or why it never fits.
+
+        Raises:
+            CapacityError: an amount cannot be computed.
+        """
+        capacity = self._pools.devices[location].capacity
+        if not self._on or not (capacity or wanted.capacity):
+            return ()
+        # Devices share equal lists of capacities; both objects outlive the search.
+        key = (id(wanted), id(capacity))
+        found = self._needs.get(key)
+        if found is None:
+            found = self._needs[key] = needs(wanted.capacity, capacity, fractional=self._fractional)
+        return found
+
+    def is_shared(self, location: int) -> bool:
+        """Whether allocated claims have shares of the device."""
+        return self._on and self._known(location).shares
+
+    def state(self, location: int) -> Given:
+        """What allocated claims have of the device."""
+        return self._known(location)
+
+    def exhausted(self, wanted: Wanted, location: int, picked: Amounts = ()) -> Exhausted | None:
+        """The first capacity that does not suffice beside what is given and what this search has `picked`."""
+        asked = self.needs(wanted, location)
+        if isinstance(asked, Misfit) or not asked:
+            return None
+        known = self._known(location)
+        if not known.shares and not picked:
+            return None
+        for index, (name, capacity) in enumerate(self._pools.devices[location].capacity):
+            remaining = capacity.value
+            if known.shares:
+                remaining -= known.amounts[index]
+            if picked:
+                remaining -= picked[index]
+            if asked[index] > remaining:
+                return Exhausted(name, remaining, asked[index])
+        return None
+
+    def _known(self, location: int) -> Given:
+        found = self._given.get(location)
+        if found is not None:
+            return found
+        device = self._pools.devices[location]
+        holdings = self._usage(self._pools.views[location].pool).get(device.name)
+        if not holdings:
+            return _NOTHING
+        found = self._given[location] = _given(device, holdings)
+        return found
+
+
+def _given(device: Device, holdings: Iterable[DeviceHolding]) -> Given:
+    shares = [each for each in holdings if each.share_id is not None and not each.admin]
+    if not shares:
+        return _NOTHING
+    totals = dict.fromkeys((name for name, _ in device.capacity), 0)
+    for share in shares:
+        for name, amount in share.consumed_capacity:
+            if name in totals:
+                totals[name] += amount
+    return Given(shares=True, amounts=tuple(totals.values()))
