@@ -21,6 +21,7 @@ from app.kube.server_facts import Support
 from app.kube.settings import KubeSettings
 from app.ledger.feed import Feed
 from app.ledger.ledger import Ledger
+from app.policy_watch import PolicyWatch
 from app.scheduling.extender import Extender
 from app.scheduling.ports import Cluster
 from app.settings import ServerSettings, Settings
@@ -65,9 +66,17 @@ class Service:
         self.extender = Extender(
             self.ledger, cluster, metrics, settings.scheduling.options(), settings.features.features()
         )
+        self.policy = PolicyWatch(
+            settings.scheduling.policy_file,
+            self.ledger,
+            metrics,
+            seconds=settings.scheduling.policy_check_seconds,
+            compatibility_groups=settings.features.compatibility_groups,
+        )
         self.health.check("service", lambda: self.gate.reason)
         self.health.checks(cluster.health)
         self.health.notes(cluster.notes)
+        self.health.notes(self.policy.notes)
         self.app = create_app(self.extender, self.health, metrics, settings.server, self.gate)
         self._settings = settings.server
         self._cluster = cluster
@@ -80,6 +89,7 @@ class Service:
 
         Raises:
             ClusterError: the cluster does not answer, or refuses us.
+            BadPolicy: the policy file is wrong.
         """
         with _quiet_collector() as settled:
             async with _serving(self.app, self._settings, listener):
@@ -96,7 +106,7 @@ class Service:
             if not await _unless(stopped, self._load()):
                 return
             settled.freeze()
-            collecting = asyncio.create_task(settled.run())
+            going_on = [asyncio.create_task(settled.run()), asyncio.create_task(self.policy.run())]
             await self.extender.start()
             self.gate.open()
             _LOG.info("ready")
@@ -106,11 +116,13 @@ class Service:
                 self.gate.close(STOPPING)
                 _LOG.info("stopping")
                 await self._drain()
-                collecting.cancel()
+                for each in going_on:
+                    each.cancel()
         finally:
             stopped.cancel()
 
     async def _load(self) -> None:
+        self.policy.load()
         await self._cluster.start(self.ledger.feeds)
         await self._cluster.wait_synced()
 
@@ -130,6 +142,7 @@ async def serve(settings: Settings) -> None:
     Raises:
         ListenError: the address cannot be used.
         ConfigurationError: there is no usable configuration of the API server.
+        BadPolicy: the policy file is wrong.
         ClusterError: the API server does not answer, is too old, or does not let us in.
     """
     metrics = Metrics()

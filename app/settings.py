@@ -105,6 +105,12 @@ class SchedulingSettings(_Group):
     )
     wake_interval_seconds: float = Field(0.25, ge=0.01, le=60, description="Least seconds between two wake-ups")
     remembered_answers: int = Field(200_000, ge=0, description="Most search results kept for later calls")
+    policy_file: Path | None = Field(
+        None, description="Policy for devices in YAML (docs/policy.md); one that does not exist yet means no policy"
+    )
+    policy_check_seconds: float = Field(
+        5.0, ge=0.05, le=3600, description="Seconds between two looks at the policy file"
+    )
     field_manager: str = Field(
         "dra-extender",
         min_length=1,

@@ -113,6 +113,18 @@ DEFINITIONS: Final = (
     Definition(
         "field_served", "gauge", "1 when the API server serves this optional field, 0 when it does not", ("field",)
     ),
+    Definition(
+        "policy_reads",
+        "counter",
+        "Times the policy file was read anew: taken, refused (it is wrong, the policy before stays in force) or missing",
+        ("outcome",),
+        limit=4,
+    ),
+    Definition(
+        "policy_current",
+        "gauge",
+        "1 when the policy in force is the one in the policy file, 0 when it is not or there is none",
+    ),
     Definition("build_info", "gauge", "Always 1; the labels tell what is running", ("version", "python")),
 )
 

@@ -57,6 +57,8 @@ class Metrics:
         self._pod_events = make.counter("pod_events")
         self._stripped = make.counter("stripped_fields")
         self._served = make.gauge("field_served")
+        self._policy_reads = make.counter("policy_reads")
+        self._policy_current = make.plain_gauge("policy_current")
         make.gauge("build_info").of(build_version(), platform.python_version()).set(1)
         ProcessCollector(registry=self.registry)
         for verb in VERBS:
@@ -142,6 +144,11 @@ class Metrics:
     def unserved(self, field: str, unserved: bool = True) -> None:
         """Whether the API server lacks an optional field."""
         self._served.of(field).set(0 if unserved else 1)
+
+    def policy(self, outcome: str) -> None:
+        """The policy file was read anew: taken, refused or missing."""
+        self._policy_reads.of(outcome).inc()
+        self._policy_current.set(1 if outcome == "taken" else 0)
 
     def before_render(self, refresh: Callable[[], None]) -> None:
         """Have `refresh` called before each rendering, for gauges that are read rather than told."""

@@ -38,6 +38,7 @@ def call_everything(metrics: Metrics) -> None:
     metrics.stripped("compatibilityGroups")
     metrics.unserved("compatibility-groups", True)
     metrics.unserved("device-taints", False)
+    metrics.policy("taken")
 
 
 def test_what_is_told_is_what_is_counted() -> None:

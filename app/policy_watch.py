@@ -1,0 +1,132 @@
+"""Keeps the policy in force equal to the policy file, without a restart.
+
+The file is looked at every few seconds, through symbolic links, because a mounted ConfigMap changes by exchanging one.  A
+file that is wrong or vanishes leaves the policy that was read before in force, and that is said.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from app.allocator.overlay_policy import PolicyOverlay
+from app.ledger.ledger import Ledger
+from app.ledger.overlays import Prepared
+from app.policy_file import BadPolicy, MissingPolicy, read_policy
+from app.telemetry.metrics import Metrics
+
+Fingerprint = tuple[int, int, int, int]
+
+_LOG = structlog.get_logger(__name__)
+_SLICES_AT_A_TIME: Final = 20
+_TROUBLES_SHOWN: Final = 3
+
+
+class PolicyWatch:
+    """The policy of one service.  `load` at the start, then `run`; `notes` for the readiness page."""
+
+    def __init__(
+        self, path: Path | None, ledger: Ledger, metrics: Metrics, *, seconds: float, compatibility_groups: bool
+    ) -> None:
+        """Watch this file, or none, every so many seconds."""
+        self._path = path
+        self._ledger = ledger
+        self._metrics = metrics
+        self._seconds = seconds
+        self._groups = compatibility_groups
+        self._seen: Fingerprint | None = None
+        self._policy: PolicyOverlay | None = None
+        self._problem: str | None = None
+
+    def load(self) -> None:
+        """Read the file before anything is decided.  One that does not exist (yet) means no policy.
+
+        Raises:
+            BadPolicy: it is wrong, and there is no earlier one to go on with.
+        """
+        if self._path is None:
+            return
+        self._seen = fingerprint(self._path)
+        try:
+            policy = self._read(self._path)
+        except MissingPolicy as missing:
+            self._refuse(missing, "missing")
+        except BadPolicy as bad:
+            self._refuse(bad, "refused")
+            raise
+        else:
+            self._take(policy, {})
+
+    async def run(self) -> None:
+        """Take over changes until cancelled; nothing to do without a file."""
+        while self._path is not None:
+            await asyncio.sleep(self._seconds)
+            await self.check()
+
+    async def check(self) -> None:
+        """Take over the file if it is not the one seen last."""
+        path = self._path
+        if path is None:
+            return
+        now = fingerprint(path)
+        if now == self._seen:
+            return
+        self._seen = now
+        try:
+            policy = self._read(path)
+        except BadPolicy as problem:
+            self._refuse(problem, "missing" if isinstance(problem, MissingPolicy) else "refused")
+            return
+        self._take(policy, await self._prepared(policy))
+
+    def notes(self) -> Mapping[str, str]:
+        """What is in force, what was refused, and to which devices a rule could not be applied."""
+        if self._path is None:
+            return {}
+        rules = "no policy" if self._policy is None else f"{len(self._policy.rules)} rules"
+        notes = {"policy": f"{rules} of {self._path} in force"}
+        if self._problem is not None:
+            notes["policy"] = f"{rules} in force; {self._problem}"
+        troubles = self._ledger.overlays.troubles
+        shown = list(islice(troubles, _TROUBLES_SHOWN))
+        if shown:
+            more = sum(1 for _ in troubles)
+            notes["policy-rules"] = "; ".join(shown) + (f"; and {more} more" if more else "")
+        return notes
+
+    def _read(self, path: Path) -> PolicyOverlay:
+        return read_policy(path, compatibility_groups=self._groups)
+
+    async def _prepared(self, policy: PolicyOverlay) -> Prepared:
+        """What the policy makes of every slice, worked out in pieces, so that calls are answered meanwhile."""
+        prepared = {}
+        for count, (name, item) in enumerate(tuple(self._ledger.overlays.published.items()), 1):
+            prepared[name] = (item, policy.lay(item))
+            if not count % _SLICES_AT_A_TIME:
+                await asyncio.sleep(0)
+        return prepared
+
+    def _take(self, policy: PolicyOverlay, prepared: Prepared) -> None:
+        changed = self._ledger.overlays.use_policy(policy, prepared)
+        self._ledger.overlaid(changed)
+        self._policy, self._problem = policy, None
+        self._metrics.policy("taken")
+        _LOG.info("policy is in force", file=str(self._path), rules=len(policy.rules), changed_pools=len(changed))
+
+    def _refuse(self, problem: BadPolicy, outcome: str) -> None:
+        self._problem = str(problem)
+        self._metrics.policy(outcome)
+        kept = "no policy" if self._policy is None else "the policy read before"
+        _LOG.warning(f"{kept} stays in force", problem=self._problem)
+
+
+def fingerprint(path: Path) -> Fingerprint | None:
+    """What changes when the file is written or another one takes its place; None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,156 @@
+"""Reading the admin's policy file: what it may say, and a sentence with file, field and expectation for everything else."""
+
+from pathlib import Path
+
+import pytest
+
+from app.allocator.overlay_policy import PolicyOverlay
+from app.policy_file import BadPolicy, MissingPolicy, read_policy
+
+
+def read(tmp_path: Path, text: str) -> PolicyOverlay:
+    file = tmp_path / "policy.yaml"
+    file.write_text(text)
+    return read_policy(file)
+
+
+FULL = """
+version: 1
+rules:
+  - name: mig
+    driver: gpu.example.com
+    pool: node-1
+    devices: device.attributes["gpu.example.com"].type == "mig"
+    counterSet: gpu-0
+    compatibilityGroups: [mig, any]
+    physicalDevice: device.attributes["gpu.example.com"].parent
+    bindingConditions: [example.com/attached]
+    bindingFailureConditions: [example.com/failed]
+    bindsToNode: true
+    compatibleOnlyWith: device.attributes["gpu.example.com"].type == "mig"
+"""
+
+
+def test_a_rule_can_supply_everything(tmp_path: Path) -> None:
+    (rule,) = read(tmp_path, FULL).rules
+    assert (rule.name, rule.driver, rule.pool, rule.counter_set) == ("mig", "gpu.example.com", "node-1", "gpu-0")
+    assert rule.compatibility_groups == ("mig", "any")
+    assert (rule.binding_conditions, rule.binding_failure_conditions) == (
+        ("example.com/attached",),
+        ("example.com/failed",),
+    )
+    assert rule.binds_to_node
+    assert rule.compatible_only_with == 'device.attributes["gpu.example.com"].type == "mig"'
+    assert rule.devices is not None
+    assert rule.physical_device is not None
+
+
+def test_with_compatibility_groups_off_rules_about_neighbours_supply_nothing_and_the_rest_stays(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(FULL)
+    (rule,) = read_policy(file, compatibility_groups=False).rules
+    assert (rule.compatibility_groups, rule.physical_device, rule.compatible_only_with) == ((), None, None)
+    assert rule.binds_to_node
+
+
+@pytest.mark.parametrize("text", ["", "rules: []\n", "version: 1\n"])
+def test_an_empty_policy_is_one_without_rules(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text).rules == ()
+
+
+def test_a_missing_file_is_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(MissingPolicy, match=r"policy file .*/none.yaml: it does not exist$"):
+        read_policy(tmp_path / "none.yaml")
+
+
+BINDS = "bindsToNode: true"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("- a\n", "expected a mapping with the field rules, got a list of 1"),
+        ("rules: {a: [}\n", "expected YAML: while parsing"),
+        ("rule: []\n", "rule: unknown field; did you mean 'rules'?"),
+        ("version: 2\n", "version: expected 1, got 2"),
+        ("rules: 5\n", "rules: expected a list, got 5"),
+        ("rules: [mig]\n", "rules[0]: expected a mapping of fields, got 'mig'"),
+        (f"rules: [{{{BINDS}}}]\n", "rules[0].name: expected a value, the field is missing"),
+        (
+            f"rules: [{{name: My Rule, {BINDS}}}]\n",
+            "rules[0].name: expected lower case letters, digits and '-', at most 63 characters, got 'My Rule'",
+        ),
+        (
+            f"rules: [{{name: a, {BINDS}}}, {{name: a, {BINDS}}}]\n",
+            "rules[1].name: expected a name that no other rule has, got 'a'",
+        ),
+        (
+            "rules: [{name: a, compatibilityGroup: [x]}]\n",
+            "(rule a): unknown field; did you mean 'compatibilityGroups'?",
+        ),
+        ("rules: [{name: a, zzz: 1}]\n", "rules[0].zzz (rule a): unknown field; expected one of name, driver, pool, "),
+        (
+            "rules: [{name: a, compatibilityGroups: mig}]\n",
+            "rules[0].compatibilityGroups (rule a): expected a list, got 'mig'",
+        ),
+        (
+            "rules: [{name: a, compatibilityGroups: [5]}]\n",
+            "rules[0].compatibilityGroups[0] (rule a): expected a text, got 5",
+        ),
+        ("rules: [{name: a, compatibilityGroups: []}]\n", "(rule a): expected at least 1 item"),
+        ("rules: [{name: a, compatibilityGroups: [x, x]}]\n", "(rule a): expected each name once, got 'x' again"),
+        ("rules: [{name: a, bindsToNode: 'yes'}]\n", "(rule a): expected true, or the field left out, got 'yes'"),
+        ("rules: [{name: a, bindsToNode: false}]\n", "(rule a): expected true, or the field left out, got false"),
+        ("rules: [{name: a}]\n", "rules[0] (rule a): expected at least one of compatibilityGroups, physicalDevice, "),
+        (
+            f"rules: [{{name: a, counterSet: s, {BINDS}}}]\n",
+            "rules[0].counterSet (rule a): expected only beside compatibilityGroups",
+        ),
+        (
+            "rules: [{name: a, bindingConditions: [c]}]\n",
+            "rules[0].bindingFailureConditions (rule a): expected a list: the two lists of conditions go together",
+        ),
+        (
+            "rules: [{name: a, bindingConditions: [c], bindingFailureConditions: [c]}]\n",
+            "(rule a): expected conditions that are not in bindingConditions, got 'c'",
+        ),
+        (
+            f"rules: [{{name: a, devices: device.foo, {BINDS}}}]\n",
+            "rules[0].devices (rule a): expected a CEL expression that gives true or false, got 'device.foo': ",
+        ),
+        (
+            f"rules: [{{name: a, devices: '1 + 1', {BINDS}}}]\n",
+            "rules[0].devices (rule a): expected a CEL expression that gives true or false, got '1 + 1': ",
+        ),
+        (
+            "rules: [{name: a, physicalDevice: 'device.allowMultipleAllocations'}]\n",
+            "rules[0].physicalDevice (rule a): expected a CEL expression that gives a text, got ",
+        ),
+        (
+            "rules: [{name: a, compatibleOnlyWith: 'device.driver =='}]\n",
+            "rules[0].compatibleOnlyWith (rule a): expected a CEL expression that gives true or false, got ",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_field_and_expectation(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(BadPolicy) as caught:
+        read(tmp_path, text)
+    message = str(caught.value)
+    assert message.startswith(f"policy file {tmp_path}/policy.yaml: ")
+    assert complaint in message
+    assert "\n" not in message
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(BadPolicy) as caught:
+        read(tmp_path, "rules: [{name: a, devices: x}, {name: b, compatibleOnlyWith: y}]\n")
+    assert "rules[0].devices" in str(caught.value)
+    assert "rules[1].compatibleOnlyWith" in str(caught.value)
+
+
+def test_what_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(BadPolicy, match="Is a directory"):
+        read_policy(tmp_path)
+    (tmp_path / "latin").write_bytes(b"rules: \xff")
+    with pytest.raises(BadPolicy, match="expected YAML"):
+        read_policy(tmp_path / "latin")
