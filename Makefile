@@ -75,7 +75,7 @@ help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9_-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The floor only rises.
-COVERAGE_FLOOR := 80
+COVERAGE_FLOOR := 91
 COMPILE := -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 $(READY): requirements-dev.lock pyproject.toml

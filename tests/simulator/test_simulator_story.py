@@ -199,7 +199,7 @@ async def test_the_report_tells_what_happened_and_why() -> None:
         "ok: default/a bound",
         "default/b waits: 0/1 nodes are available: 1 claim gpu: request gpu: matching devices are in use.",
         "node-1: claim gpu: request gpu: matching devices are in use",
-        "details: 1 of 1 nodes (node-1)",
+        "details: 1 of 1 nodes: claim gpu",
         "FAILED: default/b expected bound: it is waiting: 0/1 nodes are available",
         "1 story, 1 of 2 expectations hold, 1 failed",
     ):
