@@ -11,13 +11,14 @@ from app.cel.lint_comparisons import comparison_findings
 from app.cel.lint_constants import constant_findings
 from app.cel.lint_findings import Finding, LintCode, Severity, error
 from app.cel.lint_guards import Fact, facts_of, guard_findings
-from app.cel.lint_kinds import driver_of
+from app.cel.lint_kinds import driver_of, map_of_domain
 from app.cel.lint_limits import limit_findings
 from app.cel.lint_paths import path_findings
 from app.cel.parser import MAX_LENGTH, parse
 from app.cel.program import compile_expression
-from app.cel.syntax import Node
-from app.cel.walk import nodes_of
+from app.cel.rewrite import is_device_field, step_of
+from app.cel.syntax import Call, Node
+from app.cel.walk import inlined, nodes_of
 
 _NO_DEVICE: Final = prepare_device("", {}, {}, allow_multiple_allocations=False)
 _WORDS: Final = {"and": "&&", "or": "||", "not": "!", "=": "=="}
@@ -38,7 +39,7 @@ def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool 
             error(LintCode.LENGTH_LIMIT, 0, f"it is longer than {MAX_LENGTH} bytes, more than an API server accepts"),
         )
     try:
-        tree = parse(expression)
+        tree = inlined(parse(expression), _is_path)
     except CelCompileError as problem:
         return (_not_compiling(problem),)
     known = _facts(before or ())
@@ -55,6 +56,16 @@ def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool 
     if before is not None and not any(each.severity is Severity.ERROR for each in found):
         found.extend(guard_findings(tree, known))
     return _ordered(found)
+
+
+def _is_path(node: Node) -> bool:
+    """Whether a variable for this is worth looking through: `device.attributes`, and its domains by a plain key.
+
+    Other keys could use variables twice, and what they stand for would double with each binding.
+    """
+    if map_of_domain(node) is None:
+        return is_device_field(node, "attributes") or is_device_field(node, "capacity")
+    return step_of(node) is not None or (isinstance(node, Call) and is_device_field(node.arguments[1], "driver"))
 
 
 def _compiled(expression: str, *, condition: bool) -> Evaluation:

@@ -6,7 +6,7 @@ from typing import Final
 from app.cel import syntax as s
 from app.cel.lint_findings import Finding, LintCode, warning
 from app.cel.lint_kinds import Access, access_of, driver_of, map_of_domain, node_text
-from app.cel.rewrite import is_device_field, step_of
+from app.cel.rewrite import is_device_field
 from app.cel.walk import children_of
 
 Fact = tuple[str, ...]
@@ -23,8 +23,8 @@ def facts_of(expressions: Iterable[s.Node]) -> frozenset[Fact]:
 def guard_findings(root: s.Node, known: frozenset[Fact]) -> Iterator[Finding]:
     """One warning for each attribute or capacity of which nothing says that the device has it.
 
-    What counts: has(), `in`, optional selection, the driver's name for its own domain, and a comparison of the same attribute in
-    another operand, for `&&` and `||` forgive a failure that another operand outweighs.
+    What counts: has(), `in`, optional selection, and the driver's name for its own domain, in any other operand, for `&&` and `||`
+    forgive a failure that another operand outweighs, whatever the order.
     """
     reported: set[tuple[str, str, str]] = set()
     for node, access in _unguarded(root, known):
@@ -90,27 +90,28 @@ def _is_guarded(access: Access, known: frozenset[Fact]) -> bool:
 def _established(node: s.Node, *, truth: bool) -> frozenset[Fact]:
     """What holds when a condition is true (or false)."""
     if isinstance(node, s.Select):
-        tested = _tested(node) if node.test else access_of(node)
-        return frozenset({tested.key}) if truth and tested is not None else _NOTHING
+        tested = _tested(node) if truth and node.test else None
+        return _NOTHING if tested is None else frozenset({tested.key})
     if not isinstance(node, s.Call) or node.target is not None:
-        return _read(node)
+        return _NOTHING
     if node.function == "!_":
         return _established(node.arguments[0], truth=not truth)
     if node.function in {"_&&_", "_||_"}:
         learned = [_established(each, truth=truth) for each in node.arguments]
-        return (
-            frozenset().union(*learned) if (node.function == "_&&_") is truth else learned[0].intersection(*learned[1:])
-        )
+        every = (node.function == "_&&_") is truth
+        return _NOTHING.union(*learned) if every else learned[0].intersection(*learned[1:])
     return _compared(node, truth=truth)
 
 
 def _compared(node: s.Call, *, truth: bool) -> frozenset[Fact]:
     if node.function in {"_==_", "@in"} and truth:
         driver = driver_of(node)
-        fact = _member(*node.arguments) if driver is None and node.function == "@in" else driver and ("driver", driver)
-        if fact:
+        fact: Fact | None = ("driver", driver) if driver is not None else None
+        if node.function == "@in":
+            fact = _member(*node.arguments)
+        if fact is not None:
             return frozenset({fact})
-    return _read(node)
+    return _NOTHING
 
 
 def _member(element: s.Node, values: s.Node) -> Fact | None:
@@ -130,19 +131,3 @@ def _member(element: s.Node, values: s.Node) -> Fact | None:
 
 def _tested(node: s.Select) -> Access | None:
     return access_of(s.Select(node.offset, node.depth, node.operand, node.field))
-
-
-def _read(node: s.Node) -> frozenset[Fact]:
-    """A condition that was decided at all has read what it reads unconditionally."""
-    found: set[Fact] = set()
-    pending = [node]
-    while pending:
-        each = pending.pop()
-        access = access_of(each)
-        if access is not None and not access.guarded:
-            found.add(access.key)
-        elif isinstance(each, s.Comprehension):
-            pending.append(each.source)
-        elif not (isinstance(each, s.Call) and each.function in {"_&&_", "_||_", "_?_:_"}) and step_of(each) is None:
-            pending.extend(children_of(each))
-    return frozenset(found)

@@ -4,31 +4,20 @@
 device's own driver, a plain value.
 """
 
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
 from app.cel.errors import CelCompileError
 from app.cel.parser import parse
 from app.cel.printer import is_plain_name, print_expression
-from app.cel.syntax import (
-    Call,
-    Comprehension,
-    Element,
-    Entry,
-    Identifier,
-    ListLiteral,
-    Literal,
-    MapLiteral,
-    Node,
-    Select,
-)
+from app.cel.syntax import Call, Identifier, Literal, Node, Select
+from app.cel.walk import mapped
 
 SUFFIXES: Final = frozenset({"string", "int", "bool", "version", "strings", "ints", "bools", "versions"})
 """Fields of an attribute in the API; in an expression its value stands for itself."""
 _INDEX: Final = {"_[_]": False, "_[?_]": True}
 _PLAIN_INDEX: Final = "_[_]"
-_T = TypeVar("_T")
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -49,7 +38,7 @@ def rewrite_suffixes(expression: str) -> str:
     """
     try:
         tree = parse(expression)
-        rewritten = _rewritten(tree)
+        rewritten = mapped(tree, _meant)
         return expression if rewritten is tree else print_expression(rewritten)
     except (CelCompileError, RecursionError):
         return expression
@@ -114,52 +103,11 @@ def _qualified(node: Select, step: Step) -> Node:
     return Call(place, owner.depth + 1, function, None, (owner, Literal(place, 1, name)))
 
 
-def _rewritten(node: Node) -> Node:
-    """The node itself if nothing in it changes."""
-    if isinstance(node, Select):
-        return _rewritten_select(node)
-    changes: dict[str, object] = {}
-    match node:
-        case Call():
-            changes = {"target": node.target and _rewritten(node.target), "arguments": _all(node.arguments)}
-        case ListLiteral():
-            changes = {"elements": _kept(node.elements, tuple(map(_element, node.elements)))}
-        case MapLiteral():
-            changes = {"entries": _kept(node.entries, tuple(map(_entry, node.entries)))}
-        case Comprehension():
-            condition = node.condition and _rewritten(node.condition)
-            changes = {"source": _rewritten(node.source), "condition": condition, "body": _rewritten(node.body)}
-    if all(getattr(node, name) is value for name, value in changes.items()):
-        return node
-    return msgspec.structs.replace(node, **changes)
-
-
-def _rewritten_select(node: Select) -> Node:
-    if node.test:
-        meant = suffix_free(msgspec.structs.replace(node, test=False))
-        if isinstance(meant, Select):
-            return msgspec.structs.replace(meant, test=True, optional=False)
-    else:
-        meant = suffix_free(node)
-        if meant is not None:
-            return meant
-    operand = _rewritten(node.operand)
-    return node if operand is node.operand else msgspec.structs.replace(node, operand=operand)
-
-
-def _all(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    return _kept(nodes, tuple(map(_rewritten, nodes)))
-
-
-def _kept(before: tuple[_T, ...], after: tuple[_T, ...]) -> tuple[_T, ...]:
-    return before if all(one is other for one, other in zip(before, after, strict=True)) else after
-
-
-def _element(item: Element) -> Element:
-    value = _rewritten(item.value)
-    return item if value is item.value else Element(value, item.optional)
-
-
-def _entry(item: Entry) -> Entry:
-    key, value = _rewritten(item.key), _rewritten(item.value)
-    return item if key is item.key and value is item.value else Entry(key, value, item.optional)
+def _meant(node: Node) -> Node | None:
+    """What stands in place of a node with a suffix; None for all others."""
+    if not isinstance(node, Select):
+        return None
+    if not node.test:
+        return suffix_free(node)
+    meant = suffix_free(msgspec.structs.replace(node, test=False))
+    return msgspec.structs.replace(meant, test=True, optional=False) if isinstance(meant, Select) else None

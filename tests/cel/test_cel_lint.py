@@ -30,6 +30,12 @@ WRONG = [
     (f"{A}.type.string == 'mig-1g'", "value-suffix", f"{A}.type"),
     ("device.attributes['gpu.example.com/type'].string == 'x'", "value-suffix", f"{A}.type"),
     (f"{A}.index.int == 3", "value-suffix", f"{A}.index"),
+    (f"cel.bind(a, {A}, a.type.string == 'x')", "value-suffix", f"{A}.type"),
+    (
+        "cel.bind(d, device.attributes, cel.bind(a, d['gpu.example.com'], a.type.string == 'x'))",
+        "value-suffix",
+        f"{A}.type",
+    ),
     (f"{C}.memory.value == 3", "value-suffix", f"{C}.memory"),
     ("device.capacity['memory'].quantity == 3", "value-suffix", "device.capacity[device.driver].memory"),
     ("device.attributes['type'] == 'mig-1g'", "unqualified-name", f"{OWN}.type"),
@@ -97,6 +103,8 @@ def test_a_suggested_comparison_compiles_and_works(expression: str, suggestion: 
         (f"{A}.type == 'x'", "unguarded-attribute"),
         (f"{C}.memory == quantity('1Gi')", "unguarded-attribute"),
         (f"{OWN}.type == 'x'", "unguarded-attribute"),
+        (f"cel.bind(a, {A}, a.type == 'x')", "unguarded-attribute"),
+        (f"{A}.index == 0 || {A}.index == 1", "unguarded-attribute"),
         (f"{DRIVER} && device.attributes['resource.kubernetes.io'].pcieRoot == 'x'", "unguarded-attribute"),
         (f"has({A}.type) ? {A}.type == 'x' : {A}.index == 3", "unguarded-attribute"),
         (f"{DRIVER} || {A}.type == 'x'", "unguarded-attribute"),
@@ -152,6 +160,8 @@ CORRECT = [
     f"{DRIVER} && {A}['type'] == 'x'",
     f"{DRIVER} && {OWN}.type == 'x'",
     f"cel.bind(a, {A}, {DRIVER} && a.type == 'x')",
+    f"cel.bind(a, {A}, has(a.type) && a.type == 'x')",
+    f"cel.bind(a, {A}, [{{'type': 1}}].all(a, a.type == 1))",
     f"{DRIVER} && has(device.attributes['resource.kubernetes.io'].pcieRoot)",
     f"{DRIVER} && device.attributes['resource.kubernetes.io'].?pcieRoot.orValue('') == 'pci0000:00'",
     "device.attributes.exists(d, device.attributes[d].exists(n, n == 'type'))",
@@ -200,6 +210,13 @@ def test_an_expression_of_the_corpus_that_works_has_no_error() -> None:
     for outcome, _, expression in CASES:
         if outcome in {"match", "no-match"}:
             assert not [each for each in lint(expression) if each.severity is Severity.ERROR], expression
+
+
+def test_bindings_that_double_are_not_written_out() -> None:
+    expression = "a50.x == ''"
+    for number in range(50, 0, -1):
+        expression = f"cel.bind(a{number}, device.attributes[a{number - 1}.s + a{number - 1}.s], {expression})"
+    assert lint(f"cel.bind(a0, device.attributes['x.y'], {expression})")
 
 
 @given(st.text(max_size=80))
