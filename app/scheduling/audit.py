@@ -8,6 +8,7 @@ from app.model.base import Value
 from app.model.device import CounterConsumption
 from app.model.node import Node
 from app.model.pod import Pod
+from app.model.quantity import format_quantity
 from app.model.resource_claim import FINALIZER, ResourceClaim
 from app.model.resource_slice import ResourceSlice
 from app.model.snapshot import holdings_of
@@ -36,6 +37,7 @@ def audit(
     holdings = [(_name(claim), holding) for claim in claims for holding in holdings_of(claim) if not holding.admin]
     return (
         *_shared_devices(holdings),
+        *_capacities(holdings, slices),
         *_counters(holdings, slices),
         *_claims(claims, pods),
         *_bound_pods(claims, pods, nodes),
@@ -54,12 +56,33 @@ def _shared_devices(holdings: Sequence[tuple[str, DeviceHolding]]) -> Iterable[F
             )
 
 
-def _counters(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]) -> Iterable[Finding]:
-    """Per counter set: holders draw no more than there is, and keep a common compatibility group (or none has any)."""
+def _capacities(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]) -> Iterable[Finding]:
+    """Per capacity of a published device: all shares together take no more than there is."""
+    consumed: dict[tuple[str, str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for _, holding in holdings:
+        for name, amount in holding.consumed_capacity:
+            consumed[holding.driver, holding.pool, holding.device][name] += amount
+    for each in _current(slices) if consumed else ():
+        for device in each.devices:
+            taken = consumed.get((*each.pool_id, device.name), {})
+            for name, capacity in device.capacity:
+                if taken.get(name, 0) > capacity.value:
+                    about = f"{each.driver}/{each.pool}/{device.name}"
+                    detail = f"{name}: {format_quantity(taken[name])} of {capacity.text} given away"
+                    yield Finding(rule="capacity exceeded", about=about, detail=detail)
+
+
+def _current(slices: Sequence[ResourceSlice]) -> list[ResourceSlice]:
+    """The slices of the newest generation of each pool."""
     newest: dict[PoolId, int] = defaultdict(int)
     for each in slices:
         newest[each.pool_id] = max(newest[each.pool_id], each.generation)
-    current = [each for each in slices if each.generation == newest[each.pool_id]]
+    return [each for each in slices if each.generation == newest[each.pool_id]]
+
+
+def _counters(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]) -> Iterable[Finding]:
+    """Per counter set: holders draw no more than there is, and keep a common compatibility group (or none has any)."""
+    current = _current(slices)
     published = {(*each.pool_id, device.name): device.consumes_counters for each in current for device in each.devices}
     totals = {(*each.pool_id, found.name): dict(found.counters) for each in current for found in each.counter_sets}
     drawn: dict[tuple[str, str, str], dict[str, CounterConsumption]] = defaultdict(dict)

@@ -185,7 +185,7 @@ class Bind:
                 raise TryAgain(f"claim {'/'.join(meta.key)}: the claim watch is behind") from late
             if not alive:
                 raise TryAgain(f"claim {'/'.join(meta.key)} was deleted while pod {pod.key} was being bound")
-            clash = overlapping(record, self._ledger.claims)
+            clash = overlapping(record, self._ledger.claims, self._ledger.slices)
             if clash is not None:
                 await self._writing.undo(record, pod)
                 self._metrics.bound("undone", 0.0)

@@ -9,9 +9,10 @@ from typing import Final
 
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
-from app.model.allocation import AllocationResult, ClaimPlacement
+from app.model.allocation import AllocationResult, ClaimPlacement, DeviceResult
 from app.model.base import ModelError
 from app.model.pod import Pod
+from app.model.quantity import parse_quantity
 from app.model.resource_claim import FINALIZER, ConsumerReference, ResourceClaim, read_claim
 from app.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from app.model.writeback import (
@@ -42,14 +43,15 @@ class ClaimWriting:
         """Store this allocation, reserved for the consumer; returns what the server has then.
 
         Raises:
-            TryAgain: the claim is gone, going, or was allocated by somebody else; or the server could not be written to.
+            TryAgain: the claim is gone, going, or was allocated by somebody else; or the server could not be written to, or does
+                not keep shares (the allocation is taken back then).
         """
         snapshot = encode_snapshot(placement.allocation, placement.holdings)
 
         async def write(raw: bytes) -> bytes:
             claim = read_claim(raw)
             if claim.status.allocation is not None:
-                if _same_results(claim.status.allocation, placement.allocation):
+                if _is_ours(claim, placement.allocation, consumer):
                     return await self._reserve_once(raw, claim, consumer)
                 raise TryAgain(f"claim {_name(claim)} was allocated by another scheduler")
             if (
@@ -60,6 +62,14 @@ class ClaimWriting:
             return await self._update_status("allocate", claim, with_allocation(raw, placement.allocation, consumer))
 
         stored = await self._persist(record, write)
+        lost = _lost_share(stored.claim, placement.allocation)
+        if lost is not None:
+            self._metrics.stripped(lost[0])
+            await self._take_back(stored, consumer.uid)
+            raise TryAgain(
+                f"claim {_name(stored.claim)}: the API server does not keep {lost[0]} of a share (DRAConsumableCapacity is off "
+                f"there?), so device {'/'.join(lost[1])} would not be shared as decided"
+            )
         self._check_kept(stored.claim, placement.allocation)
         return stored
 
@@ -84,10 +94,12 @@ class ClaimWriting:
         Raises:
             TryAgain: it could not be taken back; the next bind of the pod finds it.
         """
+        await self._take_back(record, pod.uid)
 
+    async def _take_back(self, record: ClaimRecord, consumer_uid: str) -> None:
         async def write(raw: bytes) -> bytes:
             claim = read_claim(raw)
-            others = [each for each in claim.status.reserved_for if each.uid != pod.uid]
+            others = [each for each in claim.status.reserved_for if each.uid != consumer_uid]
             if claim.status.allocation is None or others:
                 return raw
             raw = await self._update_status("undo", claim, without_allocation(raw))
@@ -159,6 +171,35 @@ def _check_alive(claim: ResourceClaim, uid: str) -> None:
 
 def _name(claim: ResourceClaim) -> str:
     return "/".join(claim.metadata.key)
+
+
+def _is_ours(claim: ResourceClaim, written: AllocationResult, consumer: ConsumerReference) -> bool:
+    """Whether the claim has what we write: perhaps our own write arrived although its answer was lost, and share ids with it."""
+    stored = claim.status.allocation
+    if stored is None or _same_results(stored, written):
+        return stored is not None
+    return claim.reserved_by(consumer.uid) and _lost_share(claim, written) is not None
+
+
+def _lost_share(claim: ResourceClaim, written: AllocationResult) -> tuple[str, tuple[str, str, str]] | None:
+    """(field, device) of the first share that is stored without its id or without its amounts, where all else is as written."""
+    stored = claim.status.allocation
+    if stored is None:
+        return None
+    pairs = list(zip(stored.devices.results, written.devices.results, strict=False))
+    lengths_differ = len(stored.devices.results) != len(written.devices.results)
+    if lengths_differ or any((a.request, a.device_id) != (b.request, b.device_id) for a, b in pairs):
+        return None
+    for kept, sent in pairs:
+        if sent.share_id is not None and kept.share_id is None:
+            return "shareID", sent.device_id
+        if kept.share_id == sent.share_id and _amounts(kept) != _amounts(sent):
+            return "consumedCapacity", sent.device_id
+    return None
+
+
+def _amounts(result: DeviceResult) -> dict[str, int]:
+    return {name: parse_quantity(text) for name, text in (result.consumed_capacity or {}).items()}
 
 
 def _same_results(left: AllocationResult, right: AllocationResult) -> bool:

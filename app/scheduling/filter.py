@@ -12,6 +12,7 @@ from app.scheduling.answers import FilterAnswer
 from app.scheduling.attempt import Attempt, refused_everywhere
 from app.scheduling.claim_lookup import FoundClaim, find_claims
 from app.scheduling.extended_resources import backed_resources, uncovered
+from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 from app.scheduling.refusals import Refusals
@@ -239,7 +240,9 @@ def _hold(claim: FoundClaim, index: int, offered: dict[str, Outcome], pod: Pod, 
     return Hold(
         claim_uid=claim.record.claim.metadata.uid,
         placements={
-            name: outcome.placement.claims[index] for name, outcome in offered.items() if outcome.placement is not None
+            name: with_fresh_shares(outcome.placement.claims[index], new_share_id)
+            for name, outcome in offered.items()
+            if outcome.placement is not None
         },
         versions={name: outcome.state for name, outcome in offered.items()},
         expires=expires,

@@ -1,6 +1,5 @@
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from uuid import uuid4
 
 from app.allocator import (
     Demand,
@@ -21,6 +20,7 @@ from app.model.base import ModelError
 from app.model.node import Node
 from app.model.rejection import Code, Rejection
 from app.scheduling.claim_lookup import FoundClaim
+from app.scheduling.fresh_shares import new_share_id
 
 _REMEMBERED_DEMANDS = 2_000
 
@@ -73,7 +73,7 @@ class Searching:
             pools = self._pools_of(node)
         except ModelError as problem:
             return NoFit(verdict="fatal", rejections=(Rejection(code=Code.POOL_INVALID, detail=str(problem)),), steps=0)
-        return allocate(demand, node, pools, usage, deadline=deadline, new_share_id=lambda: str(uuid4()))
+        return allocate(demand, node, pools, usage, deadline=deadline, new_share_id=new_share_id)
 
     def _pools_of(self, node: Node) -> NodePools:
         version = self._ledger.inventory.of(node.name)

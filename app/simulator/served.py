@@ -8,14 +8,16 @@ OLDEST, NEWEST = 34, 37
 
 
 class Served(msgspec.Struct, frozen=True):
-    """Fields that the emulated API server keeps, with the alpha gates of its release for partitions, sharing and taints on.
+    """Fields that the emulated API server keeps, with the alpha gates of its release for partitions and taints on.
 
     `groups`: `compatibilityGroups` on slices (KEP-5963).  `conditions`: binding conditions and `bindsToNode` on slices and in
-    allocations (KEP-5007).  No release keeps `compatibilityGroups` in an allocation result.
+    allocations (KEP-5007).  `shares`: sharing by capacity, in slices, requests and allocations (KEP-5075).  No release keeps
+    `compatibilityGroups` in an allocation result.
     """
 
     groups: bool = True
     conditions: bool = True
+    shares: bool = True
 
     def strip(self, kind: Kind, thing: Json) -> None:
         """Drop what the server does not keep, in place."""
@@ -24,6 +26,9 @@ class Served(msgspec.Struct, frozen=True):
                 self._strip_device(device)
         elif kind is Kind.CLAIM:
             self._strip_allocation(part(thing, "status", "allocation"))
+            for request in part(thing, "spec", "devices").get("requests") or [] if not self.shares else ():
+                for body in (request.get("exactly") or {}, *(request.get("firstAvailable") or [])):
+                    body.pop("capacity", None)
 
     def _strip_device(self, device: Json) -> None:
         if not self.groups:
@@ -32,6 +37,10 @@ class Served(msgspec.Struct, frozen=True):
         if not self.conditions:
             for name in ("bindsToNode", "bindingConditions", "bindingFailureConditions"):
                 device.pop(name, None)
+        if not self.shares:
+            device.pop("allowMultipleAllocations", None)
+            for capacity in (device.get("capacity") or {}).values():
+                capacity.pop("requestPolicy", None)
 
     def _strip_allocation(self, allocation: Json) -> None:
         for result in part(allocation, "devices").get("results") or []:
@@ -39,6 +48,9 @@ class Served(msgspec.Struct, frozen=True):
             if not self.conditions:
                 result.pop("bindingConditions", None)
                 result.pop("bindingFailureConditions", None)
+            if not self.shares:
+                result.pop("shareID", None)
+                result.pop("consumedCapacity", None)
         if not self.conditions:
             allocation.pop("allocationTimestamp", None)
 
@@ -51,4 +63,5 @@ def served_by(minor: int) -> Served:
     """
     if not OLDEST <= minor <= NEWEST:
         raise ValueError(f"cannot emulate Kubernetes 1.{minor}: expected a minor release from {OLDEST} to {NEWEST}")
-    return Served(groups=minor >= 37, conditions=minor >= 36)  # noqa: PLR2004 - the releases that brought the fields
+    recent = minor >= 36  # noqa: PLR2004 - the release since which the gates of both are on by default
+    return Served(groups=minor >= NEWEST, conditions=recent, shares=recent)

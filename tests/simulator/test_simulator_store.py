@@ -297,6 +297,24 @@ def test_each_release_keeps_the_fields_it_knows(minor: int, *, groups: bool, con
     assert ("bindingConditions" in kept["devices"]["results"][0]) is ("allocationTimestamp" in kept) is conditions
 
 
+@pytest.mark.parametrize(("minor", "shares"), [(35, False), (36, True)])
+def test_sharing_by_capacity_is_kept_since_its_gate_is_on(minor: int, *, shares: bool) -> None:
+    store = Store(Steady(), served_by(minor))
+    published = slice_with_everything()
+    capacity = {"m": {"value": "8", "requestPolicy": {"default": "1"}}}
+    published["spec"]["devices"][0] |= {"allowMultipleAllocations": True, "capacity": capacity}
+    device = store.create(Kind.SLICE, published)["spec"]["devices"][0]
+    assert ("allowMultipleAllocations" in device) is ("requestPolicy" in device["capacity"]["m"]) is shares
+    wanted = claim("c")
+    wanted["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"m": "1"}}
+    thing = store.create(Kind.CLAIM, wanted)
+    assert ("capacity" in thing["spec"]["devices"]["requests"][0]["exactly"]) is shares
+    share_id = "6f6f1a52-8d9b-4d0e-9a3a-52a0f4b3c7d1"
+    thing["status"] = {"allocation": allocation(result(shareID=share_id, consumedCapacity={"m": "1"}))}
+    kept = store.update_status(Kind.CLAIM, thing)["status"]["allocation"]["devices"]["results"][0]
+    assert ("shareID" in kept) is ("consumedCapacity" in kept) is shares
+
+
 @pytest.mark.parametrize("minor", [33, 38])
 def test_an_unknown_release_is_refused(minor: int) -> None:
     with pytest.raises(ValueError, match=f"cannot emulate Kubernetes 1.{minor}"):
