@@ -67,10 +67,18 @@ class Evaluation:
         self.device = device
         self._recorder = _Recorder(source)
         self._recorder.compile(self.root.checked)
+        self._stopped: Outcome | None = None
         self._frame = Frame(device, 0, checker.slots, deadline)
 
     def outcome(self, item: Item) -> Outcome:
-        """What a part gives; the variables in its reach must have been set."""
+        """What a part gives; the variables in its reach must have been set. Once stopped, nothing more is evaluated."""
+        if self._stopped is None:
+            found = self._evaluated(item)
+            self._stopped = found if found.stopped else None
+            return found
+        return self._stopped
+
+    def _evaluated(self, item: Item) -> Outcome:
         code = self._code(item)
         frame = self._frame
         frame.cost += code.cost
