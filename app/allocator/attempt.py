@@ -11,6 +11,7 @@ from app.allocator.constraints import REFUSED, Constraint
 from app.allocator.counters import CounterTable
 from app.allocator.demand import ALL, Demand, Wanted
 from app.allocator.eligibility import NodeFacts
+from app.allocator.neighbours import Judge, NeighbourTable, Site, matter
 from app.allocator.occupancy import held_consumption
 from app.allocator.pools import Pool
 from app.allocator.sharing import Amounts
@@ -37,19 +38,27 @@ class Refusal(IntEnum):
     COUNTERS = 3
     CONSTRAINT = 4
     CAPACITY = 5
+    NEIGHBOURS = 6
 
 
 class PoolTables:
-    """Counters and groups of one pool during one search, from what its held devices draw."""
+    """Counters and groups of one pool during one search, from what its held devices draw.
 
-    __slots__ = ("counters", "grouped", "groups", "held")
+    `neighbours` is None where no device minds its neighbours, and without a judge of their expressions.
+    """
 
-    def __init__(self, pool: Pool, facts: NodeFacts) -> None:
-        held = self.held = tuple(held_consumption(pool.published, facts.usage(pool)))
+    __slots__ = ("counters", "grouped", "groups", "held", "neighbours")
+
+    def __init__(self, pool: Pool, facts: NodeFacts, judge: Judge | None = None) -> None:
+        usage = facts.usage(pool)
+        held = self.held = tuple(held_consumption(pool.published, usage))
         self.counters = CounterTable(pool.totals, held)
         enforced = facts.features.compatibility_groups
         self.groups = CompatibilityTable(held) if enforced else None
         self.grouped = None if enforced else GroupedSets(held)
+        self.neighbours: NeighbourTable | None = None
+        if judge is not None and enforced and matter(pool, usage):
+            self.neighbours = NeighbourTable(pool, usage, held, judge, facts.deadline)
 
 
 class Attempt:
@@ -111,7 +120,7 @@ class Attempt:
         """Counters and groups of a pool, built on first need."""
         found = self._tables.get(id(pool))
         if found is None:
-            found = self._tables[id(pool)] = PoolTables(pool, self._facts)
+            found = self._tables[id(pool)] = PoolTables(pool, self._facts, self._demand.judge)
         return found
 
     def constraint_states(self, claim: int) -> tuple[Any, ...]:
@@ -161,7 +170,8 @@ class Attempt:
             return Refusal.NONE
         if sharing.is_shareable(location) and (location in self._shares or sharing.is_shared(location)):
             return Refusal.NONE
-        tables = self.tables(pools.views[location].pool)
+        view = pools.views[location]
+        tables = self.tables(view.pool)
         if tables.groups is not None:
             if not tables.groups.join(consumption, self.trail):
                 return Refusal.GROUPS
@@ -169,6 +179,9 @@ class Attempt:
             return Refusal.GROUPS
         if not tables.counters.reserve(consumption, self.trail):
             return Refusal.COUNTERS
+        site = Site(view.published, location - view.base)
+        if tables.neighbours is not None and not tables.neighbours.join(site, self.trail):
+            return Refusal.NEIGHBOURS
         return Refusal.NONE
 
     def _constrain(self, claim: int, wanted: Wanted, location: int) -> Refusal:

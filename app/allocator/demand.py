@@ -1,5 +1,5 @@
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -64,11 +64,15 @@ class ClaimDemand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """What a pod wants, valid on every node.  Equal `signature` means: the same answers on the same node and usage."""
+    """What a pod wants, valid on every node.  Equal `signature` means: the same answers on the same node and usage.
+
+    `judge` gives the verdicts of an expression that a device has about its neighbours.
+    """
 
     claims: tuple[ClaimDemand, ...]
     features: Features
     signature: bytes
+    judge: Callable[[str], SelectorList]
 
     @property
     def constrained(self) -> bool:

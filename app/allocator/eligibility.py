@@ -185,7 +185,8 @@ class Eligibility:
         device = facts.pools.devices[location]
         if facts.pools.views[location].published.skip_node_operations and not facts.operations:
             return Standing.NODE_OPERATIONS
-        if device.consumes_counters and not facts.features.partitionable_devices:
+        partitionable = facts.features.partitionable_devices
+        if not partitionable and not all(each.synthetic for each in device.consumes_counters):
             return Standing.PARTITIONABLE_OFF
         tainted = device.taints and facts.features.device_taints
         if tainted and untolerated(device.taints, self._wanted.tolerations) is not None:

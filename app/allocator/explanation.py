@@ -8,6 +8,7 @@ from app.allocator.capacity import Misfit
 from app.allocator.demand import Demand, Wanted
 from app.allocator.eligibility import Eligibility, NodeFacts, Standing
 from app.allocator.features import why_off
+from app.allocator.neighbours import Site, conflict_words
 from app.allocator.rejections import capacity_words, closed_set_words, counter_words, group_words, listed, taint_words
 from app.allocator.requests import MAX_RESULTS
 from app.model.device import CounterConsumption
@@ -33,9 +34,11 @@ _REFUSALS: Final = {
     Refusal.COUNTERS: Code.COUNTERS,
     Refusal.CONSTRAINT: Code.CONSTRAINT,
     Refusal.CAPACITY: Code.CAPACITY,
+    Refusal.NEIGHBOURS: Code.NEIGHBOURS,
 }
 _TELLING: Final = (
     Code.GROUPS,
+    Code.NEIGHBOURS,
     Code.COUNTERS,
     Code.CAPACITY,
     Code.CONSTRAINT,
@@ -152,6 +155,8 @@ class Shortfall:
         match code:
             case Code.GROUPS:
                 return self._group_words(location)
+            case Code.NEIGHBOURS:
+                return self._neighbour_words(location)
             case Code.COUNTERS:
                 shortage = self._attempt.tables(pool).counters.shortage(device.consumes_counters)
                 return counter_words(device, shortage) if shortage is not None else ""
@@ -173,6 +178,13 @@ class Shortfall:
             return "" if conflict is None else group_words(device, conflict, self._members(location, conflict[0]))
         closed = tables.grouped.closed(device.consumes_counters) if tables.grouped is not None else None
         return "" if closed is None else closed_set_words(device, closed)
+
+    def _neighbour_words(self, location: int) -> str:
+        pools = self._facts.pools
+        view = pools.views[location]
+        neighbours = self._attempt.tables(view.pool).neighbours
+        conflict = neighbours.refusal(Site(view.published, location - view.base)) if neighbours is not None else None
+        return "" if conflict is None else conflict_words(pools.devices[location], conflict)
 
     def _members(self, location: int, refused: CounterConsumption) -> Iterable[tuple[str, tuple[str, ...]]]:
         """(device, groups) of everything on the counter set: held first, then picked by this attempt."""

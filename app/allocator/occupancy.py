@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from app.allocator.state import PoolUsage
 from app.model.allocation import DeviceHolding
-from app.model.device import CounterConsumption
+from app.model.device import CounterConsumption, Device
 from app.model.resource_slice import ResourceSlice
 
 
@@ -30,11 +30,24 @@ def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> It
         for device in each.devices if rest else ():
             if device.name in rest:
                 frozen = _frozen(rest.pop(device.name))
-                for entry in device.consumes_counters if frozen is None else frozen:
+                for entry in device.consumes_counters if frozen is None else _placed(frozen, device):
                     yield device.name, entry
     for name in sorted(rest):
         for entry in _frozen(rest[name]) or ():
             yield name, entry
+
+
+def _placed(frozen: tuple[CounterConsumption, ...], device: Device) -> Iterator[CounterConsumption]:
+    """The snapshot; and should the policy by now name another physical device, or one at all, the device is a member there too.
+
+    There it has the groups that were frozen for a physical device, or none: what is held stays held, whatever it is called.
+    """
+    yield from frozen
+    sets = {entry.counter_set for entry in frozen}
+    groups = next((entry.compatibility_groups for entry in frozen if entry.synthetic), ())
+    for entry in device.consumes_counters:
+        if entry.synthetic and entry.counter_set not in sets:
+            yield CounterConsumption(counter_set=entry.counter_set, compatibility_groups=groups)
 
 
 def _frozen(holders: list[DeviceHolding]) -> tuple[CounterConsumption, ...] | None:

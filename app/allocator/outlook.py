@@ -12,6 +12,7 @@ from app.allocator.constraints import lookup
 from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
 from app.allocator.eligibility import Eligibility, NodeFacts, Standing
 from app.allocator.mode_all import Gathered
+from app.allocator.neighbours import matter
 
 Option = tuple[int, int, int]
 
@@ -95,6 +96,7 @@ class Outlook:
         names = sorted({each.attribute for claim in self._demand.claims for each in claim.constraints})
         numbers: dict[Hashable, int] = {}
         sharing = self._facts.sharing
+        choosy = {id(pool) for pool in pools.pools if matter(pool, self._facts.usage(pool))}
         found: list[int] = []
         for location, device in enumerate(pools.devices):
             pool = pools.views[location].pool
@@ -105,6 +107,7 @@ class Outlook:
             key = (
                 id(pool) if consumption else None,
                 consumption,
+                location if consumption and id(pool) in choosy else None,
                 shared,
                 bytes(each[location] for each in standings),
                 values,

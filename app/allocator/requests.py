@@ -39,14 +39,20 @@ def prepare(
     Returns:
         The demand, or the first reason why no node can ever serve these claims as they are.
     """
-    preparation = _Preparation(classes, programs, features, verdicts or SelectorVerdicts())
+    known = verdicts or SelectorVerdicts()
+    preparation = _Preparation(classes, programs, features, known)
     ready: list[ClaimDemand] = []
     for label, claim in claims:
         try:
             ready.append(preparation.claim(NamedClaim(label, claim)))
         except _Refused as refused:
             return Rejection(code=refused.code, claim=label, request=refused.request, detail=str(refused))
-    return Demand(claims=tuple(ready), features=features, signature=signature_of(claims, classes, features))
+    return Demand(
+        claims=tuple(ready),
+        features=features,
+        signature=signature_of(claims, classes, features),
+        judge=lambda expression: known.of((expression,), programs),
+    )
 
 
 class _Preparation:

@@ -68,6 +68,8 @@ def _holding(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceHoldin
         share_id=share_id,
         admin=pick.wanted.admin,
         consumption=device.consumes_counters,
+        compatible_only_with=device.compatible_only_with,
+        sources=device.sources,
         consumed_capacity=tuple((name, amount) for (name, _), amount in _consumed(pick, device)),
     )
 

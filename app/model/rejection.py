@@ -31,6 +31,7 @@ class Code(StrEnum):
     ATTRIBUTE_INVALID = "derived attribute does not compile"
     ATTRIBUTE_FAILED = "derived attribute failed on a device"
     GROUPS = "compatibility groups in conflict"
+    NEIGHBOURS = "devices are not compatible with their neighbours"
     CONSTRAINT = "constraint is not satisfied"
     POOL_INCOMPLETE = "resource pool is being updated"
     POOL_INVALID = "resource pool is invalid"
