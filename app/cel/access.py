@@ -6,10 +6,11 @@ from typing import Any, Final
 from app.cel import checked as c
 from app.cel.code import Code, Run
 from app.cel.cost import Frame
-from app.cel.errors import CelRuntimeError
-from app.cel.values import LISTS, MAPS, NONE, Optional, from_map_key, map_key, no_overload
+from app.cel.errors import CelCompileError, CelRuntimeError
+from app.cel.values import LISTS, MAPS, NONE, NUMBERS, Optional, from_map_key, map_key, no_overload, type_name
 
 _ABSENT: Final = object()
+_QUALIFIERS: Final = frozenset({str, bool}) | NUMBERS
 
 
 def _no_key(key: Any) -> CelRuntimeError:
@@ -24,23 +25,29 @@ def compile_field(node: c.Field, operand: Code) -> Code:
     elif node.test:
         run = _presence(operand.run, node.name)
     elif node.optional:
-        run = _optionally(operand.run, _constant_key(node.name))
+        run = _optionally(operand.run, _constant_key(node.name), 1)
     else:
         run = _select(operand.run, node.name)
     cost, path = _path_cost(operand)
     if node.test:
-        return Code(run=run, cost=cost + 1 - path, selection=True)
+        return Code(run=run, cost=cost, selection=True)
     return Code(run=run, cost=cost + 1, selection=True, path=path)
 
 
-def compile_index(node: c.Index, operand: Code, key: Code) -> Code:
-    """Compile a selection by index or key."""
+def compile_index(node: c.Index, operand: Code, key: Code, source: str) -> Code:
+    """Compile a selection by index or key.
+
+    Raises:
+        CelCompileError: A constant key is of a type that nothing can be selected by.
+    """
+    if key.constant and type(key.value) not in _QUALIFIERS:
+        raise CelCompileError(f"invalid qualifier type: {type_name(key.value)}", source, node.offset)
     shortcut = _device_path(node)
     key_cost = 1 + key.cost - key.path
     if shortcut is not None:
         run = shortcut
     elif node.optional:
-        run = _optionally(operand.run, key.run)
+        run = _optionally(operand.run, key.run, key_cost)
     else:
         run = _index(operand.run, key.run, key_cost)
     cost, path = _path_cost(operand)
@@ -147,10 +154,9 @@ def _presence(operand: Run, name: str) -> Run:
     def run(frame: Frame) -> bool:
         value = operand(frame)
         if type(value) is Optional:
-            if not value.present:
-                frame.cost -= 1
-                return False
-            value = value.value
+            present = value.present and _look_up(value.value, name, lenient=True) is not _ABSENT
+            frame.cost -= not present
+            return present
         return _look_up(value, name, lenient=True) is not _ABSENT
 
     return run
@@ -163,9 +169,12 @@ def _index(operand: Run, key: Run, key_cost: int) -> Run:
         except CelRuntimeError:
             frame.cost -= key_cost
             raise
-        wanted = key(frame)
         if type(value) is Optional:
-            return _inside(frame, value, wanted)
+            if value.present:
+                return _inside(frame, value, key(frame))
+            frame.cost -= key_cost
+            return NONE
+        wanted = key(frame)
         found = _look_up(value, wanted, lenient=False)
         if found is _ABSENT:
             if type(value) in LISTS:
@@ -176,10 +185,21 @@ def _index(operand: Run, key: Run, key_cost: int) -> Run:
     return run
 
 
-def _optionally(operand: Run, key: Run) -> Run:
+def _optionally(operand: Run, key: Run, key_cost: int) -> Run:
+    """Select what may be absent; a selection that fails costs nothing, nor does a key that nobody asked for."""
+
     def run(frame: Frame) -> Optional:
-        value = operand(frame)
-        return _inside(frame, value, key(frame))
+        unspent = key_cost
+        try:
+            value = operand(frame)
+            if type(value) is Optional and not value.present:
+                frame.cost -= key_cost
+                return NONE
+            unspent = 1
+            return _inside(frame, value, key(frame))
+        except CelRuntimeError:
+            frame.cost -= unspent
+            raise
 
     return run
 

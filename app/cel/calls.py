@@ -13,9 +13,8 @@ from app.cel.format_text import check_format
 from app.cel.library_core import CONVERSIONS
 from app.cel.library_optional import LAZY
 from app.cel.library_regex import PATTERN_FUNCTIONS, compile_pattern
-from app.cel.semver import Semver
-from app.cel.types import Type
-from app.cel.values import LISTS, MAPS, NUMBERS, Optional, map_key, no_overload, size_of
+from app.cel.types import NULLABLE, Type
+from app.cel.values import LISTS, MAPS, NUMBERS, UNHASHABLE, Optional, map_key, no_overload, size_of
 
 _OPEN: Final = frozenset({"dyn", "variable"})
 _MEMBERS: Final = frozenset({str, bool}) | NUMBERS
@@ -28,8 +27,8 @@ _FAILED: Final = object()
 Chosen = Callable[..., Any]
 
 
-def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str) -> Code:
-    """Compile a call of a function or operator.
+def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str, final: Callable[[Type], Type]) -> Code:
+    """Compile a call of a function or operator; `final` makes types of the checked tree what they turned out to be.
 
     Raises:
         CelCompileError: A constant argument makes the call fail always, as in int('x') or an invalid pattern.
@@ -41,12 +40,14 @@ def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str) -> Co
         return _compile_lazy(name, *arguments)
     if name in PATTERN_FUNCTIONS and arguments[1].constant and isinstance(arguments[1].value, str):
         _require_pattern(arguments[1].value, name, source, node.arguments[1].offset)
+    if name == "matches" and not node.member and isinstance(node.arguments[0], c.Constant):
+        _require_pattern(arguments[0].value, name, source, node.arguments[0].offset)
     if name == "@in" and len(node.candidates) == 1 and arguments[1].constant and isinstance(arguments[1].value, tuple):
         member = _compile_membership(*arguments)
         if member is not None:
             return member
-    if name == "format" and arguments[0].constant:
-        _require_format(node, arguments[0].value, source)
+    if name == "format" and isinstance(node.arguments[0], c.Constant):
+        _require_format(node, arguments[0].value, source, final)
     if name in CONVERSIONS and arguments[0].constant:
         return _fold_conversion(node, arguments, source)
     return _compile_plain(node, arguments)
@@ -58,11 +59,20 @@ def _compile_plain(node: c.Invoke, arguments: tuple[Code, ...]) -> Code:
     cost = 1 + sum(argument.cost for argument in arguments)
     runs = tuple(argument.run for argument in arguments)
     costs = tuple(argument.cost for argument in arguments)
+    early = _early(node, arguments)
     if single is not None and not _guarded(single, node.arguments):
         known = _known(single, arguments, extra, cost)
-        return known or Code(run=_direct(single, runs, extra, costs), cost=cost)
+        return known or Code(run=_direct(single, runs, extra, costs, early=early), cost=cost)
     overloads = (single,) if single is not None else _of_arity(node)
-    return Code(run=_dispatched(overloads, runs, extra, costs), cost=cost)
+    return Code(run=_dispatched(overloads, runs, extra, costs, early=early), cost=cost)
+
+
+def _early(node: c.Invoke, arguments: tuple[Code, ...]) -> bool:
+    """Whether upstream leaves out the arguments behind a failed one, although there are only two."""
+    name = node.function.name
+    if name == "format" or (name in PATTERN_FUNCTIONS and arguments[1].constant):
+        return True
+    return len(node.candidates) > 1 and name.isidentifier() and name != "size"
 
 
 def _of_arity(node: c.Invoke) -> tuple[Overload, ...]:
@@ -76,14 +86,25 @@ def _guarded(single: Overload, arguments: Sequence[c.Checked]) -> bool:
     if single.unguarded:
         return False
     pairs = zip(arguments, single.parameters, strict=True)
-    return any(_open(item.type, parameter) for item, parameter in pairs)
+    return any(_open(item.type, parameter) or _may_be_null(item, parameter) for item, parameter in pairs)
+
+
+def _may_be_null(item: c.Checked, parameter: Type) -> bool:
+    """Whether null may have come in by a branch or an element, which is as good as any value of a library's type."""
+    if parameter.kind not in NULLABLE or isinstance(item, c.Constant):
+        return False
+    if isinstance(item, c.Invoke):
+        return any(candidate.result.kind == "variable" for candidate in item.candidates)
+    while isinstance(item, c.Field | c.Index):
+        item = item.operand
+    return not isinstance(item, c.Device)
 
 
 def _open(given: Type, parameter: Type) -> bool:
     """Whether a value of the given static type may turn out not to be what the parameter asks for."""
     if parameter.kind in _OPEN:
         return False
-    if given.kind in _OPEN:
+    if given.kind in _OPEN or given.name != parameter.name:
         return True
     return any(_open(*pair) for pair in zip(given.parameters, parameter.parameters, strict=True))
 
@@ -108,13 +129,15 @@ def _still_spent(frame: Frame, other: Run, error: CelRuntimeError) -> CelRuntime
     return error
 
 
-def _direct(single: Overload, runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...]) -> Run:
+def _direct(
+    single: Overload, runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...], *, early: bool
+) -> Run:
     if extra is None and not single.metered and len(runs) == 1:
         return _unary(single.run, *runs)
     if extra is None and not single.metered and len(runs) == _PAIR:
         return _binary(single.run, *runs)
     chosen = _with_frame(single)
-    return _charged(lambda _: chosen, runs, extra, costs)
+    return _charged(lambda _: chosen, runs, extra, costs, early=early)
 
 
 def _unary(function: Chosen, argument: Run) -> Run:
@@ -138,7 +161,12 @@ def _with_frame(item: Overload) -> Chosen:
 
 
 def _charged(
-    choose: Callable[[list[Any]], Chosen], runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...]
+    choose: Callable[[list[Any]], Chosen],
+    runs: tuple[Run, ...],
+    extra: Extra | None,
+    costs: tuple[int, ...],
+    *,
+    early: bool,
 ) -> Run:
     """Evaluate arguments, choose the implementation, run it, and charge what depends on values even if it fails."""
 
@@ -149,7 +177,7 @@ def _charged(
                 values.append(argument(frame))  # noqa: PERF401 - what was evaluated before a failure has to be known
         except CelRuntimeError as error:
             if not isinstance(error, CelCostError):
-                _charge_failed(frame, runs, values, extra, costs)
+                _charge_failed(frame, runs, values, extra, costs, early=early)
             raise
         if extra is None:
             return choose(values)(frame, *values)
@@ -164,11 +192,14 @@ def _charged(
 
 
 def _charge_failed(
-    frame: Frame, runs: tuple[Run, ...], values: list[Any], extra: Extra | None, costs: tuple[int, ...]
+    frame: Frame, runs: tuple[Run, ...], values: list[Any], extra: Extra | None, costs: tuple[int, ...], *, early: bool
 ) -> None:
-    """Charge a call of which an argument failed: one of two does not keep the other from being evaluated, one of more does."""
+    """Charge a call of which an argument failed: one of two does not keep the other from being evaluated, one of more does.
+
+    `early` calls are those of two arguments that upstream evaluates as it does longer ones.
+    """
     failed = len(values)
-    if len(runs) > _PAIR and failed + 1 < len(runs):
+    if (early or len(runs) > _PAIR) and failed + 1 < len(runs):
         frame.cost -= 1 + sum(costs[failed + 1 :])
         return
     values.append(_FAILED)
@@ -179,7 +210,12 @@ def _charge_failed(
 
 
 def _dispatched(
-    overloads: tuple[Overload, ...], runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...]
+    overloads: tuple[Overload, ...],
+    runs: tuple[Run, ...],
+    extra: Extra | None,
+    costs: tuple[int, ...],
+    *,
+    early: bool,
 ) -> Run:
     remembered: dict[tuple[type, ...], Chosen] = {}
 
@@ -194,7 +230,7 @@ def _dispatched(
 
     if extra is None and len(runs) == _PAIR:
         return _dispatched_pair(overloads, *runs)
-    return _charged(choose, runs, extra, costs)
+    return _charged(choose, runs, extra, costs, early=early)
 
 
 def _dispatched_pair(overloads: tuple[Overload, ...], first: Run, second: Run) -> Run:
@@ -262,7 +298,13 @@ def _equals(left: Run, right: Run, *, negated: bool) -> Run:
             if not isinstance(error, CelCostError) and size_of(_evaluated(frame, right)) == 0:
                 frame.cost -= 1
             raise
-        return _compare(frame, one, right(frame), negated)
+        try:
+            other = right(frame)
+        except CelRuntimeError:
+            if size_of(one) == 0 and (negated or type(one) not in STRICT):
+                frame.cost -= 1
+            raise
+        return _compare(frame, one, other, negated)
 
     return run
 
@@ -309,14 +351,24 @@ def _require_pattern(pattern: str, name: str, source: str, offset: int) -> None:
         raise CelCompileError(f"invalid {name} argument: {error}", source, offset) from None
 
 
-def _require_format(node: c.Invoke, template: str, source: str) -> None:
+def _require_format(node: c.Invoke, template: str, source: str, final: Callable[[Type], Type]) -> None:
     given = node.arguments[1]
     if not isinstance(given, c.MakeList) or any(given.optional):
         return
     try:
-        check_format(template, [item.type for item in given.elements])
+        check_format(template, [list(map(final, _types_within(item))) for item in given.elements])
     except CelRuntimeError as error:
         raise CelCompileError(str(error), source, given.offset) from None
+
+
+def _types_within(item: c.Checked) -> list[Type]:
+    """The type of a part and, of a literal, those of its parts."""
+    types = [item.type]
+    if isinstance(item, c.MakeList):
+        types.extend(kind for element in item.elements for kind in _types_within(element))
+    elif isinstance(item, c.MakeMap):
+        types.extend(kind for part in (*item.keys, *item.values) for kind in _types_within(part))
+    return types
 
 
 def _compile_membership(operand: Code, values: Code) -> Code | None:
@@ -332,7 +384,7 @@ def _compile_membership(operand: Code, values: Code) -> Code | None:
         value = evaluate(frame)
         if type(value) in _MEMBERS:
             return map_key(value) in members
-        if type(value) is Semver:
+        if type(value) in UNHASHABLE:
             raise no_overload(value, values.value)
         return False
 

@@ -167,7 +167,11 @@ class Checker:
         candidates: list[Overload] = []
         result: Type | None = None
         for candidate in self._functions[name].overloads:
-            if candidate.member is not (target is not None) or len(candidate.parameters) != len(arguments):
+            if (
+                candidate.hidden
+                or candidate.member is not (target is not None)
+                or len(candidate.parameters) != len(arguments)
+            ):
                 continue
             declared = self._types.instantiate((*candidate.parameters, candidate.result))
             if self._types.assign(tuple(item.type for item in arguments), declared[:-1]):
@@ -324,7 +328,7 @@ class Checker:
             self._types.assign((key.type,), (INT,))
         found = self._types.resolve(key.type)
         strict = found in _SORTABLE
-        if found.kind != "dyn" and not strict:
+        if found.kind != "dyn" and found != NULL and not strict:
             raise self._error(f"found no matching overload for 'sortBy' with a key of type '{self.final(found)}'", node)
         element = self._types.fresh()
         if not self._types.assign((source.type,), (list_of(element),)):

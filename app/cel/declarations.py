@@ -21,7 +21,8 @@ class Overload(msgspec.Struct, frozen=True, kw_only=True):
     """One signature of a function and what it does.
 
     `metered` implementations get the evaluation's frame before their arguments, to charge the work they are about to do.
-    `unguarded` ones take any run-time value and check it themselves. `extra` is the cost above one unit; it is charged
+    `unguarded` ones take any run-time value and check it themselves. `hidden` ones are for values whose type is not known
+    before, and never chosen by the type check. `extra` is the cost above one unit; it is charged
     when this overload is the only candidate at compile time, as upstream does, while `Function.extra` is charged in any
     case.
     """
@@ -32,6 +33,7 @@ class Overload(msgspec.Struct, frozen=True, kw_only=True):
     member: bool = False
     metered: bool = False
     unguarded: bool = False
+    hidden: bool = False
     extra: Extra | None = None
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from app.cel.errors import CelRuntimeError
 from app.cel.semver import Semver
 from app.cel.types import BOOL, DYN, INT, SEMVER, STRING, Type
-from app.cel.values import LISTS, type_name
+from app.cel.values import LISTS, TypeValue, type_name, unwrapped
 from app.model.device import Attribute
 
 _ELEMENTS: Final = frozenset({BOOL, INT, STRING, SEMVER, DYN})
@@ -29,21 +29,23 @@ def to_attribute(value: Any) -> Attribute:
     Raises:
         CelRuntimeError: It is neither bool, int, string or version, nor a list of one of these.
     """
+    value = _plain(value)
     kind = type(value)
     if kind in _FIELDS:
-        return _holding(_FIELDS[kind], _plain(value))
+        return _holding(_FIELDS[kind], _text(value))
     if kind not in LISTS:
         raise CelRuntimeError(f"unsupported CEL return type: {type_name(value)}")
     if not value:
         return Attribute(string_values=())
-    first = type(value[0])
+    values = tuple(map(_plain, value))
+    first = type(values[0])
     if first not in _FIELDS:
-        raise CelRuntimeError(f"unsupported list element type: {type_name(value[0])}")
-    for place, item in enumerate(value):
+        raise CelRuntimeError(f"unsupported list element type: {type_name(values[0])}")
+    for place, item in enumerate(values):
         if type(item) is not first:
-            expected, found = type_name(value[0]), type_name(item)
+            expected, found = type_name(values[0]), type_name(item)
             raise CelRuntimeError(f"expected list element at index {place} to be {expected}, got {found}")
-    return _holding(f"{_FIELDS[first]}s", tuple(_plain(item) for item in value))
+    return _holding(f"{_FIELDS[first]}s", tuple(map(_text, values)))
 
 
 def _holding(field: str, value: Any) -> Attribute:
@@ -52,4 +54,10 @@ def _holding(field: str, value: Any) -> Attribute:
 
 
 def _plain(value: Any) -> Any:
+    """An optional value counts as the value in it, and a type as its name."""
+    found = unwrapped(value)
+    return found.name if type(found) is TypeValue else found
+
+
+def _text(value: Any) -> Any:
     return value.text if type(value) is Semver else value

@@ -7,18 +7,22 @@ from typing import Any, Final
 
 from app.cel.cost import Frame
 from app.cel.errors import CelRuntimeError
-from app.cel.library_core import double_text
+from app.cel.library_core import decoded, double_text
+from app.cel.quoting import quoted
 from app.cel.semver import Semver
 from app.cel.times import Duration, Timestamp, seconds_text, timestamp_text
 from app.cel.types import Type
 from app.cel.values import LISTS, MAPS, TypeValue, Uint, from_map_key, type_name
 
 _CLAUSE: Final = re.compile(r"%(%|(?:\.([0-9]{1,4}))?([a-zA-Z])|)")
+_KEYS: Final = frozenset({str, bool, int, Uint})
 _SUPERSCRIPT: Final = str.maketrans(
     "0123456789-",
     "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b",
 )
 _WORDS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_ZERO: Final = "0.000000\u00d710\u2070\u2070"
+"""Zero with %e, whatever the precision."""
 _DEFAULT_PRECISION: Final = 6
 _MAX_PRECISION: Final = 1000
 
@@ -66,8 +70,8 @@ _SHOWABLE: Final[dict[str, frozenset[str]]] = {
         }
     ),
     "d": frozenset({"int", "uint"}),
-    "f": frozenset({"double"}),
-    "e": frozenset({"double"}),
+    "f": frozenset({"double", "string"}),
+    "e": frozenset({"double", "string"}),
     "b": frozenset({"int", "uint", "bool"}),
     "o": frozenset({"int", "uint"}),
     "x": frozenset({"int", "uint", "string", "bytes"}),
@@ -75,8 +79,8 @@ _SHOWABLE: Final[dict[str, frozenset[str]]] = {
 }
 
 
-def check_format(template: str, arguments: Sequence[Type]) -> None:
-    """Check a constant template against the static types of its arguments.
+def check_format(template: str, arguments: Sequence[Sequence[Type]]) -> None:
+    """Check a constant template against the static types of its arguments, each followed by those inside of a literal.
 
     Raises:
         CelRuntimeError: A clause is wrong, an argument does not fit its clause, or there are too few or too many.
@@ -88,8 +92,9 @@ def check_format(template: str, arguments: Sequence[Type]) -> None:
         verb = found[3] or ""
         if verb not in _SHOWABLE:
             raise CelRuntimeError(f"could not parse formatting clause: unrecognized formatting clause {verb!r}")
-        if given.kind not in {"dyn", "variable"} and given.name not in _SHOWABLE[verb]:
-            raise CelRuntimeError(f"error during formatting: %{verb} cannot show a value of type {given}")
+        for kind in given if verb == "s" else given[:1]:
+            if kind.kind not in {"dyn", "variable"} and kind.name not in _SHOWABLE[verb]:
+                raise CelRuntimeError(f"error during formatting: %{verb} cannot show a value of type {kind}")
 
 
 def _clause(frame: Frame, verb: str, precision: str | None, value: Any) -> str:
@@ -113,7 +118,9 @@ def _floating(value: Any, verb: str, places: int) -> str:
         word = "NaN" if math.isnan(value) else ("∞" if value > 0 else "-∞")
         return word if verb == "f" else word.rjust(places)
     if verb == "f":
-        return f"{value:,.{places}f}"
+        return f"{value or 0.0:,.{places}f}"
+    if not value:
+        return _ZERO
     mantissa, _, exponent = f"{value:.{places}e}".partition("e")
     return f"{mantissa}\u00d710{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
 
@@ -151,17 +158,23 @@ def _shown(frame: Frame, value: Any) -> str:
     if kind in LISTS:
         return f"[{', '.join(_nested(frame, item) for item in value)}]"
     if kind in MAPS:
-        shown = sorted((_nested(frame, from_map_key(key)), _nested(frame, item)) for key, item in value.items())
+        shown = sorted((_key(frame, from_map_key(key)), _nested(frame, item)) for key, item in value.items())
         return f"{{{', '.join(f'{key}:{item}' for key, item in shown)}}}"
     raise _mismatch("s", value)
+
+
+def _key(frame: Frame, key: Any) -> str:
+    if type(key) in _KEYS:
+        return _nested(frame, key)
+    raise _mismatch("s", key)
 
 
 def _nested(frame: Frame, value: Any) -> str:
     """Inside of lists and maps texts are quoted, and doubles have six places."""
     if isinstance(value, str):
-        return f'"{_shown(frame, value)}"'
+        return quoted(_shown(frame, value))
     if isinstance(value, bytes):
-        return f'b"{_shown(frame, value)}"'
+        return f"b{quoted(_shown(frame, value))}"
     if isinstance(value, float):
         return f"{value:.6f}" if math.isfinite(value) else f'"{_shown(frame, value)}"'
     if isinstance(value, Timestamp):
@@ -175,7 +188,7 @@ _SCALARS: Final[dict[type, Callable[[Any], str]]] = {
     str: str,
     type(None): lambda _: "null",
     bool: lambda value: "true" if value else "false",
-    bytes: lambda value: value.decode(errors="replace"),
+    bytes: decoded,
     float: double_text,
     int: str,
     Uint: lambda value: str(int(value)),

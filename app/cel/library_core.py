@@ -17,7 +17,7 @@ from app.cel.cost import (
 from app.cel.declarations import Function, Overload, function, method, overload
 from app.cel.equality import contains_element
 from app.cel.errors import CelRuntimeError
-from app.cel.library_time import ARITHMETIC
+from app.cel.library_time import ARITHMETIC, NEGATION
 from app.cel.times import Duration, Timestamp, parse_timestamp
 from app.cel.types import (
     BOOL,
@@ -34,7 +34,7 @@ from app.cel.types import (
     type_of,
     variable,
 )
-from app.cel.values import KEYS, MAX_INT, MAX_UINT, MIN_INT, TypeValue, Uint, map_key, type_name
+from app.cel.values import KEYS, MAX_INT, MAX_UINT, MIN_INT, UNHASHABLE, TypeValue, Uint, map_key, type_name
 
 _A: Final = variable("A")
 _B: Final = variable("B")
@@ -106,6 +106,8 @@ def _add_lists(frame: Frame, one: list[Any], other: list[Any]) -> list[Any]:
 
 def _in_map(key: Any, values: dict[Any, Any]) -> bool:
     kind = type(key)
+    if kind in UNHASHABLE and values:
+        raise CelRuntimeError(f"unsupported map key type: {type_name(key)}")
     return (kind is bool or kind in KEYS) and map_key(key) in values
 
 
@@ -141,6 +143,7 @@ def _arithmetic() -> tuple[Function, ...]:
             "-_",
             overload((DOUBLE,), DOUBLE, lambda value: -value),
             overload((INT,), INT, lambda value: integer(-value)),
+            NEGATION,
         ),
         function("!_", overload((BOOL,), BOOL, lambda value: not value)),
     )
@@ -241,6 +244,12 @@ def _double_to_int(value: float) -> int:
     return number
 
 
+def _double_to_uint(value: float) -> Uint:
+    if value < 0:
+        raise CelRuntimeError("unsigned integer overflow")
+    return unsigned(_truncated(value))
+
+
 _HEXADECIMAL: Final = re.compile(
     r"[+-]?0[xX](?=_?[0-9a-fA-F]|\.[0-9a-fA-F])(?:_?[0-9a-fA-F])*(?:\.(?:[0-9a-fA-F](?:_?[0-9a-fA-F])*)?)?[pP][+-]?[0-9]+(?:_[0-9]+)*",
 )
@@ -300,7 +309,12 @@ def _spell(digits: str, scale: int) -> str:
     return f"{digits[: scale + 1]}.{digits[scale + 1 :]}"
 
 
-def _decode(value: bytes) -> str:
+def decoded(value: bytes) -> str:
+    """The text that bytes spell in UTF-8.
+
+    Raises:
+        CelRuntimeError: They spell none.
+    """
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -323,7 +337,7 @@ def _conversions() -> tuple[Function, ...]:
         function(
             "uint",
             overload((UINT,), UINT, _same),
-            overload((DOUBLE,), UINT, lambda value: unsigned(_truncated(value))),
+            overload((DOUBLE,), UINT, _double_to_uint),
             overload((INT,), UINT, unsigned),
             overload((STRING,), UINT, _to_uint_text),
         ),
@@ -339,7 +353,7 @@ def _conversions() -> tuple[Function, ...]:
             "string",
             overload((STRING,), STRING, _same),
             overload((BOOL,), STRING, lambda value: "true" if value else "false"),
-            overload((BYTES,), STRING, _decode, extra=first_traversed),
+            overload((BYTES,), STRING, decoded, extra=first_traversed),
             overload((DOUBLE,), STRING, double_text),
             overload((INT,), STRING, str),
             overload((UINT,), STRING, str),

@@ -6,23 +6,11 @@ from app.cel.cost import Frame, elements_traversed, first_traversed, first_trave
 from app.cel.declarations import function, method, overload
 from app.cel.errors import CelRuntimeError
 from app.cel.format_text import format_text
+from app.cel.quoting import quoted
 from app.cel.types import DYN, INT, STRING, list_of
 
 _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _UPPER: Final = {code + 32: code for code in range(ord("A"), ord("Z") + 1)}
-_QUOTED: Final = str.maketrans(
-    {
-        "\a": "\\a",
-        "\b": "\\b",
-        "\f": "\\f",
-        "\n": "\\n",
-        "\r": "\\r",
-        "\t": "\\t",
-        "\v": "\\v",
-        "\\": "\\\\",
-        '"': '\\"',
-    },
-)
 _BLANKS: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
     "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -90,7 +78,7 @@ def _join(frame: Frame, parts: list[Any], separator: str = "") -> str:
 
 
 def _quote(text: str) -> str:
-    return f'"{text.translate(_QUOTED)}"'
+    return quoted(text, plain=True)
 
 
 _TEXTS: Final = list_of(STRING)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from app.cel.declarations import Function, function, method, overload
+from app.cel.declarations import Function, Overload, function, method, overload
 from app.cel.errors import CelRuntimeError
 from app.cel.times import (
     HOUR,
@@ -28,6 +28,10 @@ from app.cel.types import BOOL, DURATION, INT, STRING, TIMESTAMP
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_CYCLE: Final = 146_097 * 86_400
+"""Seconds in 400 years, after which the calendar repeats; times at the edges of Python's are moved by it."""
+_EARLY: Final = -62_100_000_000
+_LATE: Final = 253_370_000_000
 _UTC_NAMES: Final = frozenset({"", "UTC", "Local"})
 
 
@@ -50,11 +54,10 @@ def _offset(moment: Timestamp, zone: str) -> int:
 def _named_offset(moment: Timestamp, zone: str) -> int:
     if zone in _UTC_NAMES:
         return 0
-    try:
-        found = _EPOCH + timedelta(seconds=moment.nanos // SECOND)
-        offset = found.astimezone(_zone(zone)).utcoffset()
-    except OverflowError:
-        return 0
+    seconds = moment.nanos // SECOND
+    if not _EARLY < seconds < _LATE:
+        seconds += _CYCLE if seconds < 0 else -_CYCLE
+    offset = (_EPOCH + timedelta(seconds=seconds)).astimezone(_zone(zone)).utcoffset()
     return 0 if offset is None else round(offset.total_seconds())
 
 
@@ -142,6 +145,11 @@ ARITHMETIC: Final = {
     ),
 }
 """Overloads of operators that the core library lists between its own, in upstream's order."""
+
+NEGATION: Final = Overload(
+    parameters=(DURATION,), result=DURATION, run=lambda span: duration_of(-span.nanos), hidden=True
+)
+"""Upstream does not declare it, but has it."""
 
 FUNCTIONS: Final = (
     *_parts(),

@@ -310,11 +310,11 @@ def compile_optional_map(node: c.OptionalMap, source: Code, body: Code) -> Code:
     cost = body.cost + (0 if flat else 1)
     value_cost = source.cost + 1
 
-    def evaluate(frame: Frame, value: Any) -> Any:
-        def use(inner: Frame) -> Any:
-            inner.cost += value_cost
-            return value
+    def use(frame: Frame) -> Any:
+        frame.step(value_cost)
+        return run_source(frame).value
 
+    def evaluate(frame: Frame) -> Any:
         frame.slots[slot] = Pending(use)
         result = run_body(frame)
         return result if flat else Optional(present=True, value=result)
@@ -327,7 +327,7 @@ def compile_optional_map(node: c.OptionalMap, source: Code, body: Code) -> Code:
             frame.cost += 1
             return NONE
         frame.cost += cost
-        return evaluate(frame, value.value)
+        return evaluate(frame)
 
     return Code(run=run, cost=source.cost + 1)
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from app.cel.quoting import quoted
 from app.cel.times import is_date
 from app.cel.urls import UrlError, check_url
 
@@ -53,8 +54,8 @@ def _shape(words: str, pattern: str, *examples: str) -> str:
     return f"{words} (e.g. {shown}regex used for validation is '{pattern}')"
 
 
-def _too_long(text: str, limit: int) -> list[str]:
-    return [f"must be no more than {limit} bytes"] if len(text.encode(errors="surrogatepass")) > limit else []
+def _too_long(text: str, limit: int, unit: str = "bytes") -> list[str]:
+    return [f"must be no more than {limit} {unit}"] if len(text.encode(errors="surrogatepass")) > limit else []
 
 
 def _is_subdomain(text: str) -> bool:
@@ -62,7 +63,7 @@ def _is_subdomain(text: str) -> bool:
 
 
 def _label(text: str) -> list[str]:
-    problems = _too_long(text, _LABEL_BYTES)
+    problems = _too_long(text, _LABEL_BYTES, "characters")
     if _LABEL_MATCH.fullmatch(text):
         return problems
     if _is_subdomain(text):
@@ -72,7 +73,7 @@ def _label(text: str) -> list[str]:
 
 
 def _subdomain(text: str) -> list[str]:
-    problems = _too_long(text, _SUBDOMAIN_BYTES)
+    problems = _too_long(text, _SUBDOMAIN_BYTES, "characters")
     if _is_subdomain(text):
         return problems
     words = f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and {_ALPHANUMERIC}"
@@ -80,7 +81,7 @@ def _subdomain(text: str) -> list[str]:
 
 
 def _dns1035(text: str) -> list[str]:
-    problems = _too_long(text, _LABEL_BYTES)
+    problems = _too_long(text, _LABEL_BYTES, "characters")
     if _DNS1035_MATCH.fullmatch(text):
         return problems
     words = (
@@ -125,7 +126,7 @@ def _uri(text: str) -> list[str]:
     try:
         check_url(text)
     except UrlError as error:
-        return [f'parse "{text}": {error}']
+        return [f"parse {quoted(text)}: {error}"]
     return []
 
 

@@ -212,7 +212,7 @@ class _Parser:
             entries = tuple(self._list_of(self._entry, "}"))
             children = [child for entry in entries for child in (entry.key, entry.value)]
             return MapLiteral(token.offset, depth_above(*children), entries)
-        if self._accept(".") is not None and self._here.kind == "name":
+        if self._accept(".") is not None and self._here.kind == "name" and self._here.text not in _KEYWORDS:
             return self._named(self._here)
         raise self._unexpected("an expression")
 

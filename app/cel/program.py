@@ -15,7 +15,7 @@ from app.cel.environment import ENVIRONMENTS, LATEST, Release
 from app.cel.errors import CelCompileError, CelCostError, CelRuntimeError
 from app.cel.parser import parse
 from app.cel.types import BOOL, Type, TypeLimitError
-from app.cel.values import type_name
+from app.cel.values import Optional, type_name, unwrapped
 from app.model.device import Attribute
 
 _TOO_DEEP: Final = "the expression is nested too deeply"
@@ -57,6 +57,8 @@ class Program(msgspec.Struct, frozen=True):
                 raise over_cost()
         if value is True or value is False:
             return value
+        if type(value) is Optional and type(unwrapped(value)) is bool:
+            return bool(unwrapped(value))
         raise CelRuntimeError(f"CEL result of type {type_name(value)} could not be converted to bool")
 
     def attribute(
@@ -126,7 +128,7 @@ def compile_expression(expression: str, *, derived: bool = False, emulate: Relea
         problem = _unsuitable(checker.final(checked.type), environment.attribute, derived=derived)
         if problem is not None:
             raise CelCompileError(problem, expression, tree.offset)
-        code = Compiler(expression).compile(checked)
+        code = Compiler(expression, checker.final).compile(checked)
     except RecursionError:
         raise CelCompileError(_TOO_DEEP, expression, 0) from None
     except TypeLimitError:

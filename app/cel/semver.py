@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from app.cel.values import MAX_UINT
+from app.cel.limits import MAX_UINT
 
 _STRICT: Final = re.compile(
     r"(0|[1-9][0-9]{0,19})\.(0|[1-9][0-9]{0,19})\.(0|[1-9][0-9]{0,19})(?:-([0-9A-Za-z.-]++))?+(?:\+([0-9A-Za-z.-]++))?+",

@@ -56,7 +56,8 @@ CIDR: Final = opaque("net.CIDR")
 URL: Final = opaque("kubernetes.URL")
 NAMED_FORMAT: Final = opaque("kubernetes.NamedFormat")
 
-_NULLABLE: Final = frozenset({"opaque", "object", "time"})
+NULLABLE: Final = frozenset({"opaque", "object", "time"})
+"""Kinds of types for whose values null may stand."""
 _UNSPECIFIC: Final = frozenset({"dyn", "variable"})
 
 
@@ -168,7 +169,7 @@ class Substitution:
         if value.kind == "dyn" or target.kind == "dyn":
             return True
         if NULL in {value, target}:
-            return value == target or _NULLABLE.issuperset({value.kind, target.kind} - {NULL.kind})
+            return value == target or (target if value == NULL else value).kind in NULLABLE
         if value.kind != target.kind or value.name != target.name:
             return False
         if value.kind == "type":

@@ -14,6 +14,8 @@ from app.cel.errors import CelRuntimeError
 from app.cel.limits import MAX_INT as MAX_INT
 from app.cel.limits import MAX_UINT as MAX_UINT
 from app.cel.limits import MIN_INT as MIN_INT
+from app.cel.named_formats import NamedFormat
+from app.cel.semver import Semver
 from app.cel.times import Duration, Timestamp
 
 
@@ -51,6 +53,8 @@ class DomainMap(dict[str, dict[str, Any]]):
         return {}
 
 
+UNHASHABLE: Final = frozenset({bytes, Semver, NamedFormat})
+"""Types whose values upstream cannot look up in a map."""
 NONE: Final = Optional(present=False)
 NUMBERS: Final = frozenset({int, Uint, float})
 LISTS: Final = frozenset({list, tuple})
@@ -86,6 +90,13 @@ def type_name(value: object) -> str:
 def no_overload(*values: object) -> CelRuntimeError:
     """The error for an operation that does not exist for these run-time types."""
     return CelRuntimeError(f"no such overload for ({', '.join(map(type_name, values))})")
+
+
+def unwrapped(value: Any) -> Any:
+    """What a result stands for: an optional one for the value in it."""
+    while type(value) is Optional and value.present:
+        value = value.value
+    return value
 
 
 def size_of(value: Any) -> int:

@@ -40,7 +40,14 @@ def device(raw: Json) -> DeviceActivation:
 
 
 def ours(scenario: Json) -> Outcome:
-    """Our answer."""
+    """Our answer; an exception that is not one of the engine's own is a verdict nobody else has."""
+    try:
+        return _answered(scenario)
+    except Exception as crash:  # noqa: BLE001 - whatever it is, it must be shown with its scenario
+        return Outcome(f"crash: {type(crash).__name__}: {crash}", None)
+
+
+def _answered(scenario: Json) -> Outcome:
     derived = scenario["kind"] == "derived"
     try:
         program = compile_expression(scenario["expression"], derived=derived)

@@ -1,0 +1,108 @@
+"""Differences from upstream that are meant to be: by name, with the reason and a sign by which each is known.
+
+What they mean for users is in docs/differences.md; a difference that none of these explains is a failure.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+from unittest.mock import patch
+
+from app.cel import CelError, compile_expression, equality
+from app.cel.cost import Frame
+from tests.parity.selectors import Outcome, device, ours
+
+Json = Mapping[str, Any]
+
+_ADDED: Final = re.compile(r"\.(add|sub)\s*\(")
+
+
+class Difference(NamedTuple):
+    """One expression that was answered differently; `answers` are what upstream says when asked again and again."""
+
+    scenario: Json
+    ours: Outcome
+    theirs: Outcome
+    answer: Json
+    answers: list[Outcome]
+
+
+class Deliberate(NamedTuple):
+    """A kind of difference: `why` it is there, and whether a difference is of it."""
+
+    why: str
+    explains: Callable[[Difference], bool]
+
+
+def _text(difference: Difference) -> str:
+    return str(difference.scenario["expression"])
+
+
+def _stored(found: Difference) -> bool:
+    text = _text(found)
+    large = "9223372036854775807" in text or "9223372036854775808" in text or "8Ei" in str(found.scenario["device"])
+    return bool(re.search(r"\b(as|is)Integer\b", text) and (large or _ADDED.search(text))) or bool(
+        large and _ADDED.search(text)
+    )
+
+
+def _panics(found: Difference) -> bool:
+    return "panic" in found.answer or "internal error" in found.answer.get("runError", "")
+
+
+def _strangers(found: Difference) -> bool:
+    """Whether our evaluation compared a value of a library's type with something else inside of a list or map."""
+    met = []
+
+    def recording(frame: Frame, one: Any, other: Any) -> bool:
+        if type(one) in equality.STRICT and type(one) is not type(other):
+            met.append(one)
+        return original(frame, one, other)
+
+    original = equality._element_equal
+    with patch.object(equality, "_element_equal", recording):
+        ours(found.scenario)
+    return bool(met)
+
+
+def _our_error(found: Difference) -> str:
+    try:
+        program = compile_expression(found.scenario["expression"], derived=found.scenario["kind"] == "derived")
+        program.evaluate(device(found.scenario["device"]))
+    except CelError as error:
+        return str(error)
+    return ""
+
+
+def _keys(found: Difference) -> bool:
+    return "unsupported map key type" in _our_error(found)
+
+
+def _open_sort(found: Difference) -> bool:
+    return "sortBy" in _text(found) and "[]" in _text(found) and found.ours.verdict == "compile-error"
+
+
+def _sums(found: Difference) -> bool:
+    return bool(_ADDED.search(_text(found))) and found.theirs.verdict == "run-error"
+
+
+EXCEPTIONS: Final[Mapping[str, Deliberate]] = {
+    "undecided": Deliberate(
+        "upstream gives different answers to the same question, because its maps have no order",
+        lambda found: len({*found.answers, found.theirs}) > 1,
+    ),
+    "panic": Deliberate("upstream's compiler or evaluation panics; here it is an ordinary error", _panics),
+    "storage": Deliberate(
+        "isInteger, asInteger and sums of large amounts are decided by the value, not by how the amount is stored",
+        _stored,
+    ),
+    "strangers": Deliberate("inside of lists and maps, a library's type is not equal to another type", _strangers),
+    "keys": Deliberate("lists, maps and optional values are no map keys", _keys),
+    "open-sort": Deliberate("an empty list sorted by a key of unknown type is of unknown type", _open_sort),
+    "sum": Deliberate("the result of add or sub may stand on the right of ==", _sums),
+}
+
+
+def explained(difference: Difference) -> str | None:
+    """The name of the exception a difference belongs to, if any."""
+    return next((name for name, kind in EXCEPTIONS.items() if kind.explains(difference)), None)

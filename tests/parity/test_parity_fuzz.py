@@ -1,0 +1,55 @@
+"""Random expressions are answered as upstream answers them; `make fuzz` asks as many as one likes."""
+
+import re
+from random import Random
+
+import pytest
+
+from tests.controlplane.build import cache_folder
+from tests.parity.fuzz.cel import campaign
+from tests.parity.fuzz.cel.expressions import Grammar, parts
+from tests.parity.fuzz.cel.grammar import rules
+
+FIXED = 37
+HALF = 2500
+
+
+def next_seed() -> int:
+    """Another number in each run on this machine: how many runs there were."""
+    path = cache_folder() / "fuzz-runs"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    runs = int(path.read_text()) if path.exists() else 0
+    path.write_text(str(runs + 1))
+    return 1000 + runs
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("seed", [FIXED, None], ids=["fixed", "moving"])
+def test_outcomes_and_costs_of_random_expressions_are_upstreams(seed: int | None) -> None:
+    """Fails, too, where upstream's program cannot be built: an environment without Go proves nothing."""
+    chosen = next_seed() if seed is None else seed
+    tally = campaign.run(chosen, count=HALF)
+    report = "\n".join(tally.lines())
+    print(f"\nseed {chosen}\n{report}")
+    assert tally.asked == HALF
+    assert tally.unexplained_count == 0, f"seed {chosen}: {report}"
+    if seed is not None:
+        assert tally.cost_count == 0, report
+
+
+def test_every_hole_of_the_grammar_can_be_filled() -> None:
+    templates, leaves = rules()
+    holes = {name for kind in templates.values() for text in kind for name in re.findall(r"\$([a-z]+)", text)}
+    assert holes <= set(leaves)
+    assert set(templates) <= set(leaves)
+
+
+def test_the_same_seed_makes_the_same_expressions() -> None:
+    first, second = Grammar(Random(5)), Grammar(Random(5))
+    assert [first.expression("bool", 6) for _ in range(50)] == [second.expression("bool", 6) for _ in range(50)]
+
+
+def test_parts_are_words_and_balanced_brackets() -> None:
+    text = "[1, (2)].all(x, x > 0)"
+    found = {text[start:end] for start, end in parts(text)}
+    assert {"[1, (2)]", "(2)", "x, x > 0", "all(x, x > 0)", "all"} <= found
