@@ -157,9 +157,9 @@ def _call(node: Call) -> str:
 
 
 def _prefixed(symbol: str, operand: Node) -> str:
-    """A minus in front of a number would become part of it."""
-    number = isinstance(operand, Literal) and type(operand.value) in {int, float, Uint}
-    return f"{symbol}({_text(operand)})" if number else symbol + _at_least(operand, _POSTFIX)
+    """A minus in front of a digit would become part of the number."""
+    text = _at_least(operand, _POSTFIX)
+    return f"-({text})" if symbol == "-" and text[0].isdigit() else symbol + text
 
 
 def _operation(node: Call) -> str:

@@ -121,6 +121,7 @@ def test_parsing_what_was_printed_gives_the_same_tree(text: str) -> None:
         ("a && (b && c)", "a && (b && c)"),
         ("(1+2)-(3-4)", "1 + 2 - (3 - 4)"),
         ("-(1)", "-(1)"),
+        ("-(0).a", "-(0.a)"),
         ("(-1).f()", "(-1).f()"),
         ("!(a == b)", "!(a == b)"),
         ("a ? b : (c ? d : e)", "a ? b : c ? d : e"),
