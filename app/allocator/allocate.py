@@ -2,8 +2,8 @@ import itertools
 from collections.abc import Callable
 
 from app.allocator.demand import ClaimDemand, Demand, Wanted
-from app.allocator.eligibility import NodeFacts
 from app.allocator.mode_all import gather_all
+from app.allocator.node_facts import NodeFacts
 from app.allocator.outcome import DEFAULT_MAX_STEPS, Fatal, NoFit
 from app.allocator.pools import NodePools
 from app.allocator.results import claim_placement

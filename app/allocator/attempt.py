@@ -10,13 +10,13 @@ from app.allocator.compatibility import CompatibilityTable, GroupedSets
 from app.allocator.constraints import REFUSED, Constraint
 from app.allocator.counters import CounterTable
 from app.allocator.demand import ALL, Demand, Wanted
-from app.allocator.eligibility import NodeFacts
 from app.allocator.neighbours import Judge, NeighbourTable, Site, matter
+from app.allocator.node_facts import NodeFacts
 from app.allocator.occupancy import held_consumption
+from app.allocator.outcome import Fatal
 from app.allocator.pools import Pool
 from app.allocator.sharing import Amounts
 from app.allocator.undo import Trail
-from app.model.device import Device
 
 
 class Pick(NamedTuple):
@@ -82,12 +82,20 @@ class Attempt:
         return self.sizes.get(claim, 0)
 
     def take(self, claim: int, wanted: Wanted, location: int) -> Refusal:
-        """Take an eligible device for a claim, or say what refuses it and leave everything as it was."""
+        """Take an eligible device for a claim, or say what refuses it and leave everything as it was.
+
+        Raises:
+            Fatal: a derived attribute does not compile or fails on the device; nothing is left then either.
+        """
         if self.is_picked(claim, wanted, location):
             return Refusal.PICKED
         trail = self.trail
         mark = trail.mark()
-        refusal = self._reserve(claim, wanted, location)
+        try:
+            refusal = self._reserve(claim, wanted, location)
+        except Fatal:
+            trail.back_to(mark)
+            raise
         if refusal:
             trail.back_to(mark)
             return refusal
@@ -128,11 +136,12 @@ class Attempt:
         count = len(self._demand.claims[claim].constraints)
         return tuple(self._constraint_state.get((claim, index)) for index in range(count))
 
-    def refusing_constraint(self, claim: int, wanted: Wanted, driver: str, device: Device) -> Constraint | None:
+    def refusing_constraint(self, claim: int, wanted: Wanted, location: int) -> Constraint | None:
         """The first constraint that keeps a device out at present."""
         for index in wanted.constraints:
             constraint = self._demand.claims[claim].constraints[index]
-            if constraint.joined(self._constraint_state.get((claim, index)), driver, device) is REFUSED:
+            attribute = self._facts.attribute(wanted, constraint.attribute, location)
+            if constraint.joined(self._constraint_state.get((claim, index)), attribute) is REFUSED:
                 return constraint
         return None
 
@@ -186,12 +195,11 @@ class Attempt:
 
     def _constrain(self, claim: int, wanted: Wanted, location: int) -> Refusal:
         """Let the device join the constraints of the claim."""
-        pools = self._facts.pools
-        device, view = pools.devices[location], pools.views[location]
         for index in wanted.constraints:
             key = (claim, index)
             constraint = self._demand.claims[claim].constraints[index]
-            state = constraint.joined(self._constraint_state.get(key), view.pool.pool_id[0], device)
+            attribute = self._facts.attribute(wanted, constraint.attribute, location)
+            state = constraint.joined(self._constraint_state.get(key), attribute)
             if state is REFUSED:
                 return Refusal.CONSTRAINT
             self.trail.put(self._constraint_state, key, state)

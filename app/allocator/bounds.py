@@ -6,7 +6,7 @@ A bound may be too high, never too low.
 from collections.abc import Iterable, Sequence
 
 from app.allocator.attempt import PoolTables
-from app.allocator.eligibility import NodeFacts
+from app.allocator.node_facts import NodeFacts
 from app.allocator.pools import Pool
 from app.model.device import CounterConsumption
 

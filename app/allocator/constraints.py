@@ -32,9 +32,8 @@ class Constraint:
         """Whether a request takes part, by its name or as `main/alternative`; no list means every request."""
         return not self.requests or main in self.requests or full in self.requests
 
-    def joined(self, state: Any, driver: str, device: Device) -> Any:
-        """The state with this device in, or REFUSED.  A device without the attribute is always refused."""
-        attribute = lookup(self.attribute, driver, device)
+    def joined(self, state: Any, attribute: Attribute | None) -> Any:
+        """The state with a device in that has this attribute, or REFUSED.  A device without the attribute is always refused."""
         if attribute is None:
             return REFUSED
         if self.distinct:

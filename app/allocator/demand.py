@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from app.allocator.constraints import Constraint
+from app.allocator.derived import DerivedAttribute
 from app.allocator.features import Features
 from app.allocator.selectors import SelectorList
 from app.model.allocation import DeviceToleration
@@ -29,7 +30,7 @@ class Wanted:
 
     `name` is how results call it ("gpu", or "gpu/big" for an alternative).  `count` is the number of devices, or ALL.
     `constraints` are the indexes of the claim's constraints that apply.  `capacity` is what is
-    asked of single capacities, in nano-units.
+    asked of single capacities, in nano-units, `derived` what is computed for constraints by attribute name.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Wanted:
     tolerations: tuple[DeviceToleration, ...]
     constraints: tuple[int, ...]
     capacity: Mapping[str, int] = field(default_factory=dict)
+    derived: Mapping[str, DerivedAttribute] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

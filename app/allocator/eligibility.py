@@ -4,20 +4,14 @@ from enum import IntEnum
 
 from app.allocator.capacity import CapacityError, Misfit
 from app.allocator.demand import ALL, Wanted
+from app.allocator.node_facts import NodeFacts as NodeFacts
 from app.allocator.node_match import MALFORMED, REACHABLE
-from app.allocator.occupancy import is_taken
 from app.allocator.outcome import Fatal
-from app.allocator.pools import NodePools, Pool, SliceView
-from app.allocator.selectors import Deadline, SelectionTimeoutError, SelectorError, VerdictRow
-from app.allocator.sharing import Sharing
-from app.allocator.state import PoolUsage, Usage
+from app.allocator.pools import SliceView
+from app.allocator.selectors import SelectionTimeoutError, SelectorError, VerdictRow
 from app.allocator.taints import untolerated
 from app.model.device import Device
-from app.model.node import Node
 from app.model.rejection import Code, Rejection
-
-NODE_OPERATIONS_FEATURE = "DRAOptionalNodeOperations"
-"""What a node declares when it supports slices that skip node operations."""
 
 
 class Standing(IntEnum):
@@ -39,47 +33,6 @@ class Standing(IntEnum):
 UNSELECTABLE = frozenset({Standing.BINDING_CONDITIONS_OFF, Standing.NO_MATCH, Standing.OTHER_NODE, Standing.MISFIT})
 """Standings of devices that a request does not mean at all; mode All leaves them out, while any other bad standing makes
 it fail."""
-
-
-class NodeFacts:
-    """What one search reads of one node: its devices, what is taken, and the switches."""
-
-    __slots__ = ("_lapsed_shares_take", "_usage", "_used", "deadline", "features", "operations", "pools", "sharing")
-
-    def __init__(
-        self,
-        node: Node,
-        pools: NodePools,
-        usage: Usage,
-        deadline: Deadline | None,
-        *,
-        lapsed_shares_take: bool = True,
-    ) -> None:
-        """With `lapsed_shares_take`, a share takes the whole device if the device cannot be shared (any more)."""
-        self.pools = pools
-        self.features = features = pools.features
-        self.deadline = deadline
-        self.operations = features.optional_node_operations and NODE_OPERATIONS_FEATURE in node.declared_features
-        self._usage = usage
-        self._used: dict[int, PoolUsage] = {}
-        self._lapsed_shares_take = lapsed_shares_take
-        self.sharing = Sharing(pools, self.usage)
-
-    def is_taken(self, location: int) -> bool:
-        """Whether an allocated claim has the whole device."""
-        pool, device = self.pools.views[location].pool, self.pools.devices[location]
-        holdings = self.usage(pool).get(device.name)
-        if holdings is None:
-            return False
-        shares_take = self._lapsed_shares_take and not self.sharing.is_shareable(location)
-        return is_taken(holdings, shares_take=shares_take)
-
-    def usage(self, pool: Pool) -> PoolUsage:
-        """What is taken in a pool, asked for once per search."""
-        found = self._used.get(id(pool))
-        if found is None:
-            found = self._used[id(pool)] = self._usage.pool(pool.pool_id)
-        return found
 
 
 class Eligibility:

@@ -6,9 +6,11 @@ from typing import Final, NamedTuple
 from app.allocator.attempt import Attempt, Refusal
 from app.allocator.capacity import Misfit
 from app.allocator.demand import Demand, Wanted
-from app.allocator.eligibility import Eligibility, NodeFacts, Standing
+from app.allocator.eligibility import Eligibility, Standing
 from app.allocator.features import why_off
 from app.allocator.neighbours import Site, conflict_words
+from app.allocator.node_facts import NodeFacts
+from app.allocator.outcome import Fatal
 from app.allocator.rejections import capacity_words, closed_set_words, counter_words, group_words, listed, taint_words
 from app.allocator.requests import MAX_RESULTS
 from app.model.device import CounterConsumption
@@ -146,7 +148,14 @@ class Shortfall:
         if self._attempt.is_picked(place.claim, place.wanted, location):
             mine = any(pick.location == location and pick.wanted is place.wanted for pick in self._attempt.picks)
             return None if mine else Code.COMBINATION
-        return _REFUSALS[self._attempt.refusal(place.claim, place.wanted, location) if refusal is None else refusal]
+        return _REFUSALS[self._refusal(place, location) if refusal is None else refusal]
+
+    def _refusal(self, place: Place, location: int) -> Refusal:
+        try:
+            return self._attempt.refusal(place.claim, place.wanted, location)
+        except Fatal:
+            # The search did not get there, so this is no error.
+            return Refusal.NONE
 
     def _words(self, code: Code, place: Place, location: int, standing: Standing) -> str:
         """A sentence about one device; empty where a list of names says it all."""
@@ -209,9 +218,8 @@ class Shortfall:
         return "" if exhausted is None else capacity_words(device, exhausted)
 
     def _constraint_words(self, claim: int, wanted: Wanted, location: int) -> str:
-        pools = self._facts.pools
-        device, driver = pools.devices[location], pools.views[location].pool.pool_id[0]
-        refusing = self._attempt.refusing_constraint(claim, wanted, driver, device)
+        device = self._facts.pools.devices[location]
+        refusing = self._attempt.refusing_constraint(claim, wanted, location)
         return "" if refusing is None else f"{device.name} does not satisfy {refusing.words()}"
 
     def _no_match(self, place: Place) -> Rejection:

@@ -1,7 +1,6 @@
 """Switches of the allocator, one for each optional part of DRA.
 
-A switch that is off has upstream's gate-off semantics.  A part that this version does not implement behaves as off whatever
-its switch says, and a request that needs it is refused in words.
+A switch that is off has upstream's gate-off semantics: a request that needs the part is refused in words.
 """
 
 from collections.abc import Mapping
@@ -11,12 +10,12 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Which optional parts of DRA are on; the defaults are everything this version implements."""
+    """Which optional parts of DRA are on; all are unless told otherwise."""
 
     admin_access: bool = True
     compatibility_groups: bool = True
     consumable_capacity: bool = True
-    derived_attributes: bool = False
+    derived_attributes: bool = True
     device_binding_and_status: bool = True
     device_taints: bool = True
     fractional_capacity_range: bool = True
@@ -45,11 +44,7 @@ def _camel(field: str) -> str:
 FIELD_OF_NAME: Final[Mapping[str, str]] = {_camel(field.name): field.name for field in fields(Features)}
 """Upstream's name of a feature -> field of `Features`."""
 
-NOT_IMPLEMENTED: Final = frozenset({"derived_attributes"})
-"""Fields of `Features` that make no difference in this version."""
-
 
 def why_off(field: str) -> str:
-    """Half a sentence for a refusal, e.g. `DerivedAttributes, which this version does not implement`."""
-    name = _camel(field)
-    return f"{name}, which this version does not implement" if field in NOT_IMPLEMENTED else f"{name}, which is off"
+    """Half a sentence for a refusal, e.g. `DerivedAttributes, which is off`."""
+    return f"{_camel(field)}, which is off"

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
-from app.allocator.eligibility import UNSELECTABLE, Eligibility, NodeFacts
+from app.allocator.eligibility import UNSELECTABLE, Eligibility
+from app.allocator.node_facts import NodeFacts
 from app.allocator.outcome import Fatal
 from app.allocator.requests import MAX_RESULTS
 from app.model.rejection import Code, Rejection

@@ -4,15 +4,17 @@ It never changes the answer: the first solution stays the first, and nothing is 
 no outlook if a selector fails on any device, nor for claims with mode All and constraints, which may end in an error anywhere.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
 from app.allocator.bounds import Bounds, Mask, Wish, is_hopeless
 from app.allocator.constraints import lookup
 from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
-from app.allocator.eligibility import Eligibility, NodeFacts, Standing
+from app.allocator.eligibility import Eligibility, Standing
 from app.allocator.mode_all import Gathered
 from app.allocator.neighbours import matter
+from app.allocator.node_facts import NodeFacts
+from app.model.device import Attribute
 
 Option = tuple[int, int, int]
 
@@ -35,13 +37,14 @@ class Outlook:
         """Find the standing of every device for every option.
 
         Raises:
-            Fatal: a selector fails somewhere; there is no outlook then, and the search goes on without.
+            Fatal: a selector or a derived attribute fails somewhere; there is no outlook then, and the search goes on without.
         """
         self._demand = demand
         self._facts = facts
         self._gathered = gathered
         count = len(facts.pools.devices)
         standings: list[bytes] = []
+        derived: list[list[Attribute | None]] = []
         self.masks: dict[Option, Mask] = {}
         for claim, wish in enumerate(demand.claims):
             for request, each in enumerate(wish.requests):
@@ -50,7 +53,8 @@ class Outlook:
                     found = bytes(of(location) for location in range(count))
                     standings.append(found)
                     self.masks[claim, request, option] = _mask(found)
-        self.alike = self._alike(standings)
+                    derived += self._derived(claim, wanted, found)
+        self.alike = self._alike(standings, derived)
 
     def enough(self, option: Option, start: int, needed: int, picked: Iterable[int]) -> bool:
         """Whether from location `start` on there are that many devices that the option could take and that are not picked whole."""
@@ -88,7 +92,17 @@ class Outlook:
                 union |= mask
         return (min(needs), union) if needs else None
 
-    def _alike(self, standings: list[bytes]) -> list[int]:
+    def _derived(self, claim: int, wanted: Wanted, standings: bytes) -> Iterator[list[Attribute | None]]:
+        """For each constraint of an option, what the option derives for it from each device that it can take."""
+        for index in wanted.constraints:
+            name = self._demand.claims[claim].constraints[index].attribute
+            if name in wanted.derived:
+                yield [
+                    self._facts.attribute(wanted, name, location) if standing == Standing.ELIGIBLE else None
+                    for location, standing in enumerate(standings)
+                ]
+
+    def _alike(self, standings: list[bytes], derived: list[list[Attribute | None]]) -> list[int]:
         pools = self._facts.pools
         if self._demand.constrained and not self._facts.features.list_type_attributes:
             # Scalar constraints can depend on the order of devices, so nothing is interchangeable.
@@ -111,6 +125,7 @@ class Outlook:
                 shared,
                 bytes(each[location] for each in standings),
                 values,
+                tuple(each[location] for each in derived),
             )
             found.append(numbers.setdefault(key, len(numbers)))
         return found

@@ -5,6 +5,7 @@ from typing import Final
 
 from app.allocator.constraints import Constraint
 from app.allocator.demand import ALL, ClaimDemand, Demand, NamedClaim, RequestDemand, Wanted, signature_of
+from app.allocator.derived import derived_attribute
 from app.allocator.features import Features, why_off
 from app.allocator.selectors import SelectorVerdicts
 from app.cel import ProgramCache
@@ -67,9 +68,11 @@ class _Preparation:
         self._programs = programs
         self._features = features
         self._verdicts = verdicts
+        self._label = ""
 
     def claim(self, named: NamedClaim) -> ClaimDemand:
         devices = named.claim.spec.devices
+        self._label = named.label
         constraints: list[Constraint | None] = [self._constraint(each) for each in devices.constraints]
         applicable = [each for each in constraints if each is not None]
         requests = tuple(self._request(each, applicable) for each in devices.requests)
@@ -131,10 +134,14 @@ class _Preparation:
             tolerations=body.tolerations,
             constraints=tuple(i for i, each in enumerate(constraints) if each.applies_to(request.name, name)),
             capacity=_capacity(body, name),
+            derived={
+                each.name: derived_attribute(self._label, name, each.name, each.expression, self._programs)
+                for each in body.derived_attributes
+            },
         )
 
     def _check(self, body: DeviceRequestBody, where: str, *, alternative: bool) -> None:
-        if body.derived_attributes:
+        if body.derived_attributes and not self._features.derived_attributes:
             needed = why_off("derived_attributes")
             raise _Refused(Code.REQUEST_UNSUPPORTED, f"defines derived attributes and needs {needed}", where)
         if any(selector.cel is None for selector in body.selectors):

@@ -11,9 +11,10 @@ from typing import Final
 
 from app.allocator.attempt import Attempt, Refusal
 from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
-from app.allocator.eligibility import Eligibility, NodeFacts, Standing
+from app.allocator.eligibility import Eligibility, Standing
 from app.allocator.explanation import Place, Shortfall
 from app.allocator.frames import CLAIM_END, NOT_CHOSEN, Alternatives, DeviceLoop, Every, Frame, Outcome, Remember
+from app.allocator.node_facts import NodeFacts
 from app.allocator.outcome import Fatal
 from app.allocator.outlook import Outlook
 from app.allocator.requests import MAX_RESULTS

@@ -108,7 +108,7 @@ class SelectorList:
             if isinstance(program, CelCompileError):
                 raise SelectorError(Code.SELECTOR_INVALID, f"{self.expressions[index]!r}: {program}")
             if activation is None:
-                activation = _activation(published, device)
+                activation = activation_of(published, device)
             try:
                 if not program.matches(activation, deadline=deadline):
                     return False
@@ -150,7 +150,8 @@ def _compiled(programs: ProgramCache, expression: str) -> Program | CelCompileEr
         return problem
 
 
-def _activation(published: ResourceSlice, device: Device) -> DeviceActivation:
+def activation_of(published: ResourceSlice, device: Device) -> DeviceActivation:
+    """A device as expressions see it."""
     return prepare_device(
         published.driver,
         dict(device.attributes),

@@ -51,10 +51,13 @@ class Searching:
         return known
 
     def _invalid_selector(self, demand: Demand) -> Rejection | None:
-        """A selector that does not compile rules the pod out everywhere, whichever devices happen to be free."""
+        """An expression that does not compile rules the pod out everywhere, whichever devices happen to be free."""
         for claim in demand.claims:
             for request in claim.requests:
                 for option in request.options:
+                    for derived in option.derived.values():
+                        if isinstance(derived.program, CelCompileError):
+                            return derived.problem()
                     for expression in option.selectors.expressions:
                         try:
                             self._programs.compile(expression)

@@ -27,6 +27,12 @@ def _device(draw: st.DrawFn, name: str) -> dict[str, Any]:
 
 def _request(count: int | None, admin: bool, number: int, amount: int | None = None) -> dict[str, Any]:
     more: dict[str, Any] = {"adminAccess": True} if admin else {}
+    if number % 4 == 0:
+        expression = 'device.attributes["gpu.example.com"].?k.orValue(5) % 2'
+        more["derivedAttributes"] = [{"name": "gpu.example.com/k", "expression": expression}]
+    if number % 16 == 1:
+        expression = 'device.attributes["gpu.example.com"].k'
+        more["derivedAttributes"] = [{"name": "gpu.example.com/k", "expression": expression}]
     if amount is not None:
         more["capacity"] = {"requests": {"m": str(amount)}}
     return every(f"r{number}", **more) if count is None else exactly(count, f"r{number}", **more)

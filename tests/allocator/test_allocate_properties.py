@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from app.allocator import Features
 from app.allocator.allocate import allocate
 from app.allocator.attempt import Attempt, Refusal
-from app.allocator.eligibility import NodeFacts
+from app.allocator.node_facts import NodeFacts
+from app.allocator.outcome import Fatal
 from app.model.base import plain
 from app.model.node import Node
 from tests.allocator.building import NODE, Held, demand_of, pools_of
@@ -47,7 +48,11 @@ def test_refused_and_undone_devices_leave_no_trace(
     for number in order:
         index, option = wishes[number % len(wishes)]
         before, mark = state_of(attempt), attempt.trail.mark()
-        if attempt.take(index, option, number % len(pools.devices)) is Refusal.NONE:
+        try:
+            refusal = attempt.take(index, option, number % len(pools.devices))
+        except Fatal:
+            refusal = Refusal.CONSTRAINT
+        if refusal is Refusal.NONE:
             undone.append((mark, before))
         else:
             assert state_of(attempt) == before

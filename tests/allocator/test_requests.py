@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.allocator import Demand, Features, NamedClaim, prepare
-from app.allocator.features import FIELD_OF_NAME, NOT_IMPLEMENTED
+from app.allocator.features import FIELD_OF_NAME
 from app.cel import ProgramCache
 from app.model.device_class import device_class_from
 from app.model.rejection import Code
@@ -41,11 +41,6 @@ from tests.allocator.building import (
                 "k, M, Gi, m or e3"
             ),
         ),
-        (
-            exactly(derivedAttributes=[{"name": "x/y", "expression": "1"}]),
-            Code.REQUEST_UNSUPPORTED,
-            "defines derived attributes and needs DerivedAttributes, which this version does not implement",
-        ),
     ],
 )
 def test_request_that_no_node_can_serve_is_refused_in_words(request_: dict[str, Any], code: Code, words: str) -> None:
@@ -61,6 +56,11 @@ def test_request_that_no_node_can_serve_is_refused_in_words(request_: dict[str, 
             "consumable_capacity",
             exactly(capacity={"requests": {}}),
             "asks for capacity and needs ConsumableCapacity, which is off",
+        ),
+        (
+            "derived_attributes",
+            exactly(derivedAttributes=[{"name": "x/y", "expression": "1"}]),
+            "defines derived attributes and needs DerivedAttributes, which is off",
         ),
         ("prioritized_list", either(exactly()), "has alternatives and needs PrioritizedList, which is off"),
     ],
@@ -172,5 +172,5 @@ def test_features_by_name_default_to_off_and_refuse_unknown_names() -> None:
         Features.from_names({"Taints": True})
 
 
-def test_product_defaults_are_the_implemented_features() -> None:
-    assert {field for field in FIELD_OF_NAME.values() if not getattr(Features(), field)} == NOT_IMPLEMENTED
+def test_every_feature_is_on_by_default() -> None:
+    assert all(getattr(Features(), field) for field in FIELD_OF_NAME.values())

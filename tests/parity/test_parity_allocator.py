@@ -1,12 +1,11 @@
 """Decisions agree with those of the released upstream allocator (labels of Kubernetes 1.37.1).
 
-The family "narrowed" holds random variations of the others, labelled by the same release: without shareable devices, capacity
-requests and derived attributes, half of them with features switched off at random, and many with more requests than fit.
+The family "narrowed" holds random variations of the others, labelled by the same release: many with more requests than fit, half
+of them with features switched off at random.
 """
 
 import gzip
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import yaml
 
 from app.simulator.scenario_answer import answer_line
 from tests.parity.comparing import differences
-from tests.parity.scope import out_of_scope
 
 HERE = Path(__file__).parent
 FAMILIES = sorted(
@@ -30,15 +28,11 @@ def labelled(family: str) -> list[tuple[bytes, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_family_agrees_with_upstream_where_in_scope(family: str) -> None:
-    reasons: Counter[str] = Counter()
+def test_family_agrees_with_upstream(family: str) -> None:
     agreed, explained = 0, 0
     problems = []
     for line, known in labelled(family):
-        name, reason = known["scenario"]["name"], out_of_scope(known["scenario"])
-        if reason is not None:
-            reasons[reason] += 1
-            continue
+        name = known["scenario"]["name"]
         found = list(differences(known["expected"], json.loads(answer_line(line))))
         if found and name not in DIFFERENCES:
             problems.append(f"{name}: {found[0]}")
@@ -46,24 +40,12 @@ def test_family_agrees_with_upstream_where_in_scope(family: str) -> None:
             problems.append(f"{name}: agrees with upstream, but is listed in differences.yaml")
         agreed += not found
         explained += name in DIFFERENCES
-    total = agreed + explained + len(problems)
-    left_out = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common()) or "none"
-    print(f"{family:<12} agree {agreed} / in scope {total} / differ on purpose {explained} / out of scope: {left_out}")
+    print(f"{family:<12} agree {agreed} / {agreed + explained + len(problems)} / differ on purpose {explained}")
     assert problems == []
 
 
-def test_most_scenarios_are_in_scope() -> None:
-    everything = [known["scenario"] for family in FAMILIES for _, known in labelled(family)]
-    assert sum(out_of_scope(scenario) is None for scenario in everything) > 0.65 * len(everything)
-
-
-def test_listed_differences_name_scenarios_that_exist_and_are_in_scope() -> None:
-    names = {
-        known["scenario"]["name"]
-        for family in FAMILIES
-        for _, known in labelled(family)
-        if out_of_scope(known["scenario"]) is None
-    }
+def test_listed_differences_name_scenarios_that_exist() -> None:
+    names = {known["scenario"]["name"] for family in FAMILIES for _, known in labelled(family)}
     assert set(DIFFERENCES) <= names
     assert all(each["rule"] and each["why"] for each in DIFFERENCES.values())
 

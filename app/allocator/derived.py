@@ -1,0 +1,59 @@
+"""Derived attributes (DRADerivedAttributes): what a request computes from a device by an expression, for constraints alone."""
+
+from dataclasses import dataclass
+
+from app.allocator.outcome import Fatal
+from app.allocator.selectors import activation_of
+from app.cel import CelCompileError, CelRuntimeError, Program, ProgramCache
+from app.cel.cost import Deadline
+from app.model.device import Attribute
+from app.model.rejection import Code, Rejection
+from app.model.resource_slice import ResourceSlice
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DerivedAttribute:
+    """An expression under the name of an attribute; it shadows what devices publish under that name."""
+
+    claim: str
+    request: str
+    name: str
+    expression: str
+    program: Program | CelCompileError
+
+    def of(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> Attribute:
+        """The value for a device of a slice.
+
+        Raises:
+            Fatal: the expression does not compile (said once a search needs it), fails on this device, gives something that is no
+                attribute, or the deadline passed.
+        """
+        if isinstance(self.program, CelCompileError):
+            raise Fatal(self.problem())
+        device = published.devices[position]
+        try:
+            return self.program.attribute(activation_of(published, device), deadline=deadline)
+        except CelRuntimeError as problem:
+            if deadline is not None and deadline():
+                detail = "time was up while a derived attribute was computed"
+                raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=detail)) from problem
+            where = f"{published.driver}/{published.pool}/{device.name}"
+            message = f"{self.name}: {self.expression!r} on {where}: {problem}"
+            raise Fatal(self._rejection(Code.ATTRIBUTE_FAILED, message, device.name)) from problem
+
+    def problem(self) -> Rejection:
+        """That the expression does not compile; meant for those that do not."""
+        return self._rejection(Code.ATTRIBUTE_INVALID, f"{self.name}: {self.expression!r}: {self.program}")
+
+    def _rejection(self, code: Code, detail: str, device: str = "") -> Rejection:
+        return Rejection(code=code, claim=self.claim, request=self.request, device=device, detail=detail)
+
+
+def derived_attribute(claim: str, request: str, name: str, expression: str, programs: ProgramCache) -> DerivedAttribute:
+    """A derived attribute with its expression compiled, or with the reason why it does not compile."""
+    program: Program | CelCompileError
+    try:
+        program = programs.compile(expression, derived=True)
+    except CelCompileError as problem:
+        program = problem
+    return DerivedAttribute(claim, request, name, expression, program)

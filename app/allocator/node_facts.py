@@ -1,0 +1,80 @@
+from app.allocator.constraints import lookup
+from app.allocator.demand import Wanted
+from app.allocator.occupancy import is_taken
+from app.allocator.pools import NodePools, Pool
+from app.allocator.selectors import Deadline
+from app.allocator.sharing import Sharing
+from app.allocator.state import PoolUsage, Usage
+from app.model.device import Attribute
+from app.model.node import Node
+
+NODE_OPERATIONS_FEATURE = "DRAOptionalNodeOperations"
+"""What a node declares when it supports slices that skip node operations."""
+
+
+class NodeFacts:
+    """What one search reads of one node: its devices, what is taken, and the switches."""
+
+    __slots__ = (
+        "_derived",
+        "_lapsed_shares_take",
+        "_usage",
+        "_used",
+        "deadline",
+        "features",
+        "operations",
+        "pools",
+        "sharing",
+    )
+
+    def __init__(
+        self,
+        node: Node,
+        pools: NodePools,
+        usage: Usage,
+        deadline: Deadline | None,
+        *,
+        lapsed_shares_take: bool = True,
+    ) -> None:
+        """With `lapsed_shares_take`, a share takes the whole device if the device cannot be shared (any more)."""
+        self.pools = pools
+        self.features = features = pools.features
+        self.deadline = deadline
+        self.operations = features.optional_node_operations and NODE_OPERATIONS_FEATURE in node.declared_features
+        self._usage = usage
+        self._used: dict[int, PoolUsage] = {}
+        self._derived: dict[tuple[int, str], Attribute] = {}
+        self._lapsed_shares_take = lapsed_shares_take
+        self.sharing = Sharing(pools, self.usage)
+
+    def is_taken(self, location: int) -> bool:
+        """Whether an allocated claim has the whole device."""
+        pool, device = self.pools.views[location].pool, self.pools.devices[location]
+        holdings = self.usage(pool).get(device.name)
+        if holdings is None:
+            return False
+        shares_take = self._lapsed_shares_take and not self.sharing.is_shareable(location)
+        return is_taken(holdings, shares_take=shares_take)
+
+    def usage(self, pool: Pool) -> PoolUsage:
+        """What is taken in a pool, asked for once per search."""
+        found = self._used.get(id(pool))
+        if found is None:
+            found = self._used[id(pool)] = self._usage.pool(pool.pool_id)
+        return found
+
+    def attribute(self, wanted: Wanted, name: str, location: int) -> Attribute | None:
+        """What constraints compare for a device: what the request derives under this name, else what the device publishes.
+
+        Raises:
+            Fatal: the expression does not compile, fails on this device, or the deadline passed meanwhile.
+        """
+        view = self.pools.views[location]
+        derived = wanted.derived.get(name)
+        if derived is None:
+            return lookup(name, view.published.driver, self.pools.devices[location])
+        key = (location, derived.expression)
+        found = self._derived.get(key)
+        if found is None:
+            found = self._derived[key] = derived.of(view.published, location - view.base, self.deadline)
+        return found
