@@ -144,6 +144,7 @@ MAY: list[Right] = [
     ("update", DRA, "resourceclaims/binding", "x", "default"),
     ("watch", DRA, "resourceslices", "", ""),
     ("watch", DRA, "deviceclasses", "", ""),
+    ("watch", DRA, "devicetaintrules", "", ""),
     ("patch", DRA, "deviceclasses", "wake-up.dra-extender.io", ""),
     ("watch", "", "pods", "", ""),
     ("watch", "", "nodes", "", ""),
