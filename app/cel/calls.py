@@ -27,8 +27,8 @@ _FAILED: Final = object()
 Chosen = Callable[..., Any]
 
 
-def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str, final: Callable[[Type], Type]) -> Code:
-    """Compile a call of a function or operator; `final` makes types of the checked tree what they turned out to be.
+def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str) -> Code:
+    """Compile a call of a function or operator.
 
     Raises:
         CelCompileError: A constant argument makes the call fail always, as in int('x') or an invalid pattern.
@@ -47,7 +47,7 @@ def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str, final
         if member is not None:
             return member
     if name == "format" and isinstance(node.arguments[0], c.Constant):
-        _require_format(node, arguments[0].value, source, final)
+        _require_format(node, arguments[0].value, source)
     if name in CONVERSIONS and arguments[0].constant:
         return _fold_conversion(node, arguments, source)
     return _compile_plain(node, arguments)
@@ -351,12 +351,12 @@ def _require_pattern(pattern: str, name: str, source: str, offset: int) -> None:
         raise CelCompileError(f"invalid {name} argument: {error}", source, offset) from None
 
 
-def _require_format(node: c.Invoke, template: str, source: str, final: Callable[[Type], Type]) -> None:
+def _require_format(node: c.Invoke, template: str, source: str) -> None:
     given = node.arguments[1]
     if not isinstance(given, c.MakeList) or any(given.optional):
         return
     try:
-        check_format(template, [list(map(final, _types_within(item))) for item in given.elements])
+        check_format(template, [_types_within(item) for item in given.elements])
     except CelRuntimeError as error:
         raise CelCompileError(str(error), source, given.offset) from None
 

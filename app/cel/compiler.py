@@ -10,17 +10,14 @@ from app.cel.code import Code, Run, constant
 from app.cel.cost import LIST_COST, MAP_COST, Frame
 from app.cel.errors import CelCostError, CelRuntimeError
 from app.cel.loops import compile_bind, compile_loop, compile_optional_map, compile_sort, lazy_variable
-from app.cel.types import Type
 from app.cel.values import Optional, map_key, no_overload
 
 
 class Compiler:
     """Compiles the checked tree of one expression."""
 
-    def __init__(self, source: str, final: Callable[[Type], Type] = lambda item: item) -> None:
-        """Begin with an expression; `final` makes types of the checked tree what they turned out to be."""
+    def __init__(self, source: str) -> None:
         self._source = source
-        self._final = final
 
     def compile(self, node: c.Checked) -> Code:
         """Compile a part.
@@ -48,7 +45,7 @@ class Compiler:
         return compile_index(node, self.compile(node.operand), self.compile(node.key), self._source)
 
     def _invoke(self, node: c.Invoke) -> Code:
-        return compile_call(node, tuple(self.compile(item) for item in node.arguments), self._source, self._final)
+        return compile_call(node, tuple(self.compile(item) for item in node.arguments), self._source)
 
     def _logical(self, node: c.Logical) -> Code:
         terms = [self.compile(term) for term in node.terms]

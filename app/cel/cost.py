@@ -21,8 +21,13 @@ MAX_ELEMENTS: Final = 1_000_000
 
 LIST_COST: Final = 10
 MAP_COST: Final = 30
-_POLL_EVERY: Final = 100
-_CHARACTERS_PER_WORK: Final = 64
+_CHARACTERS_PER_WORK: Final = 8
+_ROUND_WORK: Final = 4
+_POLL_EVERY: Final = 100 * _ROUND_WORK
+COMPARISON_WORK: Final = 16
+"""What an element counts for that is compared, shown or found on its own, which takes longer than copying it."""
+FAILURE_WORK: Final = 8
+"""What a failed round of a loop counts for beside the round."""
 
 Deadline = Callable[[], bool]
 
@@ -30,13 +35,13 @@ Deadline = Callable[[], bool]
 class Frame:
     """One evaluation: the device, the variables, and what was spent."""
 
-    __slots__ = ("cost", "deadline", "device", "slots", "steps", "work")
+    __slots__ = ("cost", "deadline", "device", "next_poll", "slots", "work")
 
     def __init__(self, device: Any, cost: int, slots: int, deadline: Deadline | None) -> None:
         self.device = device
         self.cost = cost
         self.work = 0
-        self.steps = 0
+        self.next_poll = _POLL_EVERY
         self.slots: list[Any] = [None] * slots
         self.deadline = deadline
 
@@ -45,16 +50,17 @@ class Frame:
         self.cost += cost
         if self.cost > COST_LIMIT:
             raise over_cost()
-        self.spend(1)
+        self.spend(_ROUND_WORK)
 
     def spend(self, elements: int) -> None:
-        """Charge elements that are about to be copied or compared."""
+        """Charge elements that are about to be copied or compared, and ask the deadline now and then."""
         self.work += elements
-        self.steps += 1
         if self.work > WORK_LIMIT:
             raise over_work()
-        if self.deadline is not None and self.steps % _POLL_EVERY == 0 and self.deadline():
-            raise CelDeadlineError("the evaluation was stopped: its time is up")
+        if self.work >= self.next_poll and self.deadline is not None:
+            self.next_poll = self.work + _POLL_EVERY
+            if self.deadline():
+                raise CelDeadlineError("the evaluation was stopped: its time is up")
 
     def build_text(self, length: int) -> None:
         """Charge a string of this length that is about to be built."""
@@ -135,27 +141,24 @@ def second_size(arguments: tuple[Any, ...], _: Any) -> int:
 
 def elements_traversed(arguments: tuple[Any, ...], _: Any) -> int:
     """Cost of visiting every leaf of the first argument."""
-    return _leaves(arguments[0], _MAX_LEAVES) - 1
+    return min(_leaves(arguments[0], {}), _MAX_LEAVES) - 1
 
 
 _MAX_LEAVES: Final = COST_LIMIT + 2
+_TEXTS: Final = frozenset({str, bytes})
 
 
-def _leaves(value: Any, budget: int) -> int:
-    """Count leaves, strings by tenths of their UTF-8 length, and stop counting once the limit is certainly exceeded."""
-    if isinstance(value, str):
-        return len(value.encode(errors="surrogatepass")) // 10
-    if isinstance(value, bytes):
-        return len(value) // 10
-    if isinstance(value, list | tuple):
-        items = iter(value)
-    elif isinstance(value, dict):
-        items = (part for entry in value.items() for part in entry)
-    else:
+def _leaves(value: Any, known: dict[int, int]) -> int:
+    """Count leaves, strings by tenths of their UTF-8 length; a list that is in many places is gone through once."""
+    kind = type(value)
+    if kind in _TEXTS:
+        return len(value.encode(errors="surrogatepass") if kind is str else value) // 10
+    if not isinstance(value, list | tuple | dict):
         return 1
-    total = 0
-    for visited, item in enumerate(items):
-        total += _leaves(item, budget - total - visited)
-        if total + visited > budget:
-            return _MAX_LEAVES
-    return total
+    found = known.get(id(value))
+    if found is None:
+        items: Any = value if not isinstance(value, dict) else [part for entry in value.items() for part in entry]
+        kinds = set(map(type, items))
+        plain = kinds.isdisjoint(_TEXTS) and not any(issubclass(item, list | tuple | dict) for item in kinds)
+        found = known[id(value)] = len(items) if plain else sum(_leaves(item, known) for item in items)
+    return found

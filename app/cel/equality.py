@@ -3,16 +3,21 @@
 from typing import Any, Final
 
 from app.cel.addresses import Cidr, IpAddress
-from app.cel.cost import Frame
+from app.cel.cost import COMPARISON_WORK, Frame
 from app.cel.errors import CelRuntimeError
 from app.cel.named_formats import NamedFormat
 from app.cel.semver import Semver
 from app.cel.urls import Url
-from app.cel.values import LISTS, MAPS, NUMBERS, Optional, Quantity, no_overload
+from app.cel.values import LISTS, MAPS, NUMBERS, Optional, Quantity, Uint, no_overload
 
 STRICT: Final = frozenset({Quantity, Semver, IpAddress, Cidr, Url, NamedFormat})
 """Types that refuse to be compared with others."""
 
+Elements = list[Any] | tuple[Any, ...]
+
+_FEW: Final = 8
+_INTEGERS: Final = frozenset({int, Uint})
+_STRINGS: Final = frozenset({str})
 _CONTAINERS: Final = LISTS | MAPS | {Optional}
 
 
@@ -43,17 +48,36 @@ def _equal_containers(frame: Frame, one: Any, other: Any) -> bool:
     if type(one) in LISTS:
         if type(other) not in LISTS or len(one) != len(other):
             return False
-        frame.spend(len(one))
-        return all(_element_equal(frame, left, right) for left, right in zip(one, other, strict=True))
+        return _equal_lists(frame, one, other)
     if type(one) in MAPS:
         if type(other) not in MAPS or len(one) != len(other):
             return False
-        frame.spend(len(one))
-        return all(key in other and _element_equal(frame, value, other[key]) for key, value in one.items())
+        for key, value in one.items():
+            frame.spend(COMPARISON_WORK)
+            if key not in other or not _element_equal(frame, value, other[key]):
+                return False
+        return True
     if not isinstance(other, Optional) or one.present is not other.present:
         return False
     frame.spend(1)
     return not one.present or equal(frame, one.value, other.value)
+
+
+def _equal_lists(frame: Frame, one: Elements, other: Elements) -> bool:
+    if len(one) > _FEW and _alike(one) and _alike(other):
+        frame.spend(len(one))
+        return tuple(one) == tuple(other)
+    for left, right in zip(one, other, strict=True):
+        frame.spend(COMPARISON_WORK)
+        if not _element_equal(frame, left, right):
+            return False
+    return True
+
+
+def _alike(values: Elements) -> bool:
+    """Whether Python's comparison of the elements, which is faster, means the same as CEL's."""
+    kinds = set(map(type, values))
+    return kinds <= _INTEGERS or kinds <= _STRINGS
 
 
 def _element_equal(frame: Frame, one: Any, other: Any) -> bool:
@@ -73,7 +97,21 @@ def matches(frame: Frame, one: Any, other: Any) -> bool:
         raise
 
 
-def contains_element(frame: Frame, element: Any, values: list[Any] | tuple[Any, ...]) -> bool:
+def first_place(frame: Frame, element: Any, values: Elements) -> int:
+    """The index of the first element equal to this one, -1 if there is none."""
+    kind = type(element)
+    if len(values) > _FEW and (kind in _INTEGERS or kind in _STRINGS) and _alike(values):
+        frame.spend(len(values))
+        if (kind in _STRINGS) is not (type(values[0]) in _STRINGS) or element not in values:
+            return -1
+        return values.index(element)
+    for place, value in enumerate(values):
+        frame.spend(COMPARISON_WORK)
+        if matches(frame, element, value):
+            return place
+    return -1
+
+
+def contains_element(frame: Frame, element: Any, values: Elements) -> bool:
     """Whether a list has an element equal to this one."""
-    frame.spend(len(values))
-    return any(matches(frame, element, value) for value in values)
+    return first_place(frame, element, values) >= 0

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from app.cel.cost import Frame
+from app.cel.cost import COMPARISON_WORK, Frame
 from app.cel.errors import CelRuntimeError
 from app.cel.library_core import decoded, double_text
 from app.cel.quoting import quoted
@@ -149,18 +149,23 @@ def _hexadecimal(_: Frame, value: Any) -> str:
 
 def _shown(frame: Frame, value: Any) -> str:
     """Show any value; nested values are charged, because one value can be in many places."""
-    frame.spend(1)
+    frame.spend(COMPARISON_WORK)
     kind = type(value)
     if kind in _SCALARS:
         text = _SCALARS[kind](value)
         frame.build_text(len(text))
         return text
     if kind in LISTS:
-        return f"[{', '.join(_nested(frame, item) for item in value)}]"
+        return _built(frame, f"[{', '.join(_nested(frame, item) for item in value)}]")
     if kind in MAPS:
         shown = sorted((_key(frame, from_map_key(key)), _nested(frame, item)) for key, item in value.items())
-        return f"{{{', '.join(f'{key}:{item}' for key, item in shown)}}}"
+        return _built(frame, f"{{{', '.join(f'{key}:{item}' for key, item in shown)}}}")
     raise _mismatch("s", value)
+
+
+def _built(frame: Frame, text: str) -> str:
+    frame.build_text(len(text))
+    return text
 
 
 def _key(frame: Frame, key: Any) -> str:

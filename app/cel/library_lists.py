@@ -4,30 +4,34 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Final
 
-from app.cel.cost import Frame, elements_traversed
+from app.cel.cost import COMPARISON_WORK, Frame, elements_traversed
 from app.cel.declarations import Function, function, method, overload
-from app.cel.equality import contains_element, matches
+from app.cel.equality import Elements, contains_element, first_place, matches
 from app.cel.errors import CelRuntimeError
 from app.cel.library_core import integer, unsigned
 from app.cel.times import Duration, Timestamp, duration_of
 from app.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, list_of, variable
 from app.cel.values import LISTS, MAX_INT, NUMBERS, no_overload, size_of
 
-Elements = list[Any] | tuple[Any, ...]
-
 _T: Final = variable("T")
 _LIST: Final = list_of(_T)
 _COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 _ORDERED: Final = frozenset({bool, str, bytes, Duration, Timestamp}) | NUMBERS
+_PLAIN: Final = ({int}, {str}, {bytes}, {bool})
 _BASE: Final = 10
 _MAX_INCLUDED: Final = 48
 
 
-def _comparable(one: Any, other: Any) -> None:
-    """Refuse two values that have no order between them."""
+def _comparable(one: Any, other: Any) -> bool:
+    """Whether there is an order between two values; upstream lets those pass between which there is none.
+
+    Raises:
+        CelRuntimeError: One of them has no order at all.
+    """
     kind, other_kind = type(one), type(other)
-    if kind not in _ORDERED or (kind is not other_kind and not (kind in NUMBERS and other_kind in NUMBERS)):
+    if kind not in _ORDERED or other_kind not in _ORDERED:
         raise no_overload(one, other)
+    return kind is other_kind or (kind in NUMBERS and other_kind in NUMBERS)
 
 
 def _slice(frame: Frame, values: Elements, start: int, end: int) -> Elements:
@@ -44,6 +48,7 @@ def _flatten(frame: Frame, values: Elements, depth: int = 1) -> list[Any]:
         raise CelRuntimeError("level must be non-negative")
     flat: list[Any] = []
     frame.build_list(len(values))
+    frame.spend(COMPARISON_WORK)
     for value in values:
         if type(value) in LISTS and depth:
             flat.extend(_flatten(frame, value, depth - 1))
@@ -67,6 +72,8 @@ def _reverse(frame: Frame, values: Elements) -> list[Any]:
 
 def _distinct(frame: Frame, values: Elements) -> list[Any]:
     frame.spend(len(values) * len(values))
+    if set(map(type, values)) in _PLAIN:
+        return list(dict.fromkeys(values))
     unique: list[Any] = []
     for value in values:
         if not any(matches(frame, value, other) for other in unique):
@@ -99,11 +106,7 @@ def sort_by_keys(frame: Frame, values: Elements, keys: Elements) -> Elements:
 
 def _is_sorted(frame: Frame, values: Elements) -> bool:
     frame.spend(len(values))
-    for one, other in pairwise(values):
-        _comparable(one, other)
-        if one > other:
-            return False
-    return True
+    return not any(_comparable(one, other) and one > other for one, other in pairwise(values))
 
 
 def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[Frame, Elements], Any]:
@@ -113,8 +116,7 @@ def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[Frame, 
         frame.spend(len(values))
         best = values[0]
         for value in values[1:]:
-            _comparable(best, value)
-            if better(value, best):
+            if _comparable(best, value) and better(value, best):
                 best = value
         return best
 
@@ -145,20 +147,17 @@ def _sum_durations(frame: Frame, values: Elements) -> Duration:
 
 
 def _first_index(frame: Frame, values: Elements, wanted: Any) -> int:
-    frame.spend(len(values))
-    return next((place for place, value in enumerate(values) if matches(frame, value, wanted)), -1)
+    return first_place(frame, wanted, values)
 
 
 def _last_index(frame: Frame, values: Elements, wanted: Any) -> int:
-    frame.spend(len(values))
-    places = range(len(values) - 1, -1, -1)
-    return next((place for place in places if matches(frame, values[place], wanted)), -1)
+    found = first_place(frame, wanted, values[::-1])
+    return found if found < 0 else len(values) - 1 - found
 
 
 def _includes(frame: Frame, target: Any, wanted: Any) -> bool:
     if type(target) in LISTS:
-        frame.spend(len(target))
-        return any(matches(frame, value, wanted) for value in target)
+        return contains_element(frame, wanted, target)
     return matches(frame, target, wanted)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from app.cel import checked as c
 from app.cel.code import Code, Run
-from app.cel.cost import LIST_COST, MAX_ELEMENTS, Frame
+from app.cel.cost import FAILURE_WORK, LIST_COST, MAX_ELEMENTS, Frame
 from app.cel.errors import CelCostError, CelRuntimeError
 from app.cel.library_lists import self_compared, sort_by_keys
 from app.cel.values import LISTS, MAPS, NONE, Optional, from_map_key, keys_of, map_key, no_overload, type_name
@@ -111,6 +111,7 @@ def _quantifier(rounds: Callable[[Frame], Iterable[Any]], body: Code, *, check: 
             except CelCostError:
                 raise
             except CelRuntimeError as error:
+                frame.spend(FAILURE_WORK)
                 failure = failure or str(error)
                 continue
             if value is absorbing:
@@ -140,6 +141,7 @@ def _exactly_one(rounds: Callable[[Frame], Iterable[Any]], body: Code) -> Run:
             except CelCostError:
                 raise
             except CelRuntimeError as error:
+                frame.spend(FAILURE_WORK)
                 failure = failure or str(error)
         frame.cost += _COUNT_RESULT
         if failure is not None:
@@ -184,6 +186,7 @@ def _enduring(rounds: Callable[[Frame], Iterable[Any]], once: _Step) -> _Step:
             except CelCostError:
                 raise
             except CelRuntimeError as error:
+                frame.spend(FAILURE_WORK)
                 failure = failure or str(error)
         if failure is not None:
             frame.cost += _RESULT

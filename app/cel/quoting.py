@@ -20,7 +20,9 @@ _SPECIALS: Final = str.maketrans(_SIMPLE)
 
 def quoted(text: str, *, plain: bool = False) -> str:
     """The text between quotes; what cannot be printed is spelled out by its number, unless `plain`."""
-    if plain or (text.isprintable() and '"' not in text and "\\" not in text):
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    if plain:
         return f'"{text.translate(_SPECIALS)}"'
     return f'"{"".join(map(_character, text))}"'
 

@@ -10,6 +10,11 @@ MESSAGES = [
     ("device.driver", "1:7: must evaluate to bool or the unknown type, not string\n | device.driver\n | ......^"),
     ("1 +", "1:4: Syntax error: found the end of the expression, expected an expression\n | 1 +\n | ...^"),
     ("'abc", "1:1: Syntax error: the string is not closed\n | 'abc\n | ^"),
+    (
+        "google.protobuf.Int64Value{value: 1} == 1",
+        "1:27: messages cannot be constructed in this environment\n | google.protobuf.Int64Value{value: 1} == 1\n | "
+        "..........................^",
+    ),
     ("for == 1", "1:1: reserved identifier: for\n | for == 1\n | ^"),
 ]
 

@@ -10,7 +10,7 @@ from app.cel import (
     compile_expression,
     prepare_device,
 )
-from app.cel.cost import COST_LIMIT, WORK_LIMIT
+from app.cel.cost import COST_LIMIT, WORK_LIMIT, Frame
 
 DEVICE = prepare_device("gpu.example.com", {}, {}, allow_multiple_allocations=False)
 
@@ -43,6 +43,22 @@ REFUSED_AT_ONCE = {
     "lone surrogates": "'" + "\ud800" * 4000 + "'",
     "huge number": "9" * 9000 + " == 1",
     "bad pattern": "'a'.matches('" + "(" * 5000 + "')",
+    "huge repetition": "'a'.matches('((a{1000}){1000}){1000}')",
+    "deep pattern": f"'a'.matches('{'(' * 2000}a{')*' * 2000}')",
+    "map keys": "{" * 2000,
+    "huge double": "1e999999999 > 0.0",
+    "huge hexadecimal": "0x" + "F" * 9000 + " == 1",
+    "huge conversion": "int('" + "9" * 9000 + "') == 1",
+    "huge duration": "duration('" + "9" * 9000 + "h') == duration('1h')",
+    "mixed prefixes": "!-" * 4000 + "true",
+    "bad escapes": "'" + "\\q" * 4000 + "'",
+    "bad escapes in bytes": "b'" + "\\u0041" * 1500 + "' == b''",
+    "conditionals in conditions": "(" * 59 + "true" + " ? true : true)" * 59 + " ? 1" * 100,
+    "member calls": "x" + ".f()" * 2400,
+    "nothing but dots": "." * 10_000,
+    "nothing but commas": "[" + "," * 9_000 + "]",
+    "optional selections": "device" + ".?a" * 2000,
+    "many names": " ".join(f"a{place}" for place in range(1500)),
 }
 
 
@@ -64,6 +80,20 @@ ACCEPTED = {
     "long list": f"2 in [{', '.join(['1'] * 3000)}, 2]",
     "long string": "'" + "a" * 10_000 + "' != ''",
     "many comments": "//\n" * 3000 + "true",
+    "many time units": f"duration('{'1ns' * 3000}') == duration('3us')",
+    "many octets": f"!isIP('{'1.' * 4000}')",
+    "many colons": f"!isIP('{'1:' * 4000}')",
+    "many slashes": f"isURL('{'/' * 9000}')",
+    "many labels": f"format.dns1123Subdomain().validate('{'a-' * 2000}').hasValue()",
+    "many segments": f"url('/{'%41' * 3000}').getEscapedPath().size() == 9001",
+    "many parameters": f"url('/?{'a=b&' * 2000}').getQuery()['a'].size() == 2000",
+    "many digits of a quantity": f"isQuantity('{'1' * 400}') || true",
+    "many dots of a version": f"!isSemver('{'1.' * 4000}')",
+    "many dashes of a version": f"isSemver('1.0.0-{'-' * 4000}') || true",
+    "unfinished clauses": f"'{'%' * 8000}'.size() == 8000",
+    "many escapes": "'" + "\\x41" * 2400 + "'.size() == 2400",
+    "many characters of four bytes": "'" + "\\U0001F600" * 900 + "'.size() == 900",
+    "patterns over long texts": bound(18, "'aaaaaaaaaa'", "{0} + {0}", "!{0}.matches('(a|aa)*b')"),
     "pattern with a bad name among backtrackers": "'" + "a" * 3000 + "'.matches('^(a*)*b$') == false",
 }
 
@@ -94,6 +124,19 @@ STOPPED = {
     "sets": "sets.contains(lists.range(5000), lists.range(5000))",
     "sorting": "lists.range(900).sortBy(x, -x).size() == 900",
     "split to nothing": bound(20, "'aaaaaaaaaa'", "{0} + {0}", "{0}.split('').size() == 1"),
+    "maps that share": bound(40, "{'a': dyn(1)}", "{{'a': dyn({0}), 'b': dyn({0})}}", "{0} == {0}"),
+    "optional maps of optional maps": "optional.of(1)" + ".optMap(x, x)" * 45 + ".hasValue()",
+    "three nested quantifiers": "[1, 2, 3].all(a, lists.range(700).all(b, lists.range(700).exists(c, c == 699)))",
+    "failing loop": "lists.range(200000).map(x, x / 0).size() == 1 || true",
+    "failing count": "lists.range(300000).exists_one(x, x / 0 == 1) || true",
+    "map of many": "lists.range(300000).transformMapEntry(i, x, {x: x}).size() == 1",
+    "sum of lists": "lists.range(100000).map(x, [x] + lists.range(100)).size() == 1",
+    "intersection": "sets.intersects(lists.range(3000), lists.range(3000).map(x, -x - 1))",
+    "equivalence": "sets.equivalent(lists.range(2000), lists.range(2000))",
+    "unequal elements": bound(20, "[dyn(1.5)]", "{0} + {0}", "{0} == {0} && {0}.indexOf(2.5) == -1"),
+    "strings in a list": bound(16, "['aaaaaaaaaaaaaaaa']", "{0} + {0}", "{0}.join(',').split(',').sort() == []"),
+    "texts of texts": bound(12, "'aaaaaaaaaa'", "'%s'.format([[{0}, {0}, {0}, {0}]])", "{0} == ''"),
+    "bytes of texts": bound(22, "'aaaaaaaaaa'", "{0} + {0}", "bytes({0}).size() == 1"),
     "find everything": bound(17, "'aaaaaaaaaa'", "{0} + {0}", "{0}.findAll('a').size() == 1"),
 }
 
@@ -103,6 +146,10 @@ def test_what_grows_without_bound_is_stopped_by_the_cost_the_work_or_the_size_li
     program = compile_expression(expression)
     with pytest.raises(CelCostError):
         program.matches(DEVICE)
+
+
+def test_there_are_at_least_sixty_hostile_expressions() -> None:
+    assert len(REFUSED_AT_ONCE) + len(ACCEPTED) + len(STOPPED) >= 60
 
 
 def test_a_cost_error_is_not_absorbed_by_a_logical_operator() -> None:
@@ -121,6 +168,32 @@ def test_an_error_of_a_bound_variable_is_computed_once_however_often_it_is_used(
 def test_an_extreme_quantity_is_refused_when_evaluated() -> None:
     with pytest.raises(CelRuntimeError, match="exponent"):
         compile_expression("quantity('1e2147483647').isInteger()").matches(DEVICE)
+
+
+@pytest.mark.parametrize("expression", STOPPED.values(), ids=STOPPED.keys())
+def test_the_deadline_stops_any_evaluation_within_two_hundred_further_steps(
+    expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps are rounds of loops and elements looked at one by one; a single operation on many elements asks before it begins."""
+    begun: list[bool] = []
+    spent_after: list[int] = []
+    original = Frame.spend
+
+    def spend(frame: Frame, elements: int) -> None:
+        if begun:
+            spent_after.append(elements)
+        original(frame, elements)
+
+    def deadline() -> bool:
+        if not begun:
+            begun.append(True)
+            return False
+        return True
+
+    monkeypatch.setattr(Frame, "spend", spend)
+    with pytest.raises(CelCostError):
+        compile_expression(expression).matches(DEVICE, deadline=deadline)
+    assert len(spent_after) <= 200
 
 
 def test_the_deadline_is_asked_every_hundred_rounds_and_stops_the_evaluation() -> None:

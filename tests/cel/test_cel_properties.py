@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
+from app.cel import Budget, CelCompileError, CelRuntimeError, compile_expression, prepare_device
 from app.cel.parser import parse
 from app.model.device import Attribute
 
@@ -117,3 +117,34 @@ def test_a_quoted_string_is_the_text_it_was_made_of(text: str) -> None:
 def test_nothing_is_no_expression(text: str) -> None:
     with pytest.raises(CelCompileError):
         compile_expression(text)
+
+
+@given(CONDITIONS)
+def test_limits_and_budgets_that_are_not_reached_change_neither_value_nor_cost(condition: str) -> None:
+    try:
+        program = compile_expression(condition)
+        value, cost = program.evaluate(DEVICE)
+    except (CelCompileError, CelRuntimeError):
+        return
+    with pytest.MonkeyPatch.context() as unlimited:
+        unlimited.setattr("app.cel.cost.COST_LIMIT", 10**12)
+        unlimited.setattr("app.cel.cost.WORK_LIMIT", 10**12)
+        assert program.evaluate(DEVICE) == (value, cost)
+    budget = Budget(10**9, deadline=lambda: False)
+    if isinstance(value, bool):
+        assert program.matches(DEVICE, budget=budget) is value
+        assert budget.left == 10**9 - cost
+
+
+@given(CONDITIONS, CONDITIONS, st.integers(0, 5))
+def test_more_to_evaluate_never_costs_less(one: str, other: str, rounds: int) -> None:
+    def cost(expression: str) -> int | None:
+        try:
+            return compile_expression(expression).evaluate(DEVICE)[1]
+        except (CelCompileError, CelRuntimeError):
+            return None
+
+    alone, both = cost(one), cost(f"({one}) && ({other})")
+    assert alone is None or both is None or both >= alone
+    fewer, more = (cost(f"lists.range({count}).map(x, {one}).size() >= 0") for count in (rounds, rounds + 1))
+    assert fewer is None or more is None or more >= fewer

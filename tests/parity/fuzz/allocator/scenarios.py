@@ -1,0 +1,127 @@
+"""Whole scenarios: a cluster, what others hold in it, and claims."""
+
+import copy
+from collections.abc import Iterator
+from random import Random
+from typing import Final
+
+from app.allocator.features import FIELD_OF_NAME
+from app.simulator.scenario_answer import answer_scenario
+from tests.parity.fuzz.allocator.chance import FAMILIES, Chance, Json
+from tests.parity.fuzz.allocator.claims import claims, classes
+from tests.parity.fuzz.allocator.cluster import Slices, nodes
+from tests.parity.fuzz.allocator.devices import taint
+
+_TIMEOUT_MS: Final = 3000
+
+
+def scenarios(seed: int) -> Iterator[Json]:
+    """Scenarios without end, the same for the same seed; their names tell family, seed and number."""
+    number = 0
+    families = sorted(FAMILIES)
+    while True:
+        family = families[number % len(families)]
+        yield scenario(Random(f"{seed} {number}"), family, f"{family}-{seed}-{number}")
+        number += 1
+
+
+def scenario(random: Random, family: str, name: str) -> Json:
+    """One scenario of a family."""
+    chance = Chance(random, family)
+    found: Json = {"name": name, "nodes": nodes(chance)}
+    found["slices"] = Slices(chance, [each["metadata"]["name"] for each in found["nodes"]]).all()
+    found["classes"] = classes(chance)
+    features = _features(chance)
+    if features is not None:
+        found["features"] = features
+    found["allocated"] = []
+    if chance.of("past"):
+        found["allocated"] = _past(chance, found)
+        if chance.rarely(0.2):
+            _edit(chance, found)
+    found["claims"] = claims(chance, "claim", 3)
+    found["timeoutMs"] = _TIMEOUT_MS
+    return found
+
+
+def _features(chance: Chance) -> Json | None:
+    if not chance.of("switches"):
+        return None
+    if chance.rarely(0.4):
+        off = chance.among(sorted(FIELD_OF_NAME))
+        return {name: name != off for name in FIELD_OF_NAME}
+    return {name: chance.rarely(0.8) for name in FIELD_OF_NAME}
+
+
+def _past(chance: Chance, now: Json) -> list[Json]:
+    """Claims that hold devices: allocated one after the other, or at random and perhaps against every rule."""
+    if chance.rarely(0.3):
+        return _random_past(chance, now)
+    found: list[Json] = []
+    for claim in claims(chance, "past", 3):
+        features = now.get("features") if chance.rarely(0.5) else None
+        question = {**now, "allocated": found, "claims": [claim], "timeoutMs": 500}
+        question.pop("features", None)
+        if features is not None:
+            question["features"] = features
+        answers = [each for each in answer_scenario(question)["nodes"] if each["fits"]]
+        if answers:
+            allocation = copy.deepcopy(chance.among(answers)["results"][0])
+            _rename(allocation, len(found))
+            found.append({**claim, "status": {"allocation": allocation}})
+    return found
+
+
+def _random_past(chance: Chance, now: Json) -> list[Json]:
+    results = []
+    for each in now["slices"]:
+        for device in each["spec"].get("devices", []):
+            for _ in range(chance.among([0, 0, 0, 1, 1, 2])):
+                result: Json = {"request": "r", "driver": each["spec"]["driver"], "pool": each["spec"]["pool"]["name"]}
+                result["device"] = device["name"]
+                if device.get("allowMultipleAllocations") or chance.rarely(0.1):
+                    result["shareID"] = f"00000000-0000-4000-8000-{len(results):012}"
+                    if device.get("capacity") and not chance.rarely(0.1):
+                        amounts = {name: chance.among(["0", "1", "500m", "1Gi", "2"]) for name in device["capacity"]}
+                        result["consumedCapacity"] = amounts
+                elif chance.rarely(0.1):
+                    result["adminAccess"] = True
+                results.append(result)
+    return [
+        {
+            "metadata": {"name": f"past-{index}", "namespace": "default"},
+            "spec": {"devices": {}},
+            "status": {"allocation": {"devices": {"results": [result]}}},
+        }
+        for index, result in enumerate(results[:8])
+    ]
+
+
+def _rename(allocation: Json, number: int) -> None:
+    for index, result in enumerate(allocation["devices"].get("results", [])):
+        if "shareID" in result:
+            result["shareID"] = f"00000000-0000-4000-{number:04}-{index:012}"
+
+
+def _edit(chance: Chance, now: Json) -> None:
+    """Change slices after devices of them were allocated."""
+    slices = [each for each in now["slices"] if each["spec"].get("devices")]
+    for _ in range(chance.between(1, 3)) if slices else ():
+        devices = chance.among(slices)["spec"]["devices"]
+        if not devices:
+            continue
+        device = chance.among(devices)
+        match chance.between(0, 5):
+            case 0:
+                devices.remove(device)
+            case 1:
+                device["taints"] = [taint(chance)]
+            case 2:
+                device["allowMultipleAllocations"] = not device.get("allowMultipleAllocations")
+            case 3:
+                device.pop("consumesCounters", None)
+            case 4:
+                for entry in device.get("consumesCounters", []):
+                    entry["compatibilityGroups"] = chance.some(["mig", "vgpu", "mps"], 2)
+            case _:
+                device.pop("capacity", None)
