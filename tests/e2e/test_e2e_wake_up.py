@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.controlplane.objects import device
-from tests.controlplane.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.controlplane.resources import DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
 from tests.e2e.world import World
 
@@ -58,6 +58,31 @@ async def test_waiting_pod_is_bound_soon_after_only_a_slice_changed(scene: Scene
     published = await scene.api.get(RESOURCE_SLICES, f"{scene.name}-a")
     published["spec"]["devices"] = [device("gpu-0", attributes={"type": "new"})]
     await scene.api.replace(RESOURCE_SLICES, published)
+    assert await scene.bound("waiting", PROMPT_SECONDS) == node
+
+
+async def test_waiting_pod_is_bound_soon_after_only_a_taint_rule_went(scene: Scene, world: World) -> None:
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    rule = {
+        "apiVersion": DEVICE_TAINT_RULES.group_version,
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": scene.name},
+        "spec": {
+            "deviceSelector": {"driver": scene.driver},
+            "taint": {"key": "example.com/broken", "effect": "NoSchedule"},
+        },
+    }
+    await scene.api.create(DEVICE_TAINT_RULES, rule)
+
+    async def known() -> bool:
+        return await world.metric("watch_events_total", kind="devicetaintrules", type="ADDED") > 0
+
+    await scene.api.wait_for(known, SECONDS, "the extender has heard of the rule")
+    await scene.template("one")
+    await scene.pod("waiting", template="one")
+    await scene.waits("waiting", "matching devices are tainted")
+    await settled(world)
+    await scene.api.delete(DEVICE_TAINT_RULES, scene.name)
     assert await scene.bound("waiting", PROMPT_SECONDS) == node
 
 
