@@ -100,6 +100,12 @@ class SchedulingSettings(_Group):
     shared_claim_wait_seconds: float = Field(
         30.0, gt=0, le=600, description="Seconds that a bind waits for another one that is writing a shared claim"
     )
+    new_claim_wait_seconds: float = Field(
+        1.0,
+        ge=0,
+        le=4,
+        description="Seconds that a preempt call waits for a claim which is just being made from a template",
+    )
     wake_delay_seconds: float = Field(
         0.05, ge=0, le=60, description="Seconds by which waking rejected pods is put off, to catch further changes"
     )

@@ -92,7 +92,7 @@ class PreemptHandler:
         args = self._reader.read(body)
         proposed = _proposed(args)
         victims = {node: [pod.uid for pod in each.pods or ()] for node, each in proposed.items()}
-        kept = self._verbs.preempt(args.pod.compact(), victims)
+        kept = await self._verbs.preempt(args.pod.compact(), victims)
         # A node without victims would fail the whole preemption.
         answer = {node: _merged(proposed.get(node, MetaVictims()), uids) for node, uids in kept.items() if uids}
         return encode(ExtenderPreemptionResult(answer))

@@ -21,6 +21,6 @@ class Verbs(Protocol):
         """Bind the pod to the node; `hung_up` is set when the caller's connection is gone."""
         ...
 
-    def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+    async def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         """Node -> UIDs of the pods to evict there, of the proposal in `victims`; nodes may be dropped."""
         ...

@@ -77,10 +77,10 @@ class Extender:
         finally:
             self._metrics.bound(outcome, self._cluster.clock.monotonic() - start)
 
-    def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+    async def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         """See Preempt."""
         self._refuse_when_stopping()
-        return self._preempt(pod, victims)
+        return await self._preempt(pod, victims)
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping.is_set():

@@ -12,6 +12,7 @@ class Options:
     binding_timeout_seconds: float = 600.0
     watch_lag_seconds: float = 10.0
     shared_claim_wait_seconds: float = 30.0
+    new_claim_wait_seconds: float = 1.0
     wake_delay_seconds: float = 0.05
     wake_interval_seconds: float = 0.25
     remembered_answers: int = 200_000

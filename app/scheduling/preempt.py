@@ -1,4 +1,6 @@
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from app.allocator import Demand, NoFit
 from app.ledger.claims import ClaimRecord
@@ -6,13 +8,16 @@ from app.ledger.ledger import Ledger
 from app.ledger.usage import Reduced
 from app.model.node import Node
 from app.model.pod import Pod
-from app.model.rejection import Rejection
-from app.scheduling.claim_lookup import find_claims
+from app.model.rejection import Code, Rejection
+from app.scheduling.claim_lookup import FoundClaim, find_claims
 from app.scheduling.extended_resources import backed_resources, uncovered
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 from app.scheduling.searching import Searching
 from app.scheduling.standing import excluded, sort_claims
+
+_LOOK_AGAIN_SECONDS: Final = 0.02
+_SOON: Final = frozenset({Code.CLAIM_NOT_CREATED, Code.CLAIM_MISSING})
 
 
 class Preempt:
@@ -28,12 +33,16 @@ class Preempt:
         self._clock = clock
         self._options = options
 
-    def __call__(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
-        """The entries of `victims` (node -> pod UIDs) that make sense, unchanged."""
+    async def __call__(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+        """The entries of `victims` (node -> pod UIDs) that make sense, unchanged.
+
+        A claim that is just being made from its template is waited for: kube-scheduler asks once, and a pod that lacks only CPU
+        is not woken by anything of ours.
+        """
         if not pod.needs_devices:
             return victims
         ledger = self._ledger
-        found = find_claims(ledger.pods.newest(pod), ledger.claims)
+        found = await self._claims(pod)
         if isinstance(found, Rejection):
             return {}
         claims = sort_claims(found, ledger)
@@ -51,6 +60,15 @@ class Preempt:
             if demand is None or self._fits_without(demand, node, uids, out_of_time):
                 kept[name] = uids
         return kept
+
+    async def _claims(self, pod: Pod) -> tuple[FoundClaim, ...] | Rejection:
+        ledger = self._ledger
+        end = self._clock.monotonic() + self._options.new_claim_wait_seconds
+        while True:
+            found = find_claims(ledger.pods.newest(pod), ledger.claims)
+            if not isinstance(found, Rejection) or found.code not in _SOON or self._clock.monotonic() >= end:
+                return found
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     def _fits_without(self, demand: Demand, node: Node, uids: Sequence[str], out_of_time: Callable[[], bool]) -> bool:
         gone = [holding for record in self._freed(uids) for holding in record.counted]

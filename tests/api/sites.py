@@ -53,7 +53,7 @@ class ScriptedVerbs:
             await hung_up.wait()
         self.finished.set()
 
-    def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+    async def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         self._maybe_raise()
         self.proposed.append(victims)
         return victims if self.victims is None else self.victims

@@ -73,13 +73,8 @@ async def test_devices_of_the_victims_themselves_count(scene: Scene) -> None:
     assert await scene.allocated() == [f"{node}/gpu-0"]
 
 
-@pytest.mark.xfail(
-    raises=TimeoutError,
-    strict=False,  # the claim may be there in time
-    reason="preempt drops all nodes while the claim is not created, and nobody asks again",
-)
 async def test_pod_whose_claim_is_still_being_made_from_its_template_may_preempt(scene: Scene) -> None:
-    """kube-scheduler proposes victims once, and the shortage of CPU alone parks the pod: nothing of ours could wake it."""
+    """kube-scheduler proposes victims once, and the shortage of CPU alone parks the pod, so the claim is waited for."""
     await scene.template("one")
     node = await scene.node_with_devices("a", device("gpu-0"), cpu="4")
     await scene.pod("victim", cpu="3", priorityClassName="low")

@@ -1,10 +1,13 @@
+import asyncio
+
 from app.model.pod import pod_from
+from app.scheduling.options import Options
 from tests.scheduling.world import World
 
 
 async def prepared() -> World:
     """Two nodes with one device each, taken by `low`; `other` uses the device of n1 as well."""
-    world = World()
+    world = World(Options(new_claim_wait_seconds=0.0))
     for node in ("n0", "n1"):
         world.node(node)
         world.gpus(node, 1)
@@ -29,7 +32,7 @@ async def test_nodes_are_kept_only_where_the_victims_free_enough_devices() -> No
     world = await prepared()
     victims = {"n0": [uid(world, "low0")], "n1": [uid(world, "low1")]}
 
-    kept = world.extender.preempt(pod_from(world.pod("high")), victims)
+    kept = await world.extender.preempt(pod_from(world.pod("high")), victims)
 
     assert kept == {"n0": [uid(world, "low0")]}
 
@@ -38,7 +41,7 @@ async def test_a_claim_is_free_when_all_its_consumers_are_victims() -> None:
     world = await prepared()
     victims = {"n1": [uid(world, "low1"), uid(world, "other")]}
 
-    assert world.extender.preempt(pod_from(world.pod("high")), victims) == victims
+    assert (await world.extender.preempt(pod_from(world.pod("high")), victims)) == victims
 
 
 async def test_a_pod_without_claims_changes_nothing() -> None:
@@ -46,11 +49,24 @@ async def test_a_pod_without_claims_changes_nothing() -> None:
     world.add_pod("plain")
     victims = {"n0": [uid(world, "low0")], "unknown": ["x"]}
 
-    assert world.extender.preempt(pod_from(world.pod("plain")), victims) == victims
+    assert await world.extender.preempt(pod_from(world.pod("plain")), victims) == victims
 
 
 async def test_a_pod_whose_claim_is_missing_preempts_nobody() -> None:
     world = await prepared()
     world.add_pod("lost", "missing")
 
-    assert world.extender.preempt(pod_from(world.pod("lost")), {"n0": [uid(world, "low0")]}) == {}
+    assert await world.extender.preempt(pod_from(world.pod("lost")), {"n0": [uid(world, "low0")]}) == {}
+
+
+async def test_a_claim_that_is_just_being_made_is_waited_for() -> None:
+    world = World(Options(new_claim_wait_seconds=5.0))
+    world.node("n0")
+    world.gpus("n0", 1)
+    world.device_class()
+    world.add_pod("urgent", "late")
+    asked = asyncio.create_task(world.extender.preempt(pod_from(world.pod("urgent")), {"n0": ["victim"]}))
+    await asyncio.sleep(0)
+    world.add_claim("late")
+
+    assert await asked == {"n0": ["victim"]}
