@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import aiohttp
 import typer
@@ -13,6 +13,7 @@ import uvloop
 from rich.console import Console
 
 from app.main import Service, listen
+from app.policy_file import read_policy
 from app.settings import BadSettings, Settings, load_settings
 from app.simulator.cluster import MemoryCluster
 from app.simulator.manifests import Manifests, load_files, load_texts
@@ -34,6 +35,14 @@ class BadRelease(ValueError):  # noqa: N818 - it describes what was given
     """No release whose API server can be emulated."""
 
 
+class Story(NamedTuple):
+    """What is played on one cluster, and the policy file in force there."""
+
+    title: str
+    manifests: Manifests
+    policy: Path | None = None
+
+
 class Output(StrEnum):
     """Text for people, JSON for programs."""
 
@@ -53,6 +62,10 @@ def demo(
             "--file", "-f", help="Manifests to play as one story, in this order; a folder, or - for standard input."
         ),
     ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option("--policy", metavar="FILE", help="Policy for devices (docs/policy.md), in force in every story."),
+    ] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to tell what happened.")] = Output.TEXT,
     kubernetes: Annotated[
         str, typer.Option("--kubernetes", help="Release whose API server is emulated, from 1.34 to 1.37.")
@@ -64,9 +77,13 @@ def demo(
     the manifests holds, 1 when one does not, 2 when a manifest cannot be used.
     """
     try:
-        stories = _given(file) if file else examples()
+        stories = [_given(file)] if file else examples()
+        if policy is not None:
+            stories = [story._replace(policy=policy) for story in stories]
         minor = _minor(kubernetes)
         settings = load_settings(None, {"server": {"host": _LOOPBACK, "port": 0}})
+        for path in {story.policy for story in stories if story.policy is not None}:
+            read_policy(path)
     except (ManifestError, BadSettings, BadRelease) as problem:
         sys.stderr.write(f"{problem}\n")
         raise typer.Exit(EXIT_USAGE) from problem
@@ -81,8 +98,10 @@ def demo(
     raise typer.Exit(exit_code(results))
 
 
-def examples() -> list[tuple[str, Manifests]]:
+def examples() -> list[Story]:
     """The stories that come with the project, by file name: from the installed package, else from the source tree.
+
+    A story for which the folder `policies` has a file of the same name is played with that policy.
 
     Raises:
         ManifestError: a manifest cannot be used, or there are none.
@@ -92,8 +111,17 @@ def examples() -> list[tuple[str, Manifests]]:
             found = sorted(
                 (each for each in folder.iterdir() if each.name.endswith(".yaml")), key=lambda each: each.name
             )
-            return [(each.name, load_texts([(each.name, each.read_text(encoding="utf-8"))])) for each in found]
+            return [
+                Story(each.name, load_texts([(each.name, each.read_text(encoding="utf-8"))]), _policy_of(str(each)))
+                for each in found
+            ]
     raise ManifestError.saying("the examples are not part of this installation; name manifests with -f")
+
+
+def _policy_of(story: str) -> Path | None:
+    path = Path(story)
+    policy = path.parent / "policies" / path.name
+    return policy if policy.is_file() else None
 
 
 @asynccontextmanager
@@ -143,14 +171,22 @@ class HttpTransport:
             raise OSError(str(problem) or type(problem).__name__) from problem
 
 
-async def _play(
-    stories: list[tuple[str, Manifests]], minor: int, settings: Settings, report: Report | None
-) -> list[StoryResult]:
-    def start(cluster: MemoryCluster) -> AbstractAsyncContextManager[HttpTransport]:
-        return serve(cluster, settings)
+def with_policy(settings: Settings, policy: Path | None) -> Settings:
+    """The settings with this policy file, if there is one."""
+    if policy is None:
+        return settings
+    scheduling = settings.scheduling.model_copy(update={"policy_file": policy})
+    return settings.model_copy(update={"scheduling": scheduling})
 
+
+async def _play(stories: list[Story], minor: int, settings: Settings, report: Report | None) -> list[StoryResult]:
     results = []
-    for title, manifests in stories:
+    for title, manifests, policy in stories:
+        in_force = with_policy(settings, policy)
+
+        def start(cluster: MemoryCluster, chosen: Settings = in_force) -> AbstractAsyncContextManager[HttpTransport]:
+            return serve(cluster, chosen)
+
         if report is None:
             results.append(await run_story(title, manifests, start, served=served_by(minor)))
             continue
@@ -162,17 +198,17 @@ async def _play(
     return results
 
 
-def _given(files: list[Path]) -> list[tuple[str, Manifests]]:
+def _given(files: list[Path]) -> Story:
     title = ", ".join(map(str, files))
     if _STDIN not in files:
-        return [(title, load_files(files))]
+        return Story(title, load_files(files))
     if len(files) > 1:
         raise ManifestError.saying("standard input (-f -) cannot be combined with other files")
     try:
         text = sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as problem:
         raise ManifestError.saying("standard input is not UTF-8 text") from problem
-    return [("standard input", load_texts([("standard input", text)]))]
+    return Story("standard input", load_texts([("standard input", text)]))
 
 
 def _minor(release: str) -> int:

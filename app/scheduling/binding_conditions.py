@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from app.model.allocation import DeviceResult
 from app.model.resource_claim import ResourceClaim
+from app.model.snapshot import results_of
 
 
 class Readiness(StrEnum):
@@ -54,8 +55,7 @@ def judge(claim: ResourceClaim, *, now: float, waiting_since: float, timeout: fl
 
 
 def _conditional(claim: ResourceClaim) -> Iterable[DeviceResult]:
-    allocation = claim.status.allocation
-    return (result for result in allocation.devices.results if result.binding_conditions) if allocation else ()
+    return (result for result in results_of(claim) if result.binding_conditions)
 
 
 def _true_conditions(claim: ResourceClaim, result: DeviceResult) -> set[str]:

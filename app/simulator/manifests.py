@@ -132,6 +132,8 @@ class _Reader:
         subject = _subject(kind, value)
         before = len(self._problems)
         accepted = ("v1",) if kind.api_version == "v1" else _SAME_SHAPE
+        if kind is Kind.TAINT_RULE:
+            accepted = (*accepted, "resource.k8s.io/v1alpha3")
         if value.get("apiVersion") not in accepted:
             found = described(value.get("apiVersion"))
             self._problem(source, ("apiVersion",), f"expected {kind.api_version}, found {found}", subject)

@@ -13,6 +13,7 @@ class Kind(StrEnum):
     NODE = "nodes"
     SLICE = "resourceslices"
     CLASS = "deviceclasses"
+    TAINT_RULE = "devicetaintrules"
     TEMPLATE = "resourceclaimtemplates"
     CLAIM = "resourceclaims"
     POD = "pods"
@@ -42,6 +43,7 @@ _SINGULAR = {
     Kind.NODE: "Node",
     Kind.SLICE: "ResourceSlice",
     Kind.CLASS: "DeviceClass",
+    Kind.TAINT_RULE: "DeviceTaintRule",
     Kind.TEMPLATE: "ResourceClaimTemplate",
     Kind.CLAIM: "ResourceClaim",
     Kind.POD: "Pod",

@@ -16,6 +16,7 @@ from app.simulator.store import Change, Verb
 SCHEDULER_NAME: Final = "dra-extender-scheduler"
 _RETRIES: Final = 5
 _RETRY_ALL: Final = (Kind.CLAIM, Kind.CLASS, Kind.NODE)
+_ONLY_WOKEN: Final = (Kind.SLICE, Kind.TAINT_RULE)
 
 
 class Bound(msgspec.Struct, frozen=True, tag="bound"):
@@ -232,7 +233,7 @@ class SchedulingLoop:
     def _note(self, change: Change) -> None:
         if change.key.kind in _RETRY_ALL:
             self._signals += 1
-        elif change.key.kind is Kind.SLICE:
+        elif change.key.kind in _ONLY_WOKEN:
             self._wakes_before_slices = self._cluster.waker.calls
         elif change.key.kind is Kind.POD:
             pod: Json = msgspec.json.decode(change.data)

@@ -132,6 +132,8 @@ DEVICE: Final = Fields(
         "bindingFailureConditions": CONDITIONS,
         "allowMultipleAllocations": BOOL,
         "nodeAllocatableResourceMappings": ANYTHING,
+        # No released API has it; see docs/policy.md.
+        "compatibleOnlyWith": Fields({"expression": EXPRESSION}, required=("expression",)),
     },
     required=("name",),
     hints={"compatibilityGroups": "it belongs into an entry of consumesCounters"},
@@ -211,6 +213,14 @@ CLASS: Final = Fields(
     }
 )
 
+TAINT_RULE: Final = Fields(
+    {
+        "deviceSelector": Fields({"driver": DRIVER, "pool": POOL, "device": LABEL}),
+        "taint": TAINT,
+    },
+    required=("taint",),
+)
+
 RESOURCES: Final = Fields({"requests": MapOf(QUANTITY), "limits": MapOf(QUANTITY)}, open=True)
 CONTAINER: Final = Fields({"name": LABEL, "image": TEXT, "resources": RESOURCES}, required=("name", "image"), open=True)
 POD: Final = Fields(
@@ -242,6 +252,7 @@ SHAPES: Final[dict[Kind, Rule]] = {
     ),
     Kind.SLICE: Fields({**_TOP, "spec": SLICE}, required=("metadata", "spec")),
     Kind.CLASS: Fields({**_TOP, "spec": CLASS}, required=("metadata", "spec")),
+    Kind.TAINT_RULE: Fields({**_TOP, "spec": TAINT_RULE, "status": ANYTHING}, required=("metadata", "spec")),
     Kind.TEMPLATE: Fields(
         {**_TOP, "spec": Fields({"metadata": ANYTHING, "spec": CLAIM}, required=("spec",))},
         required=("metadata", "spec"),

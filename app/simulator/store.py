@@ -20,6 +20,10 @@ _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _KEPT: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 
+_COUNTED: Final = (Kind.SLICE, Kind.CLASS, Kind.TAINT_RULE)
+"""Kinds whose changes of spec are counted in `metadata.generation`."""
+
+
 class Verb(StrEnum):
     """What a change did; values as a watch spells them."""
 
@@ -104,7 +108,7 @@ class Store:
             metadata.pop(field, None)
         metadata["uid"] = metadata.get("uid") or str(uuid.uuid5(_SEED, f"{key} {self._version + 1}"))
         metadata["creationTimestamp"] = self._now()
-        if kind in (Kind.SLICE, Kind.CLASS):
+        if kind in _COUNTED:
             metadata["generation"] = 1
         return self._write(Verb.ADDED, key, thing)
 
@@ -126,7 +130,7 @@ class Store:
                 f"{key} is invalid: metadata.finalizers: no new finalizers can be added if the object is being deleted"
             )
         check_unchanged(key, old, thing)
-        if kind in (Kind.SLICE, Kind.CLASS) and thing.get("spec") != old.get("spec"):
+        if kind in _COUNTED and thing.get("spec") != old.get("spec"):
             metadata["generation"] = before.get("generation", 1) + 1
         if "deletionTimestamp" in before and not metadata.get("finalizers"):
             return self._remove(key, thing)

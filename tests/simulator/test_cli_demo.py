@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from app.cli import app
 
 ROOT = Path(__file__).parent.parent.parent
+BY_POLICY = ROOT / "deploy" / "examples" / "10-groups-by-policy.yaml"
 FIRST = ROOT / "deploy" / "examples" / "01-mig-against-vgpu.yaml"
 
 
@@ -31,7 +32,7 @@ def program(*arguments: str, given: str = "", **environment: str) -> subprocess.
 def test_without_files_every_example_is_played_and_holds() -> None:
     done = program("demo")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1].startswith("8 stories, ")
+    assert done.stdout.splitlines()[-1].startswith("12 stories, ")
     assert "FAILED" not in done.stdout
     assert "\x1b" not in done.stdout
 
@@ -42,6 +43,16 @@ def test_json_is_all_that_is_written() -> None:
     document = json.loads(done.stdout)
     assert [story["title"] for story in document["stories"]] == [str(FIRST)]
     assert document["failures"] == 0
+
+
+def test_a_policy_is_in_force_from_the_beginning_and_without_it_the_story_fails() -> None:
+    """On an API server that has no groups, nothing else keeps MIG and vGPU apart."""
+    arguments = ("demo", "-f", str(BY_POLICY), "--kubernetes", "1.36")
+    with_policy = program(*arguments, "--policy", str(BY_POLICY.parent / "policies" / BY_POLICY.name))
+    assert (with_policy.returncode, with_policy.stderr) == (0, "")
+    without = program(*arguments)
+    assert without.returncode == 1
+    assert "FAILED: default/vgpu-a expected waiting: " in without.stdout
 
 
 def test_a_story_can_come_from_standard_input() -> None:
@@ -63,6 +74,8 @@ def test_an_expectation_that_fails_is_status_1() -> None:
         (("-f", "nowhere.yaml"), "", "nowhere.yaml:1: cannot read the file: No such file or directory\n"),
         (("-f", "-"), "kind: Pot\n", "standard input:1: kind: unknown kind 'Pot'; expected one of Node, "),
         (("-f", "-", "-f", "x.yaml"), "", "standard input (-f -) cannot be combined with other files\n"),
+        (("--policy", "nowhere.yaml"), "", "policy file nowhere.yaml: it does not exist\n"),
+        (("--policy", str(FIRST)), "", f"policy file {FIRST}: expected YAML: "),
         (("--kubernetes", "1.33"), "", "--kubernetes: expected a release from 1.34 to 1.37, found '1.33'\n"),
         (("--kubernetes", "new"), "", "--kubernetes: expected a release from 1.34 to 1.37, found 'new'\n"),
     ],

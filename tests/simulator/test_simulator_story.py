@@ -3,26 +3,31 @@
 import asyncio
 import io
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from app.cli_demo import HttpTransport, serve
+from app.cli_demo import HttpTransport, Story, examples, serve, with_policy
 from app.settings import ServerSettings, Settings
 from app.simulator.cluster import MemoryCluster
 from app.simulator.manifests import load_files, load_texts
 from app.simulator.objects import Key, Kind
 from app.simulator.report import Report, as_json
 from app.simulator.results import Effect, Step, StoryResult
+from app.simulator.served import served_by
 from app.simulator.session import exit_code, run_story
 
 EXAMPLES = Path(__file__).parent.parent.parent / "deploy" / "examples"
 
 
+SETTINGS = Settings(server=ServerSettings(host="127.0.0.1", port=0))
+
+
 def start(cluster: MemoryCluster) -> AbstractAsyncContextManager[HttpTransport]:
-    return serve(cluster, Settings(server=ServerSettings(host="127.0.0.1", port=0)))
+    return serve(cluster, SETTINGS)
 
 
 async def play(text: str) -> StoryResult:
@@ -34,9 +39,12 @@ def failures(result: StoryResult) -> list[str]:
     return refused + [f"{each.pod} {each.expected}: {each.failure}" for each in result.checks if each.failure]
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
-async def test_each_example_proves_itself(path: Path) -> None:
-    result = await run_story(path.name, load_files([path]), start)
+@pytest.mark.parametrize("story", examples(), ids=lambda story: story.title)
+async def test_each_example_proves_itself(story: Story) -> None:
+    def start_under_policy(cluster: MemoryCluster) -> AbstractAsyncContextManager[HttpTransport]:
+        return serve(cluster, with_policy(SETTINGS, story.policy))
+
+    result = await run_story(story.title, story.manifests, start_under_policy)
     assert failures(result) == []
     assert len(result.checks) >= 4
     # A missing template is what one example is about; nothing else may go wrong beside the story.
@@ -45,7 +53,25 @@ async def test_each_example_proves_itself(path: Path) -> None:
 
 
 def test_every_scenario_has_its_example() -> None:
-    assert [path.name[:2] for path in sorted(EXAMPLES.glob("*.yaml"))] == [f"0{number}" for number in range(1, 9)]
+    numbers = [*range(1, 9), *range(10, 14)]
+    assert [path.name[:2] for path in sorted(EXAMPLES.glob("*.yaml"))] == [f"{number:02}" for number in numbers]
+
+
+@pytest.mark.parametrize("minor", [34, 35, 36])
+async def test_stories_with_a_policy_need_nothing_of_the_api_server(minor: int) -> None:
+    """Groups, counters apart from amounts, conditions: what an older server drops, the policy supplies."""
+    stories = [story for story in examples() if story.policy is not None]
+    assert len(stories) == 3
+    for story in stories:
+        settings = with_policy(SETTINGS, story.policy)
+        played = await run_story(
+            story.title, story.manifests, partial(serve, settings=settings), served=served_by(minor)
+        )
+        assert failures(played) == []
+
+
+def test_each_policy_belongs_to_a_story() -> None:
+    assert {path.name for path in (EXAMPLES / "policies").iterdir()} <= {path.name for path in EXAMPLES.glob("*.yaml")}
 
 
 def test_examples_name_the_scheduler_and_use_the_released_api() -> None:
