@@ -1,0 +1,129 @@
+"""The admin's policy file on an API server without groups (1.36): it keeps devices apart, can be changed, and survives mistakes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.model.snapshot import SNAPSHOT_ANNOTATION
+from tests.controlplane.options import ControlPlaneOptions
+from tests.e2e.gpus import gpu, mig_or_vgpu
+from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
+from tests.e2e.world import Setup, World
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+# Every test has a driver of its own, so the rules cannot name one; the attribute is in the domain of the driver.
+RULES = """
+rules:
+  - name: mig
+    devices: device.attributes[device.driver].type == "mig"
+    compatibilityGroups: [mig]
+  - name: vgpu
+    devices: device.attributes[device.driver].type == "vgpu"
+    compatibilityGroups: [vgpu]
+"""
+TOGETHER = "rules: [{name: one, compatibilityGroups: [mig, vgpu]}]\n"
+WRONG = "rules: [{name: mig, compatibilityGroups: mig}]\n"
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The policy file of the module's world."""
+    file = tmp_path_factory.mktemp("policy") / "policy.yaml"
+    file.write_text(RULES)
+    return file
+
+
+@pytest.fixture(scope="module")
+def setup(policy: Path) -> Setup:
+    return Setup(
+        ControlPlaneOptions(emulated_version="1.36", feature_gates={}, runtime_config={}),
+        environment={
+            "DRA_EXTENDER_SCHEDULING__POLICY_FILE": str(policy),
+            "DRA_EXTENDER_SCHEDULING__POLICY_CHECK_SECONDS": "0.1",
+        },
+    )
+
+
+def write(policy: Path, text: str) -> None:
+    """As an admin would, in place."""
+    policy.write_text(text)
+
+
+async def rewritten(policy: Path, text: str, world: World) -> None:
+    """Write the file and wait until it was read."""
+    before = await world.metric("policy_reads_total")
+
+    async def read() -> bool:
+        return await world.metric("policy_reads_total") > before
+
+    write(policy, text)
+    await world.api.wait_for(read, SECONDS, "the policy file is read")
+
+
+async def kinds(scene: Scene) -> str:
+    """A GPU that is MIG or vGPU by the driver's idea, and a template for each; returns the node."""
+    node = await scene.node_with_counters("a", [gpu()], mig_or_vgpu())
+    for kind in ("mig", "vgpu"):
+        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
+    return node
+
+
+async def test_groups_of_the_policy_keep_pods_apart_where_the_server_strips_groups(scene: Scene) -> None:
+    node = await kinds(scene)
+    await scene.pod("mig", template="mig")
+    assert await scene.bound("mig") == node
+    await scene.pod("vgpu", template="vgpu")
+    await scene.waits("vgpu", "compatibility groups in conflict")
+    await scene.told("vgpu", "gpu-0-vgpu-0 declares [vgpu]", "gpu-0-mig-0 (allocated) has [mig]")
+    await scene.delete_pod("mig")
+    assert await scene.bound("vgpu", PROMPT_SECONDS) == node
+
+
+async def test_the_snapshot_says_which_rule_supplied_the_groups(scene: Scene) -> None:
+    await kinds(scene)
+    await scene.pod("mig", template="mig")
+    await scene.bound("mig")
+    claim = await scene.claim_of("mig")
+    (device,) = json.loads(claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION])["devices"]
+    assert device["sources"] == {"compatibilityGroups[gpu-0]": "mig"}
+    assert device["consumesCounters"][0]["compatibilityGroups"] == ["mig"]
+
+
+async def test_groups_that_were_frozen_outlive_a_restart_under_another_policy(
+    scene: Scene, policy: Path, world: World
+) -> None:
+    await kinds(scene)
+    await scene.pod("mig", template="mig")
+    await scene.bound("mig")
+    try:
+        write(policy, RULES.replace("[mig]", "[any]").replace("[vgpu]", "[any]"))
+        await world.extender.restart()
+        await scene.pod("vgpu", template="vgpu")
+        await scene.waits("vgpu", "compatibility groups in conflict")
+        await scene.told("vgpu", "gpu-0-vgpu-0 declares [any]", "gpu-0-mig-0 (allocated) has [mig]")
+    finally:
+        await rewritten(policy, RULES, world)
+
+
+async def test_a_wrong_file_changes_nothing_and_is_told_and_a_right_one_wakes_the_pod(
+    scene: Scene, policy: Path, world: World
+) -> None:
+    """Within the same process."""
+    node = await kinds(scene)
+    await scene.pod("mig", template="mig")
+    await scene.bound("mig")
+    try:
+        await rewritten(policy, WRONG, world)
+        expected = "rules[0].compatibilityGroups (rule mig): expected a list, got 'mig'"
+        lines = (await world.page("/readyz?verbose")).splitlines()
+        assert f"[i]policy: 2 rules in force; policy file {policy}: {expected}" in lines
+        assert await world.metric("policy_current") == 0
+        assert any(expected in str(line) for line in world.log_lines())
+        await scene.pod("vgpu", template="vgpu")
+        await scene.waits("vgpu", "compatibility groups in conflict")
+        await rewritten(policy, TOGETHER, world)
+        assert await scene.bound("vgpu", PROMPT_SECONDS) == node
+    finally:
+        await rewritten(policy, RULES, world)
