@@ -152,7 +152,11 @@ def _select(operand: Run, name: str) -> Run:
 
 def _presence(operand: Run, name: str) -> Run:
     def run(frame: Frame) -> bool:
-        value = operand(frame)
+        try:
+            value = operand(frame)
+        except CelRuntimeError:
+            frame.cost -= 1
+            raise
         if type(value) is Optional:
             present = value.present and _look_up(value.value, name, lenient=True) is not _ABSENT
             frame.cost -= not present

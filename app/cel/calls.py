@@ -19,6 +19,7 @@ from app.cel.values import LISTS, MAPS, NUMBERS, UNHASHABLE, Optional, map_key, 
 _OPEN: Final = frozenset({"dyn", "variable"})
 _MEMBERS: Final = frozenset({str, bool}) | NUMBERS
 _CONTAINERS: Final = LISTS | MAPS
+_NUMERIC: Final = NUMBERS | {bool}
 _SHORT: Final = 10
 _PAIR: Final = 2
 _FAILED: Final = object()
@@ -86,7 +87,15 @@ def _guarded(single: Overload, arguments: Sequence[c.Checked]) -> bool:
     if single.unguarded:
         return False
     pairs = zip(arguments, single.parameters, strict=True)
-    return any(_open(item.type, parameter) or _may_be_null(item, parameter) for item, parameter in pairs)
+    return any(
+        _open(item.type, parameter) or _may_be_null(item, parameter) or _may_hold_others(item, parameter)
+        for item, parameter in pairs
+    )
+
+
+def _may_hold_others(item: c.Checked, parameter: Type) -> bool:
+    """Whether a list is only taken for one of these elements, as the sum of a dynamic value and a list is."""
+    return parameter.kind == "list" and parameter.parameters[0].kind not in _OPEN and not isinstance(item, c.MakeList)
 
 
 def _may_be_null(item: c.Checked, parameter: Type) -> bool:
@@ -228,7 +237,7 @@ def _dispatched(
                 remembered[kinds] = found
         return found
 
-    if extra is None and len(runs) == _PAIR:
+    if extra is None and len(runs) == _PAIR and not early:
         return _dispatched_pair(overloads, *runs)
     return _charged(choose, runs, extra, costs, early=early)
 
@@ -319,7 +328,10 @@ def _evaluated(frame: Frame, run: Run) -> Any:
 
 
 def _compare(frame: Frame, one: Any, other: Any, negated: bool) -> bool:
-    shorter = 1 if type(one) in STRICT and not negated else min(size_of(one), size_of(other))
+    kind = type(one)
+    if kind is type(other) and kind in _NUMERIC:
+        return (one == other) is not negated
+    shorter = 1 if kind in STRICT and not negated else min(size_of(one), size_of(other))
     if not 0 < shorter <= _SHORT:
         frame.cost += (shorter - 1) // _SHORT
     return not matches(frame, one, other) if negated else equal(frame, one, other)

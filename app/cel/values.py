@@ -55,6 +55,7 @@ class DomainMap(dict[str, dict[str, Any]]):
 
 UNHASHABLE: Final = frozenset({bytes, Semver, NamedFormat})
 """Types whose values upstream cannot look up in a map."""
+_SIZED: Final = frozenset({str, bytes, list, tuple, dict, DomainMap})
 NONE: Final = Optional(present=False)
 NUMBERS: Final = frozenset({int, Uint, float})
 LISTS: Final = frozenset({list, tuple})
@@ -101,13 +102,12 @@ def unwrapped(value: Any) -> Any:
 
 def size_of(value: Any) -> int:
     """The size that cost formulas count: elements or characters, 1 for what has no size."""
-    if isinstance(value, str | bytes | list | tuple | dict):
+    kind = type(value)
+    if kind in _SIZED:
         return len(value)
-    if isinstance(value, Optional) and value.present:
-        return size_of(value.value)
-    if isinstance(value, IpAddress | Cidr):
-        return value.size
-    return 1
+    if kind is Optional:
+        return size_of(value.value) if value.present else 1
+    return value.size if kind is IpAddress or kind is Cidr else 1
 
 
 def map_key(key: Any) -> Any:

@@ -12,8 +12,7 @@ MESSAGES = [
     ("'abc", "1:1: Syntax error: the string is not closed\n | 'abc\n | ^"),
     (
         "google.protobuf.Int64Value{value: 1} == 1",
-        "1:27: messages cannot be constructed in this environment\n | google.protobuf.Int64Value{value: 1} == 1\n | "
-        "..........................^",
+        f"1:27: messages cannot be constructed in this environment\n | google.protobuf.Int64Value{{value: 1}} == 1\n | {'.' * 26}^",
     ),
     ("for == 1", "1:1: reserved identifier: for\n | for == 1\n | ^"),
 ]

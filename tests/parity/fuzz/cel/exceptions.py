@@ -82,6 +82,8 @@ def _open(found: Difference) -> bool:
     """Functions on lists that may be of any type: an empty literal, or a dynamic value that is sorted by a key."""
     text = _text(found)
     empty = "[]" in text or "unwrap" in text
+    if empty and "compile-error" in {found.ours.verdict, found.theirs.verdict}:
+        return True
     return ("sortBy" in text and (empty or "device" in text or "dyn" in text)) or (".format(" in text and empty)
 
 
