@@ -12,7 +12,7 @@ from typing import Final
 
 from rich.console import Console
 
-from tests.bench import document, filter_area, memory_area, offered_nodes_area, throughput_area
+from tests.bench import cel_area, document, filter_area, memory_area, offered_nodes_area, throughput_area
 from tests.bench.report import show
 from tests.bench.rows import BenchError, Row, read_rows, write_rows
 from tests.bench.scale import FULL, QUICK, Scale
@@ -24,6 +24,7 @@ Area = Callable[[Scale, Path], Awaitable[list[Row]]]
 
 LATEST: Final = REPOSITORY / "bench" / "latest.json"
 AREAS: Final[dict[str, Area]] = {
+    "cel": cel_area.measure,
     "filter": filter_area.measure,
     "memory": memory_area.measure,
     "throughput": throughput_area.measure,

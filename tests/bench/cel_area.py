@@ -1,0 +1,166 @@
+import asyncio
+import gc
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from statistics import geometric_mean
+from time import perf_counter
+from typing import Any, Final
+
+from app.cel import DeviceActivation, ProgramCache, compile_expression, prepare_device
+from app.model.device import Attribute
+from app.model.quantity import parse_quantity
+from tests.bench.cel_peers import DEVICE
+from tests.bench.rows import BenchError, Goal, Row, compare
+from tests.bench.scale import Scale
+from tests.controlplane.build import cache_folder
+from tests.controlplane.extender import REPOSITORY
+
+AREA: Final = "cel"
+LOCK: Final = REPOSITORY / "requirements-bench.lock"
+PROGRAMS: Final = 4096
+MEGABYTES: Final = 24.0
+_SECONDS: Final = 0.25
+_EACH: Final = Goal(">=", 1.3)
+_MEAN: Final = Goal(">=", 4.0)
+_COMPILE: Final = Goal("<=", 1.2)
+_A: Final = 'device.attributes["gpu.nvidia.com"]'
+SELECTORS: Final = {
+    "driver": 'device.driver == "gpu.nvidia.com"',
+    "driver and type": f'device.driver == "gpu.nvidia.com" && {_A}.type == "gpu"',
+    "quantity": f'device.driver == "gpu.nvidia.com" && {_A}.type == "gpu" && '
+    'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("20Gi")) >= 0',
+    "pattern": f'{_A}.productName.lowerAscii().matches("^nvidia.*a100")',
+    "semver": f'{_A}.driverVersion.compareTo(semver("535.0.0")) > 0',
+    "has and in": f'has({_A}.architecture) && {_A}.architecture in ["Ampere", "Hopper"]',
+    "ternary": f'{_A}.brand == "Nvidia" ? {_A}.index > 2 : {_A}.index == 0',
+    "exists": 'device.attributes.exists(k, k == "gpu.nvidia.com")',
+    "ten terms": " && ".join(
+        [f"{_A}.index != {number}" for number in range(10, 16)]
+        + [f'{_A}.type == "gpu"', f'{_A}.brand == "Nvidia"', f"{_A}.minor == 3", f"{_A}.healthy"]
+    ),
+}
+
+
+async def measure(scale: Scale, _: Path) -> list[Row]:
+    """Evaluations and compilations of nine selectors beside the fastest other library, and the size of cached programs."""
+    python = await asyncio.to_thread(_environment)
+    device = _device()
+    rounds = [
+        (await asyncio.to_thread(_peers, python), {name: _ours(text, device) for name, text in SELECTORS.items()})
+        for _ in range(max(2, scale.runs))
+    ]
+    rows = []
+    for name in SELECTORS:
+        pairs = [(1 / mine[name][0], 1 / _fastest(peers[name], 0)) for peers, mine in rounds]
+        library = min(rounds[0][0][name], key=lambda each: rounds[0][0][name][each][0])
+        rows.append(compare(AREA, f"{name}: evaluations", "per s", pairs, library, goal=_EACH))
+    for what, place, goal in (("evaluations", 0, _MEAN), ("compilation", 1, _COMPILE)):
+        means = [
+            (
+                geometric_mean(mine[name][place] for name in SELECTORS),
+                geometric_mean(_fastest(peers[name], place) for name in SELECTORS),
+            )
+            for peers, mine in rounds
+        ]
+        pairs = [(1 / mine, 1 / theirs) if place == 0 else (1e6 * mine, 1e6 * theirs) for mine, theirs in means]
+        unit = "per s" if place == 0 else "us"
+        rows.append(compare(AREA, f"geometric mean: {what}", unit, pairs, "fastest of each", goal=goal))
+    size = [(_cached_megabytes(), MEGABYTES)]
+    rows.append(compare(AREA, f"{PROGRAMS} cached programs", "MB", size, "goal", goal=Goal("<=", 1.0)))
+    return rows
+
+
+def _fastest(libraries: dict[str, list[float]], place: int) -> float:
+    if not libraries:
+        raise BenchError("No other library answers one of the selectors, so there is nothing to compare with.")
+    return min(each[place] for each in libraries.values())
+
+
+def _device() -> DeviceActivation:
+    attributes: dict[str, Attribute] = {}
+    for name, value in DEVICE["attributes"]["gpu.nvidia.com"].items():
+        field = {bool: "bool_value", int: "int_value", str: "string_value"}[type(value)]
+        values: dict[str, Any] = {"version_value" if name.endswith("Version") else field: value}
+        attributes[name] = Attribute(**values)
+    return prepare_device("gpu.nvidia.com", attributes, {"memory": parse_quantity("40Gi")}, False)
+
+
+def _ours(text: str, device: DeviceActivation) -> tuple[float, float]:
+    """Seconds for an evaluation and for a compilation."""
+    program = compile_expression(text)
+    if not program.matches(device):
+        raise BenchError(f"Our answer to {text} is not true.")
+    return _seconds_each(lambda: program.matches(device)), _seconds_each(lambda: compile_expression(text))
+
+
+def _seconds_each(run: Callable[[], object]) -> float:
+    count, best, end = 1, float("inf"), perf_counter() + _SECONDS
+    while perf_counter() < end:
+        begun = perf_counter()
+        for _ in range(count):
+            run()
+        spent = perf_counter() - begun
+        best = min(best, spent / count)
+        count = max(1, int(count * 0.01 / max(spent, 1e-6)))
+    return best
+
+
+def _cached_megabytes() -> float:
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        cache = ProgramCache(PROGRAMS)
+        for number in range(PROGRAMS):
+            cache.compile(f"{SELECTORS['quantity']} && {_A}.index != {number + 100}")
+        gc.collect()
+        return (tracemalloc.get_traced_memory()[0] - before) / 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def _environment() -> Path:
+    """The python of an environment with the other libraries, made once and kept in the cache folder."""
+    folder = cache_folder() / "bench-venv" / hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]
+    python = folder / "bin" / "python"
+    finished = folder / "complete"
+    if not finished.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _run([sys.executable, "-m", "venv", str(folder)])
+        _run(
+            [
+                str(python),
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--disable-pip-version-check",
+                "--require-hashes",
+                "-r",
+                str(LOCK),
+            ]
+        )
+        finished.touch()
+    return python
+
+
+def _peers(python: Path) -> dict[str, dict[str, list[float]]]:
+    question = json.dumps({"selectors": SELECTORS, "seconds": _SECONDS})
+    answer: dict[str, dict[str, list[float]]] = json.loads(
+        _run([str(python), str(Path(__file__).with_name("cel_peers.py"))], question)
+    )
+    return answer
+
+
+def _run(command: list[str], text: str = "") -> str:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        raise BenchError(f"{' '.join(command)} failed: {done.stderr[-1000:]}")
+    return done.stdout
