@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from app.model.base import ModelError
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 
 
 @dataclass
