@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from app.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
 from app.model.device import CounterConsumption
 from app.model.resource_claim import ResourceClaim, claim_from
-from app.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
+from app.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of, results_of
 
 STAMP = "2026-01-01T00:00:00Z"
 
@@ -81,3 +81,50 @@ def test_groups_in_the_result_itself_win_over_the_annotation() -> None:
 
     assert read.consumption is not None
     assert read.consumption[0].compatibility_groups == ("vgpu",)
+
+
+def conditional(device: str) -> DeviceResult:
+    result = DeviceResult(request="r", driver="d", pool="p", device=device)
+    return msgspec.structs.replace(result, binding_conditions=("attached",), binding_failure_conditions=("failed",))
+
+
+def test_what_a_policy_supplied_is_frozen_with_the_rule_that_supplied_it() -> None:
+    taken = msgspec.structs.replace(
+        holding("g0", "mig"), compatible_only_with="true", sources=(("compatibilityGroups[s]", "rule"),)
+    )
+    found = allocation("g0")
+    text = encode_snapshot(found, (taken,))
+    assert holdings_of(stored(found, text)) == (taken,)
+    (device,) = msgspec.json.decode(text)["devices"]
+    assert device["sources"] == {"compatibilityGroups[s]": "rule"}
+
+
+def test_binding_conditions_that_a_server_does_not_store_are_read_from_the_snapshot() -> None:
+    written = AllocationResult(devices=DeviceAllocation(results=(conditional("g0"),)), allocation_timestamp=STAMP)
+    text = encode_snapshot(written, (holding("g0"),))
+    assert results_of(stored(written, text)) == (conditional("g0"),)
+    stripped = allocation("g0", stamp=None)
+    assert results_of(stored(stripped, text)) == (conditional("g0"),)
+    assert results_of(stored(stripped, None)) == stripped.devices.results
+    assert results_of(stored(allocation("g1", stamp=None), text)) == allocation("g1").devices.results
+
+
+def test_members_that_a_reader_does_not_know_do_not_spoil_the_snapshot() -> None:
+    """A snapshot stays readable when a later version writes more, and when an earlier one wrote less."""
+    found, taken = allocation("g0"), (holding("g0", "mig"),)
+    snapshot = msgspec.json.decode(encode_snapshot(found, taken))
+    assert snapshot["version"] == 1
+    assert set(snapshot["devices"][0]) == {"consumesCounters"}
+    snapshot["devices"][0]["later"] = {"any": "thing"}
+    assert holdings_of(stored(found, msgspec.json.encode(snapshot).decode())) == taken
+
+
+def test_groups_that_the_server_keeps_in_the_result_leave_a_physical_device_as_it_was_frozen() -> None:
+    physical = CounterConsumption(counter_set="physical-device/x", compatibility_groups=("mig",))
+    (taken,) = (holding("g0", "old"),)
+    taken = msgspec.structs.replace(taken, consumption=(*(taken.consumption or ()), physical))
+    text = encode_snapshot(allocation("g0"), (taken,))
+    kept = DeviceResult(request="r", driver="d", pool="p", device="g0", compatibility_groups={"s": ("new",)})
+    found = AllocationResult(devices=DeviceAllocation(results=(kept,)), allocation_timestamp=STAMP)
+    (read,) = holdings_of(stored(found, text))
+    assert [each.compatibility_groups for each in read.consumption or ()] == [("new",), ("mig",)]

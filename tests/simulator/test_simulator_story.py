@@ -70,6 +70,30 @@ async def test_stories_with_a_policy_need_nothing_of_the_api_server(minor: int) 
         assert failures(played) == []
 
 
+ATTACHED_FIRST = """
+rules:
+  - name: fabric
+    driver: fabric.example.com
+    bindingConditions: [fabric.example.com/attached]
+    bindingFailureConditions: [fabric.example.com/failed]
+    bindsToNode: true
+"""
+
+
+@pytest.mark.parametrize("minor", [34, 35])
+async def test_binding_conditions_of_a_policy_hold_back_the_bind_where_the_server_stores_none(
+    minor: int, tmp_path: Path
+) -> None:
+    """The story of the device that is attached first, on a server that drops its conditions from slice and allocation."""
+    (path,) = EXAMPLES.glob("08-*.yaml")
+    file = tmp_path / "policy.yaml"
+    for text, holds in ((ATTACHED_FIRST, True), ("rules: []", False)):
+        file.write_text(text)
+        settings = with_policy(SETTINGS, file)
+        played = await run_story("08", load_files([path]), partial(serve, settings=settings), served=served_by(minor))
+        assert (failures(played) == []) is holds
+
+
 def test_each_policy_belongs_to_a_story() -> None:
     assert {path.name for path in (EXAMPLES / "policies").iterdir()} <= {path.name for path in EXAMPLES.glob("*.yaml")}
 
