@@ -5,14 +5,27 @@ Prints what differs, minimised; the exit code is 1 if a difference in outcome ha
 
 import argparse
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from secrets import randbelow
-from typing import Final
+from typing import Final, Protocol
 
 from tests.controlplane.build import BuildError
-from tests.parity.fuzz.cel import campaign
+from tests.parity.fuzz.allocator import campaign as allocator
+from tests.parity.fuzz.cel import campaign as cel
 from tests.parity.fuzz.oracle import OracleError
 
-PARTS: Final = {"cel": campaign.run}
+
+class Tally(Protocol):
+    """What a part found."""
+
+    unexplained_count: int
+
+    def lines(self) -> Iterable[str]:
+        """The report."""
+        ...
+
+
+PARTS: Final[Mapping[str, Callable[..., Tally]]] = {"allocator": allocator.run, "cel": cel.run}
 
 
 def main() -> int:

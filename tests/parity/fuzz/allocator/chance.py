@@ -10,18 +10,17 @@ Json = dict[str, Any]
 _USUAL: Final[Mapping[str, float]] = {
     "admin": 0.08,
     "alternatives": 0.25,
-    "attributes": 0.6,
+    "attributes": 0.9,
     "binding": 0.06,
     "capacity": 0.25,
     "config": 0.15,
-    "constraints": 0.25,
+    "constraints": 0.2,
     "counters": 0.25,
-    "defects": 0.25,
+    "defects": 0.2,
     "derived": 0.12,
     "groups": 0.12,
-    "lists": 0.3,
     "past": 0.5,
-    "selectors": 0.35,
+    "selectors": 0.2,
     "shareable": 0.3,
     "skip": 0.05,
     "switches": 0.3,
@@ -35,7 +34,7 @@ FAMILIES: Final[Mapping[str, Mapping[str, float]]] = {
     "capacity": {"capacity": 0.8, "shareable": 0.75, "past": 0.8, "switches": 0.1},
     "capacity-counters": {"capacity": 0.6, "shareable": 0.7, "counters": 0.9, "groups": 0.4, "past": 0.8},
     "config": {"config": 0.9, "alternatives": 0.5},
-    "constraints": {"constraints": 0.95, "attributes": 0.9, "lists": 0.5},
+    "constraints": {"constraints": 0.95, "attributes": 0.9},
     "counters": {"counters": 0.9},
     "derived": {"derived": 0.7, "constraints": 0.95, "switches": 0.1},
     "features": {"switches": 1, "binding": 0.2, "capacity": 0.5, "shareable": 0.5, "counters": 0.4, "groups": 0.3},
@@ -53,6 +52,8 @@ class Chance:
     def __init__(self, random: Random, family: str) -> None:
         self.random = random
         self._weights = {**_USUAL, **FAMILIES[family]}
+        self._names: dict[str, list[str]] = {}
+        self._topics: dict[str, bool] = {}
 
     def of(self, topic: str) -> bool:
         """Whether the topic comes up this time."""
@@ -61,6 +62,23 @@ class Chance:
     def rarely(self, probability: float = 0.05) -> bool:
         """Whether something unusual happens."""
         return self.random.random() < probability
+
+    def here(self, topic: str) -> bool:
+        """Whether the topic comes up in this scenario at all; always the same answer."""
+        if topic not in self._topics:
+            self._topics[topic] = self.of(topic)
+        return self._topics[topic]
+
+    def without(self, topics: Sequence[str]) -> None:
+        """Let these topics come up rarely from now on."""
+        self._weights |= {topic: self._weights[topic] / 20 for topic in topics}
+
+    def familiar(self, kind: str, names: Sequence[str], most: int) -> list[str]:
+        """Some of the names, the same whenever this scenario asks for this kind; now and then one is missing."""
+        if kind not in self._names:
+            self._names[kind] = self.some(names, most)
+        found = self._names[kind]
+        return [name for name in found if not self.rarely(0.08)]
 
     def among(self, values: Sequence[T]) -> T:
         """One of the values."""

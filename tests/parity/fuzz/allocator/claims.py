@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tests.parity.fuzz.allocator.chance import Chance, Json
+from tests.parity.fuzz.allocator.devices import known_attributes
 
 _SELECTORS: Final = (
     'device.driver == "gpu.example.com"',
@@ -76,11 +77,11 @@ def classes(chance: Chance) -> list[Json]:
 
 def claims(chance: Chance, prefix: str, most: int) -> list[Json]:
     """Claims to be allocated together."""
-    return [_claim(chance, f"{prefix}-{index}") for index in range(chance.between(1, most))]
+    return [_claim(chance, f"{prefix}-{index}") for index in range(chance.among([1, 1, 1, *range(1, most + 1)]))]
 
 
 def _claim(chance: Chance, name: str) -> Json:
-    requests = [_request(chance, f"req-{index}") for index in range(chance.among([1, 1, 2, 2, 3, 4]))]
+    requests = [_request(chance, f"req-{index}") for index in range(chance.among([1, 1, 1, 1, 2, 2, 3, 4]))]
     devices: Json = {"requests": requests}
     if chance.of("constraints"):
         devices["constraints"] = [_constraint(chance, requests) for _ in range(chance.among([1, 1, 2]))]
@@ -97,27 +98,31 @@ def _request(chance: Chance, name: str) -> Json:
 
 
 def _body(chance: Chance, *, admin: bool) -> Json:
-    found: Json = {"deviceClassName": chance.among(CLASSES)}
+    found: Json = {"deviceClassName": "any" if chance.rarely(0.5) else chance.among(CLASSES)}
     if chance.rarely(0.15):
         found["allocationMode"] = "All"
     else:
-        count = chance.among([1, 1, 1, 1, 2, 2, 3, 4])
-        found |= {"allocationMode": "ExactCount", "count": chance.among([0, 20, 33]) if chance.rarely(0.03) else count}
+        count = chance.among([1, 1, 1, 1, 1, 1, 2, 2, 3, 4])
+        found |= {
+            "allocationMode": "ExactCount",
+            "count": chance.among([0, 0, 20, 33]) if chance.rarely(0.02) else count,
+        }
     if chance.of("selectors"):
-        pool = _FAILING if chance.rarely(0.03) else _SELECTORS
-        found["selectors"] = [_cel(chance.among(pool)) for _ in range(chance.among([1, 1, 2]))]
+        choices = _FAILING if chance.rarely(0.02) else _SELECTORS
+        found["selectors"] = [_cel(chance.among(choices)) for _ in range(chance.among([1, 1, 2]))]
     if admin and chance.of("admin"):
         found["adminAccess"] = not chance.rarely(0.15)
     if chance.of("taints"):
         found["tolerations"] = [_toleration(chance) for _ in range(chance.between(1, 2))]
-    if chance.of("capacity"):
-        names = chance.some(["memory", "cores", "cores", "other" if chance.rarely(0.2) else "memory"], 2)
+    if chance.here("capacity") and chance.rarely(0.6):
+        names = chance.familiar("capacity", ["memory", "cores"], 2) + (["other"] if chance.rarely(0.03) else [])
         found["capacity"] = {"requests": {each: chance.among(_AMOUNTS) for each in names}}
         if chance.rarely(0.04):
             found["capacity"] = {}
     if chance.of("derived"):
-        pool = _DERIVED_FAILING if chance.rarely(0.08) else _DERIVED
-        names = chance.some(_ATTRIBUTES, 3)
+        pool = _DERIVED_FAILING if chance.rarely(0.04) else _DERIVED
+        names = [f"gpu.example.com/{each}" for each in known_attributes(chance) if "/" not in each]
+        names = chance.some([*names, *chance.some(_ATTRIBUTES, 2)], 4)
         found["derivedAttributes"] = [{"name": each, "expression": chance.among(pool)} for each in names]
     return found
 
@@ -143,7 +148,8 @@ def _names(chance: Chance, requests: Sequence[Json]) -> list[str]:
 
 def _constraint(chance: Chance, requests: Sequence[Json]) -> Json:
     kind = "distinctAttribute" if chance.rarely(0.35) else "matchAttribute"
-    found: Json = {kind: chance.among(_ATTRIBUTES)}
+    known = [name if "/" in name else f"gpu.example.com/{name}" for name in known_attributes(chance)]
+    found: Json = {kind: chance.among(known if known and not chance.rarely(0.15) else _ATTRIBUTES)}
     if chance.rarely(0.5):
         found["requests"] = _names(chance, requests)
     return found

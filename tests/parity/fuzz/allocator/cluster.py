@@ -35,14 +35,13 @@ class Slices:
     def all(self) -> list[Json]:
         """Every slice, in arbitrary order."""
         chance, found = self._chance, list[Json]()
-        for driver in DRIVERS[: chance.among([1, 1, 2])]:
+        for driver in DRIVERS[: chance.among([1, 1, 1, 2])]:
             for node in self._nodes:
-                if not chance.rarely(0.15):
+                if not chance.rarely(0.1):
                     found += self._pool(driver, node, {"nodeName": node})
+            everywhere: Json = {"allNodes": True} if chance.rarely(0.5) else {"nodeSelector": selector(chance)}
             if chance.rarely(0.3):
-                found += self._pool(
-                    driver, "fabric", chance.among([{"allNodes": True}, {"nodeSelector": selector(chance)}])
-                )
+                found += self._pool(driver, "fabric", everywhere)
             if chance.rarely(0.25):
                 found += self._pool(driver, "chosen", {"perDeviceNodeSelection": True})
             if chance.rarely(0.2):
@@ -75,7 +74,7 @@ class Slices:
     def _some(self, driver: str, counters: bool, where: Json | None) -> list[Json]:
         selects = where is not None and "perDeviceNodeSelection" in where
         found = []
-        for _ in range(self._chance.among([0, 1, 1, 2, 2, 3, 4])):
+        for _ in range(self._chance.among([0, 1, 2, 3, 3, 4, 4, 5])):
             self._devices += 1
             name = f"d{self._devices}"
             found.append(device(self._chance, name, driver, counters=counters, selects=selects, nodes=self._nodes))

@@ -46,7 +46,7 @@ def device(chance: Chance, name: str, driver: str, *, counters: bool, selects: b
     found: Json = {"name": name}
     if chance.of("attributes"):
         found["attributes"] = attributes(chance, driver)
-    if chance.of("capacity"):
+    if chance.here("capacity") and not chance.rarely(0.1):
         found["capacity"] = _capacity(chance)
     if chance.of("shareable"):
         found["allowMultipleAllocations"] = not chance.rarely(0.1)
@@ -61,14 +61,19 @@ def device(chance: Chance, name: str, driver: str, *, counters: bool, selects: b
     return found
 
 
+def known_attributes(chance: Chance) -> list[str]:
+    """Names of the attributes that most devices of the scenario have."""
+    return chance.familiar("attributes", [*_VALUES, *_LISTS], 6)
+
+
 def attributes(chance: Chance, driver: str) -> Json:
     """Attributes under bare or full names; now and then one that no expression survives."""
-    palette = {**_VALUES, **(_LISTS if chance.of("lists") else {})}
+    palette = {**_VALUES, **_LISTS}
     found: Json = {}
-    for name in chance.some(list(palette), 5):
+    for name in known_attributes(chance):
         full = f"{driver}/{name}" if "/" not in name and chance.rarely(0.15) else name
         found[full] = dict(chance.among(palette[name]))
-    if chance.rarely(0.01):
+    if chance.rarely(0.003):
         found["broken"] = chance.among([{}, {"version": "1.0"}])
     return found
 
@@ -106,7 +111,7 @@ def _term(chance: Chance) -> Json:
         )
         for _ in range(chance.between(1, 2))
     ]
-    if chance.rarely(0.01):
+    if chance.rarely(0.004):
         found[0] = {"key": "region", "operator": "In"}
     term: Json = {"matchExpressions": found}
     if chance.rarely(0.1):
@@ -124,7 +129,7 @@ def taint(chance: Chance) -> Json:
 
 def _capacity(chance: Chance) -> Json:
     found: Json = {}
-    for name in chance.some(["memory", "cores"], 2):
+    for name in chance.familiar("capacity", ["memory", "cores"], 2):
         unit = _UNITS[name]
         entry: Json = {"value": f"{chance.among([1, 2, 4, 8])}{unit}"}
         if not unit and chance.rarely(0.6):
@@ -143,7 +148,7 @@ def _capacity(chance: Chance) -> Json:
 
 
 def _draw(chance: Chance, counter_set: str) -> Json:
-    counters = {name: {"value": str(chance.between(0, 4))} for name in chance.some(COUNTERS, 2)}
+    counters = {name: {"value": str(chance.among([0, 1, 1, 2, 2, 3, 4]))} for name in chance.some(COUNTERS, 2)}
     found: Json = {"counterSet": counter_set, "counters": counters}
     if chance.of("groups"):
         found["compatibilityGroups"] = chance.some(["mig", "vgpu", "mps"], 2)

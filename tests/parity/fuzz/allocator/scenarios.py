@@ -13,6 +13,13 @@ from tests.parity.fuzz.allocator.cluster import Slices, nodes
 from tests.parity.fuzz.allocator.devices import taint
 
 _TIMEOUT_MS: Final = 3000
+_TOPICS: Final = {
+    "AdminAccess": "admin",
+    "ConsumableCapacity": "capacity",
+    "DerivedAttributes": "derived",
+    "PrioritizedList": "alternatives",
+}
+"""What makes a claim invalid while a feature is off."""
 
 
 def scenarios(seed: int) -> Iterator[Json]:
@@ -28,10 +35,11 @@ def scenarios(seed: int) -> Iterator[Json]:
 def scenario(random: Random, family: str, name: str) -> Json:
     """One scenario of a family."""
     chance = Chance(random, family)
+    features = _features(chance)
+    chance.without([topic for feature, topic in _TOPICS.items() if features is not None and not features[feature]])
     found: Json = {"name": name, "nodes": nodes(chance)}
     found["slices"] = Slices(chance, [each["metadata"]["name"] for each in found["nodes"]]).all()
     found["classes"] = classes(chance)
-    features = _features(chance)
     if features is not None:
         found["features"] = features
     found["allocated"] = []
@@ -73,7 +81,7 @@ def _past(chance: Chance, now: Json) -> list[Json]:
 
 
 def _random_past(chance: Chance, now: Json) -> list[Json]:
-    results = []
+    results: list[Json] = []
     for each in now["slices"]:
         for device in each["spec"].get("devices", []):
             for _ in range(chance.among([0, 0, 0, 1, 1, 2])):

@@ -7,9 +7,34 @@ from typing import Any, Final
 from tests.parity.fuzz.allocator.chance import Json
 
 _MOST_ROUNDS: Final = 60
-_KEPT: Final = frozenset(
-    {"name", "nodes", "classes", "claims", "slices", "allocated", "metadata", "spec", "driver", "pool"}
+_OPTIONAL: Final = frozenset(
+    {
+        "adminAccess",
+        "allowMultipleAllocations",
+        "attributes",
+        "bindingConditions",
+        "bindingFailureConditions",
+        "bindsToNode",
+        "capacity",
+        "compatibilityGroups",
+        "config",
+        "constraints",
+        "consumedCapacity",
+        "consumesCounters",
+        "derivedAttributes",
+        "features",
+        "labels",
+        "requestPolicy",
+        "selectors",
+        "shareID",
+        "skipNodeOperations",
+        "taints",
+        "tolerations",
+    }
 )
+"""Members that may go; without others upstream cannot read the scenario."""
+
+_MAPS: Final = frozenset({"attributes", "capacity", "consumedCapacity", "labels"})
 Path = tuple[str | int, ...]
 
 
@@ -29,8 +54,9 @@ def smallest(scenario: Json, differs: Callable[[Json], bool]) -> Json:
 def _parts(thing: Any, path: Path = ()) -> Iterator[Path]:
     """Paths of everything that may go: list items from the end, and optional members."""
     if isinstance(thing, dict):
+        free = bool(path) and path[-1] in _MAPS and "requests" not in thing
         for key, value in thing.items():
-            if key not in _KEPT:
+            if free or key in _OPTIONAL:
                 yield (*path, key)
             yield from _parts(value, (*path, key))
     elif isinstance(thing, list):
@@ -40,12 +66,14 @@ def _parts(thing: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def _without(scenario: Json, path: Path) -> Json | None:
-    """A copy without that part; None if it is gone already."""
+    """A copy without that part; None if it is gone already, or is the last alternative of a request."""
     found = copy.deepcopy(scenario)
     place: Any = found
     try:
         for step in path[:-1]:
             place = place[step]
+        if path[-2:-1] == ("firstAvailable",) and len(place) == 1:
+            return None
         del place[path[-1]]
     except (KeyError, IndexError, TypeError):
         return None

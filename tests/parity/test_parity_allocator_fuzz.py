@@ -1,0 +1,95 @@
+"""Random clusters and claims are decided as upstream decides them; `python -m tests.parity.fuzz` asks as many as one likes."""
+
+from collections import Counter
+from itertools import islice
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from app.allocator import capacity
+from app.model.device import ValidRange
+from tests.parity.fuzz.allocator import campaign
+from tests.parity.fuzz.allocator.chance import FAMILIES
+from tests.parity.fuzz.allocator.scenarios import scenarios
+from tests.parity.fuzz.allocator.shrinking import smallest
+
+FIXED = 37
+COUNT = 700
+TOPICS = (
+    *(
+        "adminAccess",
+        "allNodes",
+        "allocated",
+        "allowMultipleAllocations",
+        "bindingConditions",
+        "bindsToNode",
+        "capacity",
+    ),
+    *("compatibilityGroups", "config", "constraints", "consumedCapacity", "consumesCounters", "declaredFeatures"),
+    *("derivedAttributes", "distinctAttribute", "features", "firstAvailable", "matchAttribute", "nodeSelector"),
+    *("perDeviceNodeSelection", "requestPolicy", "selectors", "shareID", "sharedCounters", "skipNodeOperations"),
+    *("taints", "tolerations", "validRange", "validValues"),
+)
+
+
+@pytest.mark.oracle
+def test_random_scenarios_are_decided_as_upstream_does() -> None:
+    """Fails, too, where upstream's program cannot be built: an environment without Go proves nothing."""
+    tally = campaign.run(FIXED, count=COUNT)
+    report = "\n".join(tally.lines())
+    print(f"\n{report}")
+    assert tally.asked == dict.fromkeys(FAMILIES, COUNT // len(FAMILIES))
+    assert min(tally.verdicts[each] for each in ("fit", "no", "fatal", "node")) > 0
+    assert tally.unexplained_count == 0, report
+
+
+@pytest.mark.oracle
+def test_wrong_rule_is_noticed_and_shown_in_small() -> None:
+    def not_rounded(_name: str, requested: int, _bounds: ValidRange, least: int, *, fractional: bool) -> int:
+        return max(requested, least)
+
+    with patch.object(capacity, "_rounded", not_rounded):
+        tally = campaign.run(3, count=100)
+    assert tally.unexplained_count > 0
+    scenario, what = tally.unexplained[0]
+    assert "expected fit, got no" in what
+    assert len(scenario["claims"]) == 1
+    assert sum(len(each["spec"].get("devices", [])) for each in scenario["slices"]) < 4
+
+
+def test_the_same_seed_makes_the_same_scenarios() -> None:
+    assert list(islice(scenarios(5), 30)) == list(islice(scenarios(5), 30))
+
+
+def test_scenarios_cover_every_topic() -> None:
+    """Everything that an object may say comes up, in slices, claims and what is held."""
+    seen: Counter[str] = Counter()
+
+    def count(thing: Any) -> None:
+        if isinstance(thing, dict):
+            seen.update(thing.keys())
+            for value in thing.values():
+                count(value)
+        elif isinstance(thing, list):
+            for value in thing:
+                count(value)
+
+    for scenario in islice(scenarios(FIXED), 200):
+        count(scenario)
+    assert [each for each in TOPICS if seen[each] < 5] == []
+
+
+def test_shrinking_keeps_what_makes_the_difference() -> None:
+    """Here a scenario "differs" as long as it has a shareable device and a claim."""
+    scenario = next(each for each in scenarios(FIXED) if differing(each))
+    small = smallest(scenario, differing)
+    devices = [device for each in small["slices"] for device in each["spec"].get("devices", [])]
+    assert [set(each) for each in devices] == [{"name", "allowMultipleAllocations"}]
+    assert len(small["claims"]) == 1
+    assert small["allocated"] == []
+
+
+def differing(scenario: dict[str, Any]) -> bool:
+    devices = [device for each in scenario["slices"] for device in each["spec"].get("devices", [])]
+    return bool(scenario["claims"]) and any(device.get("allowMultipleAllocations") for device in devices)
