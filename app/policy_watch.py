@@ -53,7 +53,9 @@ class PolicyWatch:
         try:
             policy = self._read(self._path)
         except MissingPolicy as missing:
-            self._refuse(missing, "missing")
+            self._problem = str(missing)
+            self._metrics.policy("missing")
+            _LOG.info("there is no policy", problem=self._problem)
         except BadPolicy as bad:
             self._refuse(bad, "refused")
             raise

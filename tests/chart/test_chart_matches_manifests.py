@@ -72,4 +72,4 @@ def test_both_configure_the_scheduler_alike_and_restart_it_on_a_change(
     name = only(manifests, "ConfigMap")["metadata"]["name"]
     assert CONTENT_HASH.match(name)
     volumes = only(manifests, "Deployment")["spec"]["template"]["spec"]["volumes"]
-    assert [volume["configMap"]["name"] for volume in volumes] == [name]
+    assert [volume["configMap"]["name"] for volume in volumes if volume["name"] == "scheduler-config"] == [name]

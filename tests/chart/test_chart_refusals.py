@@ -40,6 +40,11 @@ def test_any_number_of_replicas_but_one_is_refused_with_the_reason(helm: Helm, r
             id="the scheduler would be kept out",
         ),
         pytest.param(
+            {"extender": {"settings": {"scheduling": {"policy_file": "/x"}}}},
+            "extender.settings.scheduling.policy_file is set, but the chart mounts the policy",
+            id="policy file of one's own",
+        ),
+        pytest.param(
             {"scheduler": {"name": "default-scheduler"}}, "two schedulers would bind the same pods", id="taken name"
         ),
         pytest.param(

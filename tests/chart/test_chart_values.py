@@ -1,10 +1,12 @@
 """What single values do to the rendering."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import yaml
 
+from app.policy_file import read_policy
 from tests.chart.programs import NAMESPACE, Helm, Object, documents
 from tests.chart.selecting import containers, of_kind, only, pod_spec
 
@@ -18,7 +20,7 @@ def test_extender_alone_brings_nothing_of_a_second_scheduler(rendered: Rendered)
     assert list(containers(objects)) == ["extender"]
     assert "restartPolicy" not in containers(objects)["extender"]
     assert of_kind(objects, "ConfigMap") == []
-    assert "volumes" not in pod_spec(objects)
+    assert [each["name"] for each in pod_spec(objects)["volumes"]] == ["policy"]
     named = [each["metadata"]["name"] for each in objects]
     assert [name for name in named if "scheduler" in name] == []
     assert of_kind(objects, "Role") == []
@@ -88,6 +90,31 @@ def test_one_value_gives_the_service_and_the_scheduler_their_binding_timeout(hel
     assert [each["httpTimeout"] for each in configuration["extenders"]] == ["5s", "1860s"]
     environment = {each["name"]: each["value"] for each in containers(objects)["extender"]["env"]}
     assert environment["DRA_EXTENDER_SCHEDULING__BINDING_TIMEOUT_SECONDS"] == "1800"
+
+
+def test_a_policy_is_mounted_as_the_file_that_the_service_reads(helm: Helm, tmp_path: Path) -> None:
+    policy = {"rules": [{"name": "mig", "devices": "device.driver == 'x'", "compatibilityGroups": ["mig"]}]}
+    objects = helm.template(values={"policy": policy})
+    (made,) = [each for each in of_kind(objects, "ConfigMap") if each["metadata"]["name"].endswith("-policy")]
+    ((name, text),) = made["data"].items()
+    (mount,) = containers(objects)["extender"]["volumeMounts"]
+    (volume,) = [each for each in pod_spec(objects)["volumes"] if each["name"] == mount["name"]]
+    assert volume["configMap"] == {"name": made["metadata"]["name"], "optional": True}
+    assert "subPath" not in mount
+    environment = {each["name"]: each["value"] for each in containers(objects)["extender"]["env"]}
+    assert environment["DRA_EXTENDER_SCHEDULING__POLICY_FILE"] == f"{mount['mountPath']}/{name}"
+    (tmp_path / name).write_text(text)
+    (rule,) = read_policy(tmp_path / name).rules
+    assert (rule.name, rule.compatibility_groups) == ("mig", ("mig",))
+
+
+def test_a_changed_policy_does_not_restart_the_pod(helm: Helm) -> None:
+    """The service follows it."""
+    templates = [
+        only(helm.template(values={"policy": {"rules": rules}}), "Deployment")["spec"]["template"]
+        for rules in ([], [{"name": "a", "bindsToNode": True}])
+    ]
+    assert templates[0] == templates[1]
 
 
 def test_another_release_name_names_its_objects_and_its_lease(helm: Helm) -> None:

@@ -13,6 +13,8 @@
       value: "8080"
     - name: DRA_EXTENDER_SCHEDULING__BINDING_TIMEOUT_SECONDS
       value: {{ $.Values.bindingTimeoutSeconds | int | quote }}
+    - name: DRA_EXTENDER_SCHEDULING__POLICY_FILE
+      value: /etc/dra-extender-policy/policy.yaml
     {{- range $group, $settings := $.Values.extender.settings }}
     {{- range $name, $value := $settings }}
     - name: {{ printf "DRA_EXTENDER_%s__%s" (upper $group) (upper $name) }}
@@ -48,10 +50,14 @@
     {{- include "dra-extender.containerSecurityContext" $ | nindent 4 }}
   resources:
     {{- toYaml $.Values.extender.resources | nindent 4 }}
-  {{- with $.Values.extender.extraVolumeMounts }}
   volumeMounts:
+    # The whole folder: a single file of a ConfigMap would not follow its changes.
+    - name: policy
+      mountPath: /etc/dra-extender-policy
+      readOnly: true
+    {{- with $.Values.extender.extraVolumeMounts }}
     {{- toYaml . | nindent 4 }}
-  {{- end }}
+    {{- end }}
 {{- end -}}
 
 {{/* A value as people write it: values are parsed as JSON, where 1000000 would come out as 1e+06. */}}
