@@ -53,6 +53,10 @@ bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=ar
 	$(BIN)/python tests/controlplane/build.py
 	$(BIN)/python -m tests.bench $(if $(ONLY),--only "$(ONLY)")
 
+.PHONY: fuzz
+fuzz: $(READY) ## Random expressions and scenarios compared with upstream's own code (SECONDS=n SEED=n ONLY=cel|allocator)
+	$(BIN)/python -m tests.parity.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+
 ##@ Keep
 
 .PHONY: fmt
@@ -65,6 +69,7 @@ lock: $(READY) ## Resolve the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile $(COMPILE) pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile $(COMPILE) pyproject.toml --group dev -o requirements-dev.lock
 	$(BIN)/uv pip compile $(COMPILE) --group go -o requirements-go.lock
+	$(BIN)/uv pip compile $(COMPILE) --group bench -o requirements-bench.lock
 
 .PHONY: clean
 clean: ## Remove the environment and everything generated

@@ -117,6 +117,10 @@ class SchedulingSettings(_Group):
     policy_check_seconds: float = Field(
         5.0, ge=0.05, le=3600, description="Seconds between two looks at the policy file"
     )
+    rewrite_attribute_suffixes: bool = Field(
+        False,
+        description="Read `.string`, `.int` and unqualified names in selectors as their author meant them; upstream refuses them",
+    )
     field_manager: str = Field(
         "dra-extender",
         min_length=1,

@@ -24,7 +24,7 @@ class Extender:
     def __init__(
         self, ledger: Ledger, cluster: Cluster, metrics: Metrics, options: Options, features: Features
     ) -> None:
-        searching = Searching(ledger, features)
+        searching = Searching(ledger, features, options)
         self._cluster = cluster
         self._metrics = metrics
         self.refusals = Refusals(ledger, cluster.events, metrics)

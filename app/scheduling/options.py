@@ -16,3 +16,4 @@ class Options:
     wake_delay_seconds: float = 0.05
     wake_interval_seconds: float = 0.25
     remembered_answers: int = 200_000
+    rewrite_attribute_suffixes: bool = False

@@ -39,7 +39,10 @@ class Refusals:
         return len(self._refused)
 
     def turned_away(self, pod: Pod, attempt: Attempt) -> None:
-        """Remember the refusal and tell people why, with all details, by an Event on the pod."""
+        """Remember the refusal and tell people why, with all details, by an Event on the pod.
+
+        A claim that is still being made from its template is no news: it happens to every such pod for a moment.
+        """
         progress = self._ledger.progress
         reasons = attempt.why()
         codes = {each.rejection.code for each in reasons}
@@ -55,7 +58,7 @@ class Refusals:
         for each in reasons:
             self._metrics.rejected(each.rejection.code.name.lower(), each.nodes)
         self._metrics.waiting(len(self._refused))
-        if reasons:
+        if codes - {Code.CLAIM_NOT_CREATED}:
             self._events.about_pod(pod, warning=True, reason=REASON, message=_message(reasons))
 
     def settled(self, pod_uid: str) -> None:

@@ -14,6 +14,7 @@ from app.allocator import (
 )
 from app.allocator.state import Usage
 from app.cel import CelCompileError, ProgramCache
+from app.cel.rewrite import rewrite_suffixes
 from app.ledger.ledger import Ledger
 from app.model.allocation import Placement
 from app.model.base import ModelError
@@ -21,6 +22,7 @@ from app.model.node import Node
 from app.model.rejection import Code, Rejection
 from app.scheduling.claim_lookup import FoundClaim
 from app.scheduling.fresh_shares import new_share_id
+from app.scheduling.options import Options
 
 _REMEMBERED_DEMANDS = 2_000
 
@@ -28,10 +30,10 @@ _REMEMBERED_DEMANDS = 2_000
 class Searching:
     """Asks the allocator about one node, with everything that depends on slices and claims alone prepared once."""
 
-    def __init__(self, ledger: Ledger, features: Features) -> None:
+    def __init__(self, ledger: Ledger, features: Features, options: Options) -> None:
         self.features = features
         self._ledger = ledger
-        self._programs = ProgramCache()
+        self._programs = ProgramCache(rewrite=rewrite_suffixes if options.rewrite_attribute_suffixes else None)
         self._verdicts = SelectorVerdicts()
         self._pools: dict[str, tuple[int, NodePools]] = {}
         self._demands: OrderedDict[tuple[object, ...], Demand | Rejection] = OrderedDict()

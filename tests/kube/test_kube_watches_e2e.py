@@ -61,7 +61,9 @@ class Mirror:
 async def following(
     kubeconfig: Path, feeds: dict[str, Feed], observer: CountingObserver, page: int = 250
 ) -> AsyncIterator[KubeCluster]:
-    cluster = KubeCluster(KubeSettings(kubeconfig=kubeconfig, watch=WatchSettings(page=page)), observer=observer)
+    # A connection that was cut need not tell its reader, so the stall limit is part of what these tests are about.
+    watch = WatchSettings(page=page, stall=5.0)
+    cluster = KubeCluster(KubeSettings(kubeconfig=kubeconfig, watch=watch), observer=observer)
     try:
         await cluster.start(feeds)
         async with asyncio.timeout(PATIENCE_SECONDS):

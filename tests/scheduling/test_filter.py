@@ -259,3 +259,17 @@ async def test_groups_in_conflict_are_named_in_the_event() -> None:
     assert answer.unresolvable == {"n0": "claim mig: request req: compatibility groups in conflict"}
     assert "mig" in world.messages("pod-mig")[0]
     assert "vgpu" in world.messages("pod-mig")[0]
+
+
+async def test_selectors_of_design_documents_can_be_read_as_they_were_meant() -> None:
+    for rewrite in (False, True):
+        world = World(Options(rewrite_attribute_suffixes=rewrite))
+        world.node("n0")
+        world.slice("n0", [{"name": "gpu-0", "attributes": {"type": {"string": "mig-1g"}}}])
+        world.device_class()
+        world.add_claim("c1", selector="device.attributes['type'].string == 'mig-1g'")
+        world.add_pod("p1", "c1")
+
+        answer = await world.filter("p1", "n0")
+
+        assert list(answer.fitting) == (["n0"] if rewrite else [])
