@@ -1,0 +1,245 @@
+"""Bugs that upstream's allocator has or had, one test each; numbers are those of issues and pull requests of Kubernetes."""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.allocator import Features
+from app.allocator.capacity import amount_text
+from app.ledger.usage import UsageTable
+from app.model.allocation import DeviceHolding, Placement
+from app.model.quantity import NANO, parse_quantity
+from app.model.rejection import Code
+from app.model.resource_claim import ResourceClaim
+from app.model.resource_slice import ResourceSlice
+from tests.allocator.building import (
+    DRIVER,
+    ask,
+    claim_of,
+    consuming,
+    counters_of,
+    either,
+    every,
+    exactly,
+    held,
+    picks,
+    reasons,
+    slice_of,
+)
+
+Json = dict[str, Any]
+TAINT = [{"key": "broken", "effect": "NoSchedule"}]
+SHAREABLE: Json = {"allowMultipleAllocations": True}
+
+
+def sized(name: str, value: str = "8", **more: Any) -> Json:
+    return {"name": name, "capacity": {"m": {"value": value}}, **more}
+
+
+def wanting(amount: str, name: str = "r", **more: Any) -> Json:
+    return exactly(1, name, capacity={"requests": {"m": amount}}, **more)
+
+
+def share(device: str, share_id: str, amount: int | None = 1) -> DeviceHolding:
+    consumed = () if amount is None else (("m", amount * NANO),)
+    return held(device, share_id=share_id, consumed_capacity=consumed)
+
+
+def beside(kept_out: str, *groups: str, amount: int) -> tuple[list[ResourceSlice], ResourceClaim]:
+    """Devices z, a and b, and a claim that gets z first and then b, because `a` has a taint or is refused by a constraint."""
+    different: Json = {"attributes": {"k": {"int": 1}}, **({"taints": TAINT} if kept_out == "taint" else {})}
+    same: Json = {"attributes": {"k": {"int": 2 if kept_out == "constraint" else 1}}}
+    first = slice_of({"name": "z", **same}, name="first", pool="a-first")
+    partitions = [
+        consuming("a", *groups[:1], amount=amount, **different),
+        consuming("b", *groups[1:], amount=amount, **same),
+    ]
+    claim = claim_of(exactly(), exactly(name="s"), constraints=[{"matchAttribute": "gpu.example.com/k"}])
+    return [counters_of(set=4), slice_of(*partitions, count=2), first], claim
+
+
+@pytest.mark.parametrize("kept_out", ["taint", "constraint"])
+def test_140436_device_that_is_refused_returns_its_counters(kept_out: str) -> None:
+    slices, claim = beside(kept_out, amount=4)
+    assert picks(ask(slices, claim)) == [["z", "b"]]
+
+
+@pytest.mark.parametrize("kept_out", ["taint", "constraint"])
+def test_139795_groups_widen_again_when_a_device_is_refused(kept_out: str) -> None:
+    slices, claim = beside(kept_out, "mig", "vgpu", amount=1)
+    assert picks(ask(slices, claim)) == [["z", "b"]]
+
+
+def test_140431_share_given_up_returns_the_counters_that_it_drew() -> None:
+    """The first alternative takes a share of `a`, then fails on its second device; `c` needs the counters of `a`."""
+    slices = [
+        counters_of(set=4),
+        slice_of(consuming("a", amount=4, **SHAREABLE), consuming("c", amount=4), count=2),
+    ]
+    shareable = "device.allowMultipleAllocations"
+    wanted = either(exactly(2, expression=shareable), exactly(expression=f"!{shareable}"))
+    assert picks(ask(slices, claim_of(wanted))) == [["c"]]
+
+
+def test_140431_all_that_fails_on_capacity_leaves_no_constraint_behind() -> None:
+    """Device `a` joins the constraint before its capacity is looked at; the next alternative must not see it."""
+    devices = [sized(name, attributes={"k": {"string": name}}, **SHAREABLE) for name in "ab"]
+    match = [{"matchAttribute": "gpu.example.com/k"}]
+    only_a = 'device.attributes["gpu.example.com"].k == "a"'
+    whole = every(expression=only_a, capacity={"requests": {"m": "8"}})
+    wanted = either(whole, wanting("8", expression=f"!({only_a})"))
+    usage = [share("a", "x")]
+    assert picks(ask([slice_of(*devices)], claim_of(wanted, constraints=match), usage=usage)) == [["b"]]
+
+
+def test_140431_share_of_a_device_without_capacities_leaves_no_mark_when_it_is_given_up() -> None:
+    """A mark that stays would let the next share of `a` in without counters."""
+    slices = [
+        counters_of(set=4),
+        slice_of(consuming("a", amount=3, **SHAREABLE), consuming("b", amount=3), count=2),
+    ]
+    impossible = exactly(2, expression="device.allowMultipleAllocations")
+    wanted = claim_of(either(impossible, exactly(expression="!device.allowMultipleAllocations")), exactly(name="s"))
+    assert reasons(ask(slices, wanted)).rejections[0].code is Code.COUNTERS
+
+
+def test_140431_zero_amounts_keep_the_mark_of_the_first_share() -> None:
+    """A second share that takes nothing is tried and given up; a third one still pays no counters again."""
+    slices = [counters_of(set=3), slice_of(sized("a", **consuming_more(3), **SHAREABLE), count=2)]
+    nothing = either(wanting("0"), wanting("0"), name="s")
+    last = wanting("0", name="t")
+    assert picks(ask(slices, claim_of(wanting("0"), nothing, last))) == [["a", "a", "a"]]
+
+
+def consuming_more(amount: int) -> Json:
+    return {"consumesCounters": consuming("x", amount=amount)["consumesCounters"]}
+
+
+def test_pools_of_one_name_of_two_drivers_have_counters_of_their_own() -> None:
+    other: Json = {"driver": "nic.example.com", "count": 2}
+    sets = [{"name": "set", "counters": {"c": {"value": "1"}}}]
+    slices = [counters_of(set=1), slice_of(consuming("a"), count=2)]
+    slices += [slice_of(name="s3", sharedCounters=sets, **other), slice_of(consuming("b"), name="s4", **other)]
+    drivers = [
+        exactly(name=f"r{i}", expression=f'device.driver == "{d}"') for i, d in enumerate((DRIVER, other["driver"]))
+    ]
+    assert picks(ask(slices, claim_of(*drivers))) == [["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [([[1, 2], [1], [2], [2]], ["d0", "d2", "d3"]), ([[1, 2], [2], [1, 3], [1]], ["d0", "d2", "d3"])],
+)
+def test_140326_common_values_widen_again_when_a_device_is_given_up(values: list[list[int]], found: list[str]) -> None:
+    devices = [{"name": f"d{i}", "attributes": {"k": {"ints": each}}} for i, each in enumerate(values)]
+    match = [{"matchAttribute": "gpu.example.com/k"}]
+    assert picks(ask([slice_of(*devices)], claim_of(exactly(3), constraints=match))) == [found]
+
+
+def test_140438_distinct_values_are_compared_with_every_device() -> None:
+    devices = [{"name": f"d{i}", "attributes": {"k": {"int": each}}} for i, each in enumerate((1, 2, 1, 3))]
+    distinct = [{"distinctAttribute": "gpu.example.com/k"}]
+    assert picks(ask([slice_of(*devices)], claim_of(exactly(3), constraints=distinct))) == [["d0", "d1", "d3"]]
+
+
+def test_140433_counters_of_a_shared_device_are_drawn_once_for_all_its_shares() -> None:
+    slices = [
+        counters_of(set=4),
+        slice_of(consuming("a", amount=3, **SHAREABLE), consuming("b", amount=1), consuming("c", amount=1), count=2),
+    ]
+    usage = [share("a", "x", None), share("a", "y", None)]
+    assert picks(ask(slices, claim_of(exactly(expression="!device.allowMultipleAllocations")), usage=usage)) == [["b"]]
+    assert picks(ask(slices, claim_of(exactly()), usage=usage)) == [["a"]]
+    two = claim_of(exactly(2, expression="!device.allowMultipleAllocations"))
+    assert reasons(ask(slices, two, usage=usage)).rejections[0].code is Code.COUNTERS
+
+
+def test_139034_counters_of_a_shared_device_are_not_given_away_again() -> None:
+    slices = [counters_of(set=4), slice_of(consuming("a", amount=4, **SHAREABLE), consuming("b", amount=1), count=2)]
+    wanted = claim_of(exactly(expression="!device.allowMultipleAllocations"))
+    assert reasons(ask(slices, wanted, usage=[share("a", "x")])).rejections[0].code is Code.COUNTERS
+
+
+@settings(max_examples=50)
+@given(st.permutations(range(4)), st.permutations(range(4)))
+def test_shares_of_one_device_come_and_go_in_any_order(added: list[int], removed: list[int]) -> None:
+    shares = [share("a", f"s{i}", i) for i in range(3)] + [share("a", "z", None)]
+    table = UsageTable()
+    for index in added:
+        table.add([shares[index]])
+    for gone, index in enumerate(removed, start=1):
+        assert len(table.pool((DRIVER, "pool"))["a"]) == 5 - gone
+        table.remove([shares[index]])
+    assert not table.pool((DRIVER, "pool"))
+
+
+def test_140769_all_fails_on_a_device_that_is_used_up_instead_of_leaving_it_out() -> None:
+    slices = [slice_of(sized("a", "1", **SHAREABLE), sized("b", "1", **SHAREABLE))]
+    wanted = claim_of(every(capacity={"requests": {"m": "1"}}))
+    assert reasons(ask(slices, wanted, usage=[share("a", "x")])).rejections[0].code is Code.CAPACITY
+
+
+def test_140769_steps_beyond_64_bits_are_an_error_not_another_number() -> None:
+    policy = {"default": "1", "validRange": {"min": "1", "step": "9E"}}
+    device = {"name": "a", "capacity": {"m": {"value": "100E", "requestPolicy": policy}}, **SHAREABLE}
+    found = reasons(ask([slice_of(device)], claim_of(wanting("9200P"))))
+    assert (found.verdict, found.rejections[0].code) == ("fatal", Code.AMOUNT_INVALID)
+
+
+def test_amounts_that_are_no_whole_numbers_are_not_changed_by_adding_them_up() -> None:
+    """Upstream keeps "1.5Gi" in an object that sums used to change."""
+    slices = [slice_of(sized("a", "6Gi", **SHAREABLE))]
+    found = ask(slices, *(claim_of(wanting("1.5Gi")) for _ in range(4)))
+    assert isinstance(found, Placement)
+    taken = [each.holdings[0].consumed_capacity[0][1] for each in found.claims]
+    assert taken == [parse_quantity("1.5Gi")] * 4
+    assert {amount_text(each, "6Gi") for each in taken} == {"1536Mi"}
+
+
+def test_140729_admin_access_pays_counters() -> None:
+    """So does upstream; kept until it is decided there."""
+    slices = [counters_of(set=4), slice_of(consuming("a", amount=4), count=2)]
+    found = reasons(ask(slices, claim_of(exactly(adminAccess=True)), usage=[held("a")]))
+    assert found.rejections[0].code is Code.COUNTERS
+
+
+def test_141091_consuming_devices_make_all_fail_while_partitionable_devices_are_off() -> None:
+    """So does upstream: they are meant, but cannot be had."""
+    off = dataclasses.replace(Features(), partitionable_devices=False)
+    found = reasons(ask([slice_of("a", consuming("b"))], claim_of(every()), features=off))
+    assert (found.verdict, found.rejections[0].code) == ("no", Code.REQUEST_UNSUPPORTED)
+
+
+def test_138885_all_with_counters_finds_every_device() -> None:
+    slices = [counters_of(set=4), slice_of(consuming("a"), consuming("b"), count=2)]
+    assert picks(ask(slices, claim_of(every()))) == [["a", "b"]]
+
+
+def test_133705_search_moves_on_to_the_next_device_when_the_capacity_does_not_do() -> None:
+    slices = [slice_of(sized("a", "2", **SHAREABLE), {"name": "b"}, sized("c", **SHAREABLE))]
+    assert picks(ask(slices, claim_of(wanting("4")))) == [["c"]]
+
+
+@settings(max_examples=80)
+@given(
+    devices=st.lists(
+        st.tuples(st.lists(st.sampled_from("xyz"), unique=True, max_size=2), st.integers(0, 2)), min_size=3, max_size=6
+    ),
+    counts=st.lists(st.integers(1, 2), min_size=2, max_size=3),
+)
+def test_order_of_requests_may_change_what_they_get_but_not_whether(
+    devices: list[tuple[list[str], int]], counts: list[int]
+) -> None:
+    """Asked for in the review of compatibility groups (KEP-5963)."""
+    published = [consuming(f"d{i}", *groups, amount=amount) for i, (groups, amount) in enumerate(devices)]
+    slices = [counters_of(set=4), slice_of(*published, count=2)]
+    requests = [
+        exactly(count, f"r{i}", expression="true" if i else f"device.driver == '{DRIVER}'")
+        for i, count in enumerate(counts)
+    ]
+    found = {isinstance(ask(slices, claim_of(*order)), Placement) for order in itertools.permutations(requests)}
+    assert len(found) == 1
