@@ -21,7 +21,7 @@ from app.telemetry.metrics import Metrics
 Fingerprint = tuple[int, int, int, int]
 
 _LOG = structlog.get_logger(__name__)
-_SLICES_AT_A_TIME: Final = 20
+_DEVICES_AT_A_TIME: Final = 64
 _TROUBLES_SHOWN: Final = 3
 
 
@@ -104,10 +104,12 @@ class PolicyWatch:
 
     async def _prepared(self, policy: PolicyOverlay) -> Prepared:
         """What the policy makes of every slice, worked out in pieces, so that calls are answered meanwhile."""
-        prepared = {}
-        for count, (name, item) in enumerate(tuple(self._ledger.overlays.published.items()), 1):
+        prepared, devices = {}, 0
+        for name, item in tuple(self._ledger.overlays.published.items()):
             prepared[name] = (item, policy.lay(item))
-            if not count % _SLICES_AT_A_TIME:
+            devices += len(item.devices)
+            if devices >= _DEVICES_AT_A_TIME:
+                devices = 0
                 await asyncio.sleep(0)
         return prepared
 

@@ -1,5 +1,6 @@
 """The policy in force follows the policy file without a restart; a wrong file changes nothing and is told everywhere."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -135,6 +136,30 @@ async def test_at_the_start_a_wrong_file_is_an_error_and_a_missing_one_no_policy
     file.write_text(WRONG)
     with pytest.raises(BadPolicy):
         watch_of(file, ledger, metrics).load()
+
+
+async def test_slices_that_change_while_a_policy_is_worked_out_get_it_too(
+    tmp_path: Path, ledger: Ledger, metrics: Metrics
+) -> None:
+    file = tmp_path / "policy.yaml"
+    watch = watch_of(file, ledger, metrics)
+    watch.load()
+    for index in range(3, 9):
+        raw = raw_slice(f"s{index}", index, pool="p1", node="n1", devices=64)
+        ledger.feeds["resourceslices"].changed(msgspec.json.encode(raw))
+    file.write_text(GOOD)
+    checking = asyncio.create_task(watch.check())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not checking.done()
+    for name, devices in (("s1", 3), ("s8", 1), ("new", 2)):
+        raw = raw_slice(name, 20, pool="p1", node="n1", devices=devices)
+        ledger.feeds["resourceslices"].changed(msgspec.json.encode(raw))
+    ledger.feeds["resourceslices"].deleted("", "s2", "")
+    await checking
+    published = {each.name for item in ledger.overlays.published.values() for each in item.devices}
+    assert {"s1-2", "new-1"} <= published
+    assert bound(ledger) == published
 
 
 async def test_rules_that_fail_on_devices_are_told(tmp_path: Path, ledger: Ledger, metrics: Metrics) -> None:
