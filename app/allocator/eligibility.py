@@ -38,12 +38,13 @@ it fail."""
 class Eligibility:
     """The standings of all devices of a node for one request option, found out on first need."""
 
-    __slots__ = ("_exact", "_facts", "_label", "_rows", "_standings", "_wanted")
+    __slots__ = ("_exact", "_facts", "_label", "_rows", "_sharing", "_standings", "_wanted")
 
     def __init__(self, wanted: Wanted, label: str, facts: NodeFacts) -> None:
         self._wanted = wanted
         self._label = label
         self._facts = facts
+        self._sharing = facts.sharing
         self._exact = wanted.count != ALL
         self._standings = bytearray(len(facts.pools.devices))
         self._rows: dict[int, VerdictRow] = {}
@@ -90,9 +91,10 @@ class Eligibility:
             return Standing.NO_MATCH
         if view.reachable is not None and not self._reachable(device, view.reachable[location - view.base]):
             return Standing.OTHER_NODE
-        lacking = self._lacking(location)
-        if lacking:
-            return lacking
+        if self._sharing.on and (device.capacity or self._wanted.capacity):
+            lacking = self._lacking(location)
+            if lacking:
+                return lacking
         if taken:
             return Standing.TAKEN
         return self._usable(location)
@@ -113,15 +115,18 @@ class Eligibility:
 
     def _lacking(self, location: int) -> Standing | None:
         """What is wrong with the capacity of the device; what is given already counts later for mode All, as it makes it fail."""
-        sharing = self._facts.sharing
         try:
-            if isinstance(sharing.needs(self._wanted, location), Misfit):
+            if isinstance(self._sharing.needs(self._wanted, location), Misfit):
                 return Standing.MISFIT
         except CapacityError as problem:
             device = self._facts.pools.devices[location].name
             where = {"claim": self._label, "request": self._wanted.name, "device": device}
             raise Fatal(Rejection(code=Code.AMOUNT_INVALID, detail=f"device {device}: {problem}", **where)) from problem
-        if self._exact and sharing.exhausted(self._wanted, location) is not None:
+        if (
+            self._exact
+            and self._facts.holdings(location)
+            and self._sharing.exhausted(self._wanted, location) is not None
+        ):
             return Standing.EXHAUSTED
         return None
 

@@ -1,10 +1,10 @@
 from app.allocator.constraints import lookup
 from app.allocator.demand import Wanted
-from app.allocator.occupancy import is_taken
 from app.allocator.pools import NodePools, Pool
 from app.allocator.selectors import Deadline
 from app.allocator.sharing import Sharing
 from app.allocator.state import PoolUsage, Usage
+from app.model.allocation import DeviceHolding
 from app.model.device import Attribute
 from app.model.node import Node
 
@@ -18,6 +18,8 @@ class NodeFacts:
     __slots__ = (
         "_derived",
         "_lapsed_shares_take",
+        "_pool",
+        "_pool_usage",
         "_usage",
         "_used",
         "deadline",
@@ -45,16 +47,26 @@ class NodeFacts:
         self._used: dict[int, PoolUsage] = {}
         self._derived: dict[tuple[int, str], Attribute] = {}
         self._lapsed_shares_take = lapsed_shares_take
-        self.sharing = Sharing(pools, self.usage)
+        self._pool: Pool | None = None
+        self._pool_usage: PoolUsage = {}
+        self.sharing = Sharing(pools, self.holdings)
 
     def is_taken(self, location: int) -> bool:
-        """Whether an allocated claim has the whole device."""
-        pool, device = self.pools.views[location].pool, self.pools.devices[location]
-        holdings = self.usage(pool).get(device.name)
-        if holdings is None:
-            return False
-        shares_take = self._lapsed_shares_take and not self.sharing.is_shareable(location)
-        return is_taken(holdings, shares_take=shares_take)
+        """Whether an allocated claim has the whole device; admin access takes nothing."""
+        shared = False
+        for holding in self.holdings(location):
+            if not holding.admin:
+                if holding.share_id is None:
+                    return True
+                shared = True
+        return shared and self._lapsed_shares_take and not self.sharing.is_shareable(location)
+
+    def holdings(self, location: int) -> tuple[DeviceHolding, ...]:
+        """Everything that allocated claims have of the device."""
+        pool = self.pools.views[location].pool
+        if pool is not self._pool:
+            self._pool, self._pool_usage = pool, self.usage(pool)
+        return self._pool_usage.get(self.pools.devices[location].name, ())
 
     def usage(self, pool: Pool) -> PoolUsage:
         """What is taken in a pool, asked for once per search."""

@@ -12,11 +12,6 @@ from app.model.device import CounterConsumption, Device
 from app.model.resource_slice import ResourceSlice
 
 
-def is_taken(holdings: Iterable[DeviceHolding], *, shares_take: bool) -> bool:
-    """Whether somebody has the whole device.  Admin access takes nothing, a share does if `shares_take`."""
-    return any(not holding.admin and (shares_take or holding.share_id is None) for holding in holdings)
-
-
 def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> Iterator[tuple[str, CounterConsumption]]:
     """(device, one entry of what it draws) for every held device: those published in the order given, then vanished ones by name.
 

@@ -5,8 +5,7 @@ from typing import Final, NamedTuple
 
 from app.allocator.capacity import Misfit, needs
 from app.allocator.demand import Wanted
-from app.allocator.pools import NodePools, Pool
-from app.allocator.state import PoolUsage
+from app.allocator.pools import NodePools
 from app.model.allocation import DeviceHolding
 from app.model.device import Device
 
@@ -35,19 +34,20 @@ _NOTHING: Final = Given(shares=False, amounts=())
 class Sharing:
     """Shares on one node before a search picks anything; with the feature off there are none and every device fits."""
 
-    __slots__ = ("_fractional", "_given", "_needs", "_on", "_pools", "_usage")
+    __slots__ = ("_fractional", "_given", "_holdings", "_needs", "_pools", "on")
 
-    def __init__(self, pools: NodePools, usage: Callable[[Pool], PoolUsage]) -> None:
+    def __init__(self, pools: NodePools, holdings: Callable[[int], tuple[DeviceHolding, ...]]) -> None:
+        """`holdings` gives what allocated claims have of the device at a location."""
         self._pools = pools
-        self._usage = usage
-        self._on = pools.features.consumable_capacity
+        self._holdings = holdings
+        self.on = pools.features.consumable_capacity
         self._fractional = pools.features.fractional_capacity_range
         self._needs: dict[tuple[int, int], Amounts | Misfit] = {}
         self._given: dict[int, Given] = {}
 
     def is_shareable(self, location: int) -> bool:
         """Whether several requests may have the device at once."""
-        return self._on and self._pools.devices[location].allow_multiple_allocations
+        return self.on and self._pools.devices[location].allow_multiple_allocations
 
     def needs(self, wanted: Wanted, location: int) -> Amounts | Misfit:
         """What a request takes of a device that nobody uses, or why it never fits.
@@ -56,7 +56,7 @@ class Sharing:
             CapacityError: an amount cannot be computed.
         """
         capacity = self._pools.devices[location].capacity
-        if not self._on or not (capacity or wanted.capacity):
+        if not self.on or not (capacity or wanted.capacity):
             return ()
         # Devices share equal lists of capacities; both objects outlive the search.
         key = (id(wanted), id(capacity))
@@ -67,7 +67,7 @@ class Sharing:
 
     def is_shared(self, location: int) -> bool:
         """Whether allocated claims have shares of the device."""
-        return self._on and self._known(location).shares
+        return self.on and self._known(location).shares
 
     def state(self, location: int) -> Given:
         """What allocated claims have of the device."""
@@ -95,11 +95,10 @@ class Sharing:
         found = self._given.get(location)
         if found is not None:
             return found
-        device = self._pools.devices[location]
-        holdings = self._usage(self._pools.views[location].pool).get(device.name)
+        holdings = self._holdings(location)
         if not holdings:
             return _NOTHING
-        found = self._given[location] = _given(device, holdings)
+        found = self._given[location] = _given(self._pools.devices[location], holdings)
         return found
 
 
