@@ -281,3 +281,31 @@ def test_the_first_solution_is_that_of_trying_everything(
         reasons(answer)
     else:
         assert picks(answer) == [expected]
+
+
+@settings(max_examples=100, deadline=None)
+@given(found=st.lists(DEVICE, min_size=2, max_size=6), order=st.lists(st.integers(0, 5), max_size=12))
+def test_members_come_back_exactly_after_any_refusal_or_undo(
+    found: list[tuple[str, Any, str]], order: list[int]
+) -> None:
+    devices = [
+        part(f"d{index}", mode, None if only is None else among(*sorted(only)), where)
+        for index, (mode, only, where) in enumerate(found)
+    ]
+    demand, pools = demand_of(claim_of(exactly())), pools_of(pool(*devices))
+    attempt = Attempt(demand, NodeFacts(NODE, pools, Held(held("d0")), None))
+    wanted, tables = demand.claims[0].requests[0].options[0], attempt.tables(pools.pools[0])
+
+    def members() -> list[Any]:
+        return [] if tables.neighbours is None else list(tables.neighbours._members)
+
+    undone = []
+    for location in order:
+        before, mark = members(), attempt.trail.mark()
+        if location < len(devices) and attempt.take(0, wanted, location) is Refusal.NONE:
+            undone.append((mark, before))
+        else:
+            assert members() == before
+    for mark, before in reversed(undone):
+        attempt.trail.back_to(mark)
+        assert members() == before
