@@ -35,7 +35,22 @@ def device(name: str, group: str) -> Json:
 
 
 def devices(count: int) -> list[Json]:
-    return [device(f"{kind}-{index}", kind) for kind in KINDS for index in range(count)]
+    return [SHARED, *(device(f"{kind}-{index}", kind) for kind in KINDS for index in range(count))]
+
+
+SHARED: Json = {
+    "name": "shared",
+    "attributes": {"type": {"string": "mig"}},
+    "allowMultipleAllocations": True,
+    "capacity": {"memory": {"value": "2", "requestPolicy": {"default": "1"}}},
+}
+"""Two claims have room on it."""
+
+
+def share_ids(world: World) -> list[str]:
+    allocations = [each.get("status", {}).get("allocation", {}) for each in world.cluster.store.all(Kind.CLAIM)]
+    results = [result for each in allocations for result in each.get("devices", {}).get("results", [])]
+    return [each["shareID"] for each in results if "shareID" in each]
 
 
 def prepared() -> World:
@@ -87,6 +102,7 @@ async def compare(sequence: list[tuple[Any, ...]]) -> None:
         fresh = Extender(world.ledger, ports, Metrics(), OPTIONS, world.features)
         new = await fresh.filter(probe, NODES)
         assert (list(old.fitting), old.unresolvable) == (list(new.fitting), new.unresolvable)
+        assert len(set(share_ids(world))) == len(share_ids(world))
 
 
 @given(operations)
