@@ -53,7 +53,7 @@ def findings(text: str, *flags: str) -> list[dict[str, object]]:
 def test_the_examples_lint_clean_except_for_what_is_wrong_on_purpose() -> None:
     result = lint(EXAMPLES, "--strict")
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == "26 expressions: 0 errors, 0 warnings, 2 expected"
+    assert result.stdout.splitlines()[-1] == "38 expressions: 0 errors, 0 warnings, 2 expected"
 
 
 def test_an_error_tells_file_line_finding_and_suggestion_and_fails(tmp_path: Path) -> None:
