@@ -49,9 +49,9 @@ e2e: $(READY) ## End to end on a real etcd, API server, controller manager and s
 	$(PYTEST) tests -m e2e --ignore tests/bench $(if $(K),-k "$(K)")
 
 .PHONY: bench
-bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=area selects)
+bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=area selects, ROUNDS=n)
 	$(BIN)/python tests/controlplane/build.py
-	$(BIN)/python -m tests.bench $(if $(ONLY),--only "$(ONLY)")
+	$(BIN)/python -m tests.bench $(if $(ONLY),--only "$(ONLY)") $(if $(ROUNDS),--rounds $(ROUNDS))
 
 .PHONY: fuzz
 fuzz: $(READY) ## Random expressions and scenarios compared with upstream's own code (SECONDS=n SEED=n ONLY=cel|allocator)
