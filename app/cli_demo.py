@@ -64,7 +64,9 @@ def demo(
     ] = None,
     policy: Annotated[
         Path | None,
-        typer.Option("--policy", metavar="FILE", help="Policy for devices (docs/policy.md), in force in every story."),
+        typer.Option(
+            "--policy", metavar="FILE", help="Policy for devices (docs/policy.md); default: policies/NAME beside FILE."
+        ),
     ] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="How to tell what happened.")] = Output.TEXT,
     kubernetes: Annotated[
@@ -201,7 +203,8 @@ async def _play(stories: list[Story], minor: int, settings: Settings, report: Re
 def _given(files: list[Path]) -> Story:
     title = ", ".join(map(str, files))
     if _STDIN not in files:
-        return Story(title, load_files(files))
+        policies = [found for found in (_policy_of(str(each)) for each in files) if found is not None]
+        return Story(title, load_files(files), policies[0] if len(policies) == 1 else None)
     if len(files) > 1:
         raise ManifestError.saying("standard input (-f -) cannot be combined with other files")
     try:

@@ -45,9 +45,11 @@ def test_json_is_all_that_is_written() -> None:
     assert document["failures"] == 0
 
 
-def test_a_policy_is_in_force_from_the_beginning_and_without_it_the_story_fails() -> None:
-    """On an API server that has no groups, nothing else keeps MIG and vGPU apart."""
-    arguments = ("demo", "-f", str(BY_POLICY), "--kubernetes", "1.36")
+def test_a_policy_is_in_force_from_the_beginning_and_without_it_the_story_fails(tmp_path: Path) -> None:
+    """The story alone, in a folder without the policy of its name, and with that policy given."""
+    alone = tmp_path / BY_POLICY.name
+    alone.write_bytes(BY_POLICY.read_bytes())
+    arguments = ("demo", "-f", str(alone), "--kubernetes", "1.36")
     with_policy = program(*arguments, "--policy", str(BY_POLICY.parent / "policies" / BY_POLICY.name))
     assert (with_policy.returncode, with_policy.stderr) == (0, "")
     without = program(*arguments)
@@ -108,3 +110,10 @@ def test_answer_gives_a_line_for_each_line_and_survives_bad_ones() -> None:
     assert [answer["name"] for answer in answers] == ["one", "", "one"]
     assert answers[0] == answers[2]
     assert "not JSON" in answers[1]["error"]
+
+
+@pytest.mark.parametrize("story", sorted((ROOT / "deploy" / "examples").glob("*.yaml")), ids=lambda path: path.stem)
+def test_each_example_holds_by_itself(story: Path) -> None:
+    """With the policy file of its name beside it, where there is one."""
+    done = program("demo", "-f", str(story))
+    assert (done.returncode, done.stderr) == (0, "")
