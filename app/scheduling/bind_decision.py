@@ -8,6 +8,7 @@ from app.model.pod import Pod
 from app.model.rejection import Rejection
 from app.scheduling.answers import TryAgain
 from app.scheduling.claim_lookup import FoundClaim
+from app.scheduling.deadline import time_is_up
 from app.scheduling.extended_resources import backed_resources, uncovered
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
@@ -68,9 +69,8 @@ class BindDecision:
         demand = self._searching.demand(undecided)
         if isinstance(demand, Rejection):
             raise TryAgain(demand.text)
-        clock = self._clock.monotonic
-        end = clock() + self._options.filter_budget_seconds
-        answer = self._searching.on_node(demand, node, self._ledger.usage(), lambda: clock() > end)
+        out_of_time = time_is_up(self._clock, self._options.filter_budget_seconds)
+        answer = self._searching.on_node(demand, node, self._ledger.usage(), out_of_time)
         if isinstance(answer, NoFit):
             raise TryAgain(f"pod does not fit on node {node.name} any more: {answer.rejections[0].text}")
         return list(zip(undecided, answer.claims, strict=True))

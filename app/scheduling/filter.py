@@ -11,6 +11,7 @@ from app.model.rejection import Code, Rejection
 from app.scheduling.answers import FilterAnswer
 from app.scheduling.attempt import Attempt, refused_everywhere
 from app.scheduling.claim_lookup import FoundClaim, find_claims
+from app.scheduling.deadline import time_is_up
 from app.scheduling.extended_resources import backed_resources, uncovered
 from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
 from app.scheduling.options import Options
@@ -119,7 +120,14 @@ class Filter:
         Where nodes do not differ in score, as many as are offered are enough: the loop begins at a place that depends on the
         pod, and nodes under holds come last.
         """
-        ledger, asked = self._ledger, _Asked(demand, self._remembered.table(demand.signature), self._budget())
+        ledger, asked = (
+            self._ledger,
+            _Asked(
+                demand,
+                self._remembered.table(demand.signature),
+                time_is_up(self._clock, self._options.filter_budget_seconds),
+            ),
+        )
         under_holds = ledger.nodes_under_holds()
         versions, moved_all = ledger.state.parts()
         remembered, fits, enough = asked.table.free.get, attempt.fits, self._options.offered_nodes
@@ -209,11 +217,6 @@ class Filter:
         for index, claim in enumerate(attempt.open):
             ledger.holds.place(_hold(claim, index, offered, pod, expires))
         return tuple(offered)
-
-    def _budget(self) -> Callable[[], bool]:
-        clock = self._clock.monotonic
-        end = clock() + self._options.filter_budget_seconds
-        return lambda: clock() > end
 
 
 @dataclass(slots=True)

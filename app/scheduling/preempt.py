@@ -10,6 +10,7 @@ from app.model.node import Node
 from app.model.pod import Pod
 from app.model.rejection import Code, Rejection
 from app.scheduling.claim_lookup import FoundClaim, find_claims
+from app.scheduling.deadline import time_is_up
 from app.scheduling.extended_resources import backed_resources, uncovered
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
@@ -51,7 +52,7 @@ class Preempt:
         if isinstance(demand, Rejection):
             return {}
         resources = backed_resources(pod, ledger.backing)
-        out_of_time = self._budget()
+        out_of_time = time_is_up(self._clock, self._options.filter_budget_seconds)
         kept: dict[str, Sequence[str]] = {}
         for name, uids in victims.items():
             node = ledger.nodes.get(name)
@@ -84,8 +85,3 @@ class Preempt:
                 if all(consumer.uid in victims for consumer in record.claim.status.reserved_for):
                     freed[record.claim.metadata.uid] = record
         return list(freed.values())
-
-    def _budget(self) -> Callable[[], bool]:
-        clock = self._clock.monotonic
-        end = clock() + self._options.filter_budget_seconds
-        return lambda: clock() > end
