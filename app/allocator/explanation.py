@@ -1,43 +1,18 @@
 """Words for "does not fit": what stood in the way where the search got furthest."""
 
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final
 
 from app.allocator.attempt import Attempt, Refusal
-from app.allocator.capacity import Misfit
 from app.allocator.demand import Demand, Wanted
+from app.allocator.device_words import REFUSAL_CODES, STANDING_CODES, DeviceWords, Place
 from app.allocator.eligibility import Eligibility, Standing
-from app.allocator.features import why_off
-from app.allocator.neighbours import Site, conflict_words
 from app.allocator.node_facts import NodeFacts
 from app.allocator.outcome import Fatal
-from app.allocator.rejections import capacity_words, closed_set_words, counter_words, group_words, listed, taint_words
+from app.allocator.rejections import listed
 from app.allocator.requests import MAX_RESULTS
-from app.model.device import CounterConsumption
 from app.model.rejection import Code, Rejection
 
-_CODES: Final = {
-    Standing.TAKEN: Code.IN_USE,
-    Standing.BINDING_CONDITIONS_OFF: Code.REQUEST_UNSUPPORTED,
-    Standing.NODE_OPERATIONS: Code.NODE_OPERATIONS,
-    Standing.PARTITIONABLE_OFF: Code.REQUEST_UNSUPPORTED,
-    Standing.TAINTED: Code.TAINTED,
-    Standing.MISFIT: Code.CAPACITY,
-    Standing.EXHAUSTED: Code.CAPACITY,
-}
-_NEEDED: Final = {
-    Standing.BINDING_CONDITIONS_OFF: "device_binding_and_status",
-    Standing.PARTITIONABLE_OFF: "partitionable_devices",
-}
-_REFUSALS: Final = {
-    Refusal.NONE: None,
-    Refusal.PICKED: Code.COMBINATION,
-    Refusal.GROUPS: Code.GROUPS,
-    Refusal.COUNTERS: Code.COUNTERS,
-    Refusal.CONSTRAINT: Code.CONSTRAINT,
-    Refusal.CAPACITY: Code.CAPACITY,
-    Refusal.NEIGHBOURS: Code.NEIGHBOURS,
-}
 _TELLING: Final = (
     Code.GROUPS,
     Code.NEIGHBOURS,
@@ -55,24 +30,16 @@ _TELLING: Final = (
 _PLAIN: Final = {Code.COMBINATION: "wanted by other requests of the pod: "}
 
 
-class Place(NamedTuple):
-    """A place to be filled: the device number `picked` of a request."""
-
-    claim: int
-    request: int
-    picked: int
-    wanted: Wanted
-
-
 class Shortfall:
     """Remembers why the place that the search reached last could not be filled, the first time it was reached."""
 
-    __slots__ = ("_attempt", "_deepest", "_demand", "_facts", "rejections")
+    __slots__ = ("_attempt", "_deepest", "_demand", "_facts", "_words", "rejections")
 
     def __init__(self, demand: Demand, facts: NodeFacts, attempt: Attempt) -> None:
         self._demand = demand
         self._facts = facts
         self._attempt = attempt
+        self._words = DeviceWords(facts, attempt)
         self._deepest = (-1, 0, 0)
         self.rejections: tuple[Rejection, ...] = ()
 
@@ -93,7 +60,7 @@ class Shortfall:
             code = self._code(place, eligibility, location, standing, refusals.get(location))
             if code is not None:
                 if code not in found:
-                    found[code] = ([], self._words(code, place, location, standing))
+                    found[code] = ([], self._words.of(code, place, location, standing))
                 found[code][0].append(self._facts.pools.devices[location].name)
         if not found:
             self.rejections = (self._no_match(place),)
@@ -127,7 +94,7 @@ class Shortfall:
             claim=self._demand.claims[claim].label,
             request=wanted.name,
             device=self._facts.pools.devices[location].name,
-            detail=self._constraint_words(claim, wanted, location),
+            detail=self._words.constraint_words(claim, wanted, location),
         )
 
     def _is_deeper(self, place: Place) -> bool:
@@ -144,11 +111,11 @@ class Shortfall:
         if standing is Standing.TAKEN:
             return Code.IN_USE if eligibility.means(location) else None
         if standing is not Standing.ELIGIBLE:
-            return _CODES.get(standing)
+            return STANDING_CODES.get(standing)
         if self._attempt.is_picked(place.claim, place.wanted, location):
             mine = any(pick.location == location and pick.wanted is place.wanted for pick in self._attempt.picks)
             return None if mine else Code.COMBINATION
-        return _REFUSALS[self._refusal(place, location) if refusal is None else refusal]
+        return REFUSAL_CODES[self._refusal(place, location) if refusal is None else refusal]
 
     def _refusal(self, place: Place, location: int) -> Refusal:
         try:
@@ -156,71 +123,6 @@ class Shortfall:
         except Fatal:
             # The search did not get there, so this is no error.
             return Refusal.NONE
-
-    def _words(self, code: Code, place: Place, location: int, standing: Standing) -> str:
-        """A sentence about one device; empty where a list of names says it all."""
-        pools = self._facts.pools
-        device, pool = pools.devices[location], pools.views[location].pool
-        match code:
-            case Code.GROUPS:
-                return self._group_words(location)
-            case Code.NEIGHBOURS:
-                return self._neighbour_words(location)
-            case Code.COUNTERS:
-                shortage = self._attempt.tables(pool).counters.shortage(device.consumes_counters)
-                return counter_words(device, shortage) if shortage is not None else ""
-            case Code.CONSTRAINT:
-                return self._constraint_words(place.claim, place.wanted, location)
-            case Code.CAPACITY:
-                return self._capacity_words(place.wanted, location)
-            case Code.TAINTED:
-                return taint_words(device, place.wanted.tolerations)
-        feature = _NEEDED.get(standing)
-        return f"{device.name} needs {why_off(feature)}" if feature else ""
-
-    def _group_words(self, location: int) -> str:
-        pools = self._facts.pools
-        device = pools.devices[location]
-        tables = self._attempt.tables(pools.views[location].pool)
-        if tables.groups is not None:
-            conflict = tables.groups.refusal(device.consumes_counters)
-            return "" if conflict is None else group_words(device, conflict, self._members(location, conflict[0]))
-        closed = tables.grouped.closed(device.consumes_counters) if tables.grouped is not None else None
-        return "" if closed is None else closed_set_words(device, closed)
-
-    def _neighbour_words(self, location: int) -> str:
-        pools = self._facts.pools
-        view = pools.views[location]
-        neighbours = self._attempt.tables(view.pool).neighbours
-        conflict = neighbours.refusal(Site(view.published, location - view.base)) if neighbours is not None else None
-        return "" if conflict is None else conflict_words(pools.devices[location], conflict)
-
-    def _members(self, location: int, refused: CounterConsumption) -> Iterable[tuple[str, tuple[str, ...]]]:
-        """(device, groups) of everything on the counter set: held first, then picked by this attempt."""
-        pools, counter_set = self._facts.pools, refused.counter_set
-        pool = pools.views[location].pool
-        for name, entry in self._attempt.tables(pool).held:
-            if entry.counter_set == counter_set:
-                yield f"{name} (allocated)", entry.compatibility_groups
-        for pick in self._attempt.picks:
-            if pools.views[pick.location].pool is pool:
-                device = pools.devices[pick.location]
-                for entry in device.consumes_counters:
-                    if entry.counter_set == counter_set:
-                        yield f"{device.name} (for the same pod)", entry.compatibility_groups
-
-    def _capacity_words(self, wanted: Wanted, location: int) -> str:
-        sharing, device = self._facts.sharing, self._facts.pools.devices[location]
-        needed = sharing.needs(wanted, location)
-        if isinstance(needed, Misfit):
-            return f"{device.name} {needed.reason}"
-        exhausted = sharing.exhausted(wanted, location, self._attempt.shared(location) or ())
-        return "" if exhausted is None else capacity_words(device, exhausted)
-
-    def _constraint_words(self, claim: int, wanted: Wanted, location: int) -> str:
-        device = self._facts.pools.devices[location]
-        refusing = self._attempt.refusing_constraint(claim, wanted, location)
-        return "" if refusing is None else f"{device.name} does not satisfy {refusing.words()}"
 
     def _no_match(self, place: Place) -> Rejection:
         wanted, picked = place.wanted, place.picked

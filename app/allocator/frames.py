@@ -6,8 +6,9 @@ from typing import Final, Protocol
 
 from app.allocator.attempt import Attempt, Refusal
 from app.allocator.demand import RequestDemand
+from app.allocator.device_words import Place
 from app.allocator.eligibility import Eligibility, Standing
-from app.allocator.explanation import Place, Shortfall
+from app.allocator.explanation import Shortfall
 from app.allocator.node_facts import NodeFacts
 from app.allocator.outlook import Outlook
 from app.allocator.sharing import Amounts

@@ -11,8 +11,9 @@ from typing import Final
 
 from app.allocator.attempt import Attempt, Refusal
 from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
+from app.allocator.device_words import Place
 from app.allocator.eligibility import Eligibility, Standing
-from app.allocator.explanation import Place, Shortfall
+from app.allocator.explanation import Shortfall
 from app.allocator.frames import CLAIM_END, NOT_CHOSEN, Alternatives, DeviceLoop, Every, Frame, Outcome, Remember
 from app.allocator.node_facts import NodeFacts
 from app.allocator.outcome import Fatal
