@@ -3,6 +3,7 @@
     prepare   claims and classes -> Demand, valid on every node (or a Rejection)
     gather    slices -> NodePools, what a node can use
     allocate  Demand, NodePools and what is taken -> Placement or NoFit
+    survey    the same -> a full account of every request's devices, for people
 
 Pure: no clock, no I/O, no randomness.  Decisions are those of upstream's structured allocator (Kubernetes 1.37), first
 solution in the same order.
@@ -20,3 +21,6 @@ from app.allocator.selectors import SelectorVerdicts as SelectorVerdicts
 from app.allocator.state import PoolId as PoolId
 from app.allocator.state import PoolUsage as PoolUsage
 from app.allocator.state import Usage as Usage
+from app.allocator.survey import Refused as Refused
+from app.allocator.survey import RequestSurvey as RequestSurvey
+from app.allocator.survey import survey as survey

@@ -25,7 +25,8 @@ class Pool:
     """One pool as seen from one node.
 
     `published` are its device slices of the current generation: those usable from the node by name, then the others in the
-    order given. A pool with a `problem` (POOL_INCOMPLETE or POOL_INVALID, said in `detail`) offers no devices.
+    order given. A pool with a `problem` (POOL_INCOMPLETE or POOL_INVALID, said in `detail`) offers no devices; `hidden` is how
+    many its slices for this node have.
     `choosy` tells whether any device says which others it is compatible with (`compatibleOnlyWith`).
     """
 
@@ -35,6 +36,7 @@ class Pool:
     problem: Code | None = None
     detail: str = ""
     choosy: bool = False
+    hidden: int = 0
 
     @property
     def label(self) -> str:
@@ -107,9 +109,10 @@ def gather(
 
 def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool) -> tuple[bool, Pool, tuple[ResourceSlice, ...]]:
     """(waits for binding conditions, pool, slices that offer devices)."""
+    hidden = sum(len(each.devices) for each in known.relevant)
     if not known.complete:
         detail = f"pool {pool_id[0]}/{pool_id[1]} has {known.published} of {known.expected} slices"
-        return False, Pool(pool_id=pool_id, problem=Code.POOL_INCOMPLETE, detail=detail), ()
+        return False, Pool(pool_id=pool_id, problem=Code.POOL_INCOMPLETE, detail=detail, hidden=hidden), ()
     targeting, elsewhere = known.relevant, known.elsewhere
     totals: CounterTotals = {}
     try:
@@ -124,7 +127,7 @@ def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool) -> tuple
             check_device_names(targeting)
     except InvalidPoolError as problem:
         detail = f"pool {pool_id[0]}/{pool_id[1]}: {problem}"
-        return False, Pool(pool_id=pool_id, problem=Code.POOL_INVALID, detail=detail), ()
+        return False, Pool(pool_id=pool_id, problem=Code.POOL_INVALID, detail=detail, hidden=hidden), ()
     waits = any(device.binding_conditions is not None for each in targeting for device in each.devices)
     published = targeting + elsewhere
     choosy = any(device.compatible_only_with is not None for each in published for device in each.devices)

@@ -84,6 +84,11 @@ class SelectorList:
         """Whether there is no selector, so that every device matches and no attribute is looked at."""
         return not self._programs
 
+    @property
+    def programs(self) -> Sequence[Program | CelCompileError]:
+        """The compiled expressions, or what is wrong with one."""
+        return self._programs
+
     def row(self, published: ResourceSlice) -> VerdictRow:
         """The verdicts for one slice object; forgotten when nobody uses that object any more."""
         key = id(published)

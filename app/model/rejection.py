@@ -23,6 +23,7 @@ class Code(StrEnum):
     NODE_UNKNOWN = "node is not known yet"
     NO_DEVICES = "no devices on this node"
     NO_MATCH = "no device matches the selectors"
+    OTHER_NODE = "devices are not reachable from this node"
     IN_USE = "matching devices are in use"
     TAINTED = "matching devices are tainted"
     COUNTERS = "shared counters are exhausted"

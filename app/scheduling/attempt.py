@@ -3,6 +3,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from app.allocator import Demand
 from app.model.rejection import Code, Rejection
 from app.scheduling.claim_lookup import FoundClaim
 from app.scheduling.remembered import Outcome
@@ -22,7 +23,7 @@ class Attempt:
 
     `fits` are nodes that fit, with the outcome where something has to be held there; `texts` says in short why a node does
     not, and `reasons` keeps one rejection with its details for each text.  `unsettled` tells that some node would fit if holds
-    that are about to settle went elsewhere.
+    that are about to settle went elsewhere.  `demand` is what the open claims ask for.
     """
 
     fits: dict[str, Outcome | None] = field(default_factory=dict)
@@ -31,6 +32,7 @@ class Attempt:
     open: tuple[FoundClaim, ...] = ()
     held: tuple[FoundClaim, ...] = ()
     unsettled: bool = False
+    demand: Demand | None = None
 
     def refuse(self, node: str, rejection: Rejection, text: str | None = None) -> None:
         """This node does not fit; `text` is the summary of the rejection, if it is known already."""

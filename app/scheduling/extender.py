@@ -12,6 +12,7 @@ from app.scheduling.options import Options
 from app.scheduling.ports import Cluster
 from app.scheduling.preempt import Preempt
 from app.scheduling.prioritize import Prioritize
+from app.scheduling.refusal_words import RefusalWords
 from app.scheduling.refusals import Refusals
 from app.scheduling.searching import Searching
 from app.scheduling.wake_up import WakeUp
@@ -27,7 +28,7 @@ class Extender:
         searching = Searching(ledger, features, options)
         self._cluster = cluster
         self._metrics = metrics
-        self.refusals = Refusals(ledger, cluster.events, metrics)
+        self.refusals = Refusals(ledger, RefusalWords(ledger, searching), cluster.events, metrics)
         self._filter = Filter(ledger, searching, self.refusals, metrics, cluster.clock, options)
         self._prioritize = Prioritize(ledger)
         self._preempt = Preempt(ledger, searching, cluster.clock, options)

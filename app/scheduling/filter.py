@@ -86,7 +86,7 @@ class Filter:
             if isinstance(asked, Rejection):
                 return refused_everywhere(nodes, asked)
             demand = asked
-        attempt = Attempt(open=claims.open, held=claims.held)
+        attempt = Attempt(open=claims.open, held=claims.held, demand=demand)
         resources = backed_resources(pod, ledger.backing)
         if resources or claims.allocated or claims.held or demand is None:
             nodes = self._allowed(nodes, claims, resources, attempt)

@@ -3,8 +3,9 @@ from dataclasses import dataclass
 from app.ledger.ledger import Ledger
 from app.model.pod import Pod
 from app.model.rejection import Code
-from app.scheduling.attempt import Attempt, Reason
+from app.scheduling.attempt import Attempt
 from app.scheduling.ports import Events
+from app.scheduling.refusal_words import RefusalWords
 from app.telemetry.metrics import Metrics
 
 REASON = "DevicesUnavailable"
@@ -29,8 +30,9 @@ class Refusal:
 class Refusals:
     """The pods that were turned away and have not been placed since: who could be helped by what."""
 
-    def __init__(self, ledger: Ledger, events: Events, metrics: Metrics) -> None:
+    def __init__(self, ledger: Ledger, words: RefusalWords, events: Events, metrics: Metrics) -> None:
         self._ledger = ledger
+        self._words = words
         self._events = events
         self._metrics = metrics
         self._refused: dict[str, Refusal] = {}
@@ -59,7 +61,7 @@ class Refusals:
             self._metrics.rejected(each.rejection.code.name.lower(), each.nodes)
         self._metrics.waiting(len(self._refused))
         if codes - {Code.CLAIM_NOT_CREATED}:
-            self._events.about_pod(pod, warning=True, reason=REASON, message=_message(reasons))
+            self._events.about_pod(pod, warning=True, reason=REASON, message=self._words(attempt))
 
     def settled(self, pod_uid: str) -> None:
         """The pod was offered a node, was bound, or is gone."""
@@ -103,13 +105,3 @@ class Refusals:
             pod = known.by_uid(uid)
             if known.gone(uid) or (pod is not None and (pod.node_name or pod.finished or pod.deleting)):
                 self.settled(uid)
-
-
-def _message(reasons: list[Reason]) -> str:
-    """Per reason how many nodes it holds for, and the details of one of them."""
-    total = sum(each.nodes for each in reasons)
-    return "; ".join(f"{each.nodes} of {total} nodes: {_words(each)}" for each in reasons)
-
-
-def _words(reason: Reason) -> str:
-    return f"{reason.rejection.text} (on {reason.example})" if reason.rejection.detail else reason.rejection.text

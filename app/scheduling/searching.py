@@ -7,10 +7,12 @@ from app.allocator import (
     NamedClaim,
     NodePools,
     NoFit,
+    RequestSurvey,
     SelectorVerdicts,
     allocate,
     gather,
     prepare,
+    survey,
 )
 from app.allocator.state import Usage
 from app.cel import CelCompileError, ProgramCache
@@ -79,6 +81,13 @@ class Searching:
         except ModelError as problem:
             return NoFit(verdict="fatal", rejections=(Rejection(code=Code.POOL_INVALID, detail=str(problem)),), steps=0)
         return allocate(demand, node, pools, usage, deadline=deadline, new_share_id=new_share_id)
+
+    def survey(self, demand: Demand, node: Node, usage: Usage) -> tuple[RequestSurvey, ...]:
+        """How many devices of the node each request finds, and what keeps how many of them away; nothing if it cannot be read."""
+        try:
+            return survey(demand, node, self._pools_of(node), usage)
+        except ModelError:
+            return ()
 
     def _pools_of(self, node: Node) -> NodePools:
         version = self._ledger.inventory.of(node.name)
