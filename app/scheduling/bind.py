@@ -1,5 +1,6 @@
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -66,6 +67,22 @@ class Bind:
         self._ready = BindingWait(ledger, self._writing, cluster.events, cluster.clock, options, stopping)
         self._running: dict[str, _Running] = {}
         self._written = Signal()
+        self._set_aside: set[str] = set()
+
+    @property
+    def running(self) -> Collection[str]:
+        """UIDs of the pods that are being bound; what is reserved for them is in use."""
+        return self._running.keys()
+
+    @contextmanager
+    def set_aside(self, claim_uid: str) -> Iterator[None]:
+        """Inside, no bind decides about this claim; one that needs it waits for the end of the block."""
+        self._set_aside.add(claim_uid)
+        try:
+            yield
+        finally:
+            self._set_aside.discard(claim_uid)
+            self._written.fire()
 
     async def __call__(self, namespace: str, name: str, uid: str, node: str, hung_up: asyncio.Event) -> None:
         """Bind the pod to the node; joins a bind of the same pod and node that is still running.
@@ -140,7 +157,7 @@ class Bind:
             found = find_claims(pod, self._ledger.claims)
             if isinstance(found, Rejection):
                 raise TryAgain(found.text)
-            if not any(_being_written(each) for each in found):
+            if not any(self._being_written(each.record) for each in found):
                 break
             left = end - loop.time()
             if left <= 0 or not await self._written.wait(left):
@@ -150,6 +167,9 @@ class Bind:
             ours = ClaimPlacement(allocation=timed, holdings=placement.holdings)
             self._ledger.take(claim.record.claim.metadata.uid, ours, node)
         return found
+
+    def _being_written(self, record: ClaimRecord) -> bool:
+        return record.taken is not None or record.claim.metadata.uid in self._set_aside
 
     async def _make_ours(self, found: Sequence[FoundClaim], pod: Pod) -> list[ClaimRecord]:
         """Write what was taken, or just the reservation of what is allocated; returns the claims that got an allocation."""
@@ -210,7 +230,3 @@ class Bind:
             raise TryAgain(f"pod {pod.key}: {conflict}; reading it back: {problem}") from problem
         if live.uid != pod.uid or live.node_name != node:
             raise TryAgain(f"pod {pod.key}: {conflict}") from conflict
-
-
-def _being_written(found: FoundClaim) -> bool:
-    return found.record.taken is not None
