@@ -1,6 +1,5 @@
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from app.allocator import Demand
 from app.ledger.holds import Hold
@@ -14,17 +13,15 @@ from app.scheduling.claim_lookup import FoundClaim, find_claims
 from app.scheduling.deadline import time_is_up
 from app.scheduling.extended_resources import backed_resources, uncovered
 from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
+from app.scheduling.judging import NODE_UNKNOWN, Judging
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 from app.scheduling.refusals import Refusals
-from app.scheduling.remembered import Outcome, Remembered, Table
-from app.scheduling.scoring import draws_on_counters, packing_score
+from app.scheduling.remembered import Outcome
 from app.scheduling.searching import Searching
 from app.scheduling.standing import Sorted, excluded, fully_reserved, sort_claims
 from app.telemetry.metrics import Metrics
 
-_NODE_UNKNOWN = Rejection(code=Code.NODE_UNKNOWN)
-_UNKNOWN = Outcome(0, 0, None, _NODE_UNKNOWN, _NODE_UNKNOWN.summary, 0)
 _UNSETTLED = Rejection(code=Code.UNSETTLED)
 
 
@@ -49,7 +46,7 @@ class Filter:
         self._metrics = metrics
         self._clock = clock
         self._options = options
-        self._remembered = Remembered(options.remembered_answers)
+        self._judging = Judging(ledger, searching, metrics, options.remembered_answers)
 
     async def __call__(self, pod: Pod, nodes: Sequence[str]) -> FilterAnswer:
         """The nodes on which the pod fits (at most `offered_nodes` where something must be held), and why the others do not."""
@@ -105,7 +102,7 @@ class Filter:
         for name in nodes:
             node = ledger.nodes.get(name)
             if node is None:
-                attempt.refuse(name, _NODE_UNKNOWN)
+                attempt.refuse(name, NODE_UNKNOWN)
                 continue
             refusal = uncovered(node, resources, ledger.backing) or excluded(node, claims, ledger)
             if refusal is None:
@@ -115,85 +112,18 @@ class Filter:
         return allowed
 
     def _search(self, demand: Demand, nodes: Sequence[str], uid: str, attempt: Attempt) -> None:
-        """Ask about the nodes; most answers are remembered, so the common way through the loop is kept short.
-
-        Where nodes do not differ in score, as many as are offered are enough: the loop begins at a place that depends on the
-        pod, and nodes under holds come last.
-        """
-        ledger, asked = (
-            self._ledger,
-            _Asked(
-                demand,
-                self._remembered.table(demand.signature),
-                time_is_up(self._clock, self._options.filter_budget_seconds),
-            ),
-        )
-        under_holds = ledger.nodes_under_holds()
-        versions, moved_all = ledger.state.parts()
-        remembered, fits, enough = asked.table.free.get, attempt.fits, self._options.offered_nodes
+        """Ask about the nodes, beginning at a place that depends on the pod."""
+        out_of_time = time_is_up(self._clock, self._options.filter_budget_seconds)
         start = zlib.crc32(uid.encode()) % len(nodes) if nodes else 0
-        held: list[str] = []
-        visited = 0
-        for name in (*nodes[start:], *nodes[:start]):
-            if under_holds is None or name in under_holds:
-                held.append(name)
-                continue
-            visited += 1
-            known = remembered(name)
-            if known is None or known.state != versions.get(name, 0) + moved_all:
-                known = self._ask(asked, name)
-            if known.placement is not None:
-                fits[name] = known
-                if len(fits) >= enough and not asked.table.scored:
-                    break
-            else:
-                attempt.refuse(name, known.rejection or _NODE_UNKNOWN, known.text)
-        visited += self._search_under_holds(asked, held, attempt)
-        self._metrics.search(remembered=True, steps=visited - asked.searched)
-        if not fits and ledger.holds.unsettled:
-            self._look_behind_holds(asked, held, attempt)
+        held = self._judging.search(
+            demand, (*nodes[start:], *nodes[:start]), self._options.offered_nodes, out_of_time, attempt
+        )
+        if not attempt.fits and self._ledger.holds.unsettled:
+            self._look_behind_holds(demand, held, out_of_time, attempt)
 
-    def _search_under_holds(self, asked: "_Asked", held: Sequence[str], attempt: Attempt) -> int:
-        """The nodes that holds concern, as far as they are needed; returns how many were looked at."""
-        enough = self._options.offered_nodes
-        for index, name in enumerate(held):
-            if len(attempt.fits) >= enough and not asked.table.scored:
-                return index
-            known = self._ask(asked, name)
-            if known.placement is not None:
-                attempt.fits[name] = known
-            else:
-                attempt.refuse(name, known.rejection or _NODE_UNKNOWN, known.text)
-        return len(held)
-
-    def _ask(self, asked: "_Asked", name: str) -> Outcome:
-        """The answer for one node: remembered if nothing it was read from has changed, else searched anew."""
-        ledger = self._ledger
-        node = ledger.nodes.get(name)
-        if node is None:
-            return _UNKNOWN
-        under_holds = ledger.nodes_under_holds()
-        held = under_holds is None or name in under_holds
-        state, hold = ledger.state.of(name), ledger.held.of(name) if held else 0
-        answers = asked.table.held if held else asked.table.free
-        known = answers.get(name)
-        if known is not None and known.state == state and known.hold == hold:
-            return known
-        asked.searched += 1
-        usage = ledger.usage() if held else ledger.claims.usage
-        answer = self._searching.on_node(asked.demand, node, usage, asked.out_of_time)
-        self._metrics.search(remembered=False, steps=answer.steps)
-        if isinstance(answer, Placement):
-            outcome = Outcome(state, hold, answer, None, "", packing_score(answer, usage, ledger.slices))
-            asked.table.scored = asked.table.scored or draws_on_counters(answer)
-        else:
-            outcome = Outcome(state, hold, None, answer.rejections[0], answer.rejections[0].summary, 0)
-            if any(each.code is Code.SEARCH_LIMIT for each in answer.rejections):
-                return outcome
-        answers[name] = outcome
-        return outcome
-
-    def _look_behind_holds(self, asked: "_Asked", held: Sequence[str], attempt: Attempt) -> None:
+    def _look_behind_holds(
+        self, demand: Demand, held: Sequence[str], out_of_time: Callable[[], bool], attempt: Attempt
+    ) -> None:
         """Find out whether only holds that are about to settle stand in the way."""
         ledger = self._ledger
         usage = ledger.usage_without_unsettled()
@@ -201,7 +131,7 @@ class Filter:
             node = ledger.nodes.get(name)
             if node is None:
                 continue
-            if isinstance(self._searching.on_node(asked.demand, node, usage, asked.out_of_time), Placement):
+            if isinstance(self._searching.on_node(demand, node, usage, out_of_time), Placement):
                 attempt.unsettled = True
                 attempt.refuse(name, _UNSETTLED)
 
@@ -217,16 +147,6 @@ class Filter:
         for index, claim in enumerate(attempt.open):
             ledger.holds.place(_hold(claim, index, offered, pod, expires))
         return tuple(offered)
-
-
-@dataclass(slots=True)
-class _Asked:
-    """One question put to many nodes."""
-
-    demand: Demand
-    table: Table
-    out_of_time: Callable[[], bool]
-    searched: int = 0
 
 
 def _best(fits: dict[str, Outcome | None], count: int) -> dict[str, Outcome]:
