@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// scenario is a question: kind allocate (the default), cel or derived.
+// scenario is a question: kind allocate (the default), timing, cel or derived.
 type scenario struct {
 	Name      string                       `json:"name"`
 	Kind      string                       `json:"kind"`
@@ -26,6 +26,7 @@ type scenario struct {
 	Allocated []*resourceapi.ResourceClaim `json:"allocated"`
 	Claims    []*resourceapi.ResourceClaim `json:"claims"`
 	TimeoutMs int                          `json:"timeoutMs,omitempty"`
+	Rounds    int                          `json:"rounds,omitempty"`
 
 	Expression string      `json:"expression,omitempty"`
 	Device     *cel.Device `json:"device,omitempty"`
@@ -37,6 +38,7 @@ type answer struct {
 	Name  string       `json:"name"`
 	Nodes []nodeAnswer `json:"nodes,omitempty"`
 	Cel   *celAnswer   `json:"cel,omitempty"`
+	Timed *timed       `json:"timed,omitempty"`
 	Error string       `json:"error,omitempty"`
 }
 
@@ -47,6 +49,9 @@ func respond(line []byte) answer {
 	}
 	if s.Kind == "cel" || s.Kind == "derived" {
 		return evaluate(&s)
+	}
+	if s.Kind == "timing" {
+		return measure(&s)
 	}
 	return allocate(&s)
 }
