@@ -25,6 +25,7 @@ class Refusal:
     holds: int
     by_holds: bool
     about_claims: bool
+    by_allocation: bool
 
 
 class Refusals:
@@ -56,6 +57,7 @@ class Refusals:
             holds=self._ledger.holds.ended,
             by_holds=attempt.unsettled or Code.CLAIM_HELD_ELSEWHERE in codes,
             about_claims=bool(codes & _ABOUT_CLAIMS),
+            by_allocation=Code.CLAIM_ON_OTHER_NODE in codes,
         )
         for each in reasons:
             self._metrics.rejected(each.rejection.code.name.lower(), each.nodes)
@@ -82,6 +84,10 @@ class Refusals:
                 return "claims"
         return None
 
+    def tied_down(self) -> tuple[Pod, ...]:
+        """Pods that fit nowhere where a claim allocated for other nodes is among the reasons."""
+        return tuple(each.pod for each in self._refused.values() if each.by_allocation)
+
     def poked(self) -> None:
         """kube-scheduler has been told: what changed up to now needs no further telling."""
         progress, ended = self._ledger.progress, self._ledger.holds.ended
@@ -94,6 +100,7 @@ class Refusals:
                 holds=ended,
                 by_holds=each.by_holds,
                 about_claims=each.about_claims,
+                by_allocation=each.by_allocation,
             )
             for uid, each in self._refused.items()
         }
