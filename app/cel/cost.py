@@ -15,15 +15,17 @@ COST_LIMIT: Final = 1_000_000
 WORK_LIMIT: Final = 2_000_000
 """Most elements copied, compared or visited in one evaluation."""
 MAX_TEXT: Final = 10_000_000
-"""Longest string or byte string that an evaluation may build."""
+"""Longest string or byte string that an evaluation may build; characters beyond ASCII count for four."""
 MAX_ELEMENTS: Final = 1_000_000
 """Longest list that an evaluation may build."""
 
 LIST_COST: Final = 10
 MAP_COST: Final = 30
 _CHARACTERS_PER_WORK: Final = 8
-_ROUND_WORK: Final = 4
-_POLL_EVERY: Final = 100 * _ROUND_WORK
+ROUND_WORK: Final = 4
+"""What a round of a loop counts for, beside what happens in it."""
+POLL_EVERY: Final = 100 * ROUND_WORK
+"""Work after which limits and deadline are looked at again."""
 COMPARISON_WORK: Final = 16
 """What an element counts for that is compared, shown or found on its own, which takes longer than copying it."""
 FAILURE_WORK: Final = 8
@@ -41,32 +43,46 @@ class Frame:
         self.device = device
         self.cost = cost
         self.work = 0
-        self.next_poll = _POLL_EVERY
+        self.next_poll = POLL_EVERY
         self.slots: list[Any] = [None] * slots
         self.deadline = deadline
 
     def step(self, cost: int) -> None:
         """Charge one round of a loop; raises when the budget or the time is spent."""
         self.cost += cost
-        if self.cost > COST_LIMIT:
-            raise over_cost()
-        self.spend(_ROUND_WORK)
+        self.spend(ROUND_WORK)
 
     def spend(self, elements: int) -> None:
         """Charge elements that are about to be copied or compared, and ask the deadline now and then."""
-        self.work += elements
+        self.work = work = self.work + elements
+        if work >= self.next_poll:
+            self.check()
+
+    def check(self) -> None:
+        """Look at the limits and ask the deadline; due when `work` has reached `next_poll`.
+
+        Raises:
+            CelCostError: Too much was spent, or the time is up.
+        """
+        if self.cost > COST_LIMIT:
+            raise over_cost()
         if self.work > WORK_LIMIT:
             raise over_work()
-        if self.work >= self.next_poll and self.deadline is not None:
-            self.next_poll = self.work + _POLL_EVERY
-            if self.deadline():
-                raise CelDeadlineError("the evaluation was stopped: its time is up")
+        self.next_poll = self.work + POLL_EVERY
+        if self.deadline is not None and self.deadline():
+            raise CelDeadlineError("the evaluation was stopped: its time is up")
 
-    def build_text(self, length: int) -> None:
-        """Charge a string of this length that is about to be built."""
-        if length > MAX_TEXT:
-            raise CelCostError(f"the evaluation was stopped: it builds a string of more than {MAX_TEXT} characters")
-        self.spend(length // _CHARACTERS_PER_WORK)
+    def build_text(self, length: int, *, plain: bool = True) -> None:
+        """Charge a string that is about to be built; one that is not `plain` ASCII takes up to four bytes per character."""
+        size = length if plain else 4 * length
+        if size > MAX_TEXT:
+            raise CelCostError(f"the evaluation was stopped: it builds a string of more than {MAX_TEXT} bytes")
+        self.spend(size // _CHARACTERS_PER_WORK)
+
+    def afford(self, cost: int) -> None:
+        """Refuse at once what would be charged later and is then too much, so that it is not built in vain."""
+        if self.cost + cost > COST_LIMIT:
+            raise over_cost()
 
     def build_list(self, length: int) -> None:
         """Charge a list of this length that is about to be built."""

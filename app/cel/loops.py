@@ -6,12 +6,25 @@ The constants are what upstream's expansion of a macro costs per round beside th
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import msgspec
+
 from app.cel import checked as c
 from app.cel.code import Code, Run
-from app.cel.cost import FAILURE_WORK, LIST_COST, MAX_ELEMENTS, Frame
+from app.cel.cost import FAILURE_WORK, LIST_COST, MAX_ELEMENTS, ROUND_WORK, Frame
 from app.cel.errors import CelCostError, CelRuntimeError
 from app.cel.library_lists import self_compared, sort_by_keys
-from app.cel.values import LISTS, MAPS, NONE, Optional, from_map_key, keys_of, map_key, no_overload, type_name
+from app.cel.values import (
+    LISTS,
+    MAPS,
+    NONE,
+    DomainMap,
+    Optional,
+    from_map_key,
+    keys_of,
+    map_key,
+    no_overload,
+    type_name,
+)
 
 _ALL_CHECK: Final = 2
 _EXISTS_CHECK: Final = 3
@@ -36,51 +49,37 @@ class Failure:
 
 def compile_loop(node: c.Loop, source: Code, condition: Code | None, body: Code) -> Code:
     """Compile a loop over a list or map."""
-    rounds = _rounds(node.slots, source.run)
     if node.kind in {"all", "exists"}:
         exists = node.kind == "exists"
-        run = _quantifier(rounds, body, check=_EXISTS_CHECK if exists else _ALL_CHECK, absorbing=exists)
+        check = _EXISTS_CHECK if exists else _ALL_CHECK
+        run = _quantifier(_range(node.slots, source.run), body, check=check, absorbing=exists)
         return Code(run=run, cost=source.cost)
     if node.kind == "exists_one":
-        return Code(run=_exactly_one(rounds, body), cost=source.cost)
+        return Code(run=_exactly_one(_range(node.slots, source.run), body), cost=source.cost)
+    loop = _Loop(*_range(node.slots, source.run), condition)
     if node.kind == "list":
         step = body.cost + _APPEND + (0 if body.constant else LIST_COST)
-        return Code(run=_collect_list(rounds, condition, body, step), cost=source.cost)
+        return Code(run=_collect_list(loop, body, step), cost=source.cost)
     if node.kind == "map":
-        keys = node.slots[0]
-        return Code(run=_collect_map(rounds, condition, body, keys), cost=source.cost)
-    return Code(run=_collect_entries(rounds, condition, body), cost=source.cost)
+        return Code(run=_collect_map(loop, body, node.slots[0]), cost=source.cost)
+    return Code(run=_collect_entries(loop, body), cost=source.cost)
 
 
-def _rounds(slots: tuple[int, ...], source: Run) -> Callable[[Frame], Iterable[Any]]:
-    """Set the variables for each round; the loop charges the round itself."""
-    first = slots[0]
+_Range = tuple[Any, Callable[[Frame], Iterable[Any]]]
+"""Where in the frame's slots a round's variables are put, an index or a slice, and what is put there round by round."""
+
+
+def _range(slots: tuple[int, ...], source: Run) -> _Range:
     if len(slots) == 1:
-
-        def single(frame: Frame) -> Iterable[Any]:
-            values = frame.slots
-            for item in _elements(source(frame)):
-                values[first] = item
-                yield None
-
-        return single
-
-    second = slots[1]
-
-    def double(frame: Frame) -> Iterable[Any]:
-        values = frame.slots
-        for key, item in _pairs(source(frame)):
-            values[first] = key
-            values[second] = item
-            yield None
-
-    return double
+        return slots[0], lambda frame: _elements(source(frame))
+    return slice(slots[0], slots[0] + len(slots)), lambda frame: _pairs(source(frame))
 
 
 def _elements(value: Any) -> Iterable[Any]:
-    if type(value) in LISTS:
+    kind = type(value)
+    if kind in LISTS or kind is DomainMap:
         return value  # type: ignore[no-any-return]
-    if type(value) in MAPS:
+    if kind in MAPS:
         return keys_of(value)
     raise CelRuntimeError(f"no such overload: got '{type_name(value)}', expected iterable type")
 
@@ -93,26 +92,29 @@ def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
     raise CelRuntimeError(f"no such overload: got '{type_name(value)}', expected iterable type")
 
 
-def _quantifier(rounds: Callable[[Frame], Iterable[Any]], body: Code, *, check: int, absorbing: bool) -> Run:
+def _quantifier(over: _Range, body: Code, *, check: int, absorbing: bool) -> Run:
     """Compile all and exists: errors count only if no round decides."""
+    place, items = over
     predicate = body.run
     step = body.cost + check + 1
 
     def run(frame: Frame) -> bool:
+        slots = frame.slots
         failure: str | None = None
         decided = False
-        for _ in rounds(frame):
+        for item in items(frame):
             if decided:
                 frame.cost += check
                 break
-            frame.step(step)
+            slots[place] = item
+            frame.cost += step
+            frame.work = work = frame.work + ROUND_WORK
+            if work >= frame.next_poll:
+                frame.check()
             try:
                 value = predicate(frame)
-            except CelCostError:
-                raise
             except CelRuntimeError as error:
-                frame.spend(FAILURE_WORK)
-                failure = failure or str(error)
+                failure = _failed(frame, error, failure)
                 continue
             if value is absorbing:
                 decided = True
@@ -126,23 +128,38 @@ def _quantifier(rounds: Callable[[Frame], Iterable[Any]], body: Code, *, check: 
     return run
 
 
-def _exactly_one(rounds: Callable[[Frame], Iterable[Any]], body: Code) -> Run:
+def _failed(frame: Frame, error: CelRuntimeError, before: str | None) -> str:
+    """Note that a round failed, which ends no loop: all rounds are charged. A limit that was reached does end it."""
+    if isinstance(error, CelCostError):
+        raise error
+    frame.spend(FAILURE_WORK)
+    return str(error) if before is None else before
+
+
+def _exactly_one(over: _Range, body: Code) -> Run:
+    place, items = over
     predicate, step = body.run, body.cost
 
     def run(frame: Frame) -> bool:
+        slots = frame.slots
         count = 0
         failure: str | None = None
-        for _ in rounds(frame):
-            frame.step(step)
+        for item in items(frame):
+            slots[place] = item
+            frame.cost += step
+            frame.work = work = frame.work + ROUND_WORK
+            if work >= frame.next_poll:
+                frame.check()
             try:
-                if _truth(predicate(frame)):
-                    frame.cost += _COUNT
-                    count += 1
-            except CelCostError:
-                raise
+                value = predicate(frame)
             except CelRuntimeError as error:
-                frame.spend(FAILURE_WORK)
-                failure = failure or str(error)
+                failure = _failed(frame, error, failure)
+                continue
+            if value is True:
+                frame.cost += _COUNT
+                count += 1
+            elif value is not False:
+                failure = failure or str(no_overload(value))
         frame.cost += _COUNT_RESULT
         if failure is not None:
             raise CelRuntimeError(failure)
@@ -151,82 +168,77 @@ def _exactly_one(rounds: Callable[[Frame], Iterable[Any]], body: Code) -> Run:
     return run
 
 
+class _Loop(msgspec.Struct, frozen=True):
+    """A loop that builds something, without what it builds."""
+
+    place: Any
+    items: Callable[[Frame], Iterable[Any]]
+    condition: Code | None
+
+    def collecting(self, cost: int, take: _Step) -> _Step:
+        """Run `take` for each round that passes the condition."""
+        place, items, condition = self.place, self.items, self.condition
+        passes = None if condition is None else condition.run
+        step, cost_of_taken = (cost, 0) if condition is None else (condition.cost, cost)
+
+        def run(frame: Frame, into: Any) -> None:
+            slots = frame.slots
+            failure: str | None = None
+            for item in items(frame):
+                slots[place] = item
+                frame.cost += step
+                frame.work = work = frame.work + ROUND_WORK
+                if work >= frame.next_poll:
+                    frame.check()
+                try:
+                    if passes is not None:
+                        if not _truth(passes(frame)):
+                            continue
+                        frame.cost += cost_of_taken
+                    take(frame, into)
+                except CelRuntimeError as error:
+                    failure = _failed(frame, error, failure)
+            if failure is not None:
+                frame.cost += _RESULT
+                raise CelRuntimeError(failure)
+
+        return run
+
+
 def _truth(value: Any) -> bool:
     if value is True or value is False:
         return value
     raise no_overload(value)
 
 
-def _collecting(rounds: Callable[[Frame], Iterable[Any]], condition: Code | None, cost: int, take: _Step) -> _Step:
-    """Run `take` for each round that passes the condition; a failure ends no loop, for all rounds are charged."""
+def _building(loop: _Loop, make: Callable[[], Any], cost: int, take: _Step) -> Run:
+    collect = loop.collecting(cost, take)
 
-    def every(frame: Frame, into: Any) -> None:
-        frame.step(cost)
-        take(frame, into)
-
-    if condition is None:
-        return _enduring(rounds, every)
-    passes, step = condition.run, condition.cost
-
-    def some(frame: Frame, into: Any) -> None:
-        frame.step(step)
-        if _truth(passes(frame)):
-            frame.cost += cost
-            take(frame, into)
-
-    return _enduring(rounds, some)
-
-
-def _enduring(rounds: Callable[[Frame], Iterable[Any]], once: _Step) -> _Step:
-    def run(frame: Frame, into: Any) -> None:
-        failure: str | None = None
-        for _ in rounds(frame):
-            try:
-                once(frame, into)
-            except CelCostError:
-                raise
-            except CelRuntimeError as error:
-                frame.spend(FAILURE_WORK)
-                failure = failure or str(error)
-        if failure is not None:
-            frame.cost += _RESULT
-            raise CelRuntimeError(failure)
+    def run(frame: Frame) -> Any:
+        built = make()
+        collect(frame, built)
+        frame.cost += _RESULT
+        return built
 
     return run
 
 
-def _collect_list(rounds: Callable[[Frame], Iterable[Any]], condition: Code | None, body: Code, cost: int) -> Run:
+def _collect_list(loop: _Loop, body: Code, cost: int) -> Run:
     transform = body.run
 
     def take(frame: Frame, into: list[Any]) -> None:
         into.append(transform(frame))
 
-    collect = _collecting(rounds, condition, cost, take)
-
-    def run(frame: Frame) -> list[Any]:
-        values: list[Any] = []
-        collect(frame, values)
-        frame.cost += _RESULT
-        return values
-
-    return run
+    return _building(loop, list, cost, take)
 
 
-def _collect_map(rounds: Callable[[Frame], Iterable[Any]], condition: Code | None, body: Code, slot: int) -> Run:
+def _collect_map(loop: _Loop, body: Code, slot: int) -> Run:
     transform = body.run
 
     def take(frame: Frame, into: dict[Any, Any]) -> None:
         _insert(into, frame.slots[slot], transform(frame))
 
-    collect = _collecting(rounds, condition, body.cost + _INSERT, take)
-
-    def run(frame: Frame) -> dict[Any, Any]:
-        values: dict[Any, Any] = {}
-        collect(frame, values)
-        frame.cost += _RESULT
-        return values
-
-    return run
+    return _building(loop, dict, body.cost + _INSERT, take)
 
 
 def _insert(into: dict[Any, Any], key: Any, value: Any) -> None:
@@ -238,7 +250,7 @@ def _insert(into: dict[Any, Any], key: Any, value: Any) -> None:
     into[place] = value
 
 
-def _collect_entries(rounds: Callable[[Frame], Iterable[Any]], condition: Code | None, body: Code) -> Run:
+def _collect_entries(loop: _Loop, body: Code) -> Run:
     transform = body.run
 
     def take(frame: Frame, into: dict[Any, Any]) -> None:
@@ -249,15 +261,7 @@ def _collect_entries(rounds: Callable[[Frame], Iterable[Any]], condition: Code |
         for key, value in made.items():
             _insert(into, from_map_key(key), value)
 
-    collect = _collecting(rounds, condition, body.cost + _MERGE, take)
-
-    def run(frame: Frame) -> dict[Any, Any]:
-        values: dict[Any, Any] = {}
-        collect(frame, values)
-        frame.cost += _RESULT
-        return values
-
-    return run
+    return _building(loop, dict, body.cost + _MERGE, take)
 
 
 def compile_bind(slot: int, value: Code, body: Code) -> Code:
