@@ -10,12 +10,12 @@ import pytest
 from app.allocator import capacity
 from app.model.device import ValidRange
 from tests.parity.fuzz.allocator import campaign
-from tests.parity.fuzz.allocator.chance import FAMILIES
-from tests.parity.fuzz.allocator.scenarios import scenarios
+from tests.parity.fuzz.allocator.scenarios import NAMES, scenarios
 from tests.parity.fuzz.allocator.shrinking import smallest
 
 FIXED = 37
-COUNT = 700
+COUNT = 600
+REACH = {"allNodes", "nodeName", "nodeSelector"}
 TOPICS = (
     *(
         "adminAccess",
@@ -39,7 +39,7 @@ def test_random_scenarios_are_decided_as_upstream_does() -> None:
     tally = campaign.run(FIXED, count=COUNT)
     report = "\n".join(tally.lines())
     print(f"\n{report}")
-    assert tally.asked == dict.fromkeys(FAMILIES, COUNT // len(FAMILIES))
+    assert tally.asked == dict.fromkeys(NAMES, COUNT // len(NAMES))
     assert min(tally.verdicts[each] for each in ("fit", "no", "fatal", "node")) > 0
     assert tally.unexplained_count == 0, report
 
@@ -50,7 +50,7 @@ def test_wrong_rule_is_noticed_and_shown_in_small() -> None:
         return max(requested, least)
 
     with patch.object(capacity, "_rounded", not_rounded):
-        tally = campaign.run(3, count=100)
+        tally = campaign.run(7, count=100)
     assert tally.unexplained_count > 0
     scenario, what = tally.unexplained[0]
     assert "expected fit, got no" in what
@@ -85,7 +85,7 @@ def test_shrinking_keeps_what_makes_the_difference() -> None:
     scenario = next(each for each in scenarios(FIXED) if differing(each))
     small = smallest(scenario, differing)
     devices = [device for each in small["slices"] for device in each["spec"].get("devices", [])]
-    assert [set(each) for each in devices] == [{"name", "allowMultipleAllocations"}]
+    assert [set(each) - REACH for each in devices] == [{"name", "allowMultipleAllocations"}]
     assert len(small["claims"]) == 1
     assert small["allocated"] == []
 

@@ -18,7 +18,8 @@ from tests.parity.fuzz.oracle import Oracle, OracleError
 _BATCH: Final = 100
 _MOST_SHOWN: Final = 10
 _REMEMBERED: Final = "counters and groups of a pool are added up for each node, not remembered from an earlier node"
-_STOPPED: Final = "one of the two ran out of time"
+_STOPPED: Final = "upstream ran out of time"
+_STOPPED_HERE: Final = "upstream finds an answer in time, we do not"
 
 
 @dataclass
@@ -91,8 +92,9 @@ def _compare(oracle: Oracle, tally: Tally, scenario: Json, mine: Json, upstreams
 
 def _explanation(oracle: Oracle, scenario: Json, mine: Json, upstreams: Json) -> str | None:
     """Why the answers may differ; None if they should not."""
-    if any(node.get("timedOut") for answer in (mine, upstreams) for node in answer.get("nodes") or ()):
-        return _STOPPED
+    for answer, why in ((upstreams, _STOPPED), (mine, _STOPPED_HERE)):
+        if any(node.get("timedOut") for node in answer.get("nodes") or ()):
+            return why
     alone: list[dict[str, Any]] = [{**scenario, "nodes": [node]} for node in scenario["nodes"]]
     if len(alone) > 1 and mine.get("nodes"):
         single = [node for each in oracle.ask(alone) for node in each.get("nodes") or ()]

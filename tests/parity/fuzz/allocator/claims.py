@@ -54,6 +54,7 @@ _ATTRIBUTES: Final = (
     "derived.example.com/key",
 )
 _AMOUNTS: Final = ("0", "1", "2", "3", "500m", "700m", "1500m", "1Gi", "768Mi", "2Gi", "5Gi", "1u")
+_MODEST: Final = {"memory": ("0", "256Mi", "768Mi", "1Gi", "2Gi"), "cores": ("0", "1", "500m", "700m", "2")}
 CLASSES: Final = ("any", "gpu", "good", "plain")
 
 
@@ -81,7 +82,8 @@ def claims(chance: Chance, prefix: str, most: int) -> list[Json]:
 
 
 def _claim(chance: Chance, name: str) -> Json:
-    requests = [_request(chance, f"req-{index}") for index in range(chance.among([1, 1, 1, 1, 2, 2, 3, 4]))]
+    many = [2, 2] if chance.gentle else [2, 2, 3, 4]
+    requests = [_request(chance, f"req-{index}") for index in range(chance.among([1, 1, 1, 1, *many]))]
     devices: Json = {"requests": requests}
     if chance.of("constraints"):
         devices["constraints"] = [_constraint(chance, requests) for _ in range(chance.among([1, 1, 2]))]
@@ -98,11 +100,11 @@ def _request(chance: Chance, name: str) -> Json:
 
 
 def _body(chance: Chance, *, admin: bool) -> Json:
-    found: Json = {"deviceClassName": "any" if chance.rarely(0.5) else chance.among(CLASSES)}
-    if chance.rarely(0.15):
+    found: Json = {"deviceClassName": "any" if chance.rarely(0.7 if chance.gentle else 0.5) else chance.among(CLASSES)}
+    if chance.rarely(0.1 if chance.gentle else 0.15):
         found["allocationMode"] = "All"
     else:
-        count = chance.among([1, 1, 1, 1, 1, 1, 2, 2, 3, 4])
+        count = chance.among([1, 1, 1, 1, 1, 1, 2, 2, 2] + ([] if chance.gentle else [3, 4]))
         found |= {
             "allocationMode": "ExactCount",
             "count": chance.among([0, 0, 20, 33]) if chance.rarely(0.02) else count,
@@ -116,7 +118,8 @@ def _body(chance: Chance, *, admin: bool) -> Json:
         found["tolerations"] = [_toleration(chance) for _ in range(chance.between(1, 2))]
     if chance.here("capacity") and chance.rarely(0.6):
         names = chance.familiar("capacity", ["memory", "cores"], 2) + (["other"] if chance.rarely(0.03) else [])
-        found["capacity"] = {"requests": {each: chance.among(_AMOUNTS) for each in names}}
+        amounts = _MODEST if chance.gentle else {}
+        found["capacity"] = {"requests": {each: chance.among(amounts.get(each, _AMOUNTS)) for each in names}}
         if chance.rarely(0.04):
             found["capacity"] = {}
     if chance.of("derived"):

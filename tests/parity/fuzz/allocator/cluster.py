@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
+from tests.parity.fuzz.allocator import cards
 from tests.parity.fuzz.allocator.chance import Chance, Json
 from tests.parity.fuzz.allocator.devices import COUNTERS, DRIVERS, SETS, device, selector
 
 
 def nodes(chance: Chance) -> list[Json]:
-    """One to three nodes."""
+    """One to four nodes."""
     found: list[Json] = []
-    for index in range(chance.among([1, 1, 2, 2, 3])):
+    for index in range(chance.among([1, 1, 1, 2, 2, 3, 4])):
         name = f"node-{index}"
         labels = {"kubernetes.io/hostname": name, "region": chance.among(["west", "east"])}
         if chance.rarely(0.4):
@@ -53,9 +54,13 @@ class Slices:
         """A pool; without `where` each of its slices is for one node."""
         chance = self._chance
         counters = chance.of("counters")
-        slices = [{"devices": self._some(driver, counters, where)} for _ in range(chance.among([1, 1, 2, 3]))]
+        sets = cards.counter_sets(chance) if counters and chance.rarely(0.6) else None
+        parts = chance.among([1, 1, 2, 3])
+        slices = [{"devices": self._some(driver, counters and sets is None, where)} for _ in range(parts)]
+        if sets is not None:
+            self._cut(slices, sets)
         if counters:
-            slices += self._counters()
+            slices += self._counters() if sets is None else self._declared(sets)
         count = len(slices)
         defects = chance.of("defects")
         if defects and chance.rarely(0.15):
@@ -74,7 +79,7 @@ class Slices:
     def _some(self, driver: str, counters: bool, where: Json | None) -> list[Json]:
         selects = where is not None and "perDeviceNodeSelection" in where
         found = []
-        for _ in range(self._chance.among([0, 1, 2, 3, 3, 4, 4, 5])):
+        for _ in range(self._chance.among([0, 1, 2, 3, 3, 4, 4, 5, 7])):
             self._devices += 1
             name = f"d{self._devices}"
             found.append(device(self._chance, name, driver, counters=counters, selects=selects, nodes=self._nodes))
@@ -91,9 +96,20 @@ class Slices:
                 sets.pop()
             else:
                 sets[0]["counters"] = {"memory": {"value": "4"}}
-        if chance.rarely(0.3) and len(sets) > 1:
+        return self._declared(sets)
+
+    def _declared(self, sets: list[Json]) -> list[Json]:
+        """The slices that declare these counter sets, one or several."""
+        if self._chance.rarely(0.3) and len(sets) > 1:
             return [{"sharedCounters": [each]} for each in sets]
         return [{"sharedCounters": sets}]
+
+    def _cut(self, slices: list[Json], sets: list[Json]) -> None:
+        """Make most devices partitions of cards."""
+        for each in slices:
+            for found in each["devices"]:
+                if not self._chance.rarely(0.15):
+                    found["consumesCounters"] = cards.partition(self._chance, sets)
 
     def _repeat(self, slices: list[Json]) -> None:
         named = [each for part in slices for each in part.get("devices", [])]

@@ -1,18 +1,19 @@
 """Whole scenarios: a cluster, what others hold in it, and claims."""
 
 import copy
+import itertools
 from collections.abc import Iterator
 from random import Random
 from typing import Final
 
 from app.allocator.features import FIELD_OF_NAME
 from app.simulator.scenario_answer import answer_scenario
-from tests.parity.fuzz.allocator.chance import FAMILIES, Chance, Json
+from tests.parity.fuzz.allocator.chance import FAMILIES, TIMEOUT_MS, Chance, Json
 from tests.parity.fuzz.allocator.claims import claims, classes
 from tests.parity.fuzz.allocator.cluster import Slices, nodes
 from tests.parity.fuzz.allocator.devices import taint
+from tests.parity.fuzz.allocator.variations import LABELLED, variation
 
-_TIMEOUT_MS: Final = 3000
 _TOPICS: Final = {
     "AdminAccess": "admin",
     "ConsumableCapacity": "capacity",
@@ -21,21 +22,28 @@ _TOPICS: Final = {
 }
 """What makes a claim invalid while a feature is off."""
 
+_VARIED: Final = "varied-"
+NAMES: Final = (*sorted(FAMILIES), *(_VARIED + family for family in LABELLED))
+"""The families: made up from nothing, and varied from labelled scenarios."""
+
 
 def scenarios(seed: int) -> Iterator[Json]:
     """Scenarios without end, the same for the same seed; their names tell family, seed and number."""
-    number = 0
-    families = sorted(FAMILIES)
-    while True:
-        family = families[number % len(families)]
-        yield scenario(Random(f"{seed} {number}"), family, f"{family}-{seed}-{number}")
-        number += 1
+    for number in itertools.count():
+        family = NAMES[number % len(NAMES)]
+        random, name = Random(f"{seed} {number}"), f"{family}-{seed}-{number}"
+        if family in FAMILIES:
+            yield scenario(random, family, name)
+        else:
+            yield variation(random, family.removeprefix(_VARIED), name)
 
 
 def scenario(random: Random, family: str, name: str) -> Json:
     """One scenario of a family."""
     chance = Chance(random, family)
-    features = _features(chance)
+    features = (
+        {name: name != "CompatibilityGroups" for name in FIELD_OF_NAME} if family == "groups-off" else _features(chance)
+    )
     chance.without([topic for feature, topic in _TOPICS.items() if features is not None and not features[feature]])
     found: Json = {"name": name, "nodes": nodes(chance)}
     found["slices"] = Slices(chance, [each["metadata"]["name"] for each in found["nodes"]]).all()
@@ -48,7 +56,7 @@ def scenario(random: Random, family: str, name: str) -> Json:
         if chance.rarely(0.2):
             _edit(chance, found)
     found["claims"] = claims(chance, "claim", 3)
-    found["timeoutMs"] = _TIMEOUT_MS
+    found["timeoutMs"] = TIMEOUT_MS
     return found
 
 
