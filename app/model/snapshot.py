@@ -31,7 +31,16 @@ class _Device(Value, frozen=True):
     compatible_only_with: str | None = None
     binding_conditions: tuple[str, ...] | None = None
     binding_failure_conditions: tuple[str, ...] | None = None
+    share_id: str | None = None
+    consumed_capacity: dict[str, str] | None = None
     sources: dict[str, str] = {}
+
+
+class LostShare(NamedTuple):
+    """A share of an allocation that the API server stored without its name or its amounts: which field, of which device."""
+
+    field: str
+    device_id: tuple[str, str, str]
 
 
 class _Frozen(NamedTuple):
@@ -52,8 +61,9 @@ _DECODER: Final = msgspec.json.Decoder(_Snapshot)
 def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding, ...]) -> str:
     """The annotation value for this allocation: what each result froze, in the order of the results.
 
-    That is counter consumption with groups, `compatibleOnlyWith`, binding conditions (some API servers do not store them), and
-    `sources`: field -> rule of the admin's policy, for each field that was not published.  Readers ignore members they do not know.
+    That is counter consumption with groups, `compatibleOnlyWith`, binding conditions and shares (some API servers do not store
+    them), and `sources`: field -> rule of the admin's policy, for each field that was not published.  Readers ignore members they
+    do not know.
     """
     timestamp = allocation.allocation_timestamp
     snapshot = _Snapshot(
@@ -66,6 +76,8 @@ def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding,
                 compatible_only_with=holding.compatible_only_with,
                 binding_conditions=result.binding_conditions,
                 binding_failure_conditions=result.binding_failure_conditions,
+                share_id=result.share_id,
+                consumed_capacity=result.consumed_capacity,
                 sources=dict(holding.sources),
             )
             for result, holding in zip(allocation.devices.results, holdings, strict=True)
@@ -101,6 +113,56 @@ def results_of(claim: ResourceClaim) -> tuple[DeviceResult, ...]:
     return tuple(_with_conditions(*each) for each in zip(allocation.devices.results, frozen, strict=True))
 
 
+def allocated_at(claim: ResourceClaim) -> str | None:
+    """When the stored allocation was made (RFC 3339), from the allocation itself or from the snapshot that belongs to it."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return None
+    if allocation.allocation_timestamp is not None:
+        return allocation.allocation_timestamp
+    snapshot = _decoded(claim, allocation)
+    return None if snapshot is None else snapshot.allocation_timestamp
+
+
+def is_snapshotted(claim: ResourceClaim) -> bool:
+    """Whether the stored allocation was made by this program, here or in another replica: its snapshot says so."""
+    allocation = claim.status.allocation
+    return allocation is not None and _decoded(claim, allocation) is not None
+
+
+def lost_share(claim: ResourceClaim) -> LostShare | None:
+    """The first share of an allocation of ours that was stored as something else, by the stored object alone; None if none was.
+
+    An API server without the fields of KEP-5075 drops them in silence: what was decided as a share then has the device whole.
+    """
+    allocation = claim.status.allocation
+    text = claim.metadata.annotations.get(SNAPSHOT_ANNOTATION)
+    if allocation is None or text is None:
+        return None
+    try:
+        snapshot = _DECODER.decode(text)
+        if len(snapshot.devices) != len(allocation.devices.results):
+            return None
+        pairs = list(zip(allocation.devices.results, snapshot.devices, strict=True))
+        written = tuple(
+            msgspec.structs.replace(stored, share_id=device.share_id) if stored.share_id is None else stored
+            for stored, device in pairs
+        )
+        if snapshot.digest != _digest(written, snapshot.allocation_timestamp):
+            return None
+        return next((lost for stored, device in pairs if (lost := _lost(stored, device)) is not None), None)
+    except (msgspec.DecodeError, QuantityError):
+        return None
+
+
+def _lost(stored: DeviceResult, written: _Device) -> LostShare | None:
+    if stored.share_id != written.share_id:
+        return LostShare("shareID", stored.device_id)
+    if written.share_id is not None and _amounts(stored.consumed_capacity) != _amounts(written.consumed_capacity):
+        return LostShare("consumedCapacity", stored.device_id)
+    return None
+
+
 def _with_conditions(result: DeviceResult, found: _Frozen) -> DeviceResult:
     frozen = found.device
     if result.binding_conditions is not None or frozen.binding_conditions is None:
@@ -113,23 +175,34 @@ def _with_conditions(result: DeviceResult, found: _Frozen) -> DeviceResult:
 
 
 def _frozen(claim: ResourceClaim, allocation: AllocationResult) -> tuple[_Frozen, ...] | None:
+    snapshot = _decoded(claim, allocation)
+    try:
+        if snapshot is None:
+            return None
+        return tuple(_Frozen(device, tuple(map(_model, device.consumes_counters))) for device in snapshot.devices)
+    except QuantityError:
+        return None
+
+
+def _decoded(claim: ResourceClaim, allocation: AllocationResult) -> _Snapshot | None:
+    """The annotation, if it belongs to this very allocation."""
     text = claim.metadata.annotations.get(SNAPSHOT_ANNOTATION)
     if text is None:
         return None
     try:
         snapshot = _DECODER.decode(text)
-        results = allocation.devices.results
-        stored = allocation.allocation_timestamp
-        if (
-            snapshot.version != SNAPSHOT_VERSION
-            or len(snapshot.devices) != len(results)
-            or (stored is not None and stored != snapshot.allocation_timestamp)
-            or snapshot.digest != _digest(results, snapshot.allocation_timestamp)
-        ):
-            return None
-        return tuple(_Frozen(device, tuple(map(_model, device.consumes_counters))) for device in snapshot.devices)
-    except (msgspec.DecodeError, QuantityError):
+    except msgspec.DecodeError:
         return None
+    results = allocation.devices.results
+    stored = allocation.allocation_timestamp
+    if (
+        snapshot.version != SNAPSHOT_VERSION
+        or len(snapshot.devices) != len(results)
+        or (stored is not None and stored != snapshot.allocation_timestamp)
+        or snapshot.digest != _digest(results, snapshot.allocation_timestamp)
+    ):
+        return None
+    return snapshot
 
 
 def _holding(result: DeviceResult, frozen: _Frozen | None) -> DeviceHolding:

@@ -4,6 +4,7 @@ A write starts from the object as the server sent it, so fields this program doe
 takes and returns the bytes of a whole object and leaves its input alone.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -40,11 +41,11 @@ def with_reservation(raw: bytes, consumer: ConsumerReference) -> bytes:
     return msgspec.json.encode(claim)
 
 
-def without_reservation(raw: bytes, uid: str) -> bytes:
-    """The claim without the reservation of the consumer with this UID."""
+def without_reservations(raw: bytes, uids: Collection[str]) -> bytes:
+    """The claim without the reservations of the consumers with these UIDs."""
     claim = msgspec.json.decode(raw)
     status = claim.setdefault("status", {})
-    status["reservedFor"] = [each for each in status.get("reservedFor", []) if each.get("uid") != uid]
+    status["reservedFor"] = [each for each in status.get("reservedFor", []) if each.get("uid") not in uids]
     return msgspec.json.encode(claim)
 
 

@@ -207,7 +207,7 @@ class Bind:
                 raise TryAgain(f"claim {'/'.join(meta.key)} was deleted while pod {pod.key} was being bound")
             clash = overlapping(record, self._ledger.claims, self._ledger.slices)
             if clash is not None:
-                await self._writing.undo(record, pod)
+                await self._writing.release(record, (pod.uid,))
                 self._metrics.bound("undone", 0.0)
                 device = f"{clash.driver}/{clash.pool}/{clash.device}"
                 raise TryAgain(f"claim {'/'.join(meta.key)}: another writer allocated device {device} first")

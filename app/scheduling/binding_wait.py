@@ -57,7 +57,7 @@ class BindingWait:
             if verdict.readiness is Readiness.READY:
                 return
             if verdict.readiness is not Readiness.PENDING:
-                await self._writing.undo(known, pod)
+                await self._writing.release(known, (pod.uid,))
                 raise TryAgain(f"binding conditions {verdict.readiness}: {verdict.detail}")
             if not told:
                 told = True

@@ -1,28 +1,28 @@
-"""The writes that make an allocation real, each idempotent and resumable from the stored object alone.
+"""The writes that make an allocation real or take it back, each idempotent and resumable from the stored object alone.
 
 Finalizer and snapshot annotation go first, in one update: a status write cannot change metadata, and an allocation without the
 finalizer would never be cleaned up.  Allocation, timestamp and reservation follow in one status update.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
-from app.model.allocation import AllocationResult, ClaimPlacement, DeviceResult
+from app.model.allocation import AllocationResult, ClaimPlacement
 from app.model.base import ModelError
-from app.model.pod import Pod
-from app.model.quantity import parse_quantity
 from app.model.resource_claim import FINALIZER, ConsumerReference, ResourceClaim, read_claim
-from app.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
+from app.model.snapshot import SNAPSHOT_ANNOTATION, LostShare, encode_snapshot, lost_share
 from app.model.writeback import (
     with_allocation,
     with_finalizer_and_snapshot,
     with_reservation,
     without_allocation,
+    without_reservations,
     without_snapshot,
 )
 from app.scheduling.answers import TryAgain
+from app.scheduling.kept_fields import same_allocation, same_devices, stripped
 from app.scheduling.ports import Claims, ClusterError, Conflict, NotFound, Unavailable
 from app.telemetry.metrics import Metrics
 
@@ -30,7 +30,7 @@ _TRIES: Final = 5
 
 
 class ClaimWriting:
-    """Writes allocations, reservations and their undoing, and keeps the ledger abreast of the answers."""
+    """Writes allocations, reservations and their release, and keeps the ledger abreast of the answers."""
 
     def __init__(self, ledger: Ledger, claims: Claims, metrics: Metrics) -> None:
         self._ledger = ledger
@@ -51,7 +51,7 @@ class ClaimWriting:
         async def write(raw: bytes) -> bytes:
             claim = read_claim(raw)
             if claim.status.allocation is not None:
-                if _is_ours(claim, placement.allocation, consumer):
+                if _is_written(claim, placement.allocation, snapshot):
                     return await self._reserve_once(raw, claim, consumer)
                 raise TryAgain(f"claim {_name(claim)} was allocated by another scheduler")
             if (
@@ -62,19 +62,16 @@ class ClaimWriting:
             return await self._update_status("allocate", claim, with_allocation(raw, placement.allocation, consumer))
 
         stored = await self._persist(record, write)
-        lost = _lost_share(stored.claim, placement.allocation)
-        if lost is not None:
-            self._metrics.stripped(lost[0])
-            await self._take_back(stored, consumer.uid)
-            raise TryAgain(
-                f"claim {_name(stored.claim)}: the API server does not keep {lost[0]} of a share (DRAConsumableCapacity is off "
-                f"there?), so device {'/'.join(lost[1])} would not be shared as decided"
-            )
-        self._check_kept(stored.claim, placement.allocation)
+        await self.check_shares(stored, consumer.uid)
+        kept = stored.claim.status.allocation
+        if kept is None or not same_devices(kept, placement.allocation):
+            raise TryAgain(f"claim {_name(stored.claim)}: the API server did not keep the allocation")
+        for field in stripped(placement.allocation, kept):
+            self._metrics.stripped(field)
         return stored
 
     async def reserve(self, record: ClaimRecord, consumer: ConsumerReference) -> ClaimRecord:
-        """Add the consumer to an allocated claim; returns what the server has then.
+        """Add the consumer to an allocated claim, unless it is there; returns what the server has then.
 
         Raises:
             TryAgain: the claim is gone, going, or not allocated any more; or the server could not be written to.
@@ -88,32 +85,70 @@ class ClaimWriting:
 
         return await self._persist(record, write)
 
-    async def undo(self, record: ClaimRecord, pod: Pod) -> None:
-        """Take back an allocation that only this pod uses, with its snapshot.
+    async def check_shares(self, record: ClaimRecord, consumer_uid: str) -> None:
+        """Refuse an allocation of ours whose shares the server stored as something else; it is released first.
+
+        That holds for one that an earlier process of ours wrote, too, and could not look at any more.
 
         Raises:
-            TryAgain: it could not be taken back; the next bind of the pod finds it.
+            TryAgain: a share was not stored as one; or the release failed.
         """
-        await self._take_back(record, pod.uid)
+        lost: LostShare | None = lost_share(record.claim)
+        if lost is None:
+            return
+        self._metrics.stripped(lost.field)
+        await self.release(record, (consumer_uid,))
+        raise TryAgain(
+            f"claim {_name(record.claim)}: the API server does not keep {lost.field} of a share (DRAConsumableCapacity is off "
+            f"there?), so device {'/'.join(lost.device_id)} would not be shared as decided"
+        )
 
-    async def _take_back(self, record: ClaimRecord, consumer_uid: str) -> None:
+    async def release(self, record: ClaimRecord, consumers: Collection[str]) -> bool:
+        """Take these consumers (UIDs) off the claim's allocation, and the allocation with its snapshot when nobody else is left.
+
+        With no consumers only an allocation that is reserved for nobody goes.  Nothing is written if the claim is not allocated
+        as in `record` any more.  Whose allocation it is does not matter here: that is the caller's to know.
+
+        Returns:
+            Whether the claim is without an allocation now.
+
+        Raises:
+            TryAgain: the server could not be written to; what is left can be released later.
+        """
+        known = record.claim.status.allocation
+
         async def write(raw: bytes) -> bytes:
             claim = read_claim(raw)
-            others = [each for each in claim.status.reserved_for if each.uid != consumer_uid]
-            if claim.status.allocation is None or others:
+            stored = claim.status.allocation
+            if stored is None or known is None or not same_allocation(stored, known):
                 return raw
-            raw = await self._update_status("undo", claim, without_allocation(raw))
+            left = [each for each in claim.status.reserved_for if each.uid not in consumers]
+            if left and len(left) == len(claim.status.reserved_for):
+                return raw
+            if left:
+                return await self._update_status("unreserve", claim, without_reservations(raw, consumers))
+            raw = await self._update_status("release", claim, without_allocation(raw))
+            if SNAPSHOT_ANNOTATION not in claim.metadata.annotations:
+                return raw
             return await self._update(claim, without_snapshot(raw))
 
-        await self._persist(record, write)
+        try:
+            return (await self._persist(record, write, dying=True)).claim.status.allocation is None
+        except ClaimGone:
+            return True
 
     async def _reserve_once(self, raw: bytes, claim: ResourceClaim, consumer: ConsumerReference) -> bytes:
         if claim.reserved_by(consumer.uid):
             return raw
         return await self._update_status("reserve", claim, with_reservation(raw, consumer))
 
-    async def _persist(self, record: ClaimRecord, write: Callable[[bytes], Awaitable[bytes]]) -> ClaimRecord:
-        """Run `write` on the known object; after a conflict or an unknown outcome run it again on the live one."""
+    async def _persist(
+        self, record: ClaimRecord, write: Callable[[bytes], Awaitable[bytes]], *, dying: bool = False
+    ) -> ClaimRecord:
+        """Run `write` on the known object; after a conflict or an unknown outcome run it again on the live one.
+
+        `dying`: also on a claim that is being deleted.
+        """
         namespace, name = record.claim.metadata.key
         uid, raw = record.claim.metadata.uid, record.raw
         problem: ClusterError | None = None
@@ -121,12 +156,12 @@ class ClaimWriting:
             try:
                 if problem is not None:
                     raw = await self._claims.read(namespace, name)
-                _check_alive(read_claim(raw), uid)
+                _check_alive(read_claim(raw), uid, dying=dying)
                 return self._ledger.own_write(await write(raw))
             except (Conflict, Unavailable) as again:
                 problem = again
             except NotFound as gone:
-                raise TryAgain(f"claim {namespace}/{name} does not exist any more") from gone
+                raise ClaimGone(f"claim {namespace}/{name} does not exist any more") from gone
             except ClusterError as refused:
                 raise TryAgain(f"claim {namespace}/{name}: {refused}") from refused
             except ModelError as unreadable:
@@ -148,24 +183,15 @@ class ClaimWriting:
         self._metrics.claim_write(step, "ok")
         return answer
 
-    def _check_kept(self, claim: ResourceClaim, written: AllocationResult) -> None:
-        """Compare what the server kept with what was sent: dropped fields are counted, dropped devices are refused."""
-        kept = claim.status.allocation
-        if kept is None or not _same_results(kept, written):
-            raise TryAgain(f"claim {_name(claim)}: the API server did not keep the allocation")
-        if kept.allocation_timestamp != written.allocation_timestamp:
-            self._metrics.stripped("allocationTimestamp")
-        for sent, stored in zip(written.devices.results, kept.devices.results, strict=True):
-            if sent.tolerations != stored.tolerations:
-                self._metrics.stripped("tolerations")
-            if sent.binding_conditions != stored.binding_conditions:
-                self._metrics.stripped("bindingConditions")
+
+class ClaimGone(TryAgain):
+    """The claim was deleted, or replaced by another of the same name."""
 
 
-def _check_alive(claim: ResourceClaim, uid: str) -> None:
+def _check_alive(claim: ResourceClaim, uid: str, *, dying: bool) -> None:
     if claim.metadata.uid != uid:
-        raise TryAgain(f"claim {_name(claim)} was replaced by another of the same name")
-    if claim.metadata.deletion_timestamp is not None:
+        raise ClaimGone(f"claim {_name(claim)} was replaced by another of the same name")
+    if claim.metadata.deletion_timestamp is not None and not dying:
         raise TryAgain(f"claim {_name(claim)} is being deleted")
 
 
@@ -173,36 +199,9 @@ def _name(claim: ResourceClaim) -> str:
     return "/".join(claim.metadata.key)
 
 
-def _is_ours(claim: ResourceClaim, written: AllocationResult, consumer: ConsumerReference) -> bool:
+def _is_written(claim: ResourceClaim, written: AllocationResult, snapshot: str) -> bool:
     """Whether the claim has what we write: perhaps our own write arrived although its answer was lost, and share ids with it."""
     stored = claim.status.allocation
-    if stored is None or _same_results(stored, written):
+    if stored is None or same_devices(stored, written):
         return stored is not None
-    return claim.reserved_by(consumer.uid) and _lost_share(claim, written) is not None
-
-
-def _lost_share(claim: ResourceClaim, written: AllocationResult) -> tuple[str, tuple[str, str, str]] | None:
-    """(field, device) of the first share that is stored without its id or without its amounts, where all else is as written."""
-    stored = claim.status.allocation
-    if stored is None:
-        return None
-    pairs = list(zip(stored.devices.results, written.devices.results, strict=False))
-    lengths_differ = len(stored.devices.results) != len(written.devices.results)
-    if lengths_differ or any((a.request, a.device_id) != (b.request, b.device_id) for a, b in pairs):
-        return None
-    for kept, sent in pairs:
-        if sent.share_id is not None and kept.share_id is None:
-            return "shareID", sent.device_id
-        if kept.share_id == sent.share_id and _amounts(kept) != _amounts(sent):
-            return "consumedCapacity", sent.device_id
-    return None
-
-
-def _amounts(result: DeviceResult) -> dict[str, int]:
-    return {name: parse_quantity(text) for name, text in (result.consumed_capacity or {}).items()}
-
-
-def _same_results(left: AllocationResult, right: AllocationResult) -> bool:
-    return [(each.request, *each.device_id, each.share_id) for each in left.devices.results] == [
-        (each.request, *each.device_id, each.share_id) for each in right.devices.results
-    ]
+    return claim.metadata.annotations.get(SNAPSHOT_ANNOTATION) == snapshot and lost_share(claim) is not None

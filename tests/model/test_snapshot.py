@@ -5,7 +5,15 @@ from hypothesis import strategies as st
 from app.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
 from app.model.device import CounterConsumption
 from app.model.resource_claim import ResourceClaim, claim_from
-from app.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of, results_of
+from app.model.snapshot import (
+    SNAPSHOT_ANNOTATION,
+    allocated_at,
+    encode_snapshot,
+    holdings_of,
+    is_snapshotted,
+    lost_share,
+    results_of,
+)
 
 STAMP = "2026-01-01T00:00:00Z"
 
@@ -128,3 +136,47 @@ def test_groups_that_the_server_keeps_in_the_result_leave_a_physical_device_as_i
     found = AllocationResult(devices=DeviceAllocation(results=(kept,)), allocation_timestamp=STAMP)
     (read,) = holdings_of(stored(found, text))
     assert [each.compatibility_groups for each in read.consumption or ()] == [("new",), ("mig",)]
+
+
+def shared(share_id: str | None, amount: str | None) -> AllocationResult:
+    (result,) = allocation("g0").devices.results
+    capacity = None if amount is None else {"memory": amount}
+    changed = msgspec.structs.replace(result, share_id=share_id, consumed_capacity=capacity)
+    return AllocationResult(devices=DeviceAllocation(results=(changed,)), allocation_timestamp=STAMP)
+
+
+def test_share_that_was_stored_as_something_else_is_told_by_the_stored_object_alone() -> None:
+    written = shared("s-1", "3Gi")
+    text = encode_snapshot(written, (holding("g0"),))
+    device = ("d", "p", "g0")
+    assert lost_share(stored(written, text)) is None
+    assert lost_share(stored(shared("s-1", "3072Mi"), text)) is None
+    assert lost_share(stored(shared(None, None), text)) == ("shareID", device)
+    assert lost_share(stored(shared("s-1", None), text)) == ("consumedCapacity", device)
+    assert lost_share(stored(shared("s-2", "3Gi"), text)) is None
+    assert lost_share(stored(shared(None, None), None)) is None
+    assert lost_share(stored(allocation("g1"), text)) is None
+    assert lost_share(stored(allocation("g0"), encode_snapshot(allocation("g0"), (holding("g0"),)))) is None
+
+
+@given(st.text())
+def test_an_annotation_that_cannot_be_read_tells_of_no_lost_share(text: str) -> None:
+    assert lost_share(stored(allocation("g0"), text)) is None
+
+
+def test_time_of_an_allocation_is_read_from_the_snapshot_where_the_server_does_not_store_it() -> None:
+    text = encode_snapshot(allocation("g0"), (holding("g0"),))
+    stripped = allocation("g0", stamp=None)
+    assert allocated_at(stored(allocation("g0"), None)) == STAMP
+    assert allocated_at(stored(stripped, text)) == STAMP
+    assert allocated_at(stored(stripped, None)) is None
+    assert allocated_at(stored(allocation("g1", stamp=None), text)) is None
+    assert allocated_at(ResourceClaim()) is None
+
+
+def test_allocation_is_ours_if_its_own_snapshot_says_so() -> None:
+    text = encode_snapshot(allocation("g0"), (holding("g0"),))
+    assert is_snapshotted(stored(allocation("g0"), text))
+    assert not is_snapshotted(stored(allocation("g1"), text))
+    assert not is_snapshotted(stored(allocation("g0"), None))
+    assert not is_snapshotted(ResourceClaim())

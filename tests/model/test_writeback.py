@@ -11,7 +11,7 @@ from app.model.writeback import (
     with_finalizer_and_snapshot,
     with_reservation,
     without_allocation,
-    without_reservation,
+    without_reservations,
     without_snapshot,
 )
 
@@ -46,7 +46,7 @@ def without_known(raw: Any) -> Any:
         with_finalizer_and_snapshot(RAW, "s"),
         with_allocation(RAW, ALLOCATION, POD),
         with_reservation(RAW, POD),
-        without_reservation(with_reservation(RAW, POD), "u"),
+        without_reservations(with_reservation(RAW, POD), ("u",)),
         without_allocation(with_allocation(RAW, ALLOCATION, POD)),
         without_snapshot(with_finalizer_and_snapshot(RAW, "s")),
     ],
