@@ -20,12 +20,12 @@ async def test_the_values_a_selector_compared_are_said() -> None:
     world = _cluster()
     world.add_claim("c1", selector=TYPE)
     world.add_pod("p1", "c1")
-    await world.filter("p1", "n1", "n2")
+    await world.filter("p1", "n1")
     (message,) = world.messages("p1")
     refusal = "claim c1: request req: no device matches the selectors"
     why = "none of 2 devices match class gpu and the selectors of the request"
     values = f'2 devices: device.attributes["{DRIVER}"].type is "A100", wanted "H100"'
-    assert message == f"2 of 2 nodes: {refusal}: {why}: {values} (on n1)"
+    assert message == f"1 of 1 nodes: {refusal}: {why}: {values} (on n1)"
 
 
 async def test_the_same_state_gives_the_same_words() -> None:
