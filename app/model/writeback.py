@@ -65,6 +65,14 @@ def without_snapshot(raw: bytes) -> bytes:
     return msgspec.json.encode(claim)
 
 
+def without_finalizer(raw: bytes) -> bytes:
+    """The claim without the delete-protection finalizer."""
+    claim = msgspec.json.decode(raw)
+    metadata = claim.get("metadata", {})
+    metadata["finalizers"] = [each for each in metadata.get("finalizers", []) if each != FINALIZER]
+    return msgspec.json.encode(claim)
+
+
 def _reserve(status: dict[str, Any], consumer: ConsumerReference) -> None:
     reserved = status.setdefault("reservedFor", [])
     if all(each.get("uid") != consumer.uid for each in reserved):

@@ -103,11 +103,12 @@ class ClaimWriting:
             f"there?), so device {'/'.join(lost.device_id)} would not be shared as decided"
         )
 
-    async def release(self, record: ClaimRecord, consumers: Collection[str]) -> bool:
+    async def release(self, record: ClaimRecord, consumers: Collection[str], *, tries: int = _TRIES) -> bool:
         """Take these consumers (UIDs) off the claim's allocation, and the allocation with its snapshot when nobody else is left.
 
         With no consumers only an allocation that is reserved for nobody goes.  Nothing is written if the claim is not allocated
-        as in `record` any more.  Whose allocation it is does not matter here: that is the caller's to know.
+        as in `record` any more.  Whose allocation it is does not matter here: that is the caller's to know.  With one of `tries`
+        nothing is written if anything else about the claim has changed, either.
 
         Returns:
             Whether the claim is without an allocation now.
@@ -133,7 +134,7 @@ class ClaimWriting:
             return await self._update(claim, without_snapshot(raw))
 
         try:
-            return (await self._persist(record, write, dying=True)).claim.status.allocation is None
+            return (await self._persist(record, write, dying=True, tries=tries)).claim.status.allocation is None
         except ClaimGone:
             return True
 
@@ -143,7 +144,12 @@ class ClaimWriting:
         return await self._update_status("reserve", claim, with_reservation(raw, consumer))
 
     async def _persist(
-        self, record: ClaimRecord, write: Callable[[bytes], Awaitable[bytes]], *, dying: bool = False
+        self,
+        record: ClaimRecord,
+        write: Callable[[bytes], Awaitable[bytes]],
+        *,
+        dying: bool = False,
+        tries: int = _TRIES,
     ) -> ClaimRecord:
         """Run `write` on the known object; after a conflict or an unknown outcome run it again on the live one.
 
@@ -152,7 +158,7 @@ class ClaimWriting:
         namespace, name = record.claim.metadata.key
         uid, raw = record.claim.metadata.uid, record.raw
         problem: ClusterError | None = None
-        for _ in range(_TRIES):
+        for _ in range(tries):
             try:
                 if problem is not None:
                     raw = await self._claims.read(namespace, name)
