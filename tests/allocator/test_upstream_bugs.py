@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator import Features
+from app.allocator import Features, gather
 from app.allocator.capacity import amount_text
+from app.ledger.slices import SliceIndex
 from app.ledger.usage import UsageTable
 from app.model.allocation import DeviceHolding, Placement
 from app.model.quantity import NANO, parse_quantity
@@ -18,6 +19,7 @@ from app.model.resource_claim import ResourceClaim
 from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import (
     DRIVER,
+    NODE,
     ask,
     claim_of,
     consuming,
@@ -162,6 +164,24 @@ def test_139034_counters_of_a_shared_device_are_not_given_away_again() -> None:
     slices = [counters_of(set=4), slice_of(consuming("a", amount=4, **SHAREABLE), consuming("b", amount=1), count=2)]
     wanted = claim_of(exactly(expression="!device.allowMultipleAllocations"))
     assert reasons(ask(slices, wanted, usage=[share("a", "x")])).rejections[0].code is Code.COUNTERS
+
+
+@settings(max_examples=50)
+@given(st.permutations(range(4)))
+def test_141117_slices_that_state_different_counts_are_judged_by_the_first_name_not_by_arrival(
+    order: list[int],
+) -> None:
+    """The pools have two slices each, of which one says so; what counts is what the first one by name says."""
+    odd = [slice_of("x", name="a", count=1), slice_of("y", name="b", count=2)]
+    even = [slice_of("v", name="c", pool="even", count=2), slice_of("w", name="d", pool="even", count=1)]
+    index = SliceIndex()
+    for each in order:
+        index.put((odd + even)[each])
+    found = gather(NODE, index.local(NODE.name), index.shared, index.of_pool, Features())
+    assert [(pool.label, pool.problem) for pool in found.pools] == [
+        (f"{DRIVER}/even", None),
+        (f"{DRIVER}/pool", Code.POOL_INCOMPLETE),
+    ]
 
 
 @settings(max_examples=50)

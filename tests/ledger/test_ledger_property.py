@@ -56,9 +56,9 @@ def fingerprint(ledger: Ledger) -> dict[str, Any]:
     return {
         "nodes": dict(ledger.nodes),
         "slices": dict(ledger.slices.by_name),
-        "local": {node: {each.name for each in ledger.slices.local(node)} for node in NODES},
-        "shared": {each.name for each in ledger.slices.shared},
-        "pools": {pool: {each.name for each in ledger.slices.of_pool(("gpu.example.com", pool))} for pool in POOLS},
+        "local": {node: [each.name for each in ledger.slices.local(node)] for node in NODES},
+        "shared": [each.name for each in ledger.slices.shared],
+        "pools": {pool: [each.name for each in ledger.slices.of_pool(("gpu.example.com", pool))] for pool in POOLS},
         "pool nodes": {pool: ledger.slices.nodes_of(("gpu.example.com", pool)) for pool in POOLS},
         "claims": {record.claim.metadata.uid: record.claim for record in ledger.claims.records()},
         "consumers": {
