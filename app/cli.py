@@ -9,8 +9,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from app import cli_answer, cli_demo, cli_lint
+from app.http_server import ListenError
 from app.kube.configuration import ConfigurationError
-from app.main import ListenError, run
+from app.main import run
 from app.scheduling.ports import ClusterError
 from app.settings import BadSettings, load_settings
 from app.telemetry.logging import LogFormat, LogLevel, configure_logging

@@ -12,8 +12,9 @@ import typer
 import uvloop
 from rich.console import Console
 
-from app.main import Service, listen
+from app.http_server import listen
 from app.policy_file import read_policy
+from app.service import Service
 from app.settings import BadSettings, Settings, load_settings
 from app.simulator.cluster import MemoryCluster
 from app.simulator.manifests import Manifests, load_files, load_texts

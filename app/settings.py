@@ -8,10 +8,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -67,6 +67,48 @@ class ClusterSettings(_Group):
     patience_seconds: float = Field(
         60.0, ge=0, le=3600, description="At start, seconds for which an API server that does not answer is waited for"
     )
+
+
+class LeaderElectionSettings(_Group):
+    """Several replicas, of which one acts at a time (docs/high-availability.md)."""
+
+    enabled: bool = Field(False, description="Act only while this replica holds the Lease")
+    lease_name: str = Field("dra-extender", min_length=1, max_length=253, description="Name of the Lease")
+    namespace: str | None = Field(
+        None, min_length=1, max_length=63, description="Namespace of Lease and Service; default: the pod's own"
+    )
+    duration_seconds: int = Field(
+        15, ge=1, le=3600, description="Seconds without renewal after which another replica may lead"
+    )
+    renew_seconds: float = Field(
+        10.0, gt=0, le=3600, description="Seconds without successful renewal after which the leader stops to act"
+    )
+    retry_seconds: float = Field(2.0, gt=0, le=600, description="Seconds between two tries to get or renew the Lease")
+    service: str | None = Field(
+        None,
+        min_length=1,
+        max_length=63,
+        description="Service without selector that is pointed at the leader; default: none is",
+    )
+    address: IPvAnyAddress | None = Field(
+        None, description="Address of this replica (its pod's), for that Service's endpoint"
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.duration_seconds <= self.renew_seconds:
+            raise ValueError(
+                f"duration_seconds ({self.duration_seconds}) must be greater than renew_seconds ({self.renew_seconds:g}), "
+                "or two replicas would act at once"
+            )
+        if self.renew_seconds < 2 * self.retry_seconds:
+            raise ValueError(
+                f"renew_seconds ({self.renew_seconds:g}) must be at least twice retry_seconds ({self.retry_seconds:g}), "
+                "or one failed renewal would end the term"
+            )
+        if self.service is not None and self.address is None:
+            raise ValueError("service is set, but address is not: the Service could not be pointed anywhere")
+        return self
 
 
 class SchedulingSettings(_Group):
@@ -185,6 +227,7 @@ class Settings(BaseSettings):
 
     server: ServerSettings = ServerSettings()
     cluster: ClusterSettings = ClusterSettings()
+    leader_election: LeaderElectionSettings = LeaderElectionSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     features: FeatureSettings = FeatureSettings()
     log: LogSettings = LogSettings()
@@ -259,6 +302,8 @@ def _sentence(problem: ErrorDetails) -> str:
     variable = ENV_PREFIX + _DELIMITER.join(str(part).upper() for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         return f"setting {name} ({variable}) does not exist"
+    if problem["type"] == "value_error":
+        return f"setting {name} ({variable}): {problem['ctx']['error']}"
     text = problem["msg"].removeprefix("Input should be ")
     return f"setting {name} ({variable}): expected {text}, got {problem['input']!r}"
 

@@ -8,9 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
+from app.http_server import ListenError, listen
 from app.ledger.feed import Feed
-from app.main import ListenError, Service, listen
 from app.scheduling.ports import Unavailable
+from app.service import Service
 from app.settings import ServerSettings, Settings
 from app.simulator.cluster import MemoryCluster, MemoryPods
 from app.simulator.objects import Kind

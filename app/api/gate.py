@@ -1,3 +1,6 @@
+from collections.abc import Callable
+
+
 class Gate:
     """Whether the verbs are answered at all.
 
@@ -5,20 +8,20 @@ class Gate:
     so a closed gate answers in words and asks the caller to connect anew.
     """
 
-    __slots__ = ("_reason",)
+    __slots__ = ("_told",)
 
     def __init__(self, reason: str | None = "the extender is starting") -> None:
-        self._reason = reason
+        self._told: Callable[[], str | None] = lambda: reason
 
     @property
     def reason(self) -> str | None:
         """Why it is closed; None when it is open."""
-        return self._reason
+        return self._told()
 
-    def open(self) -> None:
-        """Let calls through."""
-        self._reason = None
+    def open(self, permit: Callable[[], str | None] | None = None) -> None:
+        """Let calls through, as long as `permit` returns None: it is asked at every call, and otherwise says why not."""
+        self._told = permit or (lambda: None)
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str | Callable[[], str]) -> None:
         """Turn calls away with this sentence."""
-        self._reason = reason
+        self._told = reason if callable(reason) else lambda: reason

@@ -1,4 +1,8 @@
 import time
+from typing import Final
+
+# Unlike CLOCK_MONOTONIC it goes on while the machine sleeps: a lease is over then for everybody else.
+_STEADY: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
@@ -9,5 +13,5 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        """A clock that never goes back, seconds."""
-        return time.monotonic()
+        """A clock that never goes back and does not stop while the machine sleeps, seconds."""
+        return time.clock_gettime(_STEADY)

@@ -11,6 +11,7 @@ from app.kube.configuration import Credentials, find_credentials
 from app.kube.discovery import Discovery
 from app.kube.events import KubeEvents
 from app.kube.kinds import WATCHED, Kind
+from app.kube.lease import LeaderElection
 from app.kube.observer import Observer, Unobserved
 from app.kube.pods import KubePods
 from app.kube.reflector import Chance, Reflector
@@ -40,14 +41,18 @@ class KubeCluster:
         observer: Observer | None = None,
         clock: Clock | None = None,
         chance: Chance | None = None,
+        election: LeaderElection | None = None,
     ) -> None:
+        """With an `election`, nothing is written while this replica does not lead."""
         self.facts: ServerFacts | None = None
+        self._election = election
         self._settings = settings or KubeSettings()
         self._observer = observer or Unobserved()
         self._clock = clock or SystemClock()
         self._chance = chance or Chance()
         self._credentials: Credentials | None = None
-        self._transport = Transport(self._settings, self._clock, self._observer)
+        permit = election.reason if election else None
+        self._transport = Transport(self._settings, self._clock, self._observer, permit)
         self._claims = KubeClaims(self._transport, self._settings)
         self._pods = KubePods(self._transport, self._settings)
         self._events = KubeEvents(self._transport, self._settings, self._clock, self._observer)
@@ -82,7 +87,7 @@ class KubeCluster:
 
     @property
     def transport(self) -> Transport:
-        """The connection, for further adapters of this room such as leader election."""
+        """The connection, for further adapters of this room."""
         return self._transport
 
     async def start(self, feeds: Mapping[str, Feed]) -> None:
@@ -101,6 +106,8 @@ class KubeCluster:
             raise ValueError(f"cannot watch {', '.join(unknown)}: known are {', '.join((*WATCHED, *OPTIONAL_KINDS))}")
         self._credentials = await find_credentials(self._settings, self._clock)
         self._transport.connect(self._credentials)
+        if self._election is not None:
+            self._election.connect(self._credentials)
         self.facts = await self._discover()
         _LOG.info("connected to an API server", source=self._credentials.source, **self.facts.notes())
         for plural, feed in feeds.items():
@@ -157,6 +164,7 @@ class KubeCluster:
             "credentials": self._credentials.trouble if self._credentials else None,
             "events": self._events.trouble,
             "wake-up": self._waker.trouble,
+            "lease": self._election.trouble if self._election else None,
         }
         return notes | {name: trouble for name, trouble in troubles.items() if trouble}
 

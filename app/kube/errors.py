@@ -103,6 +103,10 @@ def _error_type(code: int) -> type[ClusterError]:
     return Unavailable
 
 
+class WriteStopped(aiohttp.ClientError):
+    """A write that was not sent because this replica may not write (any more); the text says why."""
+
+
 class FellSilent(CallFailed):
     """A stream that had begun brought nothing for a while: the connection is dead, or there was nothing to say."""
 
@@ -115,6 +119,8 @@ def no_answer(intent: Intent, problem: BaseException, seconds: float) -> CallFai
 def _sentence(problem: BaseException, seconds: float) -> str:
     if isinstance(problem, asyncio.TimeoutError):
         return f"the API server was silent for {seconds:g} s"
+    if isinstance(problem, WriteStopped):
+        return f"not sent: {problem}"
     if isinstance(problem, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
         return f"the API server's certificate is not trusted: {problem}"
     return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__

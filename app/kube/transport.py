@@ -1,25 +1,31 @@
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
+from aiohttp.connector import Connection
 from kubernetes.aio.client.rest import RESTClientObject
 from yarl import URL
 
 from app.kube.configuration import ConfigurationError, Credentials
-from app.kube.errors import CallFailed, FellSilent, Intent, no_answer, read_status
+from app.kube.errors import CallFailed, FellSilent, Intent, WriteStopped, no_answer, read_status
 from app.kube.observer import Observer
 from app.kube.settings import KubeSettings
 from app.scheduling.ports import Clock
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
 _UNAUTHORIZED = 401
 _FIRST_ERROR = 300
 _IDLE_SECONDS = 60.0
 _NETWORK_PROBLEMS = (aiohttp.ClientError, TimeoutError, OSError)
+_READS: Final = frozenset({"GET", "HEAD"})
+
+Permit = Callable[[], str | None]
+"""None while writes may be sent, else why not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,9 @@ class Transport:
     would parse and rebuild JSON bodies and so change what is written.
     """
 
-    def __init__(self, settings: KubeSettings, clock: Clock, observer: Observer) -> None:
+    def __init__(self, settings: KubeSettings, clock: Clock, observer: Observer, permit: Permit | None = None) -> None:
+        """`permit` is asked about every write, last in the moment in which its bytes are handed to the connection."""
+        self._request_class = aiohttp.ClientRequest if permit is None else _guarded(permit)
         self._clock = clock
         self._observer = observer
         self._connect_seconds = settings.timeouts.connect
@@ -79,7 +87,7 @@ class Transport:
         self._host = configuration.host.rstrip("/")
         try:
             # Proxies come from the configuration; looking for them in the environment costs two thread hops a request.
-            configuration.client_session_kwargs = {"trust_env": False}
+            configuration.client_session_kwargs = {"trust_env": False, "request_class": self._request_class}
             rest = _Rest(configuration)
         except (OSError, ValueError) as problem:
             raise ConfigurationError(
@@ -172,6 +180,19 @@ class Transport:
             allow_redirects=False,
             **self._extra,
         )
+
+
+def _guarded(permit: Permit) -> type[aiohttp.ClientRequest]:
+    """Requests that are not sent while they may not be: a permit asked for earlier would not cover the wait for a connection."""
+
+    class GuardedRequest(aiohttp.ClientRequest):
+        async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+            refusal = None if self.method in _READS else permit()
+            if refusal is not None:
+                raise WriteStopped(refusal)
+            return await super().send(conn)
+
+    return GuardedRequest
 
 
 def _pause(text: str | None) -> float:

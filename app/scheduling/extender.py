@@ -41,7 +41,8 @@ class Extender:
         metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.unsettled))
 
     async def start(self) -> None:
-        """Begin the work that goes on between requests."""
+        """Begin the work that goes on between requests; also again after a `stop`."""
+        self._stopping.clear()
         self._background = asyncio.create_task(self._wake_up.run())
 
     async def stop(self) -> None:

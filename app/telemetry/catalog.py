@@ -125,6 +125,10 @@ DEFINITIONS: Final = (
         "gauge",
         "1 when the policy in force is the one in the policy file, 0 when it is not or there is none",
     ),
+    Definition("leader", "gauge", "1 while this replica may act: it holds the lease, or leader election is off"),
+    Definition(
+        "leader_changes", "counter", "Terms that this replica began (`won`) and ended (`lost`)", ("change",), limit=2
+    ),
     Definition("build_info", "gauge", "Always 1; the labels tell what is running", ("version", "python")),
 )
 

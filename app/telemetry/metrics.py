@@ -59,6 +59,8 @@ class Metrics:
         self._served = make.gauge("field_served")
         self._policy_reads = make.counter("policy_reads")
         self._policy_current = make.plain_gauge("policy_current")
+        self._leader = make.plain_gauge("leader")
+        self._leader_changes = make.counter("leader_changes")
         make.gauge("build_info").of(build_version(), platform.python_version()).set(1)
         ProcessCollector(registry=self.registry)
         for verb in VERBS:
@@ -149,6 +151,14 @@ class Metrics:
         """The policy file was read anew: taken, refused or missing."""
         self._policy_reads.of(outcome).inc()
         self._policy_current.set(1 if outcome == "taken" else 0)
+
+    def leader(self, acts: bool) -> None:
+        """Whether this replica may act now."""
+        self._leader.set(1 if acts else 0)
+
+    def term(self, change: str) -> None:
+        """A term of this replica as leader was won or lost."""
+        self._leader_changes.of(change).inc()
 
     def before_render(self, refresh: Callable[[], None]) -> None:
         """Have `refresh` called before each rendering, for gauges that are read rather than told."""

@@ -34,3 +34,14 @@ class ClusterObserver:
     def pod_event(self, outcome: str) -> None:
         """What became of an Event about a pod."""
         self._metrics.pod_event(outcome)
+
+
+class TermCounter:
+    """Counts terms as leader; implements the adapters' TermObserver."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def leads(self, leads: bool) -> None:
+        """A term began or ended."""
+        self._metrics.term("won" if leads else "lost")

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 import uvloop
 
+from app.http_server import listen
 from app.ledger.feed import Feed
-from app.main import Service, listen
+from app.service import Service
 from app.settings import SchedulingSettings, ServerSettings, Settings
 from app.simulator.cluster import MemoryCluster
 from app.simulator.objects import Kind

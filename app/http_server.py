@@ -1,0 +1,76 @@
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from typing import Final
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from app.settings import ServerSettings
+
+_BACKLOG: Final = 4096
+
+_LOG = structlog.get_logger(__name__)
+
+
+class ListenError(OSError):
+    """The address is taken or does not exist; the message is a sentence."""
+
+
+@contextmanager
+def listen(settings: ServerSettings) -> Iterator[socket.socket]:
+    """A socket that listens on the configured address, closed at the end.
+
+    Raises:
+        ListenError: the address is taken or does not exist.
+    """
+    with ExitStack() as opened:
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(
+                settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            # With the protocol named, event loops send answers at once instead of waiting to fill a packet.
+            listener = opened.enter_context(socket.socket(family, kind, socket.IPPROTO_TCP))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        except OSError as problem:
+            where = f"{settings.host}, port {settings.port}"
+            raise ListenError(f"cannot listen on {where}: {problem.strerror or problem}") from problem
+        yield listener
+
+
+@asynccontextmanager
+async def serving(app: FastAPI, settings: ServerSettings, listener: socket.socket) -> AsyncIterator[None]:
+    """Answers requests inside the block; at its end, answers in progress are completed."""
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_graceful_shutdown=settings.stop_seconds,
+    )
+    server = _Server(config)
+    task = asyncio.create_task(server.serve([listener]))
+    _LOG.info("listening", address=":".join(str(part) for part in listener.getsockname()[:2]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await task
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the service, which has more to end than connections."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
