@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from app.model.allocation import AllocationResult, DeviceHolding, DeviceResult
-from app.model.base import Value
+from app.model.base import ModelError, Value
 from app.model.device import CounterConsumption
 from app.model.quantity import QuantityError, parse_quantity
 from app.model.resource_claim import ResourceClaim
@@ -91,6 +91,9 @@ def holdings_of(claim: ResourceClaim) -> tuple[DeviceHolding, ...]:
 
     Groups and counters come, in this order, from `results[].compatibilityGroups` where the API server keeps it, from the
     annotation if it belongs to this very allocation, else they are left open (`consumption` None): the live slice counts.
+
+    Raises:
+        ModelError: `consumedCapacity` of a result is no amount, so that nobody can tell what the claim takes.
     """
     allocation = claim.status.allocation
     if allocation is None:
@@ -226,10 +229,18 @@ def _holding(result: DeviceResult, frozen: _Frozen | None) -> DeviceHolding:
         share_id=result.share_id,
         admin=bool(result.admin_access),
         consumption=consumption,
-        consumed_capacity=_amounts(result.consumed_capacity),
+        consumed_capacity=_consumed(result),
         compatible_only_with=None if frozen is None else frozen.device.compatible_only_with,
         sources=() if frozen is None else tuple(frozen.device.sources.items()),
     )
+
+
+def _consumed(result: DeviceResult) -> tuple[tuple[str, int], ...]:
+    try:
+        return _amounts(result.consumed_capacity)
+    except QuantityError as problem:
+        where = "/".join(result.device_id)
+        raise ModelError(f"ResourceClaim: consumedCapacity of device {where}: {problem}") from problem
 
 
 def _amounts(consumed: dict[str, str] | None) -> tuple[tuple[str, int], ...]:

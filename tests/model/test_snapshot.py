@@ -1,8 +1,10 @@
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
+from app.model.base import ModelError
 from app.model.device import CounterConsumption
 from app.model.resource_claim import ResourceClaim, claim_from
 from app.model.snapshot import (
@@ -180,3 +182,11 @@ def test_allocation_is_ours_if_its_own_snapshot_says_so() -> None:
     assert not is_snapshotted(stored(allocation("g1"), text))
     assert not is_snapshotted(stored(allocation("g0"), None))
     assert not is_snapshotted(ResourceClaim())
+
+
+def test_amount_that_cannot_be_read_is_an_error_that_names_device_and_text() -> None:
+    result = DeviceResult(request="r", driver="d", pool="p", device="g0", share_id="x", consumed_capacity={"m": "much"})
+    claim = stored(AllocationResult(devices=DeviceAllocation(results=(result,))), None)
+
+    with pytest.raises(ModelError, match="consumedCapacity of device d/p/g0: cannot read quantity 'much'"):
+        holdings_of(claim)
