@@ -23,11 +23,11 @@ def compile_field(node: c.Field, operand: Code) -> Code:
     if shortcut is not None:
         run = shortcut
     elif node.test:
-        run = _presence(operand.run, node.name)
+        run = _presence(operand.run, node.name, opens=_opens(node))
     elif node.optional:
-        run = _optionally(operand.run, _constant_key(node.name), 1)
+        run = _optionally(operand.run, _constant_key(node.name), 1, opens=_opens(node))
     else:
-        run = _select(operand.run, node.name)
+        run = _select(operand.run, node.name, opens=_opens(node))
     cost, path = _path_cost(operand)
     if node.test:
         return Code(run=run, cost=cost, selection=True)
@@ -47,9 +47,9 @@ def compile_index(node: c.Index, operand: Code, key: Code, source: str) -> Code:
     if shortcut is not None:
         run = shortcut
     elif node.optional:
-        run = _optionally(operand.run, key.run, key_cost)
+        run = _optionally(operand.run, key.run, key_cost, opens=_opens(node))
     else:
-        run = _index(operand.run, key.run, key_cost)
+        run = _index(operand.run, key.run, key_cost, opens=_opens(node))
     cost, path = _path_cost(operand)
     return Code(run=run, cost=cost + key_cost, selection=True, path=path)
 
@@ -57,6 +57,21 @@ def compile_index(node: c.Index, operand: Code, key: Code, source: str) -> Code:
 def _path_cost(operand: Code) -> tuple[int, int]:
     """The cost before this selection, and the part of it that stands for the whole path."""
     return (operand.cost, operand.path) if operand.selection else (operand.cost + 1, 1)
+
+
+def _opens(node: c.Field | c.Index) -> bool:
+    """Whether an optional operand is looked into: where the path begins with it, or has an optional selection before.
+
+    One that is found on the way, as an element or entry, has neither entries nor elements.
+    """
+    operand = node.operand
+    if not isinstance(operand, c.Field | c.Index):
+        return True
+    while isinstance(operand, c.Field | c.Index):
+        if operand.optional:
+            return True
+        operand = operand.operand
+    return operand.type.kind in {"dyn", "variable"} or operand.type.name == "optional_type"
 
 
 def _constant_key(name: str) -> Run:
@@ -131,7 +146,7 @@ _TESTS: Final[dict[str, Callable[[str, str], Run]]] = {
 }
 
 
-def _select(operand: Run, name: str) -> Run:
+def _select(operand: Run, name: str, *, opens: bool) -> Run:
     def run(frame: Frame) -> Any:
         try:
             value = operand(frame)
@@ -143,21 +158,21 @@ def _select(operand: Run, name: str) -> Run:
                 return value[name]
             except KeyError:
                 raise _no_key(name) from None
-        if type(value) is Optional:
+        if type(value) is Optional and opens:
             return _inside(frame, value, name)
-        raise no_overload(value)
+        raise _no_key(name) if type(value) is Optional else no_overload(value)
 
     return run
 
 
-def _presence(operand: Run, name: str) -> Run:
+def _presence(operand: Run, name: str, *, opens: bool) -> Run:
     def run(frame: Frame) -> bool:
         try:
             value = operand(frame)
         except CelRuntimeError:
             frame.cost -= 1
             raise
-        if type(value) is Optional:
+        if type(value) is Optional and opens:
             present = value.present and _look_up(value.value, name, lenient=True) is not _ABSENT
             frame.cost -= not present
             return present
@@ -166,14 +181,14 @@ def _presence(operand: Run, name: str) -> Run:
     return run
 
 
-def _index(operand: Run, key: Run, key_cost: int) -> Run:
+def _index(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
     def run(frame: Frame) -> Any:
         try:
             value = operand(frame)
         except CelRuntimeError:
             frame.cost -= key_cost
             raise
-        if type(value) is Optional:
+        if type(value) is Optional and opens:
             if value.present:
                 return _inside(frame, value, key(frame))
             frame.cost -= key_cost
@@ -189,18 +204,18 @@ def _index(operand: Run, key: Run, key_cost: int) -> Run:
     return run
 
 
-def _optionally(operand: Run, key: Run, key_cost: int) -> Run:
+def _optionally(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
     """Select what may be absent; a selection that fails costs nothing, nor does a key that nobody asked for."""
 
     def run(frame: Frame) -> Optional:
         unspent = key_cost
         try:
             value = operand(frame)
-            if type(value) is Optional and not value.present:
+            if type(value) is Optional and not value.present and opens:
                 frame.cost -= key_cost
                 return NONE
             unspent = 1
-            return _inside(frame, value, key(frame))
+            return _inside(frame, value, key(frame), opens=opens)
         except CelRuntimeError:
             frame.cost -= unspent
             raise
@@ -208,9 +223,9 @@ def _optionally(operand: Run, key: Run, key_cost: int) -> Run:
     return run
 
 
-def _inside(frame: Frame, value: Any, key: Any) -> Optional:
+def _inside(frame: Frame, value: Any, key: Any, *, opens: bool = True) -> Optional:
     """Look into a value or an optional one; a selection that finds nothing costs nothing."""
-    if type(value) is Optional:
+    if type(value) is Optional and opens:
         if not value.present:
             frame.cost -= 1
             return NONE
@@ -219,12 +234,14 @@ def _inside(frame: Frame, value: Any, key: Any) -> Optional:
     if found is _ABSENT:
         frame.cost -= 1
         return NONE
-    return found if type(found) is Optional else Optional(present=True, value=found)
+    return Optional(present=True, value=found)
 
 
 def _look_up(value: Any, key: Any, *, lenient: bool) -> Any:
     """The element or entry of a list or map, or a marker object if there is none; `lenient` has no entries in scalars."""
     kind = type(value)
+    if type(key) not in _QUALIFIERS:
+        raise CelRuntimeError(f"invalid qualifier type: {type_name(key)}")
     if kind in MAPS:
         try:
             return value[map_key(key)]

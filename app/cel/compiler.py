@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+import msgspec
+
 from app.cel import checked as c
 from app.cel.access import compile_field, compile_index
 from app.cel.calls import compile_call
@@ -140,7 +142,8 @@ class Compiler:
         return compile_bind(node.slot, self.compile(node.value), self.compile(node.body))
 
     def _optional_map(self, node: c.OptionalMap) -> Code:
-        return compile_optional_map(node, self.compile(node.source), self.compile(node.body))
+        made = compile_optional_map(node, self.compile(node.source), self.compile(node.body))
+        return msgspec.structs.replace(made, selection=True)  # upstream expands it to a `?:`
 
     def _sort(self, node: c.Sort) -> Code:
         return compile_sort(node, self.compile(node.source), self.compile(node.key))

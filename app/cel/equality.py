@@ -8,9 +8,9 @@ from app.cel.errors import CelRuntimeError
 from app.cel.named_formats import NamedFormat
 from app.cel.semver import Semver
 from app.cel.urls import Url
-from app.cel.values import LISTS, MAPS, NUMBERS, Optional, Quantity, Uint, no_overload
+from app.cel.values import LISTS, MAPS, NUMBERS, Optional, Quantity, QuantitySum, Uint, no_overload
 
-STRICT: Final = frozenset({Quantity, Semver, IpAddress, Cidr, Url, NamedFormat})
+STRICT: Final = frozenset({Quantity, QuantitySum, Semver, IpAddress, Cidr, Url, NamedFormat})
 """Types that refuse to be compared with others."""
 
 Elements = list[Any] | tuple[Any, ...]
@@ -25,11 +25,14 @@ def equal(frame: Frame, one: Any, other: Any) -> bool:
     """Whether two values are equal; numbers compare across types, everything else only within its type.
 
     Raises:
-        CelRuntimeError: A quantity or version on the left meets another type; the mirrored comparison is just false.
+        CelRuntimeError: A quantity or version on the left meets another type, or a sum of quantities; the mirrored comparison
+            is false, or compares.
         CelCostError: The values are too large to compare.
     """
     kind, other_kind = type(one), type(other)
     if kind in STRICT:
+        if kind is QuantitySum:
+            kind, one = Quantity, _plain(one)
         if kind is other_kind:
             return bool(one == other)
         if other is None:
@@ -54,7 +57,7 @@ def _equal_containers(frame: Frame, one: Any, other: Any) -> bool:
             return False
         for key, value in one.items():
             frame.spend(COMPARISON_WORK)
-            if key not in other or not _element_equal(frame, value, other[key]):
+            if key not in other or key != key or not _element_equal(frame, value, other[key]):  # noqa: PLR0124 - NaN
                 return False
         return True
     if not isinstance(other, Optional) or one.present is not other.present:
@@ -83,8 +86,12 @@ def _alike(values: Elements) -> bool:
 def _element_equal(frame: Frame, one: Any, other: Any) -> bool:
     """Inside of containers strangers are not equal rather than an error."""
     if type(one) in STRICT:
-        return bool(one == other)
+        return bool(_plain(one) == _plain(other))
     return equal(frame, one, other)
+
+
+def _plain(value: Any) -> Any:
+    return Quantity(value.nano) if type(value) is QuantitySum else value
 
 
 def matches(frame: Frame, one: Any, other: Any) -> bool:
@@ -97,8 +104,8 @@ def matches(frame: Frame, one: Any, other: Any) -> bool:
         raise
 
 
-def first_place(frame: Frame, element: Any, values: Elements) -> int:
-    """The index of the first element equal to this one, -1 if there is none."""
+def first_place(frame: Frame, element: Any, values: Elements, *, turned: bool = False) -> int:
+    """The index of the first element equal to this one, -1 if there is none; `turned` asks the elements instead of it."""
     kind = type(element)
     if len(values) > _FEW and (kind in _INTEGERS or kind in _STRINGS) and _alike(values):
         frame.spend(len(values))
@@ -107,7 +114,7 @@ def first_place(frame: Frame, element: Any, values: Elements) -> int:
         return values.index(element)
     for place, value in enumerate(values):
         frame.spend(COMPARISON_WORK)
-        if matches(frame, element, value):
+        if matches(frame, value, element) if turned else matches(frame, element, value):
             return place
     return -1
 

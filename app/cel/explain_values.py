@@ -12,7 +12,7 @@ from app.cel.printer import text_literal
 from app.cel.semver import Semver
 from app.cel.times import Duration, Timestamp, seconds_text, timestamp_text
 from app.cel.urls import Url
-from app.cel.values import LISTS, MAPS, Optional, Quantity, TypeValue, Uint, from_map_key, type_name
+from app.cel.values import LISTS, MAPS, Optional, Quantity, QuantitySum, TypeValue, Uint, from_map_key, type_name
 from app.model.quantity import NANO, format_quantity
 
 LONGEST_TEXT: Final = 200
@@ -103,6 +103,7 @@ _SCALARS: Final[dict[type, Callable[[Any], str]]] = {
     Uint: lambda value: f"{int(value)}u",
     bytes: lambda value: shortened(repr(value), _LONGEST_STRING),
     Quantity: lambda value: quantity_text(value.nano),
+    QuantitySum: lambda value: quantity_text(value.nano),
     Semver: lambda value: value.text,
     TypeValue: lambda value: value.name,
     Duration: lambda value: seconds_text(value.nanos),

@@ -147,17 +147,17 @@ def _sum_durations(frame: Frame, values: Elements) -> Duration:
 
 
 def _first_index(frame: Frame, values: Elements, wanted: Any) -> int:
-    return first_place(frame, wanted, values)
+    return first_place(frame, wanted, values, turned=True)
 
 
 def _last_index(frame: Frame, values: Elements, wanted: Any) -> int:
-    found = first_place(frame, wanted, values[::-1])
+    found = first_place(frame, wanted, values[::-1], turned=True)
     return found if found < 0 else len(values) - 1 - found
 
 
 def _includes(frame: Frame, target: Any, wanted: Any) -> bool:
     if type(target) in LISTS:
-        return contains_element(frame, wanted, target)
+        return first_place(frame, wanted, target, turned=True) >= 0
     return matches(frame, target, wanted)
 
 

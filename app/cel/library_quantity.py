@@ -3,10 +3,10 @@
 from typing import Final
 
 from app.cel.cost import first_traversed
-from app.cel.declarations import function, method, overload
+from app.cel.declarations import function, method, overload, weighed
 from app.cel.errors import CelRuntimeError
 from app.cel.types import BOOL, DOUBLE, INT, QUANTITY, STRING
-from app.cel.values import MAX_INT, MIN_INT, Quantity
+from app.cel.values import MAX_INT, MIN_INT, Quantity, QuantitySum
 from app.model.quantity import NANO, QuantityError, parse_quantity
 
 
@@ -43,8 +43,8 @@ _PAIR: Final = (QUANTITY, QUANTITY)
 _WITH_INT: Final = (QUANTITY, INT)
 
 FUNCTIONS: Final = (
-    function("quantity", overload((STRING,), QUANTITY, _quantity), extra=first_traversed),
-    function("isQuantity", overload((STRING,), BOOL, _is_quantity), extra=first_traversed),
+    weighed(80, function("quantity", overload((STRING,), QUANTITY, _quantity), extra=first_traversed)),
+    weighed(80, function("isQuantity", overload((STRING,), BOOL, _is_quantity), extra=first_traversed)),
     function("sign", overload((QUANTITY,), INT, lambda value: (value.nano > 0) - (value.nano < 0))),
     function("isGreaterThan", method(_PAIR, BOOL, lambda one, other: one.nano > other.nano)),
     function("isLessThan", method(_PAIR, BOOL, lambda one, other: one.nano < other.nano)),
@@ -54,12 +54,12 @@ FUNCTIONS: Final = (
     function("asApproximateFloat", method((QUANTITY,), DOUBLE, lambda value: value.nano / NANO)),
     function(
         "add",
-        method(_PAIR, QUANTITY, lambda one, other: Quantity(one.nano + other.nano)),
-        method(_WITH_INT, QUANTITY, lambda one, number: Quantity(one.nano + number * NANO)),
+        method(_PAIR, QUANTITY, lambda one, other: QuantitySum(one.nano + other.nano)),
+        method(_WITH_INT, QUANTITY, lambda one, number: QuantitySum(one.nano + number * NANO)),
     ),
     function(
         "sub",
-        method(_PAIR, QUANTITY, lambda one, other: Quantity(one.nano - other.nano)),
-        method(_WITH_INT, QUANTITY, lambda one, number: Quantity(one.nano - number * NANO)),
+        method(_PAIR, QUANTITY, lambda one, other: QuantitySum(one.nano - other.nano)),
+        method(_WITH_INT, QUANTITY, lambda one, number: QuantitySum(one.nano - number * NANO)),
     ),
 )

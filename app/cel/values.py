@@ -31,6 +31,10 @@ class Quantity(msgspec.Struct, frozen=True, gc=False, order=False):
     nano: int
 
 
+class QuantitySum(Quantity, frozen=True, gc=False, order=False):
+    """A quantity that add or sub made, which differs in one thing: nothing but itself is compared with it by `==`."""
+
+
 class Optional(msgspec.Struct, frozen=True):
     """An optional value; `present` is false for optional.none()."""
 
@@ -78,6 +82,7 @@ _NAMES: Final = {
     TypeValue: "type",
     Optional: "optional_type",
     Quantity: "kubernetes.Quantity",
+    QuantitySum: "kubernetes.Quantity",
     Duration: "google.protobuf.Duration",
     Timestamp: "google.protobuf.Timestamp",
 }
@@ -118,7 +123,7 @@ def map_key(key: Any) -> Any:
     """
     kind = type(key)
     if kind in KEYS:
-        return key
+        return key if key == key else float("nan")  # noqa: PLR0124 - NaN equals no key, the very same object included
     if kind is bool:
         return _BOOL_KEYS[key]
     raise CelRuntimeError(f"unsupported map key type: {type_name(key)}")

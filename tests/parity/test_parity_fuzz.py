@@ -27,7 +27,7 @@ def test_outcomes_and_costs_of_random_expressions_are_upstreams(seed: int) -> No
 
 def test_every_hole_of_the_grammar_can_be_filled() -> None:
     templates, leaves = rules()
-    holes = {name for kind in templates.values() for text in kind for name in re.findall(r"\$([a-z]+)", text)}
+    holes = {name for kind in templates.values() for text in kind for name in re.findall(r"\$([a-z0-9]+)", text)}
     assert holes <= set(leaves)
     assert set(templates) <= set(leaves)
 

@@ -9,7 +9,7 @@ from app.cel.errors import CelCompileError
 from app.cel.lexer import Token, tokenize
 from tests.parity.fuzz.cel.grammar import rules
 
-_HOLE: Final = re.compile(r"\$([a-z]+)((?:@[a-z]+:[a-z]+)*)")
+_HOLE: Final = re.compile(r"\$([a-z0-9]+)((?:@[a-z]+:[a-z0-9]+)*)")
 _OPENING: Final = {"(": ")", "[": "]", "{": "}"}
 _WORDS: Final = (
     *(

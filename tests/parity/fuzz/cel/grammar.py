@@ -21,11 +21,11 @@ class Rules(NamedTuple):
 
 @cache
 def rules() -> Rules:
-    """Read the grammar, which grammar.tsv explains."""
+    """Read the grammar, which grammar.tsv explains; the files beside it add to it."""
     templates: dict[str, list[str]] = {}
     leaves: dict[str, list[str]] = {}
-    text = Path(__file__).with_name("grammar.tsv").read_text(encoding="utf-8")
-    for line in text.splitlines():
+    files = sorted(Path(__file__).parent.glob("grammar*.tsv"))
+    for line in (line for file in files for line in file.read_text(encoding="utf-8").splitlines()):
         if line.startswith("#"):
             continue
         kind, _, rule = line.partition("\t")
