@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from app.model.allocation import DeviceHolding
-from app.model.base import Value
+from app.model.base import ModelError, Value
 from app.model.device import CounterConsumption
 from app.model.node import Node
 from app.model.pod import Pod
@@ -12,6 +12,7 @@ from app.model.quantity import format_quantity
 from app.model.resource_claim import FINALIZER, ResourceClaim
 from app.model.resource_slice import ResourceSlice
 from app.model.snapshot import holdings_of
+from app.scheduling.audit_neighbours import by_id, strangers
 
 PoolId = tuple[str, str]
 
@@ -34,11 +35,19 @@ def audit(
     nodes: Sequence[Node],
 ) -> tuple[Finding, ...]:
     """Everything that is wrong with the allocations of this cluster; empty when all rules hold."""
-    holdings = [(_name(claim), holding) for claim in claims for holding in holdings_of(claim) if not holding.admin]
+    holdings: list[tuple[str, DeviceHolding]] = []
+    unreadable: list[Finding] = []
+    for claim in claims:
+        try:
+            holdings += [(_name(claim), holding) for holding in holdings_of(claim) if not holding.admin]
+        except ModelError as problem:
+            unreadable.append(Finding(rule="allocation that cannot be read", about=_name(claim), detail=str(problem)))
     return (
+        *unreadable,
         *_shared_devices(holdings),
         *_capacities(holdings, slices),
         *_counters(holdings, slices),
+        *_neighbours(holdings, slices),
         *_claims(claims, pods),
         *_bound_pods(claims, pods, nodes),
     )
@@ -78,6 +87,21 @@ def _current(slices: Sequence[ResourceSlice]) -> list[ResourceSlice]:
     for each in slices:
         newest[each.pool_id] = max(newest[each.pool_id], each.generation)
     return [each for each in slices if each.generation == newest[each.pool_id]]
+
+
+def _neighbours(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]) -> Iterable[Finding]:
+    """Per counter set and physical device: every holder is compatible with every other."""
+    published = by_id(_current(slices))
+
+    def sets_of(holding: DeviceHolding) -> Iterable[str]:
+        live = published.get((holding.driver, holding.pool, holding.device))
+        consumption = holding.consumption
+        if consumption is None:
+            consumption = () if live is None else live.device.consumes_counters
+        return (entry.counter_set for entry in consumption)
+
+    for found in strangers([holding for _, holding in holdings], published, sets_of):
+        yield Finding(rule="neighbours not compatible", about="/".join(found.device_id), detail=found.detail)
 
 
 def _counters(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]) -> Iterable[Finding]:

@@ -1,7 +1,12 @@
+import msgspec
+
+from app.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
+from app.model.device import CounterConsumption
 from app.model.node import Node
 from app.model.pod import Pod, pod_from
 from app.model.resource_claim import FINALIZER, ResourceClaim, claim_from
 from app.model.resource_slice import ResourceSlice, SliceReader
+from app.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from app.scheduling.audit import audit
 
 POD = pod_from(
@@ -90,3 +95,72 @@ def test_pairwise_overlap_of_groups_is_not_enough() -> None:
     assert rules(held, published(("a", "b"), ("b", "c"), ("a", "c"), units="9"), [POD]) == [
         "compatibility groups in conflict"
     ]
+
+
+def modes(*found: tuple[str, str | None]) -> list[ResourceSlice]:
+    """Devices g0, g1, ... on one counter set, each with a mode and what it is compatible with."""
+    consumption = [{"counterSet": "s", "counters": {"units": {"value": "1"}}}]
+    devices = [
+        {
+            "name": f"g{index}",
+            "attributes": {"mode": {"string": mode}},
+            "consumesCounters": consumption,
+            **({} if expression is None else {"compatibleOnlyWith": {"expression": expression}}),
+        }
+        for index, (mode, expression) in enumerate(found)
+    ]
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    sets = [{"name": "s", "counters": {"units": {"value": "9"}}}]
+    spec = {"driver": "d", "pool": pool, "nodeName": "n0", "devices": devices, "sharedCounters": sets}
+    return [SliceReader().convert({"metadata": {"name": "s"}, "spec": spec})]
+
+
+MPS_ONLY = 'device.attributes["d"].mode == "mps"'
+
+
+def test_neighbours_have_to_be_compatible_in_both_directions() -> None:
+    both = [claim("c0", "g0"), claim("c1", "g1")]
+    rule = "neighbours not compatible"
+    for slices in (modes(("mps", MPS_ONLY), ("mig", None)), modes(("mig", None), ("mps", MPS_ONLY))):
+        (found,) = [each for each in audit(both, slices, [POD], [NODE]) if each.rule == rule]
+        other = {"d/p/g0": "g1", "d/p/g1": "g0"}[found.about]
+        assert found.detail == f"compatible only with {MPS_ONLY}, which is false for {other}"
+    assert rule not in rules(both, modes(("mps", MPS_ONLY), ("mps", MPS_ONLY)), [POD])
+    assert rule not in rules([claim("c0", "g0")], modes(("mig", MPS_ONLY), ("mig", None)), [POD])
+
+
+def test_neighbour_that_nobody_publishes_or_that_cannot_be_judged_is_not_compatible() -> None:
+    failing = modes(("mps", 'device.attributes["d"].missing == 1'), ("mps", None))
+    (found,) = [each for each in audit([claim("c0", "g0", "g1")], failing, [], []) if "neighbours" in each.rule]
+    assert found.about == "d/p/g0"
+    assert "which cannot be judged (" in found.detail
+
+
+def test_expression_counts_as_it_was_frozen_and_for_neighbours_that_are_gone() -> None:
+    """The device lost its expression, and its neighbour its slice; the snapshot keeps both."""
+    results = [DeviceResult(request="r", driver="d", pool="p", device=each) for each in ("g0", "gone")]
+    allocation = AllocationResult(devices=DeviceAllocation(results=tuple(results)))
+    entry = CounterConsumption(counter_set="s")
+    taken = tuple(
+        DeviceHolding(driver="d", pool="p", device=each, consumption=(entry,), compatible_only_with=expression)
+        for each, expression in (("g0", MPS_ONLY), ("gone", None))
+    )
+    annotations = {SNAPSHOT_ANNOTATION: encode_snapshot(allocation, taken)}
+    frozen = claim_from(
+        {
+            "metadata": {"name": "c0", "annotations": annotations},
+            "status": {"allocation": msgspec.to_builtins(allocation)},
+        }
+    )
+    (found,) = [each for each in audit([frozen], modes(("mps", None)), [], []) if "neighbours" in each.rule]
+    assert (found.about, found.detail) == ("d/p/g0", f"compatible only with {MPS_ONLY}, but nobody publishes gone")
+
+
+def test_claim_whose_amounts_cannot_be_read_is_a_finding_and_hides_no_other() -> None:
+    result = {"request": "r", "driver": "d", "pool": "p", "device": "g0", "consumedCapacity": {"m": "much"}}
+    odd = claim_from(
+        {"metadata": {"name": "odd"}, "status": {"allocation": {"devices": {"results": [{**result, "shareID": "x"}]}}}}
+    )
+    found = audit([odd, claim("c0", "g0"), claim("c1", "g0")], published(()), [POD], [NODE])
+    assert [each.rule for each in found][:2] == ["allocation that cannot be read", "device in two claims"]
+    assert "cannot read quantity 'much'" in found[0].detail
