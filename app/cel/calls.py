@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from app.cel import checked as c
 from app.cel.code import Code, Run, constant
 from app.cel.cost import Extra, Frame
@@ -12,7 +14,7 @@ from app.cel.errors import CelCompileError, CelCostError, CelRuntimeError
 from app.cel.format_text import check_format
 from app.cel.library_core import CONVERSIONS
 from app.cel.library_optional import LAZY
-from app.cel.library_regex import PATTERN_FUNCTIONS, compile_pattern
+from app.cel.library_regex import PATTERN_FUNCTIONS, charge_pattern, compile_pattern
 from app.cel.types import NULLABLE, Type
 from app.cel.values import LISTS, MAPS, NUMBERS, UNHASHABLE, Optional, map_key, no_overload, size_of
 
@@ -41,6 +43,8 @@ def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str) -> Co
         return _compile_lazy(name, *arguments)
     if name in PATTERN_FUNCTIONS and arguments[1].constant and isinstance(arguments[1].value, str):
         _require_pattern(arguments[1].value, name, source, node.arguments[1].offset)
+    elif name in PATTERN_FUNCTIONS:
+        arguments = (arguments[0], _charged_pattern(arguments[1]), *arguments[2:])
     if name == "matches" and not node.member and isinstance(node.arguments[0], c.Constant):
         _require_pattern(arguments[0].value, name, source, node.arguments[0].offset)
     if name == "@in" and len(node.candidates) == 1 and arguments[1].constant and isinstance(arguments[1].value, tuple):
@@ -141,9 +145,10 @@ def _still_spent(frame: Frame, other: Run, error: CelRuntimeError) -> CelRuntime
 def _direct(
     single: Overload, runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...], *, early: bool
 ) -> Run:
-    if extra is None and not single.metered and len(runs) == 1:
+    plain = extra is None and not single.metered and not single.work
+    if plain and len(runs) == 1:
         return _unary(single.run, *runs)
-    if extra is None and not single.metered and len(runs) == _PAIR:
+    if plain and len(runs) == _PAIR:
         return _binary(single.run, *runs)
     chosen = _with_frame(single)
     return _charged(lambda _: chosen, runs, extra, costs, early=early)
@@ -165,8 +170,16 @@ def _binary(function: Chosen, first: Run, second: Run) -> Run:
 
 
 def _with_frame(item: Overload) -> Chosen:
-    run = item.run
-    return run if item.metered else (lambda _, *values: run(*values))
+    run, work = item.run, item.work
+    taking_frame: Chosen = run if item.metered else (lambda _, *values: run(*values))
+    if not work:
+        return taking_frame
+
+    def charging(frame: Frame, first: Any, *others: Any) -> Any:
+        frame.spend(work * (16 + len(first)) >> 4 if type(first) is str else work)
+        return taking_frame(frame, first, *others)
+
+    return charging
 
 
 def _charged(
@@ -354,6 +367,19 @@ def _compile_lazy(name: str, target: Code, argument: Code) -> Code:
         return other
 
     return Code(run=run, cost=target.cost)
+
+
+def _charged_pattern(argument: Code) -> Code:
+    """A pattern that is computed: what it takes to compile it is charged with each call."""
+    evaluate = argument.run
+
+    def run(frame: Frame) -> Any:
+        pattern = evaluate(frame)
+        if type(pattern) is str:
+            charge_pattern(frame, pattern)
+        return pattern
+
+    return msgspec.structs.replace(argument, run=run)
 
 
 def _require_pattern(pattern: str, name: str, source: str, offset: int) -> None:

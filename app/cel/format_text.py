@@ -25,6 +25,7 @@ _ZERO: Final = "0.000000\u00d710\u2070\u2070"
 """Zero with %e, whatever the precision."""
 _DEFAULT_PRECISION: Final = 6
 _MAX_PRECISION: Final = 1000
+_CLAUSE_WORK: Final = 60
 
 
 def format_text(frame: Frame, template: str, arguments: list[Any]) -> str:
@@ -36,6 +37,7 @@ def format_text(frame: Frame, template: str, arguments: list[Any]) -> str:
     """
     parts: list[str] = []
     end = used = length = 0
+    plain = template.isascii()
     for found in _CLAUSE.finditer(template):
         parts.append(template[end : found.start()])
         end = found.end()
@@ -44,10 +46,12 @@ def format_text(frame: Frame, template: str, arguments: list[Any]) -> str:
         else:
             if used >= len(arguments):
                 raise CelRuntimeError(f"index {used} out of range: the format string needs more arguments")
+            frame.spend(_CLAUSE_WORK)
             parts.append(_clause(frame, found[3] or "", found[2], arguments[used]))
             used += 1
         length += len(parts[-2]) + len(parts[-1])
-        frame.build_text(length)
+        plain = plain and parts[-1].isascii()
+        frame.build_text(length, plain=plain)
     parts.append(template[end:])
     return "".join(parts)
 

@@ -41,6 +41,8 @@ _B: Final = variable("B")
 _LIST: Final = list_of(_A)
 _MAP: Final = map_of(_A, _B)
 _MAX_DIGITS: Final = 400
+_NUMBER_WORK: Final = 40
+"""What a double counts for that is read or shown."""
 
 
 def integer(value: int) -> int:
@@ -90,7 +92,7 @@ def _divide_double(dividend: float, divisor: float) -> float:
 
 
 def _add_text(frame: Frame, one: str, other: str) -> str:
-    frame.build_text(len(one) + len(other))
+    frame.build_text(len(one) + len(other), plain=one.isascii() and other.isascii())
     return one + other
 
 
@@ -345,7 +347,7 @@ def _conversions() -> tuple[Function, ...]:
             "double",
             overload((DOUBLE,), DOUBLE, _same),
             overload((INT,), DOUBLE, float),
-            overload((STRING,), DOUBLE, _text_to_double),
+            overload((STRING,), DOUBLE, _text_to_double, work=_NUMBER_WORK),
             overload((UINT,), DOUBLE, float),
         ),
         function("bool", overload((BOOL,), BOOL, _same), overload((STRING,), BOOL, _text_to_bool)),
@@ -354,7 +356,7 @@ def _conversions() -> tuple[Function, ...]:
             overload((STRING,), STRING, _same),
             overload((BOOL,), STRING, lambda value: "true" if value else "false"),
             overload((BYTES,), STRING, decoded, extra=first_traversed),
-            overload((DOUBLE,), STRING, double_text),
+            overload((DOUBLE,), STRING, double_text, work=_NUMBER_WORK),
             overload((INT,), STRING, str),
             overload((UINT,), STRING, str),
         ),

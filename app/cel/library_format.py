@@ -2,12 +2,14 @@
 
 from typing import Any, Final
 
-from app.cel.cost import tenth
+from app.cel.cost import Frame, tenth
 from app.cel.declarations import function, method, overload
 from app.cel.library_optional import some
 from app.cel.named_formats import FORMATS, NamedFormat
 from app.cel.types import NAMED_FORMAT, STRING, list_of, optional_of
 from app.cel.values import NONE, Optional, size_of
+
+_VALIDATION_WORK: Final = 100
 
 
 def _named(name: str) -> Optional:
@@ -15,7 +17,8 @@ def _named(name: str) -> Optional:
     return NONE if found is None else some(found)
 
 
-def _validate(form: NamedFormat, text: str) -> Optional:
+def _validate(frame: Frame, form: NamedFormat, text: str) -> Optional:
+    frame.spend(_VALIDATION_WORK + len(text))
     problems = form.problems(text)
     return some(problems) if problems else NONE
 
@@ -30,6 +33,10 @@ def _validated(arguments: tuple[Any, ...], _: Any) -> int:
 
 FUNCTIONS: Final = (
     function("format.named", overload((STRING,), optional_of(NAMED_FORMAT), _named)),
-    function("validate", method((NAMED_FORMAT, STRING), optional_of(list_of(STRING)), _validate), extra=_validated),
+    function(
+        "validate",
+        method((NAMED_FORMAT, STRING), optional_of(list_of(STRING)), _validate, metered=True),
+        extra=_validated,
+    ),
     *(function(f"format.{name}", overload((), NAMED_FORMAT, lambda form=form: form)) for name, form in FORMATS.items()),
 )

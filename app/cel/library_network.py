@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from app.cel.addresses import AddressError, Cidr, IpAddress, parse_cidr, parse_ip
 from app.cel.cost import first_traversed, first_traversed_twice, tenth
-from app.cel.declarations import function, method, overload
+from app.cel.declarations import function, method, overload, weighed
 from app.cel.errors import CelRuntimeError
 from app.cel.types import BOOL, CIDR, INT, IP, STRING
 from app.cel.values import size_of
@@ -88,12 +88,17 @@ def _containing(parsed: bool, masked: bool) -> Any:
 FUNCTIONS: Final = (
     function(
         "ip",
-        overload((STRING,), IP, _ip, extra=first_traversed),
+        overload((STRING,), IP, _ip, extra=first_traversed, work=150),
         method((CIDR,), IP, lambda network: network.address),
     ),
-    function("isIP", overload((STRING,), BOOL, _is_ip), extra=first_traversed),
-    function(
-        "ip.isCanonical", overload((STRING,), BOOL, lambda text: str(_ip(text)) == text), extra=first_traversed_twice
+    weighed(150, function("isIP", overload((STRING,), BOOL, _is_ip), extra=first_traversed)),
+    weighed(
+        180,
+        function(
+            "ip.isCanonical",
+            overload((STRING,), BOOL, lambda text: str(_ip(text)) == text),
+            extra=first_traversed_twice,
+        ),
     ),
     function("family", method((IP,), INT, lambda address: address.family)),
     function("isUnspecified", method((IP,), BOOL, _unspecified)),
@@ -101,19 +106,27 @@ FUNCTIONS: Final = (
     function("isLinkLocalMulticast", method((IP,), BOOL, _link_local_multicast)),
     function("isLinkLocalUnicast", method((IP,), BOOL, _link_local)),
     function("isGlobalUnicast", method((IP,), BOOL, _global)),
-    function("cidr", overload((STRING,), CIDR, _cidr), extra=first_traversed),
-    function("isCIDR", overload((STRING,), BOOL, _is_cidr), extra=first_traversed),
-    function(
-        "containsIP",
-        method((CIDR, STRING), BOOL, lambda network, text: _ip(text).within(network), extra=_containing(True, False)),
-        method((CIDR, IP), BOOL, lambda network, address: address.within(network), extra=_containing(False, False)),
-    ),
-    function(
-        "containsCIDR",
-        method(
-            (CIDR, STRING), BOOL, lambda network, text: network.contains(_cidr(text)), extra=_containing(True, True)
+    weighed(160, function("cidr", overload((STRING,), CIDR, _cidr), extra=first_traversed)),
+    weighed(160, function("isCIDR", overload((STRING,), BOOL, _is_cidr), extra=first_traversed)),
+    weighed(
+        120,
+        function(
+            "containsIP",
+            method(
+                (CIDR, STRING), BOOL, lambda network, text: _ip(text).within(network), extra=_containing(True, False)
+            ),
+            method((CIDR, IP), BOOL, lambda network, address: address.within(network), extra=_containing(False, False)),
         ),
-        method((CIDR, CIDR), BOOL, lambda network, other: network.contains(other), extra=_containing(False, True)),
+    ),
+    weighed(
+        160,
+        function(
+            "containsCIDR",
+            method(
+                (CIDR, STRING), BOOL, lambda network, text: network.contains(_cidr(text)), extra=_containing(True, True)
+            ),
+            method((CIDR, CIDR), BOOL, lambda network, other: network.contains(other), extra=_containing(False, True)),
+        ),
     ),
     function("prefixLength", method((CIDR,), INT, lambda network: network.bits)),
     function("masked", method((CIDR,), CIDR, lambda network: network.masked())),

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import re2
 
-from app.cel.cost import COMPARISON_WORK, Frame, pattern_searched
+from app.cel.cost import Frame, pattern_searched
 from app.cel.declarations import function, method, overload
 from app.cel.errors import CelRuntimeError
 from app.cel.types import BOOL, INT, STRING, list_of
@@ -16,18 +16,45 @@ PATTERN_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
 
 _MAX_NESTING: Final = 500
 _ESCAPED: Final = re.compile(r"\\.", re.DOTALL)
-_MAX_MEMORY: Final = 8 * 1024 * 1024
+_CATEGORY: Final = re.compile(r"\\[pP]")
+_MAX_CATEGORIES: Final = 200
+"""Most classes such as \\pL in a pattern; RE2 spells each out, before it looks at its limit of memory."""
+_MAX_MEMORY: Final = 2 * 1024 * 1024
+_LIGHT: Final = 4_000
+"""Instructions up to which a program is kept among a thousand others."""
+_CALL_WORK: Final = 120
+_PATTERN_WORK: Final = 1_200
+_INSTRUCTION_WORK: Final = 12
+_INSTRUCTION_BYTES: Final = 64
+"""So that a refused pattern counts for one that just fits."""
+_MATCH_WORK: Final = 80
 
 
-@lru_cache(maxsize=1024)
 def compile_pattern(pattern: str) -> Any:
-    """Compile a pattern.
+    """Compile a pattern, or remember what it was compiled to.
 
     Raises:
         CelRuntimeError: RE2 does not accept it.
     """
+    return _light(pattern) or _heavy(pattern)
+
+
+@lru_cache(maxsize=1024)
+def _light(pattern: str) -> Any:
+    compiled = _compiled(pattern)
+    return compiled if compiled.programsize <= _LIGHT else None
+
+
+@lru_cache(maxsize=16)
+def _heavy(pattern: str) -> Any:
+    return _compiled(pattern)
+
+
+def _compiled(pattern: str) -> Any:
     if pattern.count("(") > _MAX_NESTING and _nesting(pattern) > _MAX_NESTING:
         raise CelRuntimeError(f"invalid regular expression: it nests deeper than {_MAX_NESTING} levels")
+    if len(_CATEGORY.findall(pattern)) > _MAX_CATEGORIES:
+        raise CelRuntimeError(f"invalid regular expression: it has more than {_MAX_CATEGORIES} Unicode classes")
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MAX_MEMORY
@@ -51,13 +78,28 @@ def _nesting(pattern: str) -> int:
     return deepest
 
 
-def _matches(text: str, pattern: str) -> bool:
-    return compile_pattern(pattern).search(text) is not None
+def charge_pattern(frame: Frame, pattern: str) -> None:
+    """Charge the compilation of a pattern that is only known now, whether or not its program is remembered."""
+    frame.spend(_PATTERN_WORK + _INSTRUCTION_WORK * len(pattern))
+    try:
+        size = compile_pattern(pattern).programsize
+    except CelRuntimeError:
+        size = _MAX_MEMORY // _INSTRUCTION_BYTES
+    frame.spend(_INSTRUCTION_WORK * size)
 
 
-def _find(text: str, pattern: str) -> str:
-    found = compile_pattern(pattern).search(text)
-    return "" if found is None else found.group()
+def _searched(frame: Frame, text: str, pattern: str) -> Any:
+    frame.spend(_CALL_WORK)
+    return compile_pattern(pattern).search(text.encode(errors="surrogatepass"))
+
+
+def _matches(frame: Frame, text: str, pattern: str) -> bool:
+    return _searched(frame, text, pattern) is not None
+
+
+def _find(frame: Frame, text: str, pattern: str) -> str:
+    found = _searched(frame, text, pattern)
+    return "" if found is None else str(found.group().decode(errors="surrogatepass"))
 
 
 def _find_all(frame: Frame, text: str, pattern: str, limit: int = -1) -> list[str]:
@@ -66,12 +108,15 @@ def _find_all(frame: Frame, text: str, pattern: str, limit: int = -1) -> list[st
     end = -1
     if limit == 0:
         return results
-    for found in compile_pattern(pattern).finditer(text):
-        if found.end() == found.start() == end:
+    frame.spend(_CALL_WORK)
+    plain = text.isascii()
+    for found in compile_pattern(pattern).finditer(text.encode() if plain else text):
+        frame.spend(_MATCH_WORK)
+        start, stop = found.span()
+        if stop == start == end:
             continue
-        end = found.end()
-        frame.spend(COMPARISON_WORK)
-        results.append(found.group())
+        end = stop
+        results.append(text[start:stop])
         if len(results) == limit:
             break
     return results
@@ -83,10 +128,10 @@ _TEXTS: Final = list_of(STRING)
 FUNCTIONS: Final = (
     function(
         "matches",
-        overload(_PAIR, BOOL, _matches, extra=pattern_searched),
-        method(_PAIR, BOOL, _matches, extra=pattern_searched),
+        overload(_PAIR, BOOL, _matches, metered=True, extra=pattern_searched),
+        method(_PAIR, BOOL, _matches, metered=True, extra=pattern_searched),
     ),
-    function("find", method(_PAIR, STRING, _find), extra=pattern_searched),
+    function("find", method(_PAIR, STRING, _find, metered=True), extra=pattern_searched),
     function(
         "findAll",
         method(_PAIR, _TEXTS, _find_all, metered=True),

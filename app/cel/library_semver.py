@@ -3,7 +3,7 @@
 from typing import Final
 
 from app.cel.cost import first_traversed
-from app.cel.declarations import function, method, overload
+from app.cel.declarations import function, method, overload, weighed
 from app.cel.errors import CelRuntimeError
 from app.cel.semver import Semver, SemverError, parse_lenient, parse_semver
 from app.cel.types import BOOL, INT, SEMVER, STRING
@@ -34,17 +34,23 @@ _PAIR: Final = (SEMVER, SEMVER)
 _LENIENT: Final = (STRING, BOOL)
 
 FUNCTIONS: Final = (
-    function(
-        "semver",
-        overload((STRING,), SEMVER, _semver),
-        overload(_LENIENT, SEMVER, _semver),
-        extra=first_traversed,
+    weighed(
+        120,
+        function(
+            "semver",
+            overload((STRING,), SEMVER, _semver),
+            overload(_LENIENT, SEMVER, _semver),
+            extra=first_traversed,
+        ),
     ),
-    function(
-        "isSemver",
-        overload((STRING,), BOOL, _is_semver),
-        overload(_LENIENT, BOOL, _is_semver),
-        extra=first_traversed,
+    weighed(
+        120,
+        function(
+            "isSemver",
+            overload((STRING,), BOOL, _is_semver),
+            overload(_LENIENT, BOOL, _is_semver),
+            extra=first_traversed,
+        ),
     ),
     function("isGreaterThan", method(_PAIR, BOOL, lambda one, other: one.key > other.key)),
     function("isLessThan", method(_PAIR, BOOL, lambda one, other: one.key < other.key)),

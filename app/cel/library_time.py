@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from app.cel.declarations import Function, Overload, function, method, overload
+from app.cel.declarations import Function, Overload, function, method, overload, weighed
 from app.cel.errors import CelRuntimeError
 from app.cel.times import (
     HOUR,
@@ -32,6 +32,8 @@ _CYCLE: Final = 146_097 * 86_400
 """Seconds in 400 years, after which the calendar repeats; times at the edges of Python's are moved by it."""
 _EARLY: Final = -62_100_000_000
 _LATE: Final = 253_370_000_000
+_CALENDAR_WORK: Final = 250
+_PARSING_WORK: Final = 80
 _UTC_NAMES: Final = frozenset({"", "UTC", "Local"})
 
 
@@ -78,12 +80,9 @@ def _of_moment(name: str, take: Callable[[Civil], int], *others: tuple[Any, Any]
     def in_zone(moment: Timestamp, zone: str) -> int:
         return take(civil(moment, _offset(moment, zone)))
 
-    return function(
-        name,
-        method((TIMESTAMP,), INT, plain),
-        method((TIMESTAMP, STRING), INT, in_zone),
-        *(method((kind,), INT, run) for kind, run in others),
-    )
+    moments = function(name, method((TIMESTAMP,), INT, plain), method((TIMESTAMP, STRING), INT, in_zone))
+    spans = (method((kind,), INT, run) for kind, run in others)
+    return function(name, *weighed(_CALENDAR_WORK, moments).overloads, *spans)
 
 
 def _whole(unit: int) -> Callable[[Duration], int]:
@@ -157,13 +156,13 @@ FUNCTIONS: Final = (
     function(
         "duration",
         overload((DURATION,), DURATION, lambda span: span),
-        overload((STRING,), DURATION, parse_duration),
+        overload((STRING,), DURATION, parse_duration, work=_PARSING_WORK),
     ),
     function(
         "timestamp",
         overload((TIMESTAMP,), TIMESTAMP, lambda moment: moment),
         overload((INT,), TIMESTAMP, lambda seconds: timestamp_of(seconds * SECOND)),
-        overload((STRING,), TIMESTAMP, parse_timestamp),
+        overload((STRING,), TIMESTAMP, parse_timestamp, work=_PARSING_WORK),
     ),
     function(
         "int",
@@ -173,6 +172,6 @@ FUNCTIONS: Final = (
     function(
         "string",
         overload((DURATION,), STRING, lambda span: seconds_text(span.nanos)),
-        overload((TIMESTAMP,), STRING, timestamp_text),
+        overload((TIMESTAMP,), STRING, timestamp_text, work=_CALENDAR_WORK),
     ),
 )

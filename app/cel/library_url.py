@@ -2,11 +2,13 @@
 
 from typing import Final
 
-from app.cel.cost import first_traversed
-from app.cel.declarations import function, method, overload
+from app.cel.cost import Frame, first_traversed
+from app.cel.declarations import function, method, overload, weighed
 from app.cel.errors import CelRuntimeError
 from app.cel.types import BOOL, STRING, URL, list_of, map_of
 from app.cel.urls import Url, UrlError, check_url, parse_url
+
+_QUERY_WORK: Final = 60
 
 
 def _url(text: str) -> Url:
@@ -24,13 +26,18 @@ def _is_url(text: str) -> bool:
     return True
 
 
+def _parameters(frame: Frame, url: Url) -> dict[str, list[str]]:
+    frame.spend(_QUERY_WORK + len(url.query))
+    return url.parameters()
+
+
 FUNCTIONS: Final = (
-    function("url", overload((STRING,), URL, _url), extra=first_traversed),
-    function("isURL", overload((STRING,), BOOL, _is_url)),
+    weighed(250, function("url", overload((STRING,), URL, _url), extra=first_traversed)),
+    weighed(150, function("isURL", overload((STRING,), BOOL, _is_url))),
     function("getScheme", method((URL,), STRING, lambda url: url.scheme)),
     function("getHost", method((URL,), STRING, lambda url: url.host)),
     function("getHostname", method((URL,), STRING, lambda url: url.split_host()[0])),
     function("getPort", method((URL,), STRING, lambda url: url.split_host()[1])),
     function("getEscapedPath", method((URL,), STRING, lambda url: url.path)),
-    function("getQuery", method((URL,), map_of(STRING, list_of(STRING)), Url.parameters)),
+    function("getQuery", method((URL,), map_of(STRING, list_of(STRING)), _parameters, metered=True)),
 )
