@@ -6,6 +6,7 @@ from app.model.device_class import read_device_class
 from app.model.device_taint_rule import read_device_taint_rule
 from app.model.node import read_node
 from app.model.pod import read_pod
+from app.model.pod_group import read_pod_group
 from app.model.resource_slice import SliceReader
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def feeds_of(ledger: "Ledger") -> Mapping[str, Feed]:
         "devicetaintrules": TaintRuleFeed(ledger),
         "resourceslices": SliceFeed(ledger),
         "resourceclaims": ClaimFeed(ledger),
+        "podgroups": PodGroupFeed(ledger),
         "pods": PodFeed(ledger),
     }
 
@@ -150,3 +152,19 @@ class PodFeed(_Feed):
         pod = self._ledger.pods.drop(namespace, name, uid)
         if pod is not None:
             self._ledger.holds.leave(pod.uid)
+
+
+class PodGroupFeed(_Feed):
+    """PodGroups; many servers do not serve them, and then this feed is complete from the beginning."""
+
+    def changed(self, data: bytes) -> None:
+        """See Feed."""
+        group = read_pod_group(data)
+        old = self._ledger.pod_groups.put(group)
+        if old is None or (old.spec, old.status) != (group.spec, group.status):
+            self._ledger.helpful_claim()
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:
+        """See Feed."""
+        if self._ledger.pod_groups.drop(namespace, name, uid) is not None:
+            self._ledger.helpful_claim()

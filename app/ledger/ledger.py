@@ -1,4 +1,4 @@
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from app.allocator.state import PoolId
@@ -7,6 +7,7 @@ from app.ledger.feed import Feed
 from app.ledger.feeds import feeds_of
 from app.ledger.holds import HoldBook
 from app.ledger.overlays import Overlays
+from app.ledger.pod_groups import PodGroupIndex
 from app.ledger.pods import PodIndex
 from app.ledger.signal import Signal
 from app.ledger.slices import SliceIndex
@@ -40,6 +41,7 @@ class Ledger:
         self.overlays = Overlays(self.slices)
         self.claims = ClaimIndex()
         self.pods = PodIndex()
+        self.pod_groups = PodGroupIndex()
         self.classes: dict[str, DeviceClass] = {}
         self.nodes: dict[str, Node] = {}
         # What a search on a node reads: `inventory` is slices and the node itself, `state` that and allocations, `held` holds.
@@ -50,6 +52,8 @@ class Ledger:
         self.progress = Progress()
         self.helped = Signal()
         self.backing: dict[str, str] = {}
+        # Told of each claim for which the watch brings an allocation that was not known: somebody else's, or from before our start.
+        self.on_allocation: Callable[[ClaimRecord], None] | None = None
         self._held_nodes: frozenset[str] | None = frozenset()
         self._held_nodes_known = True
         self._feeds = feeds_of(self)
@@ -106,6 +110,8 @@ class Ledger:
             self.holds.end(record.claim.metadata.uid)
         if change.created:
             self.helpful_claim()
+        if self.on_allocation is not None and any(each not in change.removed for each in change.added):
+            self.on_allocation(record)
 
     def claim_gone(self, namespace: str, name: str, uid: str) -> None:
         """A claim was deleted."""

@@ -11,11 +11,12 @@ _REMEMBERED_DELETIONS: Final = 20_000
 class PodIndex:
     """Pods by UID and by name, and which ones are gone for sure."""
 
-    __slots__ = ("_by_key", "_by_uid", "_deleted")
+    __slots__ = ("_by_group", "_by_key", "_by_uid", "_deleted")
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Pod] = {}
         self._by_key: dict[tuple[str, str], str] = {}
+        self._by_group: dict[tuple[str, str], set[str]] = {}
         self._deleted: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -34,16 +35,23 @@ class PodIndex:
         uid = self._by_key.get((namespace, name))
         return None if uid is None else self._by_uid.get(uid)
 
+    def members(self, namespace: str, group: str) -> tuple[Pod, ...]:
+        """The pods that name this PodGroup, by name."""
+        uids = self._by_group.get((namespace, group), ())
+        return tuple(sorted((self._by_uid[uid] for uid in uids), key=lambda pod: pod.name))
+
     def put(self, pod: Pod) -> Pod | None:
         """Add or replace; returns the previous state.  A pod of the same name with another UID is gone."""
         key = (pod.namespace, pod.name)
         previous = self._by_key.get(key)
         if previous is not None and previous != pod.uid:
-            self._by_uid.pop(previous, None)
+            self._leave_group(self._by_uid.pop(previous, None))
             self._remember_deletion(previous)
         self._by_key[key] = pod.uid
         old = self._by_uid.get(pod.uid)
         self._by_uid[pod.uid] = pod
+        if pod.pod_group is not None:
+            self._by_group.setdefault((pod.namespace, pod.pod_group), set()).add(pod.uid)
         return old
 
     def drop(self, namespace: str, name: str, uid: str) -> Pod | None:
@@ -51,6 +59,7 @@ class PodIndex:
         uid = uid or self._by_key.get((namespace, name), "")
         self._remember_deletion(uid)
         pod = self._by_uid.pop(uid, None)
+        self._leave_group(pod)
         if pod is not None and self._by_key.get((pod.namespace, pod.name)) == uid:
             del self._by_key[pod.namespace, pod.name]
         return pod
@@ -58,6 +67,15 @@ class PodIndex:
     def gone(self, uid: str) -> bool:
         """Whether this pod was seen to be deleted; a pod that the watch has not brought yet is not gone."""
         return uid in self._deleted
+
+    def _leave_group(self, pod: Pod | None) -> None:
+        if pod is None or pod.pod_group is None:
+            return
+        key = (pod.namespace, pod.pod_group)
+        members = self._by_group.get(key, set())
+        members.discard(pod.uid)
+        if not members:
+            self._by_group.pop(key, None)
 
     def _remember_deletion(self, uid: str) -> None:
         self._deleted[uid] = None

@@ -1,14 +1,29 @@
+from typing import Final
+
 import msgspec
 
 from app.model.base import Value, decode
 from app.model.metadata import ObjectMeta
 from app.model.pod import PodClaimStatus, PodResourceClaim
+from app.model.resource_claim import ConsumerReference
+
+GROUP: Final = "scheduling.k8s.io"
+POD_GROUPS: Final = "podgroups"
+
+
+class _Gang(Value, frozen=True):
+    min_count: int = 0
+
+
+class _SchedulingPolicy(Value, frozen=True):
+    gang: _Gang | None = None
 
 
 class PodGroupSpec(Value, frozen=True):
-    """`spec` of a PodGroup, as far as claims are concerned."""
+    """`spec` of a PodGroup, as far as claims and gangs are concerned."""
 
     resource_claims: tuple[PodResourceClaim, ...] = ()
+    scheduling_policy: _SchedulingPolicy | None = None
 
 
 class PodGroupStatus(Value, frozen=True):
@@ -23,6 +38,23 @@ class PodGroup(Value, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
+
+    @property
+    def min_count(self) -> int | None:
+        """How many members are needed at once; None if the group is no gang."""
+        policy = self.spec.scheduling_policy
+        return None if policy is None or policy.gang is None else policy.gang.min_count
+
+    @property
+    def consumer(self) -> ConsumerReference:
+        """How the group appears in `reservedFor` (KEP-5729)."""
+        meta = self.metadata
+        return group_consumer(meta.name, meta.uid)
+
+
+def group_consumer(name: str, uid: str) -> ConsumerReference:
+    """A PodGroup as it appears in `reservedFor` (KEP-5729)."""
+    return ConsumerReference(api_group=GROUP, resource=POD_GROUPS, name=name, uid=uid)
 
 
 _DECODER = msgspec.json.Decoder(PodGroup)

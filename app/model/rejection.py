@@ -10,6 +10,7 @@ class Code(StrEnum):
     CLAIM_MISSING = "claim does not exist"
     CLAIM_DELETING = "claim is being deleted"
     CLAIM_FOREIGN = "claim belongs to another object"
+    POD_GROUP_MISSING = "PodGroup does not exist"
     CLAIM_UNSUPPORTED = "claim reference is of a kind this version does not know"
     CLAIM_UNREADABLE = "claim cannot be read"
     CLAIM_HELD_ELSEWHERE = "claim is being allocated on another node"

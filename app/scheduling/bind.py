@@ -17,7 +17,7 @@ from app.model.rejection import Rejection
 from app.scheduling.answers import TryAgain
 from app.scheduling.bind_decision import BindDecision
 from app.scheduling.binding_wait import BindingWait
-from app.scheduling.claim_lookup import FoundClaim, consumer_of, find_claims, names_missing
+from app.scheduling.claim_lookup import FoundClaim, find_claims, names_missing
 from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.options import Options
 from app.scheduling.overlap import overlapping
@@ -124,7 +124,7 @@ class Bind:
         if pod.needs_devices:
             found = await self._decided(pod, node)
             try:
-                await self._confirm(await self._make_ours(found, pod), pod)
+                await self._confirm(await self._make_ours(found), pod)
             finally:
                 self._give_up_unwritten(found)
             for each in found:
@@ -154,7 +154,7 @@ class Bind:
         loop = asyncio.get_running_loop()
         end = loop.time() + self._options.shared_claim_wait_seconds
         while True:
-            found = find_claims(pod, self._ledger.claims)
+            found = find_claims(pod, self._ledger)
             if isinstance(found, Rejection):
                 raise TryAgain(found.text)
             if not any(self._being_written(each.record) for each in found):
@@ -171,17 +171,16 @@ class Bind:
     def _being_written(self, record: ClaimRecord) -> bool:
         return record.taken is not None or record.claim.metadata.uid in self._set_aside
 
-    async def _make_ours(self, found: Sequence[FoundClaim], pod: Pod) -> list[ClaimRecord]:
+    async def _make_ours(self, found: Sequence[FoundClaim]) -> list[ClaimRecord]:
         """Write what was taken, or just the reservation of what is allocated; returns the claims that got an allocation."""
-        consumer = consumer_of(pod)
         written: list[ClaimRecord] = []
         for each in found:
             record = each.record
             if record.taken is not None:
-                written.append(await self._writing.allocate(record, record.taken, consumer))
+                written.append(await self._writing.allocate(record, record.taken, each.consumer))
                 self._settle(record)
-            elif not record.claim.reserved_by(pod.uid):
-                await self._writing.reserve(record, consumer)
+            elif not each.reserved:
+                await self._writing.reserve(record, each.consumer)
         return written
 
     def _settle(self, record: ClaimRecord) -> None:

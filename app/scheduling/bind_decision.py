@@ -40,7 +40,7 @@ class BindDecision:
         resources = backed_resources(pod, ledger.backing)
         claims = sort_claims(found, ledger)
         refusal = (
-            uncovered(node, resources, ledger.backing) or fully_reserved(found, pod) or excluded(node, claims, ledger)
+            uncovered(node, resources, ledger.backing) or fully_reserved(found) or excluded(node, claims, ledger)
         )
         if refusal is not None:
             raise TryAgain(refusal.text)

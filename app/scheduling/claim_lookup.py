@@ -1,19 +1,32 @@
+"""Which claims a pod needs, and for whom each of them is to be reserved."""
+
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from app.ledger.claims import ClaimIndex, ClaimRecord
+from app.ledger.claims import ClaimRecord
+from app.ledger.ledger import Ledger
+from app.model.metadata import OwnerReference
 from app.model.pod import Pod, PodResourceClaim
+from app.model.pod_group import GROUP, PodGroup, group_consumer
 from app.model.rejection import Code, Rejection
-from app.model.resource_claim import ConsumerReference, ResourceClaim
+from app.model.resource_claim import ConsumerReference
 
 PODS: Final = "pods"
+_POD_GROUP_KIND: Final = "PodGroup"
 
 
 class FoundClaim(NamedTuple):
-    """A claim of a pod: the pod's name for it, and what the ledger knows."""
+    """A claim of a pod: the pod's name for it, what the ledger knows, and for whom it is to be reserved."""
 
     label: str
     record: ClaimRecord
+    consumer: ConsumerReference
+
+    @property
+    def reserved(self) -> bool:
+        """Whether the consumer is in `reservedFor` already."""
+        return self.record.claim.reserved_by(self.consumer.uid)
 
 
 def consumer_of(pod: Pod) -> ConsumerReference:
@@ -21,26 +34,25 @@ def consumer_of(pod: Pod) -> ConsumerReference:
     return ConsumerReference(resource=PODS, name=pod.name, uid=pod.uid)
 
 
-def find_claims(pod: Pod, claims: ClaimIndex) -> tuple[FoundClaim, ...] | Rejection:
+def find_claims(pod: Pod, ledger: Ledger, *, for_groups: bool = True) -> tuple[FoundClaim, ...] | Rejection:
     """The claims a pod needs, in the order of its spec, or why they cannot be had yet.
 
     Same steps as upstream: the named claim, or the generated one that `status.resourceClaimStatuses` records (which may say that
-    none is needed); the claim must exist, must not be going away, and a generated one must belong to this pod.
+    none is needed); the claim must exist, must not be going away, and a generated one must belong to this pod or to its PodGroup.
+    An entry that the PodGroup has too, in all its fields, stands for the group's claim (KEP-5729 as released), and so does one
+    with `podGroupResourceClaim` (KEP-5729 as drafted); with `for_groups` it is reserved for the group.
     """
-    generated = {each.name: each.resource_claim_name for each in pod.claim_statuses}
+    group = None if pod.pod_group is None else ledger.pod_groups.get(pod.namespace, pod.pod_group)
+    if pod.pod_group is not None and group is None and ledger.pod_groups.served:
+        return Rejection(code=Code.POD_GROUP_MISSING, detail=f"{pod.namespace}/{pod.pod_group}")
+    lookup = _Lookup(pod, group, ledger, for_groups=for_groups)
     found: list[FoundClaim] = []
     for entry in pod.claims:
-        name = _name(entry, generated)
-        if isinstance(name, Rejection):
-            return name
-        if name is None:
-            continue
-        record = claims.by_key(pod.namespace, name)
-        refusal = _refusal(entry, name, record, pod)
-        if refusal is not None:
-            return refusal
-        if record is not None and all(record is not other.record for other in found):
-            found.append(FoundClaim(entry.name, record))
+        claim = lookup.of(entry)
+        if isinstance(claim, Rejection):
+            return claim
+        if claim is not None and all(claim.record is not other.record for other in found):
+            found.append(claim)
     return tuple(found)
 
 
@@ -50,35 +62,98 @@ def names_missing(pod: Pod) -> bool:
     return any(not each.resource_claim_name and each.name not in named for each in pod.claims)
 
 
-def _name(entry: PodResourceClaim, generated: Mapping[str, str | None]) -> str | Rejection | None:
-    if entry.resource_claim_name:
-        return entry.resource_claim_name
-    if not entry.resource_claim_template_name:
-        return Rejection(code=Code.CLAIM_UNSUPPORTED, claim=entry.name)
-    if entry.name not in generated:
-        return Rejection(
-            code=Code.CLAIM_NOT_CREATED,
-            claim=entry.name,
-            detail=f"from template {entry.resource_claim_template_name}",
-        )
-    return generated[entry.name] or None
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What an entry stands for: the name of the claim, whether it must have been generated, and whether it is the group's."""
+
+    name: str
+    generated: bool
+    of_group: bool
 
 
-def _refusal(entry: PodResourceClaim, name: str, record: ClaimRecord | None, pod: Pod) -> Rejection | None:
-    if record is None:
-        return Rejection(code=Code.CLAIM_MISSING, claim=entry.name, detail=f"{pod.namespace}/{name}")
-    meta = record.claim.metadata
-    if meta.deletion_timestamp is not None:
-        return Rejection(code=Code.CLAIM_DELETING, claim=entry.name, detail=f"{pod.namespace}/{name}")
-    if entry.resource_claim_template_name and not entry.resource_claim_name and not _owned(record.claim, pod):
-        return Rejection(
-            code=Code.CLAIM_FOREIGN,
-            claim=entry.name,
-            detail=f"{pod.namespace}/{name} is not controlled by this pod",
-        )
-    return None
+class _Lookup:
+    def __init__(self, pod: Pod, group: PodGroup | None, ledger: Ledger, *, for_groups: bool) -> None:
+        self._pod = pod
+        self._group = group
+        self._ledger = ledger
+        self._for_groups = for_groups
+        self._recorded: Mapping[str, str | None] = {each.name: each.resource_claim_name for each in pod.claim_statuses}
+
+    def of(self, entry: PodResourceClaim) -> FoundClaim | Rejection | None:
+        """The claim of one entry, None if it needs none."""
+        target = self._target(entry)
+        if target is None or isinstance(target, Rejection):
+            return target
+        where = f"{self._pod.namespace}/{target.name}"
+        record = self._ledger.claims.by_key(self._pod.namespace, target.name)
+        if record is None:
+            return Rejection(code=Code.CLAIM_MISSING, claim=entry.name, detail=where)
+        if record.claim.metadata.deletion_timestamp is not None:
+            return Rejection(code=Code.CLAIM_DELETING, claim=entry.name, detail=where)
+        controller = record.claim.metadata.controller
+        owned = controller is not None and controller.uid == self._pod.uid
+        of_group = _is_group(controller, self._pod)
+        if target.generated and not owned and not of_group:
+            whose = "this pod" if self._pod.pod_group is None else "this pod or its PodGroup"
+            return Rejection(code=Code.CLAIM_FOREIGN, claim=entry.name, detail=f"{where} is not controlled by {whose}")
+        return FoundClaim(entry.name, record, self._consumer(target, controller, owned=owned))
+
+    def _target(self, entry: PodResourceClaim) -> _Target | Rejection | None:
+        if entry.pod_group_resource_claim:
+            return self._drafted(entry, entry.pod_group_resource_claim)
+        of_group = self._group is not None and entry in self._group.spec.resource_claims
+        if entry.resource_claim_name:
+            return _Target(entry.resource_claim_name, generated=False, of_group=of_group)
+        if not entry.resource_claim_template_name:
+            return Rejection(code=Code.CLAIM_UNSUPPORTED, claim=entry.name)
+        if entry.name in self._recorded:
+            name = self._recorded[entry.name]
+            return _Target(name, generated=True, of_group=of_group) if name else None
+        detail = f"from template {entry.resource_claim_template_name}"
+        if of_group and self._group is not None:
+            detail += f" for PodGroup {self._group.metadata.name}"
+        return Rejection(code=Code.CLAIM_NOT_CREATED, claim=entry.name, detail=detail)
+
+    def _drafted(self, entry: PodResourceClaim, wanted: str) -> _Target | Rejection | None:
+        """The entry names one of the group's, as drafts of KEP-5729 have it."""
+        if entry.resource_claim_name or entry.resource_claim_template_name:
+            detail = "podGroupResourceClaim excludes resourceClaimName and resourceClaimTemplateName"
+            return Rejection(code=Code.CLAIM_UNSUPPORTED, claim=entry.name, detail=detail)
+        group = self._group
+        if group is None:
+            detail = "podGroupResourceClaim needs a PodGroup" + (
+                f" {self._pod.pod_group}" if self._pod.pod_group else ""
+            )
+            return Rejection(code=Code.POD_GROUP_MISSING, claim=entry.name, detail=detail)
+        theirs = next((each for each in group.spec.resource_claims if each.name == wanted), None)
+        if theirs is None:
+            detail = f"PodGroup {group.metadata.name} has no resource claim {wanted}"
+            return Rejection(code=Code.CLAIM_MISSING, claim=entry.name, detail=detail)
+        if theirs.resource_claim_name:
+            return _Target(theirs.resource_claim_name, generated=False, of_group=True)
+        recorded = {each.name: each.resource_claim_name for each in group.status.resource_claim_statuses}
+        if entry.name in self._recorded or wanted in recorded:
+            name = self._recorded.get(entry.name, recorded.get(wanted))
+            return _Target(name, generated=True, of_group=True) if name else None
+        detail = f"from template {theirs.resource_claim_template_name} for PodGroup {group.metadata.name}"
+        return Rejection(code=Code.CLAIM_NOT_CREATED, claim=entry.name, detail=detail)
+
+    def _consumer(self, target: _Target, controller: OwnerReference | None, *, owned: bool) -> ConsumerReference:
+        """The group for its own claims, else the pod; a claim that was generated for the pod alone is the pod's in any case."""
+        if not self._for_groups or owned:
+            return consumer_of(self._pod)
+        if target.of_group and self._group is not None:
+            return self._group.consumer
+        if target.generated and controller is not None and _is_group(controller, self._pod):
+            return group_consumer(controller.name, controller.uid)
+        return consumer_of(self._pod)
 
 
-def _owned(claim: ResourceClaim, pod: Pod) -> bool:
-    controller = claim.metadata.controller
-    return controller is not None and controller.uid == pod.uid
+def _is_group(controller: OwnerReference | None, pod: Pod) -> bool:
+    """Whether the owner is the pod's PodGroup; pods know no UID of it, so the name decides (KEP-5729)."""
+    return (
+        controller is not None
+        and controller.kind == _POD_GROUP_KIND
+        and controller.group == GROUP
+        and controller.name == pod.pod_group
+    )

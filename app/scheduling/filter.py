@@ -70,10 +70,10 @@ class Filter:
         ledger = self._ledger
         ledger.holds.expire(self._clock.monotonic())
         ledger.holds.leave(pod.uid)
-        found = find_claims(pod, ledger.claims)
+        found = find_claims(pod, ledger)
         if isinstance(found, Rejection):
             return refused_everywhere(nodes, found)
-        refusal = fully_reserved(found, pod)
+        refusal = fully_reserved(found)
         if refusal is not None:
             return refused_everywhere(nodes, refusal)
         claims = sort_claims(found, ledger)

@@ -66,7 +66,7 @@ class Preempt:
         ledger = self._ledger
         end = self._clock.monotonic() + self._options.new_claim_wait_seconds
         while True:
-            found = find_claims(ledger.pods.newest(pod), ledger.claims)
+            found = find_claims(ledger.pods.newest(pod), ledger)
             if not isinstance(found, Rejection) or found.code not in _SOON or self._clock.monotonic() >= end:
                 return found
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)

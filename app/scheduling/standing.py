@@ -5,7 +5,6 @@ from typing import NamedTuple
 from app.ledger.ledger import Ledger
 from app.model.base import ModelError
 from app.model.node import Node
-from app.model.pod import Pod
 from app.model.rejection import Code, Rejection
 from app.model.resource_claim import MAX_RESERVATIONS
 from app.scheduling.claim_lookup import FoundClaim
@@ -32,11 +31,11 @@ def sort_claims(found: tuple[FoundClaim, ...], ledger: Ledger) -> Sorted:
     return Sorted(tuple(allocated), tuple(held), tuple(still_open))
 
 
-def fully_reserved(found: tuple[FoundClaim, ...], pod: Pod) -> Rejection | None:
+def fully_reserved(found: tuple[FoundClaim, ...]) -> Rejection | None:
     """Why a claim cannot take one more consumer."""
     for each in found:
         claim = each.record.claim
-        if len(claim.status.reserved_for) >= MAX_RESERVATIONS and not claim.reserved_by(pod.uid):
+        if len(claim.status.reserved_for) >= MAX_RESERVATIONS and not each.reserved:
             return Rejection(code=Code.CLAIM_FULLY_RESERVED, claim=each.label)
     return None
 

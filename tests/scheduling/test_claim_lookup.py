@@ -1,0 +1,201 @@
+"""Which claim an entry of a pod stands for, and for whom it is reserved (KEP-5729, released and drafted)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.ledger.ledger import Ledger
+from app.model.base import plain
+from app.model.pod import Pod, pod_from
+from app.model.rejection import Code, Rejection
+from app.model.resource_claim import ConsumerReference
+from app.scheduling.claim_lookup import FoundClaim, find_claims
+
+Json = dict[str, Any]
+GROUP = ConsumerReference(api_group="scheduling.k8s.io", resource="podgroups", name="g", uid="g-uid")
+POD = ConsumerReference(resource="pods", name="p", uid="p-uid")
+TEMPLATE = {"name": "dev", "resourceClaimTemplateName": "t"}
+NAMED = {"name": "dev", "resourceClaimName": "c"}
+
+
+def owner(kind: str, name: str, uid: str, api: str = "scheduling.k8s.io/v1beta1") -> Json:
+    return {"apiVersion": api, "kind": kind, "name": name, "uid": uid, "controller": True}
+
+
+GROUP_OWNER = owner("PodGroup", "g", "g-uid")
+POD_OWNER = owner("Pod", "p", "p-uid", "v1")
+
+
+class Scene:
+    """A pod of group g, with what the test adds."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self._versions = iter(range(1, 100))
+
+    def claim(self, *owners: Json, **meta: Any) -> None:
+        meta = {"namespace": "ns", "name": "c", "uid": "c-uid", "ownerReferences": list(owners), **meta}
+        self._feed("resourceclaims", {"metadata": meta, "spec": {"devices": {}}})
+
+    def group(self, *claims: Json, **status: Any) -> None:
+        meta = {"namespace": "ns", "name": "g", "uid": "g-uid"}
+        self._feed("podgroups", {"metadata": meta, "spec": {"resourceClaims": list(claims)}, "status": status})
+
+    def find(self, *entries: Json, for_groups: bool = True, **more: Any) -> tuple[FoundClaim, ...] | Rejection:
+        return find_claims(pod(*entries, **more), self.ledger, for_groups=for_groups)
+
+    def one(self, *entries: Json, **more: Any) -> FoundClaim:
+        found = self.find(*entries, **more)
+        assert isinstance(found, tuple), found
+        (only,) = found
+        return only
+
+    def _feed(self, kind: str, raw: Json) -> None:
+        raw["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.ledger.feeds[kind].changed(msgspec.json.encode(raw))
+
+
+def pod(*entries: Json, group: str | None = "g", recorded: str | None = None) -> Pod:
+    spec: Json = {"containers": [], "resourceClaims": list(entries)}
+    if group is not None:
+        spec["schedulingGroup"] = {"podGroupName": group}
+    status = {} if recorded is None else {"resourceClaimStatuses": [{"name": "dev", "resourceClaimName": recorded}]}
+    return pod_from({"metadata": {"namespace": "ns", "name": "p", "uid": "p-uid"}, "spec": spec, "status": status})
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def refused(found: tuple[FoundClaim, ...] | Rejection) -> tuple[Code, str]:
+    assert isinstance(found, Rejection), found
+    return found.code, found.detail
+
+
+def test_claim_by_name_that_the_group_has_too_is_the_groups(scene: Scene) -> None:
+    scene.claim()
+    scene.group(NAMED)
+    assert scene.one(NAMED).consumer == GROUP
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [{"name": "other", "resourceClaimName": "c"}, {"name": "dev", "resourceClaimName": "d"}, TEMPLATE],
+    ids=["name", "claim", "kind of reference"],
+)
+def test_entry_that_differs_from_the_groups_in_anything_is_the_pods(scene: Scene, theirs: Json) -> None:
+    scene.claim()
+    scene.group(theirs)
+    assert scene.one(NAMED).consumer == POD
+
+
+def test_claim_generated_for_the_group_is_the_groups(scene: Scene) -> None:
+    scene.claim(GROUP_OWNER)
+    scene.group(TEMPLATE)
+    assert scene.one(TEMPLATE, recorded="c").consumer == GROUP
+
+
+def test_claim_generated_for_the_pod_is_the_pods_even_if_the_group_has_the_entry(scene: Scene) -> None:
+    """So it is where the controller manager knows no claims of groups (skew row "controller off")."""
+    scene.claim(POD_OWNER)
+    scene.group(TEMPLATE)
+    assert scene.one(TEMPLATE, recorded="c").consumer == POD
+
+
+def test_claim_of_the_group_is_known_by_its_owner_where_no_group_is_served(scene: Scene) -> None:
+    scene.claim(GROUP_OWNER)
+    assert scene.one(TEMPLATE, recorded="c").consumer == GROUP
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        owner("PodGroup", "h", "h-uid"),
+        owner("PodGroup", "g", "g-uid", "example.com/v1"),
+        owner("Job", "g", "g-uid", "batch/v1"),
+        {**GROUP_OWNER, "controller": False},
+    ],
+    ids=["another group", "another API", "another kind", "not the controller"],
+)
+def test_generated_claim_of_somebody_else_is_refused(scene: Scene, other: Json) -> None:
+    scene.claim(other)
+    scene.group(TEMPLATE)
+    assert refused(scene.find(TEMPLATE, recorded="c")) == (
+        Code.CLAIM_FOREIGN,
+        "ns/c is not controlled by this pod or its PodGroup",
+    )
+
+
+def test_pods_are_reserved_one_by_one_where_nodes_know_no_groups(scene: Scene) -> None:
+    scene.claim(GROUP_OWNER)
+    scene.group(TEMPLATE)
+    assert scene.one(TEMPLATE, recorded="c", for_groups=False).consumer == POD
+
+
+def test_group_that_is_missing_is_named_where_groups_are_served(scene: Scene) -> None:
+    scene.claim()
+    scene.ledger.pod_groups.served = True
+    assert refused(scene.find(NAMED)) == (Code.POD_GROUP_MISSING, "ns/g")
+
+
+def test_group_is_but_a_name_where_groups_are_not_served(scene: Scene) -> None:
+    scene.claim()
+    assert scene.one(NAMED).consumer == POD
+
+
+def test_claim_not_generated_yet_says_for_which_group(scene: Scene) -> None:
+    scene.group(TEMPLATE)
+    assert refused(scene.find(TEMPLATE)) == (Code.CLAIM_NOT_CREATED, "from template t for PodGroup g")
+
+
+DRAFTED = {"name": "dev", "podGroupResourceClaim": "shared"}
+
+
+def test_drafted_reference_to_a_claim_by_name(scene: Scene) -> None:
+    scene.claim()
+    scene.group({"name": "shared", "resourceClaimName": "c"})
+    assert scene.one(DRAFTED).consumer == GROUP
+
+
+def test_drafted_reference_to_a_generated_claim_is_read_from_the_groups_status(scene: Scene) -> None:
+    scene.claim(GROUP_OWNER)
+    recorded = [{"name": "shared", "resourceClaimName": "c"}]
+    scene.group({"name": "shared", "resourceClaimTemplateName": "t"}, resourceClaimStatuses=recorded)
+    assert scene.one(DRAFTED).consumer == GROUP
+    assert scene.one(DRAFTED, recorded="c").consumer == GROUP
+
+
+def test_drafted_reference_names_what_is_missing(scene: Scene) -> None:
+    assert refused(scene.find(DRAFTED, group=None)) == (
+        Code.POD_GROUP_MISSING,
+        "podGroupResourceClaim needs a PodGroup",
+    )
+    scene.group({"name": "shared", "resourceClaimTemplateName": "t"})
+    assert refused(scene.find(DRAFTED)) == (Code.CLAIM_NOT_CREATED, "from template t for PodGroup g")
+    assert refused(scene.find({"name": "dev", "podGroupResourceClaim": "x"})) == (
+        Code.CLAIM_MISSING,
+        "PodGroup g has no resource claim x",
+    )
+    assert refused(scene.find({**DRAFTED, "resourceClaimName": "c"}))[0] is Code.CLAIM_UNSUPPORTED
+
+
+def test_entry_recorded_as_not_needed_is_left_out(scene: Scene) -> None:
+    scene.group(TEMPLATE)
+    assert scene.find(TEMPLATE, recorded="") == ()
+
+
+def test_reservation_by_a_group_of_the_same_name_but_another_uid_is_not_ours(scene: Scene) -> None:
+    """The group was deleted and made anew: the controller takes the old entry away."""
+    old = plain(ConsumerReference(api_group="scheduling.k8s.io", resource="podgroups", name="g", uid="old"))
+    scene.group(NAMED)
+    scene._feed(
+        "resourceclaims",
+        {
+            "metadata": {"namespace": "ns", "name": "c", "uid": "c-uid"},
+            "spec": {"devices": {}},
+            "status": {"reservedFor": [old]},
+        },
+    )
+    assert not scene.one(NAMED).reserved
