@@ -14,6 +14,21 @@ from tests.parity.fuzz.allocator.chance import TIMEOUT_MS, Json
 
 _SCENARIOS: Final = Path(__file__).parents[2] / "scenarios"
 _SAME_NAME: Final = 0.3
+_ODD_AMOUNTS: Final = (
+    "0",
+    "0.5",
+    "1.5Gi",
+    "250m",
+    "1e1",
+    "3e0",
+    "1n",
+    "9E",
+    "7Ei",
+    "100E",
+    "1024Mi",
+    "2000M",
+    "1999999999n",
+)
 LABELLED: Final = tuple(
     sorted(path.name.removesuffix(".jsonl.gz") for path in _SCENARIOS.glob("*.jsonl.gz") if path.name[:4] != "cel.")
 )
@@ -123,7 +138,7 @@ def _wish(random: Random, found: Json, _other: Json) -> None:
             body["allocationMode"] = "All"
             body.pop("count", None)
         case 1 | 2:
-            body |= {"allocationMode": "ExactCount", "count": random.choice([0, 1, 1, 2, 2, 3, 4, 6])}
+            body |= {"allocationMode": "ExactCount", "count": random.choice([0, 1, 1, 2, 2, 3, 4, 6, 16, 31])}
         case _ if "name" not in body:
             body["adminAccess"] = random.random() < 0.8
 
@@ -173,11 +188,25 @@ def _groups(random: Random, found: Json, _other: Json) -> None:
 
 
 def _amounts(random: Random, found: Json, _other: Json) -> None:
-    """Amounts change places, each within one member of one device or request."""
-    values = list(_values([found["slices"], found["claims"]]))
+    """Amounts of devices and counter sets change places, or are spelled in unusual ways."""
+    values = list(_values(found["slices"]))
     for holder in random.sample(values, min(len(values), random.randint(1, 4))):
         other = random.choice(values)
         holder["value"], other["value"] = other["value"], holder["value"]
+        if random.random() < 0.15:
+            holder["value"] = random.choice(_ODD_AMOUNTS)
+
+
+def _asked_amounts(random: Random, found: Json, _other: Json) -> None:
+    """A request asks for other amounts of what it asks for, or for amounts where it did not."""
+    names = {name for each in _devices(found) for name in each.get("capacity", {})}
+    bodies = _bodies(found)
+    if not names or not bodies:
+        return
+    body = random.choice(bodies)
+    requests = body.setdefault("capacity", {}).setdefault("requests", {})
+    for name in random.sample(sorted(names), random.randint(1, min(2, len(names)))):
+        requests[name] = random.choice([*_ODD_AMOUNTS, "1", "2", "1Gi", "4Gi", "1G"])
 
 
 def _values(thing: Any) -> Iterator[Json]:
@@ -252,6 +281,7 @@ _CHANGES: Final[Sequence[Callable[[Random, Json, Json], None]]] = (
     _member_of,
     _groups,
     _amounts,
+    _asked_amounts,
     _pool,
     _features,
     _held,
