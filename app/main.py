@@ -85,11 +85,14 @@ def kube_cluster(connection: KubeSettings, metrics: Metrics, election: LeaderEle
 def _election(settings: LeaderElectionSettings, connection: KubeSettings, metrics: Metrics) -> LeaderElection | None:
     if not settings.enabled:
         return None
+    # The host name of a pod is the pod's name; the rest of the identity tells a restarted container from the one before.
+    host = settings.host or socket.gethostname()
     lease = LeaseSettings(
         namespace=_namespace(settings),
         name=settings.lease_name,
-        # The host name of a pod is the pod's name; the rest tells a restarted container from the one before.
-        identity=f"{socket.gethostname()}_{uuid4()}",
+        host=host,
+        identity=f"{host}_{uuid4()}",
+        follow=settings.follow_lease,
         times=LeaseTimes(settings.duration_seconds, settings.renew_seconds, settings.retry_seconds),
     )
     return LeaderElection(lease, connection, observer=ClusterObserver(metrics), terms=TermCounter(metrics))

@@ -84,6 +84,15 @@ class LeaderElectionSettings(_Group):
         10.0, gt=0, le=3600, description="Seconds without successful renewal after which the leader stops to act"
     )
     retry_seconds: float = Field(2.0, gt=0, le=600, description="Seconds between two tries to get or renew the Lease")
+    follow_lease: str | None = Field(
+        None,
+        min_length=1,
+        max_length=253,
+        description="Lease of kube-schedulers that each call the replica in their own pod: lead beside the one that holds it",
+    )
+    host: str | None = Field(
+        None, min_length=1, max_length=253, description="Name of this replica's pod; default: the host name"
+    )
     service: str | None = Field(
         None,
         min_length=1,
@@ -130,6 +139,12 @@ class SchedulingSettings(_Group):
         le=86400,
         description="Seconds to wait for a device's binding conditions; bind's httpTimeout must be longer",
     )
+    device_cool_down_seconds: float = Field(
+        30.0,
+        ge=0,
+        le=86400,
+        description="Seconds for which a pod leaves a device alone that failed or took too long to become ready for it",
+    )
     filter_budget_seconds: float = Field(
         4.0,
         gt=0,
@@ -152,6 +167,27 @@ class SchedulingSettings(_Group):
         0.05, ge=0, le=60, description="Seconds by which waking rejected pods is put off, to catch further changes"
     )
     wake_interval_seconds: float = Field(0.25, ge=0.01, le=60, description="Least seconds between two wake-ups")
+    reclaim_enabled: bool = Field(
+        True, description="Give back reservations and allocations of ours that nobody uses (docs/reclaim.md)"
+    )
+    reclaim_grace_seconds: float = Field(
+        30.0,
+        ge=0,
+        le=86400,
+        description="Seconds for which something must have been unused before it is given back",
+    )
+    reclaim_unfit_seconds: float = Field(
+        0.5,
+        ge=0,
+        le=86400,
+        description="The same where the devices failed, or their nodes do not suit the pod that waits for them",
+    )
+    reclaim_interval_seconds: float = Field(
+        5.0, ge=0.05, le=3600, description="Seconds between two looks at all claims for something unused"
+    )
+    reclaim_pause_seconds: float = Field(
+        0.05, ge=0, le=3600, description="Least seconds between two claims that are given back"
+    )
     remembered_answers: int = Field(200_000, ge=0, description="Most search results kept for later calls")
     policy_file: Path | None = Field(
         None, description="Policy for devices in YAML (docs/policy.md); one that does not exist yet means no policy"

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import structlog
@@ -33,8 +33,8 @@ class Health:
         """The process answers; restarting it would not help against anything else."""
         return Report("livez", _PING, {})
 
-    def ready(self) -> "Report":
-        """Whether calls of kube-scheduler can be answered."""
+    def ready(self, exclude: Collection[str] = ()) -> "Report":
+        """Whether calls of kube-scheduler can be answered; checks named in `exclude` are left out, as in Kubernetes itself."""
         checks = dict(_PING)
         notes: dict[str, str] = {}
         for source in self._sources:
@@ -49,7 +49,7 @@ class Health:
             except Exception as problem:  # noqa: BLE001 - as above
                 _LOG.exception("a source of notes failed")
                 checks["notes"] = f"cannot be read: {type(problem).__name__}"
-        return Report("readyz", checks, notes)
+        return Report("readyz", {name: found for name, found in checks.items() if name not in exclude}, notes)
 
 
 class Report:

@@ -2,35 +2,39 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-import msgspec
 import structlog
 
 from app.kube.clock import SystemClock
 from app.kube.configuration import Credentials
-from app.kube.errors import CallFailed, Intent
-from app.kube.lease_object import LEASES, held_lease, read_lease, released_lease
-from app.kube.lease_state import Candidate, LeaseRecord, LeaseTimes
+from app.kube.errors import CallFailed
+from app.kube.lease_object import held_lease, released_lease
+from app.kube.lease_state import Candidate, LeaseRecord, LeaseTimes, held_on
+from app.kube.leases import CONFLICT, NOT_FOUND, KubeLease, answered
 from app.kube.observer import Observer
 from app.kube.reflector import Chance
 from app.kube.settings import KubeSettings
-from app.kube.transport import Call, Transport
+from app.kube.transport import Transport
 from app.scheduling.ports import Clock
 
 _JITTER: Final = 0.2
-_CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
 
 _LOG = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """Which Lease, who wants it, and how long things last."""
+    """Which Lease, who wants it (`host` and what tells two processes there apart), and how long things last.
+
+    `follow`: name of the Lease of kube-schedulers that each call the replica beside them; the replica beside the one that leads
+    is to lead then.
+    """
 
     namespace: str
     name: str
+    host: str
     identity: str
     times: LeaseTimes = field(default_factory=LeaseTimes)
+    follow: str | None = None
 
 
 class TermObserver(Protocol):
@@ -64,8 +68,10 @@ class LeaderElection:
         self._terms = terms
         self._chance = chance or Chance()
         self._candidate = Candidate(settings.identity, settings.times)
+        self._scheduler = ""
         self._transport = Transport(kube, self._clock, observer)
-        self._query = {"fieldManager": kube.identity}
+        self._lease = self._named(settings.name, kube)
+        self._followed = self._named(settings.follow, kube) if settings.follow else None
 
     def connect(self, credentials: Credentials) -> None:
         """Say where the server is.  Raises ConfigurationError as Transport does."""
@@ -73,130 +79,131 @@ class LeaderElection:
 
     def reason(self) -> str | None:
         """None while this replica leads; else why it may not act."""
-        if self._candidate.leads(self._clock.monotonic()):
+        if self._leads():
             return None
         holder = self._candidate.holder
         if holder == self._settings.identity:
             return "this replica has not renewed its lease in time and leads no more"
-        return f"this replica stands by, {holder} leads" if holder else "this replica stands by, no leader is known"
+        if holder:
+            return f"this replica stands by, {holder} leads"
+        if self._followed is not None and not held_on(self._scheduler, self._settings.host):
+            return f"this replica stands by, the kube-scheduler that leads is {self._scheduler or 'not known'}"
+        return "this replica stands by, no leader is known"
 
     async def win(self) -> None:
         """Returns when the lease is ours; failures are logged and tried again."""
-        candidate = self._candidate
-        while not candidate.leads(self._clock.monotonic()):
+        while not self._leads():
             await self._attempt(self._take_if_free)
-            if not candidate.leads(self._clock.monotonic()):
+            if not self._leads():
                 await self._pause()
         self._terms.leads(True)
-        _LOG.info("leading", lease=self._target, identity=self._settings.identity)
+        _LOG.info("leading", lease=str(self._lease), identity=self._settings.identity)
 
     async def keep(self) -> None:
-        """Renews the lease until it is lost: taken by another, or not renewed in time."""
+        """Renews the lease until it is lost: taken by another, not renewed in time, or given to whoever is called now."""
         candidate = self._candidate
-        while candidate.leads(self._clock.monotonic()):
+        while self._leads():
             await self._pause(candidate.left(self._clock.monotonic()))
             # A process that was stopped wakes up here: what it knew is worth nothing then, not even a last try.
-            if not candidate.leads(self._clock.monotonic()):
+            if not self._leads():
                 break
             await self._attempt(self._renew)
             if candidate.holder != self._settings.identity:
                 candidate.resign()
         candidate.resign()
         self._terms.leads(False)
-        _LOG.warning("leading no more", lease=self._target, holder=candidate.holder, problem=self.trouble)
+        _LOG.warning("leading no more", lease=str(self._lease), holder=candidate.holder, problem=self.trouble)
 
     async def release(self) -> None:
         """Act no more from now on, give the lease up if it is ours, and close the connections; never raises."""
-        led = self._candidate.leads(self._clock.monotonic())
-        self._candidate.resign()
-        record = self._candidate.record
-        if led and record is not None:
-            body = released_lease(self._settings.namespace, self._settings.name, record, now=self._clock.now())
-            await self._attempt(lambda: self._replace("release", body))
+        if self._leads():
+            self._candidate.resign()
+            await self._attempt(self._give_up)
             self._terms.leads(False)
-            _LOG.info("gave the lease up", lease=self._target, problem=self.trouble)
+            _LOG.info("gave the lease up", lease=str(self._lease), problem=self.trouble)
         await self._transport.close()
 
-    @property
-    def _target(self) -> str:
-        return f"{self._settings.namespace}/{self._settings.name}"
+    def _named(self, name: str, kube: KubeSettings) -> KubeLease:
+        # Two requests fit before the deadline.
+        seconds = self._settings.times.renew / 2
+        query = {"fieldManager": kube.identity}
+        return KubeLease(self._transport, self._settings.namespace, name, query=query, seconds=seconds)
+
+    def _leads(self) -> bool:
+        return self._candidate.leads(self._clock.monotonic())
 
     async def _take_if_free(self) -> None:
-        self._candidate.saw(await self._read(), self._clock.monotonic())
+        if await self._called_elsewhere(unless_known=True):
+            self._saw(await self._lease.read())
+            return
+        self._saw(await self._lease.read())
         if self._candidate.may_take(self._clock.monotonic()):
             await self._write()
 
     async def _renew(self) -> None:
         """Write without reading first; after a conflict, renew only what is still ours."""
+        if await self._called_elsewhere(unless_known=False):
+            self._candidate.resign()
+            await self._give_up()
+            return
         try:
             await self._write()
         except CallFailed as failed:
-            if failed.status is None or failed.status.code not in (_CONFLICT, _NOT_FOUND):
+            if not answered(failed, CONFLICT, NOT_FOUND):
                 raise
-            self._candidate.saw(await self._read(), self._clock.monotonic())
+            self._saw(await self._lease.read())
             if self._candidate.holder == self._settings.identity:
                 await self._write()
 
-    async def _read(self) -> LeaseRecord | None:
-        intent = Intent("get", LEASES.plural, self._target)
-        path = LEASES.path(self._settings.namespace, self._settings.name)
+    async def _called_elsewhere(self, *, unless_known: bool) -> bool:
+        """Whether the kube-scheduler that leads calls another replica; `unless_known` is the answer while none leads."""
+        if self._followed is None:
+            return False
         try:
-            return _decoded(intent, await self._transport.send(Call(intent, "GET", path, self._seconds)))
-        except CallFailed as failed:
-            if failed.status is not None and failed.status.code == _NOT_FOUND:
-                return None
-            raise
+            found = await self._followed.read()
+        except CallFailed:
+            if unless_known:
+                raise
+            return False
+        self._scheduler = found.holder if found is not None else ""
+        return unless_known if not self._scheduler else not held_on(self._scheduler, self._settings.host)
 
     async def _write(self) -> None:
         """Take or renew the lease as it was last seen; the server refuses if it has changed since."""
-        settings, before = self._settings, self._candidate.record
+        lease, before, settings = self._lease, self._candidate.record, self._settings
         body = held_lease(
-            settings.namespace,
-            settings.name,
+            lease.namespace,
+            lease.name,
             settings.identity,
             before,
             duration=settings.times.duration,
             now=self._clock.now(),
         )
         sent = self._clock.monotonic()
-        stored = await (self._replace("update", body) if before is not None and before.version else self._create(body))
+        stored = await (lease.replace(body) if before is not None and before.version else lease.create(body))
         self._candidate.renewed(stored, sent, self._clock.monotonic())
 
-    async def _create(self, body: bytes) -> LeaseRecord:
-        intent = Intent("create", LEASES.plural, self._target)
-        path = LEASES.path(self._settings.namespace)
-        call = Call(intent, "POST", path, self._seconds, query=self._query, body=body)
-        return _decoded(intent, await self._transport.send(call))
+    async def _give_up(self) -> None:
+        record = self._candidate.record
+        if record is not None and record.version:
+            body = released_lease(self._lease.namespace, self._lease.name, record, now=self._clock.now())
+            self._saw(await self._lease.replace(body))
 
-    async def _replace(self, verb: str, body: bytes) -> LeaseRecord:
-        intent = Intent(verb, LEASES.plural, self._target)
-        path = LEASES.path(self._settings.namespace, self._settings.name)
-        call = Call(intent, "PUT", path, self._seconds, query=self._query, body=body)
-        return _decoded(intent, await self._transport.send(call))
-
-    @property
-    def _seconds(self) -> float:
-        """How long one request may take: two of them fit before the deadline."""
-        return self._settings.times.renew / 2
+    def _saw(self, record: LeaseRecord | None) -> None:
+        self._candidate.saw(record, self._clock.monotonic())
 
     async def _attempt(self, work: Callable[[], Awaitable[object]]) -> None:
         try:
             await work()
         except CallFailed as failed:
-            conflict = failed.status is not None and failed.status.code == _CONFLICT
-            if str(failed) != self.trouble and not conflict:
-                _LOG.warning("the lease cannot be had", problem=str(failed))
-            self.trouble = None if conflict else str(failed)
+            # Two candidates at once are no trouble: one of them was faster.
+            trouble = None if answered(failed, CONFLICT) else str(failed)
+            if trouble is not None and trouble != self.trouble:
+                _LOG.warning("the lease cannot be had", problem=trouble)
+            self.trouble = trouble
         else:
             self.trouble = None
 
     async def _pause(self, at_most: float | None = None) -> None:
         pause = self._settings.times.retry * (1.0 + _JITTER * self._chance.number())
         await self._chance.sleep(pause if at_most is None else min(pause, at_most))
-
-
-def _decoded(intent: Intent, body: bytes) -> LeaseRecord:
-    try:
-        return read_lease(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise CallFailed(intent, None, f"the answer is not a Lease: {problem}") from problem

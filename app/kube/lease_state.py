@@ -90,3 +90,8 @@ class Candidate:
     def holder(self) -> str:
         """Who holds the lease as far as known; empty when nobody."""
         return self.record.holder if self.record is not None else ""
+
+
+def held_on(holder: str, host: str) -> bool:
+    """Whether this is the identity of a process on that host, as Kubernetes' components make theirs: HOST_UUID."""
+    return holder.rpartition("_")[0] == host

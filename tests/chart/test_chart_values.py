@@ -23,7 +23,34 @@ def test_extender_alone_brings_nothing_of_a_second_scheduler(rendered: Rendered)
     assert [each["name"] for each in pod_spec(objects)["volumes"]] == ["policy"]
     named = [each["metadata"]["name"] for each in objects]
     assert [name for name in named if "scheduler" in name] == []
-    assert of_kind(objects, "Role") == []
+    assert "scheduler" not in str(of_kind(objects, "Role"))
+
+
+def test_extender_alone_is_called_at_a_service_that_its_leader_may_point_at_itself(rendered: Rendered) -> None:
+    objects = rendered("extenderOnly")
+    service = only(objects, "Service")
+    assert "selector" not in service["spec"]
+    environment = {each["name"]: each for each in containers(objects)["extender"]["env"]}
+    assert environment["DRA_EXTENDER_LEADER_ELECTION__SERVICE"]["value"] == service["metadata"]["name"]
+    address = environment["DRA_EXTENDER_LEADER_ELECTION__ADDRESS"]["valueFrom"]
+    assert address == {"fieldRef": {"fieldPath": "status.podIP"}}
+    rules = [each for each in only(objects, "Role")["rules"] if each["resources"] == ["endpointslices"]]
+    assert [(each.get("resourceNames"), each["verbs"]) for each in rules] == [
+        (None, ["create"]),
+        ([service["metadata"]["name"]], ["patch"]),
+    ]
+
+
+def test_beside_a_second_scheduler_the_extender_leads_where_that_scheduler_leads(helm: Helm) -> None:
+    """kube-scheduler calls the extender in its own pod, so no other one may act."""
+    objects = helm.template(values={"fullnameOverride": "gpus"})
+    (configuration,) = documents(only(objects, "ConfigMap")["data"]["kube-scheduler.yaml"])
+    environment = {each["name"]: each["value"] for each in containers(objects)["extender"]["env"]}
+    followed = environment["DRA_EXTENDER_LEADER_ELECTION__FOLLOW_LEASE"]
+    assert followed == configuration["leaderElection"]["resourceName"] == "gpus-scheduler"
+    assert environment["DRA_EXTENDER_LEADER_ELECTION__LEASE_NAME"] == "gpus"
+    assert only(objects, "Role")["rules"][1]["resourceNames"] == ["gpus", "gpus-scheduler"]
+    assert {each["urlPrefix"] for each in configuration["extenders"]} == {"http://127.0.0.1:8080"}
 
 
 def test_network_policy_lets_the_scheduler_in_where_it_calls_from_outside(rendered: Rendered) -> None:

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 USER = "somebody"
 POLICY_SECONDS = 30.0
+REPLICAS = 2
 VERSIONS = [None, "1.34"]
 
 
@@ -144,6 +145,7 @@ MAY: list[Right] = [
     ("update", DRA, "resourceclaims/binding", "x", "default"),
     ("watch", DRA, "resourceslices", "", ""),
     ("watch", DRA, "deviceclasses", "", ""),
+    ("watch", "scheduling.k8s.io", "podgroups", "", ""),
     ("watch", DRA, "devicetaintrules", "", ""),
     ("patch", DRA, "deviceclasses", "wake-up.dra-extender.io", ""),
     ("watch", "", "pods", "", ""),
@@ -152,6 +154,7 @@ MAY: list[Right] = [
     ("create", "events.k8s.io", "events", "", "default"),
     ("create", "coordination.k8s.io", "leases", "", NAMESPACE),
     ("update", "coordination.k8s.io", "leases", "dra-extender-scheduler", NAMESPACE),
+    ("update", "coordination.k8s.io", "leases", "dra-extender", NAMESPACE),
     ("get", "/metrics", "", "", ""),
     ("get", "/version", "", "", ""),
 ]
@@ -214,9 +217,10 @@ async def test_namespace_enforces_the_restricted_standard_and_the_pod_keeps_it(i
     """The controllers make the pod; a pod that breaks the standard is refused beside it."""
 
     async def made() -> list[Object]:
-        return await installed.api.list(PODS, NAMESPACE)
+        found = await installed.api.list(PODS, NAMESPACE)
+        return found if len(found) == REPLICAS else []
 
-    (pod,) = await installed.api.wait_for(made, POLICY_SECONDS, "the Deployment's pod is made")
+    pod, _ = await installed.api.wait_for(made, POLICY_SECONDS, "the Deployment's pods are made")
     assert pod["spec"]["priorityClassName"] == "system-cluster-critical"
     assert pod["spec"]["initContainers"][0]["restartPolicy"] == "Always"
     with pytest.raises(ApiError, match='violates PodSecurity "restricted'):

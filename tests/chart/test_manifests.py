@@ -35,13 +35,16 @@ def test_every_object_has_the_recommended_labels(objects: list[Object]) -> None:
     }
 
 
-def test_service_and_policy_select_the_pod(objects: list[Object]) -> None:
+def test_service_policy_and_budget_select_the_pod(objects: list[Object]) -> None:
     labels = only(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
     selectors = [
         only(objects, "Deployment")["spec"]["selector"]["matchLabels"],
-        only(objects, "Service")["spec"]["selector"],
         only(objects, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        only(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
     ]
+    service = only(objects, "Service")["spec"]
+    if "selector" in service:
+        selectors.append(service["selector"])
     assert all(selector and selector.items() <= labels.items() for selector in selectors)
 
 
@@ -59,16 +62,39 @@ def test_pod_keeps_the_restricted_standard(objects: list[Object]) -> None:
         }
 
 
-def test_only_one_extender_runs_and_no_service_variable_reaches_its_settings(objects: list[Object]) -> None:
-    deployment = only(objects, "Deployment")["spec"]
-    assert (deployment["replicas"], deployment["strategy"]["type"]) == (1, "Recreate")
+def test_no_service_variable_reaches_the_settings(objects: list[Object]) -> None:
     assert pod_spec(objects)["enableServiceLinks"] is False
+
+
+def test_replicas_are_exchanged_one_by_one_and_only_when_the_new_one_is_warm(objects: list[Object]) -> None:
+    """A standby counts as available, or an update would wait for ever for the second leader."""
+    deployment = only(objects, "Deployment")["spec"]
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    for probe in ("startupProbe", "readinessProbe"):
+        assert containers(objects)["extender"][probe]["httpGet"]["path"] == "/readyz?exclude=leader"
+    assert only(objects, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    (spread,) = pod_spec(objects)["topologySpreadConstraints"]
+    labels = deployment["template"]["metadata"]["labels"]
+    assert spread["labelSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_every_replica_takes_part_in_the_election_of_a_lease_that_it_may_write(objects: list[Object]) -> None:
+    environment = {each["name"]: each for each in containers(objects)["extender"]["env"]}
+    lease = environment["DRA_EXTENDER_LEADER_ELECTION__LEASE_NAME"]["value"]
+    assert environment["DRA_EXTENDER_LEADER_ELECTION__ENABLED"]["value"] == "true"
+    (named,) = [
+        each
+        for each in only(objects, "Role")["rules"]
+        if lease in each.get("resourceNames", ()) and each["resources"] == ["leases"]
+    ]
+    assert {"get", "update"} <= set(named["verbs"])
 
 
 def test_every_container_is_probed_and_has_requests(objects: list[Object]) -> None:
     for container in containers(objects).values():
         assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
-        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+        assert container["readinessProbe"]["httpGet"]["path"].startswith("/readyz")
         assert set(container["resources"]["requests"]) == {"cpu", "memory"}
         assert set(container["resources"]["limits"]) == {"memory"}
         ports = {port["name"] for port in container["ports"]}
@@ -76,11 +102,11 @@ def test_every_container_is_probed_and_has_requests(objects: list[Object]) -> No
         assert {probe["httpGet"]["port"] for probe in probes} <= ports
 
 
-def test_scheduler_starts_when_the_extender_is_ready(manifests: list[Object]) -> None:
+def test_scheduler_starts_when_the_caches_of_the_extender_are_complete(manifests: list[Object]) -> None:
     """A sidecar with a startup probe comes before the containers of the pod."""
     (extender,) = pod_spec(manifests)["initContainers"]
     assert (extender["name"], extender["restartPolicy"]) == ("extender", "Always")
-    assert extender["startupProbe"]["httpGet"]["path"] == "/readyz"
+    assert extender["startupProbe"]["httpGet"]["path"].startswith("/readyz")
 
 
 def rules(objects: list[Object]) -> list[Object]:

@@ -38,13 +38,20 @@ async def extender(
     process = ExtenderProcess(
         tmp_path_factory.mktemp("service"),
         cluster.service_account_kubeconfig(NAMESPACE, "dra-extender"),
-        environment={each["name"]: each["value"] for each in containers(manifests)["extender"]["env"]},
+        environment=environment(manifests),
     )
     async with process:
         (configuration,) = documents(SCHEDULER_CONFIGURATION.read_text())
         await cluster.start_scheduler(here(configuration, process.url))
         yield process
         await cluster.stop_scheduler()
+
+
+def environment(manifests: list[Object]) -> dict[str, str]:
+    """What its container gets; but it leads on its own, for the kube-scheduler of these tests holds no Lease."""
+    given: dict[str, str] = {each["name"]: each["value"] for each in containers(manifests)["extender"]["env"]}
+    del given["DRA_EXTENDER_LEADER_ELECTION__FOLLOW_LEASE"]
+    return given | {"DRA_EXTENDER_LEADER_ELECTION__NAMESPACE": NAMESPACE}
 
 
 def here(configuration: Object, url: str) -> Object:

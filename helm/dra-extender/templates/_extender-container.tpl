@@ -15,6 +15,23 @@
       value: {{ $.Values.bindingTimeoutSeconds | int | quote }}
     - name: DRA_EXTENDER_SCHEDULING__POLICY_FILE
       value: /etc/dra-extender-policy/policy.yaml
+    - name: DRA_EXTENDER_LEADER_ELECTION__ENABLED
+      value: "true"
+    - name: DRA_EXTENDER_LEADER_ELECTION__LEASE_NAME
+      value: {{ include "dra-extender.fullname" $ }}
+    {{- if eq $.Values.mode "secondScheduler" }}
+    # kube-scheduler calls the extender in its own pod, so the extender leads where kube-scheduler does.
+    - name: DRA_EXTENDER_LEADER_ELECTION__FOLLOW_LEASE
+      value: {{ include "dra-extender.fullname" $ }}-scheduler
+    {{- else }}
+    # kube-scheduler calls the Service, which the leader points at itself.
+    - name: DRA_EXTENDER_LEADER_ELECTION__SERVICE
+      value: {{ include "dra-extender.fullname" $ }}
+    - name: DRA_EXTENDER_LEADER_ELECTION__ADDRESS
+      valueFrom:
+        fieldRef:
+          fieldPath: status.podIP
+    {{- end }}
     {{- range $group, $settings := $.Values.extender.settings }}
     {{- range $name, $value := $settings }}
     - name: {{ printf "DRA_EXTENDER_%s__%s" (upper $group) (upper $name) }}
@@ -25,9 +42,10 @@
     - name: http
       containerPort: 8080
       protocol: TCP
+  # A replica that stands by is a healthy pod: its caches are warm.
   startupProbe:
     httpGet:
-      path: /readyz
+      path: /readyz?exclude=leader
       port: http
     periodSeconds: 2
     timeoutSeconds: 2
@@ -41,7 +59,7 @@
     failureThreshold: 6
   readinessProbe:
     httpGet:
-      path: /readyz
+      path: /readyz?exclude=leader
       port: http
     periodSeconds: 5
     timeoutSeconds: 2
