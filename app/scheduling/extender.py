@@ -7,11 +7,15 @@ from app.model.pod import Pod
 from app.scheduling.answers import FilterAnswer, TryAgain
 from app.scheduling.bind import Bind
 from app.scheduling.bind_decision import BindDecision
+from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.filter import Filter
 from app.scheduling.options import Options
 from app.scheduling.ports import Cluster
 from app.scheduling.preempt import Preempt
 from app.scheduling.prioritize import Prioritize
+from app.scheduling.reclaim import Reclaim
+from app.scheduling.reclaim_facts import ReclaimFacts
+from app.scheduling.reclaim_writing import ReclaimWriting
 from app.scheduling.refusal_words import RefusalWords
 from app.scheduling.refusals import Refusals
 from app.scheduling.searching import Searching
@@ -36,25 +40,31 @@ class Extender:
         self._stopping = asyncio.Event()
         self._bind = Bind(ledger, decision, self.refusals, cluster, metrics, options, self._stopping)
         self._wake_up = WakeUp(ledger, self.refusals, cluster.waker, metrics, cluster.clock, options)
-        self._background: asyncio.Task[None] | None = None
+        running, timeout = self._bind.running, options.binding_timeout_seconds
+        facts = ReclaimFacts(ledger, self.refusals, running, cluster.clock, timeout)
+        claims = ClaimWriting(ledger, cluster.claims, metrics)
+        taking_back = ReclaimWriting(ledger, cluster, claims, facts, options.field_manager)
+        self.reclaim = Reclaim(ledger, self._bind, facts, taking_back, metrics, cluster.clock, options)
+        self._background: tuple[asyncio.Task[None], ...] = ()
         self._binds: set[asyncio.Task[None]] = set()
         metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.unsettled))
 
     async def start(self) -> None:
         """Begin the work that goes on between requests; also again after a `stop`."""
         self._stopping.clear()
-        self._background = asyncio.create_task(self._wake_up.run())
+        self._background = (asyncio.create_task(self._wake_up.run()), asyncio.create_task(self.reclaim.run()))
 
     async def stop(self) -> None:
         """Answer whoever still waits for a bind, let writes in flight end, stop the background work."""
         self._stopping.set()
+        await self.reclaim.stop()
         if self._binds:
             await asyncio.wait(self._binds)
         await self._bind.drain()
-        if self._background is not None:
-            self._background.cancel()
-            await asyncio.gather(self._background, return_exceptions=True)
-            self._background = None
+        for each in self._background:
+            each.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        self._background = ()
 
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> FilterAnswer:
         """See Filter."""

@@ -15,5 +15,11 @@ class Options:
     new_claim_wait_seconds: float = 1.0
     wake_delay_seconds: float = 0.05
     wake_interval_seconds: float = 0.25
+    reclaim_enabled: bool = True
+    reclaim_grace_seconds: float = 30.0
+    reclaim_unfit_seconds: float = 0.5
+    reclaim_interval_seconds: float = 5.0
+    reclaim_pause_seconds: float = 0.05
+    field_manager: str = "dra-extender"
     remembered_answers: int = 200_000
     rewrite_attribute_suffixes: bool = False

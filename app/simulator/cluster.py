@@ -28,10 +28,14 @@ class SystemClock:
 
 
 class MemoryClaims:
-    """ResourceClaims of the embedded cluster.  Implements ports.Claims; each call gives way to other tasks before it acts."""
+    """ResourceClaims of the embedded cluster.  Implements ports.Claims; each call gives way to other tasks before it acts.
 
-    def __init__(self, store: Store) -> None:
+    Writes are noted under `field_manager`, which is how the service tells its own.
+    """
+
+    def __init__(self, store: Store, field_manager: str = "dra-extender") -> None:
         self._store = store
+        self._field_manager = field_manager
 
     async def read(self, namespace: str, name: str) -> bytes:
         """The live object.  Raises NotFound."""
@@ -46,14 +50,14 @@ class MemoryClaims:
         """Replace the status.  Raises NotFound, Conflict, Refused."""
         return await self._write(namespace, name, body, self._store.update_status)
 
-    async def _write(self, namespace: str, name: str, body: bytes, write: Callable[[Kind, Json], Json]) -> bytes:
+    async def _write(self, namespace: str, name: str, body: bytes, write: Callable[[Kind, Json, str], Json]) -> bytes:
         await asyncio.sleep(0)
         claim = _object(body)
         metadata = part(claim, "metadata")
         if (metadata.get("namespace", namespace), metadata.get("name", name)) != (namespace, name):
             raise Refused(f"the name of the object does not match the name on the URL ({namespace}/{name})")
         claim.setdefault("metadata", {}).update(namespace=namespace, name=name)
-        return msgspec.json.encode(write(Kind.CLAIM, claim))
+        return msgspec.json.encode(write(Kind.CLAIM, claim, self._field_manager))
 
 
 class MemoryPods:

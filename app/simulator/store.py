@@ -11,13 +11,21 @@ import msgspec
 from app.scheduling.ports import Clock, Conflict, NotFound, Refused
 from app.simulator.defaults import fill_in
 from app.simulator.immutable import check_unchanged
+from app.simulator.managed_fields import note_writer
 from app.simulator.objects import Json, Key, Kind, key_of, part
 from app.simulator.served import NEWEST, Served, served_by
 from app.simulator.status_rules import check_claim_status, prune_device_statuses
 
 _SEED: Final = uuid.UUID("6f6f1a52-8d9b-4d0e-9a3a-52a0f4b3c7d1")
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
-_KEPT: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+_KEPT: Final = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "managedFields",
+)
 
 
 _COUNTED: Final = (Kind.SLICE, Kind.CLASS, Kind.TAINT_RULE)
@@ -112,8 +120,11 @@ class Store:
             metadata["generation"] = 1
         return self._write(Verb.ADDED, key, thing)
 
-    def update(self, kind: Kind, thing: Json) -> Json:
-        """Replace metadata and spec; the status stays.  Removing the last finalizer of a deleted object lets it go."""
+    def update(self, kind: Kind, thing: Json, manager: str = "") -> Json:
+        """Replace metadata and spec; the status stays.  Removing the last finalizer of a deleted object lets it go.
+
+        `manager` is noted as the writer of a claim.
+        """
         thing = _copy(thing)
         fill_in(kind, thing)
         key, old = self._current(kind, thing)
@@ -134,10 +145,13 @@ class Store:
             metadata["generation"] = before.get("generation", 1) + 1
         if "deletionTimestamp" in before and not metadata.get("finalizers"):
             return self._remove(key, thing)
-        return self._write_changed(key, old, thing)
+        return self._write_changed(key, old, thing, manager)
 
-    def update_status(self, kind: Kind, thing: Json) -> Json:
-        """Replace the status; metadata and spec stay.  A claim's status must keep the API server's rules."""
+    def update_status(self, kind: Kind, thing: Json, manager: str = "") -> Json:
+        """Replace the status; metadata and spec stay.  A claim's status must keep the API server's rules.
+
+        `manager` is noted as the writer of a claim.
+        """
         thing = _copy(thing)
         fill_in(kind, thing)
         key, old = self._current(kind, thing)
@@ -147,7 +161,7 @@ class Store:
         if kind is Kind.CLAIM:
             prune_device_statuses(part(old, "status"), part(thing, "status"))
             check_claim_status(key, old, thing)
-        return self._write_changed(key, old, thing)
+        return self._write_changed(key, old, thing, manager)
 
     def replace(self, key: Key, edit: Callable[[Json], None]) -> Json:
         """A write by the server itself, e.g. of a subresource: `edit` changes a copy in place, no rule is checked."""
@@ -184,9 +198,11 @@ class Store:
             )
         return key, old
 
-    def _write_changed(self, key: Key, old: Json, thing: Json) -> Json:
+    def _write_changed(self, key: Key, old: Json, thing: Json, manager: str = "") -> Json:
         """Write unless nothing changed: a write without effect has no version and no watch event."""
         self._served.strip(key.kind, thing)
+        if key.kind is Kind.CLAIM:
+            note_writer(old, thing, manager)
         thing["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         return old if thing == old else self._write(Verb.MODIFIED, key, thing)
 

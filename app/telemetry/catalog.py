@@ -64,6 +64,14 @@ DEFINITIONS: Final = (
         ("source",),
     ),
     Definition("search_steps", "histogram", "Steps of one search on one node", (), _SEARCH_STEPS),
+    Definition(
+        "reclaims",
+        "counter",
+        "Holds, reservations and allocations found unused, by reason (docs/reclaim.md) and outcome: done, changed (looked at again "
+        "later), foreign (another scheduler's, left alone), failed",
+        ("reason", "outcome"),
+        limit=50,
+    ),
     Definition("held_claims", "gauge", "Claims for which devices are held, not yet allocated"),
     Definition("unsettled_claims", "gauge", "Held claims that may still land on one of several nodes"),
     Definition("waiting_pods", "gauge", "Pods that were refused on every node and have not been placed since"),

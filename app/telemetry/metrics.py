@@ -40,6 +40,7 @@ class Metrics:
         self._bind_durations = make.histogram("bind_duration_seconds")
         self._claim_writes = make.counter("claim_writes")
         self._wakes = make.counter("scheduler_wakes")
+        self._reclaims = make.counter("reclaims")
         answers = make.counter("node_answers")
         self._from_memory, self._from_search = answers.of("memory"), answers.of("search")
         self._steps = make.plain_histogram("search_steps")
@@ -88,6 +89,10 @@ class Metrics:
     def woke(self, reason: str) -> None:
         """kube-scheduler was told to try rejected pods again."""
         self._wakes.of(reason).inc()
+
+    def reclaimed(self, reason: str, outcome: str) -> None:
+        """Something unused was given back, or was not."""
+        self._reclaims.of(reason, outcome).inc()
 
     def search(self, remembered: bool, steps: int) -> None:
         """`remembered`: this many answers about nodes came from memory; else one node was searched in this many steps."""

@@ -1,0 +1,155 @@
+import asyncio
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import structlog
+
+from app.ledger.claims import ClaimRecord
+from app.ledger.ledger import Ledger
+from app.scheduling.bind import Bind
+from app.scheduling.options import Options
+from app.scheduling.ports import Clock
+from app.scheduling.reclaim_facts import Finding, ReclaimFacts
+from app.scheduling.reclaim_rules import Reason, Surplus
+from app.scheduling.reclaim_writing import Outcome, ReclaimWriting
+from app.telemetry.metrics import Metrics
+
+_TICK_SECONDS = 0.25
+_TURN_SECONDS = 0.002
+
+_LOG = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Sighting:
+    """Something to be taken back: in which version of the claim, since when (monotonic), and whether it was given up for it."""
+
+    surplus: Surplus
+    version: str
+    since: float
+    given_up: bool = False
+
+
+class Reclaim:
+    """Gives back, in the background, what nobody uses: kube-scheduler tells an extender of no failure after filter.
+
+    Only what stays the same for a while is taken back; how long, and how much of it per second, are settings.  A claim of a bind
+    in progress is left alone, and binds keep off a claim that is being taken back.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        bind: Bind,
+        facts: ReclaimFacts,
+        writing: ReclaimWriting,
+        metrics: Metrics,
+        clock: Clock,
+        options: Options,
+    ) -> None:
+        self._ledger = ledger
+        self._bind = bind
+        self._facts = facts
+        self._writing = writing
+        self._metrics = metrics
+        self._clock = clock
+        self._options = options
+        self._sightings: dict[str, _Sighting] = {}
+        self._stopping = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def run(self) -> None:
+        """Work until `stop`: often at what is known to be suspicious, now and then at all claims."""
+        self._stopping.clear()
+        self._sightings.clear()
+        next_sweep = self._clock.monotonic()
+        while not await self._stopped(_TICK_SECONDS):
+            try:
+                await self.look()
+                if self._clock.monotonic() >= next_sweep:
+                    await self.sweep()
+                    next_sweep = self._clock.monotonic() + self._options.reclaim_interval_seconds
+            except Exception:  # noqa: BLE001 - the loop must outlive whatever one claim does to it
+                _LOG.exception("claims could not be looked through")
+
+    async def stop(self) -> None:
+        """End `run`; returns when a write in progress has come to its end."""
+        self._stopping.set()
+        await self._idle.wait()
+
+    async def look(self) -> None:
+        """End holds whose time is over, and look at claims that tie a refused pod down or were suspicious before."""
+        for _ in range(self._ledger.holds.expire(self._clock.monotonic())):
+            self._metrics.reclaimed(Reason.HOLD_EXPIRED, Outcome.DONE)
+        if not self._options.reclaim_enabled:
+            return
+        tied = self._facts.tied_down()
+        suspicious = [self._ledger.claims.by_uid(uid) for uid in {*self._sightings, *tied}]
+        self._forget({uid for uid in self._sightings if self._ledger.claims.by_uid(uid) is None})
+        await self._go_through((each for each in suspicious if each is not None), tied)
+
+    async def sweep(self) -> None:
+        """Look at every claim."""
+        if self._options.reclaim_enabled:
+            await self._go_through(list(self._ledger.claims.records()), self._facts.tied_down())
+
+    async def _go_through(self, records: Iterable[ClaimRecord], tied: AbstractSet[str]) -> None:
+        """Look at these claims, with a turn of the event loop every few milliseconds."""
+        loop = asyncio.get_running_loop()
+        turn = loop.time()
+        for record in records:
+            finding = self._due(record, tied)
+            if finding is not None:
+                await self._take_back(record, finding, tied)
+                if await self._stopped(self._options.reclaim_pause_seconds):
+                    return
+            if finding is not None or loop.time() - turn > _TURN_SECONDS:
+                await asyncio.sleep(0)
+                turn = loop.time()
+
+    def _due(self, record: ClaimRecord, tied: AbstractSet[str]) -> Finding | None:
+        """What is to be taken back from the claim now: it has been so for long enough."""
+        uid = record.claim.metadata.uid
+        finding = None if record.taken is not None else self._facts.find(record.claim, tied)
+        if finding is None:
+            self._sightings.pop(uid, None)
+            return None
+        now, version = self._clock.monotonic(), record.claim.metadata.resource_version
+        seen = self._sightings.get(uid)
+        if seen is None or (seen.surplus, seen.version) != (finding.surplus, version):
+            seen = self._sightings[uid] = _Sighting(finding.surplus, version, now)
+        options = self._options
+        grace = options.reclaim_unfit_seconds if finding.surplus.prompt else options.reclaim_grace_seconds
+        return finding if not seen.given_up and now >= seen.since + grace else None
+
+    async def _take_back(self, record: ClaimRecord, finding: Finding, tied: AbstractSet[str]) -> None:
+        uid = record.claim.metadata.uid
+        if self._facts.busy(uid):
+            self._sightings.pop(uid, None)
+            return
+        self._idle.clear()
+        try:
+            with self._bind.set_aside(uid):
+                outcome = await self._writing(record, finding, tied)
+        finally:
+            self._idle.set()
+        self._metrics.reclaimed(finding.surplus.reason, outcome)
+        seen = self._sightings.get(uid)
+        if outcome is Outcome.FOREIGN and seen is not None:
+            seen.given_up = True
+        else:
+            self._sightings.pop(uid, None)
+
+    def _forget(self, uids: AbstractSet[str]) -> None:
+        for uid in uids:
+            del self._sightings[uid]
+
+    async def _stopped(self, seconds: float) -> bool:
+        """Wait so long, at most until the stop."""
+        try:
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,130 @@
+from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from app.ledger.claims import ClaimRecord
+from app.ledger.ledger import Ledger
+from app.model.allocation import AllocationResult
+from app.model.base import ModelError
+from app.model.pod import Pod
+from app.model.resource_claim import ResourceClaim
+from app.scheduling.binding_conditions import Readiness, judge
+from app.scheduling.ports import Clock
+from app.scheduling.reclaim_rules import Standing, Surplus, named_nodes, standing, surplus
+from app.scheduling.refusals import Refusals
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a claim has too much, and what each of its consumers is (by UID)."""
+
+    surplus: Surplus
+    standings: Mapping[str, Standing]
+
+
+class ReclaimFacts:
+    """Gathers what the rules about one claim have to know from the ledger, from refusals and from the binds in progress."""
+
+    def __init__(
+        self, ledger: Ledger, refusals: Refusals, running: Collection[str], clock: Clock, binding_timeout_seconds: float
+    ) -> None:
+        """`running`: UIDs of the pods that are being bound, as they are at the time of each question."""
+        self._ledger = ledger
+        self._refusals = refusals
+        self._running = running
+        self._clock = clock
+        self._timeout = binding_timeout_seconds
+
+    def find(
+        self, claim: ResourceClaim, tied: AbstractSet[str], live: Mapping[str, Pod | None] | None = None
+    ) -> Finding | None:
+        """What can be taken back from the claim; None when it is as it should be.
+
+        Args:
+            claim: The claim as it is known, or as it was just read.
+            tied: UIDs of the claims that tie pods down, see `tied_down`.
+            live: Consumers that were just read, by UID; None for one that does not exist.
+        """
+        allocation = claim.status.allocation
+        if allocation is None:
+            found = surplus(claim, {})
+            return None if found is None else Finding(found, {})
+        standings = self._standings(claim, allocation, live or {})
+        if Standing.IN_USE in standings.values():
+            found = surplus(claim, standings)
+        else:
+            found = surplus(
+                claim,
+                standings,
+                readiness=self._readiness(claim),
+                reachable=self._reachable(allocation),
+                tied_down=claim.metadata.uid in tied,
+            )
+        return None if found is None else Finding(found, standings)
+
+    def tied_down(self) -> AbstractSet[str]:
+        """UIDs of allocated claims because of which a waiting pod fits nowhere: filter refused it for that reason."""
+        tied: set[str] = set()
+        for refused in self._refusals.tied_down():
+            pod = self._ledger.pods.newest(refused)
+            if self._ledger.pods.gone(pod.uid) or pod.node_name or pod.uid in self._running:
+                continue
+            claims = [each.claim for each in self._claims_of(pod)]
+            tied.update(claim.metadata.uid for claim in claims if self._ties(claim, pod))
+        return tied
+
+    def busy(self, claim_uid: str) -> bool:
+        """Whether a bind in progress uses this claim."""
+        record = self._ledger.claims.by_uid(claim_uid)
+        if record is not None and record.taken is not None:
+            return True
+        for uid in self._running:
+            pod = self._ledger.pods.by_uid(uid)
+            if pod is not None and any(each is record for each in self._claims_of(pod)):
+                return True
+        return False
+
+    def _claims_of(self, pod: Pod) -> Iterator[ClaimRecord]:
+        """The claims that the pod names or that were made for it, as far as they exist."""
+        generated = {each.name: each.resource_claim_name for each in pod.claim_statuses}
+        for entry in pod.claims:
+            name = entry.resource_claim_name or generated.get(entry.name)
+            record = self._ledger.claims.by_key(pod.namespace, name) if name else None
+            if record is not None:
+                yield record
+
+    def _standings(
+        self, claim: ResourceClaim, allocation: AllocationResult, live: Mapping[str, Pod | None]
+    ) -> Mapping[str, Standing]:
+        ledger, found = self._ledger, {}
+        for consumer in claim.status.reserved_for:
+            uid = consumer.uid
+            pod = live[uid] if uid in live else ledger.pods.by_uid(uid)
+            busy = uid in self._running or bool(ledger.holds.of_pod(uid))
+            found[uid] = standing(consumer, pod, allocation, busy=busy)
+        return found
+
+    def _readiness(self, claim: ResourceClaim) -> Readiness:
+        now = self._clock.now()
+        return judge(claim, now=now, waiting_since=now, timeout=self._timeout).readiness
+
+    def _reachable(self, allocation: AllocationResult) -> bool:
+        """Whether some node can use it; a selector that cannot be judged may select any."""
+        names = named_nodes(allocation)
+        if names is not None:
+            return any(name in self._ledger.nodes for name in names)
+        try:
+            return any(allocation.usable_on(node.name, node.labels) for node in self._ledger.nodes.values())
+        except ModelError:
+            return True
+
+    def _ties(self, claim: ResourceClaim, pod: Pod) -> bool:
+        """Whether the claim leaves the pod some nodes only, and not the one to which it is nominated."""
+        allocation = claim.status.allocation
+        if allocation is None or allocation.node_selector is None:
+            return False
+        node = self._ledger.nodes.get(pod.nominated_node_name)
+        try:
+            return node is None or not allocation.usable_on(node.name, node.labels)
+        except ModelError:
+            return False

@@ -1,0 +1,121 @@
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from enum import StrEnum
+
+import structlog
+
+from app.ledger.claims import ClaimRecord
+from app.ledger.ledger import Ledger
+from app.model.base import ModelError
+from app.model.managed_fields import Writers, writers_of
+from app.model.pod import Pod
+from app.model.resource_claim import FINALIZER, ResourceClaim, read_claim
+from app.model.snapshot import SNAPSHOT_ANNOTATION
+from app.model.writeback import without_finalizer, without_snapshot
+from app.scheduling.answers import TryAgain
+from app.scheduling.claim_writing import ClaimWriting
+from app.scheduling.ports import Cluster, ClusterError, Conflict, NotFound, Refused, Unavailable
+from app.scheduling.reclaim_facts import Finding, ReclaimFacts
+from app.scheduling.reclaim_rules import WORDS, Reason, Standing, permitted
+
+RELEASED_REASON = "DevicesReleased"
+
+_LOG = structlog.get_logger(__name__)
+
+
+class Outcome(StrEnum):
+    """What became of taking something back; also a label of the metric."""
+
+    DONE = "done"
+    CHANGED = "changed"
+    FOREIGN = "foreign"
+    FAILED = "failed"
+
+
+class ReclaimWriting:
+    """Takes back what one claim has too much, after a look at the live objects: the caches may be behind."""
+
+    def __init__(
+        self, ledger: Ledger, cluster: Cluster, writing: ClaimWriting, facts: ReclaimFacts, field_manager: str
+    ) -> None:
+        """`field_manager`: the name under which this service writes; what others wrote stays."""
+        self._ledger = ledger
+        self._cluster = cluster
+        self._writing = writing
+        self._facts = facts
+        self._us = field_manager
+
+    async def __call__(self, record: ClaimRecord, expected: Finding, tied: AbstractSet[str]) -> Outcome:
+        """Take back what was found, if the live claim and its live consumers still say the same and it is ours to take.
+
+        One attempt: whatever has changed meanwhile is looked at again later.
+        """
+        key = record.claim.metadata.key
+        try:
+            raw = await self._cluster.claims.read(*key)
+            claim = read_claim(raw)
+            if _version(claim) != _version(record.claim):
+                return Outcome.CHANGED
+            live = await self._consumers(claim, expected)
+            found = self._facts.find(claim, tied, live)
+            if found is None or found.surplus != expected.surplus:
+                return Outcome.CHANGED
+            who = writers_of(raw)
+            if not permitted(found.surplus, claim, found.standings, who, self._us):
+                return Outcome.FOREIGN
+            await self._write(ClaimRecord(claim, raw), found, who)
+        except (NotFound, Conflict, Unavailable):
+            return Outcome.CHANGED
+        except TryAgain as problem:
+            return self._failed(key, problem) if isinstance(problem.__cause__, Refused) else Outcome.CHANGED
+        except (ClusterError, ModelError) as problem:
+            return self._failed(key, problem)
+        self._tell(claim, found, live)
+        return Outcome.DONE
+
+    async def _consumers(self, claim: ResourceClaim, expected: Finding) -> Mapping[str, Pod | None]:
+        """The consumers whose reservation is to go, as they are now."""
+        live: dict[str, Pod | None] = {}
+        for consumer in claim.status.reserved_for:
+            if consumer.uid in expected.surplus.consumers:
+                try:
+                    pod = await self._cluster.pods.read(claim.metadata.namespace, consumer.name)
+                except NotFound:
+                    pod = None
+                live[consumer.uid] = pod if pod is not None and pod.uid == consumer.uid else None
+        return live
+
+    async def _write(self, record: ClaimRecord, found: Finding, who: Writers) -> None:
+        if found.surplus.reason is not Reason.HALF_WRITTEN:
+            await self._writing.release(record, found.surplus.consumers, tries=1)
+            return
+        raw, metadata = record.raw, record.claim.metadata
+        if SNAPSHOT_ANNOTATION in metadata.annotations and self._us in who.snapshot:
+            raw = without_snapshot(raw)
+        if FINALIZER in metadata.finalizers and self._us in who.finalizer:
+            raw = without_finalizer(raw)
+        self._ledger.own_write(await self._cluster.claims.update(*metadata.key, raw))
+
+    def _failed(self, key: tuple[str, str], problem: Exception) -> Outcome:
+        _LOG.warning("a claim could not be taken back", claim="/".join(key), problem=str(problem))
+        return Outcome.FAILED
+
+    def _tell(self, claim: ResourceClaim, found: Finding, live: Mapping[str, Pod | None]) -> None:
+        allocation = claim.status.allocation
+        devices = [] if allocation is None else ["/".join(each.device_id) for each in allocation.devices.results]
+        name = "/".join(claim.metadata.key)
+        _LOG.info(
+            "took back a claim" if found.surplus.release else "took back a part of a claim",
+            reason=found.surplus.reason,
+            claim=name,
+            devices=devices,
+            consumers=[each.name for each in claim.status.reserved_for if each.uid in found.surplus.consumers],
+        )
+        for uid, pod in live.items():
+            if pod is not None and found.standings[uid] is Standing.IDLE:
+                message = f"the devices of claim {name} were given back: {WORDS[found.surplus.reason]}"
+                self._cluster.events.about_pod(pod, warning=False, reason=RELEASED_REASON, message=message)
+
+
+def _version(claim: ResourceClaim) -> tuple[str, str]:
+    return claim.metadata.uid, claim.metadata.resource_version
