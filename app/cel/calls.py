@@ -30,8 +30,8 @@ _FAILED: Final = object()
 Chosen = Callable[..., Any]
 
 
-def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str) -> Code:
-    """Compile a call of a function or operator.
+def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str, *, careful: bool) -> Code:
+    """Compile a call of a function or operator; `careful` does not trust the static types of its arguments.
 
     Raises:
         CelCompileError: A constant argument makes the call fail always, as in int('x') or an invalid pattern.
@@ -55,17 +55,18 @@ def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str) -> Co
         _require_format(node, arguments[0].value, source)
     if name in CONVERSIONS and arguments[0].constant:
         return _fold_conversion(node, arguments, source)
-    return _compile_plain(node, arguments)
+    return _compile_plain(node, arguments, careful=careful)
 
 
-def _compile_plain(node: c.Invoke, arguments: tuple[Code, ...]) -> Code:
+def _compile_plain(node: c.Invoke, arguments: tuple[Code, ...], *, careful: bool) -> Code:
     single = node.candidates[0] if len(node.candidates) == 1 else None
     extra = node.function.extra or (single.extra if single is not None else None)
     cost = 1 + sum(argument.cost for argument in arguments)
     runs = tuple(argument.run for argument in arguments)
     costs = tuple(argument.cost for argument in arguments)
     early = _early(node, arguments)
-    if single is not None and not _guarded(single, node.arguments):
+    doubtful = careful and not all(argument.known for argument in arguments)
+    if single is not None and (single.unguarded or not (doubtful or _guarded(single, node.arguments))):
         known = _known(single, arguments, extra, cost)
         return known or Code(run=_direct(single, runs, extra, costs, early=early), cost=cost)
     overloads = (single,) if single is not None else _of_arity(node)
@@ -91,15 +92,7 @@ def _guarded(single: Overload, arguments: Sequence[c.Checked]) -> bool:
     if single.unguarded:
         return False
     pairs = zip(arguments, single.parameters, strict=True)
-    return any(
-        _open(item.type, parameter) or _may_be_null(item, parameter) or _may_hold_others(item, parameter)
-        for item, parameter in pairs
-    )
-
-
-def _may_hold_others(item: c.Checked, parameter: Type) -> bool:
-    """Whether a list is only taken for one of these elements, as the sum of a dynamic value and a list is."""
-    return parameter.kind == "list" and parameter.parameters[0].kind not in _OPEN and not isinstance(item, c.MakeList)
+    return any(_open(item.type, parameter) or _may_be_null(item, parameter) for item, parameter in pairs)
 
 
 def _may_be_null(item: c.Checked, parameter: Type) -> bool:

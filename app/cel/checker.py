@@ -46,6 +46,7 @@ _LITERALS: Final[Mapping[type, Type]] = {
 _SORTABLE: Final = frozenset({INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES})
 _LOGICAL: Final = {"_&&_": False, "_||_": True}
 _INDEX: Final = {"_[_]": False, "_[?_]": True}
+_OPEN: Final = frozenset({"dyn", "variable"})
 _OPTIONAL_NAME: Final = "optional_type"
 
 
@@ -60,11 +61,21 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
 Scopes = Mapping[str, Scope]
 
 
+def _closed(item: Type) -> bool:
+    """Whether nothing in a type is left to the values."""
+    return item.kind not in _OPEN and all(map(_closed, item.parameters))
+
+
 class Checker:
-    """Checks one expression; `slots` is afterwards the number of variables it needs."""
+    """Checks one expression.
+
+    Afterwards `slots` is the number of variables it needs, and `careful` says that a value may be of another type than the
+    check took it for, as an element of `device.attributes["d"].links + [1]` is.
+    """
 
     def __init__(self, source: str, functions: Library, device: Mapping[str, Type]) -> None:
         self.slots = 0
+        self.careful = False
         self._source = source
         self._functions = functions
         self._device = device
@@ -182,6 +193,9 @@ class Checker:
             kinds = [str(self.final(item.type)) for item in arguments]
             applied = f"({', '.join(kinds)})" if target is None else f"{kinds[0]}.({', '.join(kinds[1:])})"
             raise self._error(f"found no matching overload for {name!r} applied to '{applied}'", node)
+        if not self.careful and any(not _closed(candidate.result) for candidate in candidates):
+            opened = any(not _closed(self._types.resolve(item.type)) for item in arguments)
+            self.careful = opened and _closed(result)
         return self._specialise(node, name, result, tuple(candidates), arguments)
 
     def _specialise(

@@ -9,17 +9,19 @@ from app.cel import checked as c
 from app.cel.access import compile_field, compile_index
 from app.cel.calls import compile_call
 from app.cel.code import Code, Run, constant
-from app.cel.cost import LIST_COST, MAP_COST, Frame
+from app.cel.cost import FAILURE_WORK, LIST_COST, MAP_COST, Frame, round_work
 from app.cel.errors import CelCostError, CelRuntimeError
 from app.cel.loops import compile_bind, compile_loop, compile_optional_map, compile_sort, lazy_variable
 from app.cel.values import Optional, map_key, no_overload
 
 
 class Compiler:
-    """Compiles the checked tree of one expression."""
+    """Compiles the checked tree of one expression; `careful` leaves every choice of an overload to the values."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, careful: bool) -> None:
         self._source = source
+        self._careful = careful
+        self._size = 0
 
     def compile(self, node: c.Checked) -> Code:
         """Compile a part.
@@ -27,7 +29,14 @@ class Compiler:
         Raises:
             CelCompileError: A constant part always fails.
         """
+        self._size += 1
         return self._RULES[type(node)](self, node)
+
+    def _sized(self, node: c.Checked) -> tuple[Code, int]:
+        """Compile a part that may run many times, and count its nodes: upstream charges nothing for some of them."""
+        before = self._size
+        code = self.compile(node)
+        return code, self._size - before
 
     def _constant(self, node: c.Constant) -> Code:
         return constant(node.value)
@@ -47,7 +56,8 @@ class Compiler:
         return compile_index(node, self.compile(node.operand), self.compile(node.key), self._source)
 
     def _invoke(self, node: c.Invoke) -> Code:
-        return compile_call(node, tuple(self.compile(item) for item in node.arguments), self._source)
+        arguments = tuple(self.compile(item) for item in node.arguments)
+        return compile_call(node, arguments, self._source, careful=self._careful)
 
     def _logical(self, node: c.Logical) -> Code:
         terms = [self.compile(term) for term in node.terms]
@@ -75,8 +85,10 @@ class Compiler:
         return Code(run=run, cost=condition.cost, selection=True)
 
     def _make_list(self, node: c.MakeList) -> Code:
+        before = self._size
         elements = [self.compile(item) for item in node.elements]
         if not any(node.optional) and all(item.constant for item in elements):
+            self._size = before
             return constant(tuple(item.value for item in elements))
         parts = tuple(zip((item.run for item in elements), node.optional, _later_costs(elements), strict=True))
 
@@ -135,18 +147,21 @@ class Compiler:
         return Code(run=run, cost=MAP_COST + sum(item.cost for item in (*keys, *values)))
 
     def _loop(self, node: c.Loop) -> Code:
-        condition = None if node.condition is None else self.compile(node.condition)
-        return compile_loop(node, self.compile(node.source), condition, self.compile(node.body))
+        condition, test_size = (None, 0) if node.condition is None else self._sized(node.condition)
+        body, size = self._sized(node.body)
+        return compile_loop(node, self.compile(node.source), condition, body, round_work(test_size + size))
 
     def _bind(self, node: c.Bind) -> Code:
         return compile_bind(node.slot, self.compile(node.value), self.compile(node.body))
 
     def _optional_map(self, node: c.OptionalMap) -> Code:
-        made = compile_optional_map(node, self.compile(node.source), self.compile(node.body))
+        source, size = self._sized(node.source)
+        made = compile_optional_map(node, source, self.compile(node.body), round_work(size))
         return msgspec.structs.replace(made, selection=True)  # upstream expands it to a `?:`
 
     def _sort(self, node: c.Sort) -> Code:
-        return compile_sort(node, self.compile(node.source), self.compile(node.key))
+        key, size = self._sized(node.key)
+        return compile_sort(node, self.compile(node.source), key, round_work(size))
 
     _RULES: ClassVar[Mapping[type[c.Checked], Callable[[Any, Any], Code]]] = {
         c.Constant: _constant,
@@ -208,6 +223,7 @@ def _logical_pair(first: Run, second: Run, cost: int, *, absorbing: bool) -> Run
 def _after_failure(frame: Frame, second: Run, cost: int, failure: CelRuntimeError, absorbing: bool) -> bool:
     """The first term failed: the second may still decide."""
     frame.cost += cost
+    frame.spend(FAILURE_WORK)
     value: object = None
     try:
         value = second(frame)
@@ -230,6 +246,7 @@ def _logical(terms: tuple[tuple[Run, int], ...], *, absorbing: bool) -> Run:
             except CelCostError:
                 raise
             except CelRuntimeError as error:
+                frame.spend(FAILURE_WORK)
                 failure = failure or str(error)
                 continue
             if value is absorbing:

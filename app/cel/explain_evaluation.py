@@ -38,8 +38,8 @@ class Outcome(msgspec.Struct, frozen=True):
 class _Recorder(Compiler):
     """Keeps what each part was compiled to, and the part itself, so that no other gets its id."""
 
-    def __init__(self, source: str) -> None:
-        super().__init__(source)
+    def __init__(self, source: str, *, careful: bool) -> None:
+        super().__init__(source, careful=careful)
         self.codes: dict[int, tuple[c.Checked, Code]] = {}
 
     def compile(self, node: c.Checked) -> Code:
@@ -65,7 +65,7 @@ class Evaluation:
         self.root = Item(tree, checker.check(tree))
         self.source = source
         self.device = device
-        self._recorder = _Recorder(source)
+        self._recorder = _Recorder(source, careful=checker.careful)
         self._recorder.compile(self.root.checked)
         self._stopped: Outcome | None = None
         self._frame = Frame(device, 0, checker.slots, deadline)

@@ -128,7 +128,7 @@ def compile_expression(expression: str, *, derived: bool = False, emulate: Relea
         problem = _unsuitable(checker.final(checked.type), environment.attribute, derived=derived)
         if problem is not None:
             raise CelCompileError(problem, expression, tree.offset)
-        code = Compiler(expression).compile(checked)
+        code = Compiler(expression, careful=checker.careful).compile(checked)
     except RecursionError:
         raise CelCompileError(_TOO_DEEP, expression, 0) from None
     except TypeLimitError:

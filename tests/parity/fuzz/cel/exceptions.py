@@ -69,6 +69,8 @@ def _strangers(found: Difference) -> bool:
 
 
 def _our_error(found: Difference) -> str:
+    if found.ours.verdict.startswith("crash"):
+        return ""
     try:
         program = compile_expression(found.scenario["expression"], derived=found.scenario["kind"] == "derived")
         program.evaluate(device(found.scenario["device"]))
