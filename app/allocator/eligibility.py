@@ -65,12 +65,13 @@ class Eligibility:
         return standing
 
     def means(self, location: int) -> bool:
-        """Whether the request means this device, taken or not; for explanations, False where a selector fails."""
+        """Whether the request means this device, taken or not; for explanations.
+
+        Raises:
+            Fatal: a selector does not compile or fails on the device, or the deadline passed meanwhile.
+        """
         view = self._facts.pools.views[location]
-        try:
-            return self._wanted.selectors.always or self._selected(view, location - view.base)
-        except Fatal:
-            return False
+        return self._wanted.selectors.always or self._selected(view, location - view.base)
 
     def told(self, location: int) -> Standing:
         """As `of`, for explanations: UNKNOWN where a selector fails."""

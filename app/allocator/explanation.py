@@ -23,6 +23,8 @@ _TELLING: Final = (
     Code.NODE_OPERATIONS,
     Code.REQUEST_UNSUPPORTED,
     Code.IN_USE,
+    Code.SELECTOR_FAILED,
+    Code.SELECTOR_INVALID,
     Code.COMBINATION,
 )
 """What a device that was nearly taken failed at, the nearest miss first."""
@@ -57,10 +59,13 @@ class Shortfall:
         found: dict[Code, tuple[list[str], str]] = {}
         for location in locations:
             standing = eligibility.told(location)
-            code = self._code(place, eligibility, location, standing, refusals.get(location))
+            if standing is Standing.TAKEN:
+                code, words = self._of_taken(eligibility, location)
+            else:
+                code, words = self._code(place, location, standing, refusals.get(location)), None
             if code is not None:
                 if code not in found:
-                    found[code] = ([], self._words.of(code, place, location, standing))
+                    found[code] = ([], self._words.of(code, place, location, standing) if words is None else words)
                 found[code][0].append(self._facts.pools.devices[location].name)
         if not found:
             self.rejections = (self._no_match(place),)
@@ -104,12 +109,17 @@ class Shortfall:
         self._deepest = depth
         return True
 
-    def _code(
-        self, place: Place, eligibility: Eligibility, location: int, standing: Standing, refusal: Refusal | None
-    ) -> Code | None:
+    def _of_taken(self, eligibility: Eligibility, location: int) -> tuple[Code | None, str | None]:
+        """Of a taken device: that it is in use, if the request means it; and if nobody can tell whether it does, why not."""
+        try:
+            return (Code.IN_USE, None) if eligibility.means(location) else (None, None)
+        except Fatal as fatal:
+            if fatal.rejection.code is Code.SEARCH_LIMIT:
+                return Code.IN_USE, None
+            return fatal.rejection.code, f"{fatal.rejection.detail}; {self._facts.pools.devices[location].name} is in use"
+
+    def _code(self, place: Place, location: int, standing: Standing, refusal: Refusal | None) -> Code | None:
         """What speaks against a device now; None if it is not meant, is picked here, or only comes too early in the order."""
-        if standing is Standing.TAKEN:
-            return Code.IN_USE if eligibility.means(location) else None
         if standing is not Standing.ELIGIBLE:
             return STANDING_CODES.get(standing)
         if self._attempt.is_picked(place.claim, place.wanted, location):

@@ -132,3 +132,16 @@ def test_binding_conditions_that_are_off_are_told() -> None:
     off = dataclasses.replace(Features(), device_binding_and_status=False)
     found = said([slice_of({"name": "a", "bindingConditions": ["x"]})], claim_of(exactly()), features=off)
     assert found == [(Code.REQUEST_UNSUPPORTED, "a needs DeviceBindingAndStatus, which is off")]
+
+
+def test_selector_that_fails_on_a_device_in_use_is_told_as_that() -> None:
+    """The search never asks it, for the device is taken; but nobody could say that the device is not meant."""
+    failing = claim_of(exactly(expression='device.attributes["gpu.example.com"].missing == 1'))
+    ((code, detail),) = said([slice_of("a")], failing, usage=[held("a")])
+    assert code is Code.SELECTOR_FAILED
+    assert detail.endswith("; a is in use")
+    assert "missing" in detail
+    ((code, detail),) = said([slice_of("a")], claim_of(exactly(expression="1 +")), usage=[held("a")])
+    assert code is Code.SELECTOR_INVALID
+    clean = claim_of(exactly(expression='device.attributes["gpu.example.com"].?type.orValue("x") == "x"'))
+    assert said([slice_of("a", typed("b", "y"))], clean, usage=[held("a")]) == [(Code.IN_USE, "a")]
