@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from app.cel.errors import CelCostError, CelDeadlineError
-from app.cel.values import size_of
+from app.cel.values import LISTS, NUMBERS, size_of
 
 COST_LIMIT: Final = 1_000_000
 """Most cost units that one evaluation may spend, as in the API (CELSelectorExpressionMaxCost)."""
@@ -26,10 +26,12 @@ ROUND_WORK: Final = 4
 """What a round of a loop counts for, beside what happens in it."""
 POLL_EVERY: Final = 100 * ROUND_WORK
 """Work after which limits and deadline are looked at again."""
-COMPARISON_WORK: Final = 16
+COMPARISON_WORK: Final = 24
 """What an element counts for that is compared, shown or found on its own, which takes longer than copying it."""
-FAILURE_WORK: Final = 8
-"""What a failed round of a loop counts for beside the round."""
+FAILURE_WORK: Final = 48
+"""What a failure counts for that does not end the evaluation."""
+
+_FREE_NODES: Final = 4
 
 Deadline = Callable[[], bool]
 
@@ -46,11 +48,6 @@ class Frame:
         self.next_poll = POLL_EVERY
         self.slots: list[Any] = [None] * slots
         self.deadline = deadline
-
-    def step(self, cost: int) -> None:
-        """Charge one round of a loop; raises when the budget or the time is spent."""
-        self.cost += cost
-        self.spend(ROUND_WORK)
 
     def spend(self, elements: int) -> None:
         """Charge elements that are about to be copied or compared, and ask the deadline now and then."""
@@ -99,6 +96,11 @@ def over_cost() -> CelCostError:
 def over_work() -> CelCostError:
     """The error for an evaluation above the work limit."""
     return CelCostError(f"operation cancelled: the evaluation visits more than {WORK_LIMIT} elements")
+
+
+def round_work(nodes: int) -> int:
+    """What a round counts for in which so many nodes of the checked tree are run."""
+    return ROUND_WORK + 2 * max(0, nodes - _FREE_NODES)
 
 
 def tenth(size: int) -> int:
@@ -157,11 +159,15 @@ def second_size(arguments: tuple[Any, ...], _: Any) -> int:
 
 def elements_traversed(arguments: tuple[Any, ...], _: Any) -> int:
     """Cost of visiting every leaf of the first argument."""
+    values = arguments[0]
+    if type(values) in LISTS and _PLAIN.issuperset(map(type, values)):
+        return min(len(values), _MAX_LEAVES) - 1
     return min(_leaves(arguments[0], {}), _MAX_LEAVES) - 1
 
 
 _MAX_LEAVES: Final = COST_LIMIT + 2
 _TEXTS: Final = frozenset({str, bytes})
+_PLAIN: Final = NUMBERS | {bool}
 
 
 def _leaves(value: Any, known: dict[int, int]) -> int:

@@ -108,7 +108,7 @@ def first_place(frame: Frame, element: Any, values: Elements, *, turned: bool = 
     """The index of the first element equal to this one, -1 if there is none; `turned` asks the elements instead of it."""
     kind = type(element)
     if len(values) > _FEW and (kind in _INTEGERS or kind in _STRINGS) and _alike(values):
-        frame.spend(len(values))
+        frame.spend(2 * len(values))
         if (kind in _STRINGS) is not (type(values[0]) in _STRINGS) or element not in values:
             return -1
         return values.index(element)

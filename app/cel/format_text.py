@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from app.cel.cost import COMPARISON_WORK, Frame
+from app.cel.cost import Frame
 from app.cel.errors import CelRuntimeError
 from app.cel.library_core import decoded, double_text
 from app.cel.quoting import quoted
@@ -25,7 +25,9 @@ _ZERO: Final = "0.000000\u00d710\u2070\u2070"
 """Zero with %e, whatever the precision."""
 _DEFAULT_PRECISION: Final = 6
 _MAX_PRECISION: Final = 1000
-_CLAUSE_WORK: Final = 60
+_CLAUSE_WORK: Final = 80
+_VALUE_WORK: Final = 40
+_UNPRINTABLE_WORK: Final = 5
 
 
 def format_text(frame: Frame, template: str, arguments: list[Any]) -> str:
@@ -153,7 +155,7 @@ def _hexadecimal(_: Frame, value: Any) -> str:
 
 def _shown(frame: Frame, value: Any) -> str:
     """Show any value; nested values are charged, because one value can be in many places."""
-    frame.spend(COMPARISON_WORK)
+    frame.spend(_VALUE_WORK)
     kind = type(value)
     if kind in _SCALARS:
         text = _SCALARS[kind](value)
@@ -181,9 +183,9 @@ def _key(frame: Frame, key: Any) -> str:
 def _nested(frame: Frame, value: Any) -> str:
     """Inside of lists and maps texts are quoted, and doubles have six places."""
     if isinstance(value, str):
-        return quoted(_shown(frame, value))
+        return _quoted(frame, value)
     if isinstance(value, bytes):
-        return f"b{quoted(_shown(frame, value))}"
+        return f"b{_quoted(frame, value)}"
     if isinstance(value, float):
         return f"{value:.6f}" if math.isfinite(value) else f'"{_shown(frame, value)}"'
     if isinstance(value, Timestamp):
@@ -191,6 +193,13 @@ def _nested(frame: Frame, value: Any) -> str:
     if isinstance(value, Duration):
         return f'duration("{_shown(frame, value)}")'
     return _shown(frame, value)
+
+
+def _quoted(frame: Frame, value: str | bytes) -> str:
+    text = _shown(frame, value)
+    frame.build_text(2 * len(text), plain=text.isascii())
+    frame.spend(0 if text.isprintable() else _UNPRINTABLE_WORK * len(text))
+    return quoted(text)
 
 
 _SCALARS: Final[dict[type, Callable[[Any], str]]] = {

@@ -67,6 +67,21 @@ def unsigned(value: int) -> Uint:
     raise CelRuntimeError("unsigned integer overflow")
 
 
+def _add(one: int, other: int) -> int:
+    value = one + other
+    return value if MIN_INT <= value <= MAX_INT else integer(value)
+
+
+def _subtract(one: int, other: int) -> int:
+    value = one - other
+    return value if MIN_INT <= value <= MAX_INT else integer(value)
+
+
+def _multiply(one: int, other: int) -> int:
+    value = one * other
+    return value if MIN_INT <= value <= MAX_INT else integer(value)
+
+
 def _divide(dividend: int, divisor: int) -> int:
     if divisor == 0:
         raise CelRuntimeError("division by zero")
@@ -116,16 +131,16 @@ def _in_map(key: Any, values: dict[Any, Any]) -> bool:
 def _arithmetic() -> tuple[Function, ...]:
     """The order of overloads is upstream's: it decides what an operand of open type, such as [][0], is taken for."""
 
-    def whole(run: Callable[[Any, Any], Any]) -> tuple[Overload, Overload]:
+    def whole(run: Callable[[Any, Any], Any], signed: Callable[[int, int], int]) -> tuple[Overload, Overload]:
         return (
-            overload((INT, INT), INT, lambda one, other: integer(run(one, other))),
+            overload((INT, INT), INT, signed),
             overload((UINT, UINT), UINT, lambda one, other: unsigned(run(int(one), int(other)))),
         )
 
     def double(run: Callable[[float, float], float]) -> Overload:
         return overload((DOUBLE, DOUBLE), DOUBLE, run)
 
-    add_int, add_uint = whole(lambda one, other: one + other)
+    add_int, add_uint = whole(lambda one, other: one + other, _add)
     return (
         function(
             "_+_",
@@ -137,10 +152,10 @@ def _arithmetic() -> tuple[Function, ...]:
             overload((STRING, STRING), STRING, _add_text, metered=True, extra=both_traversed),
             add_uint,
         ),
-        _subtraction(double(lambda one, other: one - other), *whole(lambda one, other: one - other)),
-        function("_*_", double(lambda one, other: one * other), *whole(lambda one, other: one * other)),
-        function("_/_", double(_divide_double), *whole(_divide)),
-        function("_%_", *whole(_remainder)),
+        _subtraction(double(lambda one, other: one - other), *whole(lambda one, other: one - other, _subtract)),
+        function("_*_", double(lambda one, other: one * other), *whole(lambda one, other: one * other, _multiply)),
+        function("_/_", double(_divide_double), *whole(_divide, lambda one, other: integer(_divide(one, other)))),
+        function("_%_", *whole(_remainder, _remainder)),
         function(
             "-_",
             overload((DOUBLE,), DOUBLE, lambda value: -value),

@@ -61,7 +61,9 @@ def _flatten(frame: Frame, values: Elements, depth: int = 1) -> list[Any]:
 def _range(frame: Frame, count: int) -> list[int]:
     if count < 0:
         raise CelRuntimeError(f"lists.range: size must be non-negative, got {count}")
+    frame.afford(count)
     frame.build_list(count)
+    frame.spend(count)
     return list(range(count))
 
 

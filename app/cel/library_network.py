@@ -109,7 +109,7 @@ FUNCTIONS: Final = (
     weighed(160, function("cidr", overload((STRING,), CIDR, _cidr), extra=first_traversed)),
     weighed(160, function("isCIDR", overload((STRING,), BOOL, _is_cidr), extra=first_traversed)),
     weighed(
-        120,
+        180,
         function(
             "containsIP",
             method(
@@ -119,7 +119,7 @@ FUNCTIONS: Final = (
         ),
     ),
     weighed(
-        160,
+        240,
         function(
             "containsCIDR",
             method(

@@ -9,8 +9,8 @@ from app.cel.format_text import format_text
 from app.cel.quoting import quoted
 from app.cel.types import DYN, INT, STRING, list_of
 
-_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
-_UPPER: Final = {code + 32: code for code in range(ord("A"), ord("Z") + 1)}
+_CALL_WORK: Final = 30
+_PIECE_WORK: Final = 8
 _BLANKS: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
     "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -46,7 +46,8 @@ def _last_index_of(text: str, part: str, start: int | None = None) -> int:
 
 def _replace(frame: Frame, text: str, old: str, new: str, count: int = -1) -> str:
     found = text.count(old) if count < 0 else min(count, text.count(old))
-    frame.build_text(len(text) + found * (len(new) - len(old)))
+    frame.spend(_CALL_WORK + 2 * found)
+    frame.build_text(len(text) + found * (len(new) - len(old)), plain=text.isascii() and new.isascii())
     return text.replace(old, new, found)
 
 
@@ -56,8 +57,11 @@ def _split(frame: Frame, text: str, separator: str, count: int = -1) -> list[str
     if not separator:
         length = len(text) if count < 0 else min(count, len(text))
         frame.build_list(length)
+        frame.spend(0 if text.isascii() else _PIECE_WORK * length)
         return [*text[: length - 1], text[length - 1 :]] if length else []
-    frame.build_list(text.count(separator) + 1)
+    pieces = text.count(separator) + 1
+    frame.build_list(pieces)
+    frame.spend(_CALL_WORK + _PIECE_WORK * pieces)
     return text.split(separator, count - 1 if count > 0 else -1)
 
 
@@ -72,13 +76,33 @@ def _join(frame: Frame, parts: list[Any], separator: str = "") -> str:
     for part in parts:
         if not isinstance(part, str):
             raise CelRuntimeError("join: an element is not a string")
-    frame.spend(len(parts))
-    frame.build_text(sum(map(len, parts)) + len(separator) * max(0, len(parts) - 1))
+    frame.spend(_CALL_WORK + 3 * len(parts))
+    plain = separator.isascii() and all(map(str.isascii, parts))
+    frame.build_text(sum(map(len, parts)) + len(separator) * max(0, len(parts) - 1), plain=plain)
     return separator.join(parts)
 
 
-def _quote(text: str) -> str:
+def _quote(frame: Frame, text: str) -> str:
+    frame.build_text(2 * len(text), plain=text.isascii())
+    frame.spend(_CALL_WORK + (0 if text.isprintable() else len(text)))
     return quoted(text, plain=True)
+
+
+def _lower(text: str) -> str:
+    """Only the letters of ASCII change; of bytes, Python changes no others either."""
+    return text.lower() if text.isascii() else _recoded(_encoded(text).lower())
+
+
+def _upper(text: str) -> str:
+    return text.upper() if text.isascii() else _recoded(_encoded(text).upper())
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
+
+
+def _recoded(text: bytes) -> str:
+    return text.decode(errors="surrogatepass")
 
 
 _TEXTS: Final = list_of(STRING)
@@ -97,8 +121,8 @@ FUNCTIONS: Final = (
         method((STRING, STRING, INT), INT, _last_index_of),
         extra=elements_traversed,
     ),
-    function("lowerAscii", method((STRING,), STRING, lambda text: text.translate(_LOWER)), extra=first_traversed),
-    function("upperAscii", method((STRING,), STRING, lambda text: text.translate(_UPPER)), extra=first_traversed),
+    function("lowerAscii", method((STRING,), STRING, _lower), extra=first_traversed),
+    function("upperAscii", method((STRING,), STRING, _upper), extra=first_traversed),
     function(
         "replace",
         method((STRING, STRING, STRING), STRING, _replace, metered=True),
@@ -125,5 +149,5 @@ FUNCTIONS: Final = (
         extra=result_traversed_twice,
     ),
     function("format", method((STRING, list_of(DYN)), STRING, format_text, metered=True, extra=first_traversed)),
-    function("strings.quote", overload((STRING,), STRING, _quote, extra=first_traversed)),
+    function("strings.quote", overload((STRING,), STRING, _quote, metered=True, extra=first_traversed)),
 )

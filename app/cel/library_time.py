@@ -32,7 +32,7 @@ _CYCLE: Final = 146_097 * 86_400
 """Seconds in 400 years, after which the calendar repeats; times at the edges of Python's are moved by it."""
 _EARLY: Final = -62_100_000_000
 _LATE: Final = 253_370_000_000
-_CALENDAR_WORK: Final = 250
+_CALENDAR_WORK: Final = 350
 _PARSING_WORK: Final = 80
 _UTC_NAMES: Final = frozenset({"", "UTC", "Local"})
 
@@ -171,7 +171,7 @@ FUNCTIONS: Final = (
     ),
     function(
         "string",
-        overload((DURATION,), STRING, lambda span: seconds_text(span.nanos)),
+        overload((DURATION,), STRING, lambda span: seconds_text(span.nanos), work=20),
         overload((TIMESTAMP,), STRING, timestamp_text, work=_CALENDAR_WORK),
     ),
 )

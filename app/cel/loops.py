@@ -10,7 +10,7 @@ import msgspec
 
 from app.cel import checked as c
 from app.cel.code import Code, Run
-from app.cel.cost import FAILURE_WORK, LIST_COST, MAX_ELEMENTS, ROUND_WORK, Frame
+from app.cel.cost import FAILURE_WORK, LIST_COST, MAX_ELEMENTS, Frame
 from app.cel.errors import CelCostError, CelRuntimeError
 from app.cel.library_lists import self_compared, sort_by_keys
 from app.cel.values import (
@@ -47,16 +47,16 @@ class Failure:
         self.reason = reason
 
 
-def compile_loop(node: c.Loop, source: Code, condition: Code | None, body: Code) -> Code:
-    """Compile a loop over a list or map."""
+def compile_loop(node: c.Loop, source: Code, condition: Code | None, body: Code, effort: int) -> Code:
+    """Compile a loop over a list or map; `effort` is the work that a round counts for."""
     if node.kind in {"all", "exists"}:
         exists = node.kind == "exists"
         check = _EXISTS_CHECK if exists else _ALL_CHECK
-        run = _quantifier(_range(node.slots, source.run), body, check=check, absorbing=exists)
+        run = _quantifier(_range(node.slots, source.run), body, effort, check=check, absorbing=exists)
         return Code(run=run, cost=source.cost)
     if node.kind == "exists_one":
-        return Code(run=_exactly_one(_range(node.slots, source.run), body), cost=source.cost)
-    loop = _Loop(*_range(node.slots, source.run), condition)
+        return Code(run=_exactly_one(_range(node.slots, source.run), body, effort), cost=source.cost)
+    loop = _Loop(*_range(node.slots, source.run), condition, effort)
     if node.kind == "list":
         step = body.cost + _APPEND + (0 if body.constant else LIST_COST)
         return Code(run=_collect_list(loop, body, step), cost=source.cost)
@@ -92,7 +92,7 @@ def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
     raise CelRuntimeError(f"no such overload: got '{type_name(value)}', expected iterable type")
 
 
-def _quantifier(over: _Range, body: Code, *, check: int, absorbing: bool) -> Run:
+def _quantifier(over: _Range, body: Code, effort: int, *, check: int, absorbing: bool) -> Run:
     """Compile all and exists: errors count only if no round decides."""
     place, items = over
     predicate = body.run
@@ -108,7 +108,7 @@ def _quantifier(over: _Range, body: Code, *, check: int, absorbing: bool) -> Run
                 break
             slots[place] = item
             frame.cost += step
-            frame.work = work = frame.work + ROUND_WORK
+            frame.work = work = frame.work + effort
             if work >= frame.next_poll:
                 frame.check()
             try:
@@ -136,7 +136,7 @@ def _failed(frame: Frame, error: CelRuntimeError, before: str | None) -> str:
     return str(error) if before is None else before
 
 
-def _exactly_one(over: _Range, body: Code) -> Run:
+def _exactly_one(over: _Range, body: Code, effort: int) -> Run:
     place, items = over
     predicate, step = body.run, body.cost
 
@@ -147,7 +147,7 @@ def _exactly_one(over: _Range, body: Code) -> Run:
         for item in items(frame):
             slots[place] = item
             frame.cost += step
-            frame.work = work = frame.work + ROUND_WORK
+            frame.work = work = frame.work + effort
             if work >= frame.next_poll:
                 frame.check()
             try:
@@ -174,10 +174,11 @@ class _Loop(msgspec.Struct, frozen=True):
     place: Any
     items: Callable[[Frame], Iterable[Any]]
     condition: Code | None
+    effort: int
 
     def collecting(self, cost: int, take: _Step) -> _Step:
         """Run `take` for each round that passes the condition."""
-        place, items, condition = self.place, self.items, self.condition
+        place, items, condition, effort = self.place, self.items, self.condition, self.effort
         passes = None if condition is None else condition.run
         step, cost_of_taken = (cost, 0) if condition is None else (condition.cost, cost)
 
@@ -187,7 +188,7 @@ class _Loop(msgspec.Struct, frozen=True):
             for item in items(frame):
                 slots[place] = item
                 frame.cost += step
-                frame.work = work = frame.work + ROUND_WORK
+                frame.work = work = frame.work + effort
                 if work >= frame.next_poll:
                     frame.check()
                 try:
@@ -310,7 +311,7 @@ def lazy_variable(slot: int) -> Run:
     return run
 
 
-def compile_optional_map(node: c.OptionalMap, source: Code, body: Code) -> Code:
+def compile_optional_map(node: c.OptionalMap, source: Code, body: Code, effort: int) -> Code:
     """Compile optMap and optFlatMap; upstream's expansion evaluates the source again for its value."""
     slot, flat = node.slot, node.flat
     run_source, run_body = source.run, body.run
@@ -318,7 +319,8 @@ def compile_optional_map(node: c.OptionalMap, source: Code, body: Code) -> Code:
     value_cost = source.cost + 1
 
     def use(frame: Frame) -> Any:
-        frame.step(value_cost)
+        frame.cost += value_cost
+        frame.spend(4 * effort)
         return run_source(frame).value
 
     def evaluate(frame: Frame) -> Any:
@@ -339,7 +341,7 @@ def compile_optional_map(node: c.OptionalMap, source: Code, body: Code) -> Code:
     return Code(run=run, cost=source.cost + 1)
 
 
-def compile_sort(node: c.Sort, source: Code, key: Code) -> Code:
+def compile_sort(node: c.Sort, source: Code, key: Code, effort: int) -> Code:
     """Compile sortBy."""
     run_source, run_key, slot, strict = source.run, key.run, node.slot, node.strict
     step = key.cost + _APPEND + (0 if key.constant else LIST_COST)
@@ -350,7 +352,8 @@ def compile_sort(node: c.Sort, source: Code, key: Code) -> Code:
             raise no_overload(values)
         keys = []
         for value in values:
-            frame.step(step)
+            frame.cost += step
+            frame.spend(effort)
             frame.slots[slot] = value
             keys.append(run_key(frame))
         if strict:

@@ -20,8 +20,8 @@ _SPECIALS: Final = str.maketrans(_SIMPLE)
 
 def quoted(text: str, *, plain: bool = False) -> str:
     """The text between quotes; what cannot be printed is spelled out by its number, unless `plain`."""
-    if text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
+    if text.isprintable():
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if plain:
         return f'"{text.translate(_SPECIALS)}"'
     return f'"{"".join(map(_character, text))}"'
