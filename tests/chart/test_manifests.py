@@ -122,7 +122,7 @@ def test_no_rule_has_a_wildcard(objects: list[Object]) -> None:
 
 def test_extender_may_watch_what_it_watches_and_nothing_else(objects: list[Object]) -> None:
     may = {resource for rule in rules(objects) if "watch" in rule["verbs"] for resource in rule["resources"]}
-    assert may == {*WATCHED, "devicetaintrules"}
+    assert may == {*WATCHED, "devicetaintrules", "podgroups"}
 
 
 def test_extender_may_write_classes_only_to_wake_the_scheduler(objects: list[Object]) -> None:
