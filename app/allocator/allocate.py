@@ -79,6 +79,10 @@ def _no_fit(search: Search, pools: NodePools) -> NoFit:
     ]
     invalid = [each for each in troubled if each.code is Code.POOL_INVALID]
     incomplete = [each for each in troubled if each.code is not Code.POOL_INVALID]
+    incomplete += [
+        Rejection(code=Code.GROUPS_OFF, claim=found[0].claim, request=found[0].request, detail=each.detail)
+        for each in pools.ignored
+    ]
     if found[0].code in (Code.NO_MATCH, Code.NO_DEVICES):
         rejections = (*invalid, *incomplete, *found)
     else:

@@ -9,7 +9,8 @@ class KnownSlices:
     """The slices of one pool in its current generation, as seen from one node.
 
     `relevant` are usable from the node (sorted by name).  `elsewhere` are the others, known only when the relevant ones
-    alone are not the whole pool.  An incomplete pool offers nothing; `published` of `expected` slices were found.
+    alone are not the whole pool.  An incomplete pool offers nothing; `published` of `expected` slices were found, and `ignored`
+    are the names of those that do not count.
     """
 
     relevant: tuple[ResourceSlice, ...]
@@ -17,6 +18,7 @@ class KnownSlices:
     complete: bool = True
     published: int = 0
     expected: int = 0
+    ignored: tuple[str, ...] = ()
 
 
 def latest_generation(relevant: Sequence[ResourceSlice]) -> list[ResourceSlice]:
@@ -43,7 +45,8 @@ def complete(
     pool = tuple(whole_pool())
     if any(each.generation > generation for each in pool):
         return None
-    same = [each for each in pool if each.generation == generation and counts(each)]
+    current = [each for each in pool if each.generation == generation]
+    same = [each for each in current if counts(each)]
     names = {each.name for each in relevant}
     return KnownSlices(
         relevant=in_order,
@@ -51,4 +54,5 @@ def complete(
         complete=len(same) == expected,
         published=len(same),
         expected=expected,
+        ignored=tuple(each.name for each in current if not counts(each)),
     )

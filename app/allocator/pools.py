@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 from app.allocator.completeness import KnownSlices, complete, latest_generation
 from app.allocator.features import Features
@@ -14,6 +15,7 @@ from app.allocator.validity import (
     check_device_names,
     counter_totals,
 )
+from app.model.base import ModelError
 from app.model.device import Device
 from app.model.node import Node
 from app.model.rejection import Code
@@ -25,8 +27,8 @@ class Pool:
     """One pool as seen from one node.
 
     `published` are its device slices of the current generation: those usable from the node by name, then the others in the
-    order given. A pool with a `problem` (POOL_INCOMPLETE or POOL_INVALID, said in `detail`) offers no devices; `hidden` is how
-    many its slices for this node have.
+    order given. A pool with a `problem` (POOL_INCOMPLETE, POOL_INVALID, GROUPS_OFF, said in `detail`) offers no devices; `hidden`
+    is how many its slices for this node have.
     `choosy` tells whether any device says which others it is compatible with (`compatibleOnlyWith`).
     """
 
@@ -57,11 +59,19 @@ class SliceView:
     reachable: bytes | None
 
 
+class Ignored(NamedTuple):
+    """Slices of a pool that are treated as if they did not exist: why, and how many devices they have."""
+
+    detail: str
+    hidden: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NodePools:
     """The pools of one node in order of preference, and their devices flat in location order.
 
     A location is an index into `devices` and `views`; the search prefers low locations.  Only complete, valid pools have devices.
+    `ignored` tells of slices that do not count, in pools that are sound without them.
     """
 
     node: str
@@ -69,11 +79,17 @@ class NodePools:
     devices: tuple[Device, ...]
     views: tuple[SliceView, ...]
     features: Features
+    ignored: tuple[Ignored, ...] = ()
 
     @property
     def troubled(self) -> tuple[Pool, ...]:
         """Pools that are incomplete or invalid."""
         return tuple(pool for pool in self.pools if pool.problem is not None)
+
+    @property
+    def hidden(self) -> int:
+        """How many devices are not offered because something is wrong with their pool or their slice does not count."""
+        return sum(pool.hidden for pool in self.troubled) + sum(each.hidden for each in self.ignored)
 
 
 def gather(
@@ -95,8 +111,12 @@ def gather(
     counts = _always if features.compatibility_groups else _without_groups
     partitionable = features.partitionable_devices
     by_pool: dict[PoolId, list[ResourceSlice]] = {}
+    ignored: dict[PoolId, list[ResourceSlice]] = {}
     for published in chain(local, shared):
-        if counts(published) and is_relevant(published, node, partitionable=partitionable):
+        if not counts(published):
+            if _may_concern(published, node, partitionable=partitionable):
+                ignored.setdefault(published.pool_id, []).append(published)
+        elif is_relevant(published, node, partitionable=partitionable):
             by_pool.setdefault(published.pool_id, []).append(published)
     built: list[tuple[bool, Pool, tuple[ResourceSlice, ...]]] = []
     for pool_id, relevant in by_pool.items():
@@ -104,7 +124,11 @@ def gather(
         if known is not None:
             built.append(_build(pool_id, known, partitionable=partitionable))
     built.sort(key=lambda entry: (entry[0], entry[1].pool_id))
-    return _flat(node, built, features)
+    for _, pool, _ in built:
+        if pool.problem is not None:
+            ignored.pop(pool.pool_id, None)
+    told = (_ignored(pool_id, slices, by_pool.get(pool_id, ())) for pool_id, slices in sorted(ignored.items()))
+    return _flat(node, built, features, tuple(each for each in told if each is not None))
 
 
 def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool) -> tuple[bool, Pool, tuple[ResourceSlice, ...]]:
@@ -112,7 +136,10 @@ def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool) -> tuple
     hidden = sum(len(each.devices) for each in known.relevant)
     if not known.complete:
         detail = f"pool {pool_id[0]}/{pool_id[1]} has {known.published} of {known.expected} slices"
-        return False, Pool(pool_id=pool_id, problem=Code.POOL_INCOMPLETE, detail=detail, hidden=hidden), ()
+        problem = Code.POOL_INCOMPLETE
+        if known.ignored and known.published + len(known.ignored) == known.expected:
+            detail, problem = f"{detail}; {_ignored_words(known.ignored)}", Code.GROUPS_OFF
+        return False, Pool(pool_id=pool_id, problem=problem, detail=detail, hidden=hidden), ()
     targeting, elsewhere = known.relevant, known.elsewhere
     totals: CounterTotals = {}
     try:
@@ -134,7 +161,27 @@ def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool) -> tuple
     return waits, Pool(pool_id=pool_id, published=published, totals=totals, choosy=choosy), targeting
 
 
-def _flat(node: Node, built: Iterable[tuple[bool, Pool, tuple[ResourceSlice, ...]]], features: Features) -> NodePools:
+def _ignored(pool_id: PoolId, ignored: Sequence[ResourceSlice], relevant: Sequence[ResourceSlice]) -> Ignored | None:
+    """What is not there, unless it is out of date in any case."""
+    newest = max(each.generation for each in (*ignored, *relevant))
+    current = [each for each in ignored if each.generation == newest]
+    if not current:
+        return None
+    words = _ignored_words([each.name for each in current])
+    return Ignored(f"pool {pool_id[0]}/{pool_id[1]}: {words}", sum(len(each.devices) for each in current))
+
+
+def _ignored_words(names: Sequence[str]) -> str:
+    which = f"slice {names[0]}" if len(names) == 1 else f"slice {names[0]} and {len(names) - 1} more"
+    return f"ignored for compatibility groups: {which}; CompatibilityGroups is off"
+
+
+def _flat(
+    node: Node,
+    built: Iterable[tuple[bool, Pool, tuple[ResourceSlice, ...]]],
+    features: Features,
+    ignored: tuple[Ignored, ...],
+) -> NodePools:
     pools: list[Pool] = []
     devices: list[Device] = []
     views: list[SliceView] = []
@@ -146,7 +193,22 @@ def _flat(node: Node, built: Iterable[tuple[bool, Pool, tuple[ResourceSlice, ...
             )
             devices.extend(published.devices)
             views.extend([view] * len(published.devices))
-    return NodePools(node=node.name, pools=tuple(pools), devices=tuple(devices), views=tuple(views), features=features)
+    return NodePools(
+        node=node.name,
+        pools=tuple(pools),
+        devices=tuple(devices),
+        views=tuple(views),
+        features=features,
+        ignored=ignored,
+    )
+
+
+def _may_concern(published: ResourceSlice, node: Node, *, partitionable: bool) -> bool:
+    """Whether the node has to do with a slice that does not count; what is wrong with such a slice does not matter."""
+    try:
+        return is_relevant(published, node, partitionable=partitionable)
+    except ModelError:
+        return False
 
 
 def _always(_published: ResourceSlice) -> bool:

@@ -86,11 +86,13 @@ class _Surveyor:
         for pool in self._facts.pools.troubled:
             if pool.problem is not None:
                 reasons.add(pool.problem, pool.detail, "", pool.hidden)
+        for each in self._facts.pools.ignored:
+            reasons.add(Code.GROUPS_OFF, each.detail, "", each.hidden)
         return RequestSurvey(
             claim=claim.label,
             request=wanted.name,
             wanted=wanted.count,
-            seen=len(devices) + sum(pool.hidden for pool in self._facts.pools.troubled),
+            seen=len(devices) + self._facts.pools.hidden,
             free=len(devices) - reasons.visible,
             refused=tuple(reasons.sorted()),
         )
@@ -124,7 +126,7 @@ class _Tally:
         self._found: dict[tuple[Code, str | None], tuple[int, str, str]] = {}
 
     def add(self, code: Code, detail: str | None, example: str, devices: int | None = None) -> None:
-        by_words = code in (Code.NO_MATCH, Code.POOL_INCOMPLETE, Code.POOL_INVALID)
+        by_words = code in (Code.NO_MATCH, Code.POOL_INCOMPLETE, Code.POOL_INVALID, Code.GROUPS_OFF)
         key = (code, detail if by_words else None)
         count, first, words = self._found.get(key, (0, example, detail or ""))
         if devices is None:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from app.allocator import Features
+from app.allocator import Features, NoFit
 from app.model.allocation import DeviceHolding
 from app.model.device import CounterConsumption
 from app.model.quantity import NANO
@@ -117,7 +117,35 @@ def test_groups_off_closes_counter_sets_on_which_somebody_has_groups() -> None:
 
 
 def test_groups_off_ignores_slices_with_grouped_devices_as_a_whole() -> None:
+    """The slices left decide whether the pool is complete, as in released schedulers; the words name slice and switch."""
     grouped = slice_of(consuming("a", "x"), "b", name="grouped", count=2)
     assert picks(ask([counters_of(set=9), grouped], claim_of(exactly(2)))) == [["a", "b"]]
+    off = "ignored for compatibility groups: slice grouped; CompatibilityGroups is off"
     found = reasons(ask([counters_of(set=9), grouped], claim_of(exactly()), features=OFF))
-    assert found.rejections[0].code is Code.POOL_INCOMPLETE
+    assert said(found)[0] == (Code.GROUPS_OFF, f"pool gpu.example.com/pool has 1 of 2 slices; {off}")
+    fatal = reasons(ask([counters_of(set=9), grouped], claim_of(every()), features=OFF))
+    assert (fatal.verdict, fatal.rejections[0].code) == ("fatal", Code.GROUPS_OFF)
+
+
+def test_groups_off_says_so_where_a_pool_is_gone_or_sound_without_the_slice() -> None:
+    pool, plain = "pool gpu.example.com/pool", slice_of("c", name="plain")
+    first, second = (slice_of(consuming(each, "x"), name=f"grouped-{each}", count=2) for each in "ab")
+    gone = reasons(ask([first, second], claim_of(exactly()), features=OFF))
+    words = "ignored for compatibility groups: slice grouped-a and 1 more; CompatibilityGroups is off"
+    assert said(gone) == [(Code.GROUPS_OFF, f"{pool}: {words}"), (Code.NO_DEVICES, "")]
+    assert picks(ask([first, plain], claim_of(exactly()), features=OFF)) == [["c"]]
+    short = reasons(ask([first, plain], claim_of(exactly()), usage=[held("c")], features=OFF))
+    assert [each.code for each in short.rejections] == [Code.IN_USE, Code.GROUPS_OFF]
+    assert picks(ask([first, plain], claim_of(every()), features=OFF)) == [["c"]]
+
+
+def test_groups_off_says_nothing_of_slices_that_are_out_of_date_or_of_other_nodes() -> None:
+    old = slice_of(consuming("a", "x"), name="old")
+    new = slice_of("b", name="new", generation=2)
+    elsewhere = slice_of(consuming("c", "x"), name="else", pool="other", nodeName="node-2")
+    found = reasons(ask([old, new, elsewhere], claim_of(exactly(2)), features=OFF))
+    assert [each.code for each in found.rejections] == [Code.COMBINATION]
+
+
+def said(found: NoFit) -> list[tuple[Code, str]]:
+    return [(each.code, each.detail) for each in found.rejections]

@@ -82,5 +82,5 @@ async def test_pools_with_groups_are_not_used_while_groups_are_switched_off(
         await scene.pod("mig", template="mig", scheduler=name)
         await scene.pod("vgpu", template="vgpu", scheduler=name)
         assert await scene.bound("mig") == plain
-        await scene.waits("vgpu", "resource pool is being updated")
+        await scene.waits("vgpu", "slices with compatibility groups are ignored")
         await world.cluster.stop_scheduler(name)
