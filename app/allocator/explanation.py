@@ -116,7 +116,10 @@ class Shortfall:
         except Fatal as fatal:
             if fatal.rejection.code is Code.SEARCH_LIMIT:
                 return Code.IN_USE, None
-            return fatal.rejection.code, f"{fatal.rejection.detail}; {self._facts.pools.devices[location].name} is in use"
+            return (
+                fatal.rejection.code,
+                f"{fatal.rejection.detail}; {self._facts.pools.devices[location].name} is in use",
+            )
 
     def _code(self, place: Place, location: int, standing: Standing, refusal: Refusal | None) -> Code | None:
         """What speaks against a device now; None if it is not meant, is picked here, or only comes too early in the order."""
