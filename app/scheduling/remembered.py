@@ -1,24 +1,60 @@
 """Answers are remembered, not recomputed.
 
 An outcome is stored under what was asked (the demand's signature), the node and the node's version, so that replicas of one
-workload share it and a filter call costs little more than looking up.  Nodes under holds have an entry of their own, which
-the end of the hold does not spoil.
+workload share it and a filter call costs little more than looking up.  It is stored for all nodes of the node's kind, too, which
+are then not searched themselves.  Nodes under holds have an entry of their own, which the end of the hold does not spoil.
 """
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from app.allocator import PoolId
 from app.model.allocation import Placement
 from app.model.rejection import Rejection
+from app.scheduling.twin import Twin
 
 
-@dataclass(slots=True)
 class Outcome:
     """The allocator's answer for one node, the versions it is good for, and what is derived from it once."""
 
-    state: int
-    hold: int
-    placement: Placement | None
+    __slots__ = ("_placement", "_twin", "hold", "rejection", "score", "state", "text")
+
+    def __init__(
+        self, state: int, hold: int, placement: Placement | None, rejection: Rejection | None, text: str, score: int
+    ) -> None:
+        """Either a placement with its score, or a rejection with its summary as `text`."""
+        self.state = state
+        self.hold = hold
+        self.rejection = rejection
+        self.text = text
+        self.score = score
+        self._placement = placement
+        self._twin: tuple[Twin, str, tuple[PoolId, ...]] | None = None
+
+    @property
+    def placement(self) -> Placement | None:
+        """What the pod would get on the node; None if it does not fit."""
+        if self._placement is None and self._twin is not None:
+            twin, node, pools = self._twin
+            self._placement = twin.on(node, pools)
+            self._twin = None
+        return self._placement
+
+    @classmethod
+    def of_twin(cls, state: int, answer: "KindAnswer", node: str, pools: tuple[PoolId, ...]) -> "Outcome":
+        """The outcome on a node without holds, from the answer for its kind; the placement is worked out when it is needed."""
+        made = cls(state, 0, None, answer.rejection, answer.text, answer.score)
+        if answer.twin is not None:
+            made._twin = (answer.twin, node, pools)
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class KindAnswer:
+    """The answer for all nodes of one kind: a twin with its score, or a rejection with its summary."""
+
+    twin: Twin | None
     rejection: Rejection | None
     text: str
     score: int
@@ -26,17 +62,27 @@ class Outcome:
 
 @dataclass(slots=True)
 class Table:
-    """Outcomes of one signature by node: without holds on the node, and under holds.
+    """Outcomes of one signature by node: without holds on the node, and under holds; and answers by kind of node.
 
     `scored` tells that nodes differ for this signature (some placement draws on counters), so that all have to be looked at.
     """
 
     free: dict[str, Outcome] = field(default_factory=dict)
     held: dict[str, Outcome] = field(default_factory=dict)
+    kinds: dict[Hashable, KindAnswer] = field(default_factory=dict)
     scored: bool = False
 
     def __len__(self) -> int:
-        return len(self.free) + len(self.held)
+        return len(self.free) + len(self.held) + len(self.kinds)
+
+    def learn(self, kind: Hashable, answer: KindAnswer) -> None:
+        """Remember the answer for a kind of node.  Kinds that no node has any more are not known as such, so many start anew."""
+        if len(self.kinds) > _KINDS_PER_NODE * (len(self.free) + 1):
+            self.kinds.clear()
+        self.kinds[kind] = answer
+
+
+_KINDS_PER_NODE = 2
 
 
 class Remembered:

@@ -1,0 +1,291 @@
+"""A node that is like another one gets the other one's answer, and that is the answer which a search on it would give."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.allocator import Demand, Features, NoFit
+from app.ledger.ledger import Ledger
+from app.model.allocation import Placement
+from app.model.node_selector import only_node
+from app.model.resource_claim import ConsumerReference
+from app.scheduling.attempt import Attempt
+from app.scheduling.claim_lookup import FoundClaim
+from app.scheduling.judging import Judging
+from app.scheduling.likeness import Likeness
+from app.scheduling.options import Options
+from app.scheduling.searching import Searching
+from app.simulator.objects import Json
+from app.telemetry.metrics import Metrics
+from tests.scheduling.world import DRIVER
+
+NODES: Final = ("n0", "n1", "n2", "n3")
+OTHER_DRIVER: Final = "net.example.com"
+TYPE: Final = f'device.attributes["{DRIVER}"].type'
+
+
+def consuming(name: str, amount: int, *groups: str) -> Json:
+    consumption = {"counterSet": "set", "counters": {"units": {"value": str(amount)}}, "compatibilityGroups": groups}
+    return {"name": name, "consumesCounters": [consumption]}
+
+
+def typed(name: str, kind: str, **fields: Any) -> Json:
+    return {"name": name, "attributes": {"type": {"string": kind}, "index": {"int": len(name)}}, **fields}
+
+
+SHARED: Final = {
+    "allowMultipleAllocations": True,
+    "capacity": {"memory": {"value": "2", "requestPolicy": {"default": "1"}}},
+}
+DEVICES: Final[Sequence[Sequence[Json]]] = (
+    [typed("d0", "a"), typed("d1", "b"), typed("d2", "a")],
+    [typed("d0", "a"), typed("d1", "b"), typed("d2", "a", taints=[{"key": "k", "effect": "NoSchedule"}])],
+    [typed("d0", "a", **SHARED), typed("d1", "b")],
+    [consuming("d0", 2, "x"), consuming("d1", 1, "x"), consuming("d2", 1, "y")],
+    [typed("d0", "a", compatibleOnlyWith={"expression": f"{TYPE} == 'b'"}), typed("d1", "b")],
+    [typed("d0", "a", bindsToNode=True, bindingConditions=["c"], bindingFailureConditions=["f"]), typed("d1", "a")],
+    [typed("d0", "a"), {"name": "d1"}],
+    [typed("d0", "a", nodeName="n1"), typed("d1", "a", allNodes=True), typed("d2", "b", nodeName="n2")],
+)
+ZONE: Final = {
+    "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["east"]}]}],
+}
+PLACES: Final[Mapping[str, Json]] = {
+    **{node: {"nodeName": node} for node in NODES},
+    "all": {"allNodes": True},
+    "zone": {"nodeSelector": ZONE},
+    "choosy": {"perDeviceNodeSelection": True},
+}
+FABRICS: Final = {"all": "pool-n1-x", "zone": "pool-n2-x"}
+"""Pools of several nodes have names between those of single nodes, so that their places in the order differ."""
+REQUESTS: Final[Sequence[Sequence[Json]]] = (
+    [{"name": "r", "exactly": {"deviceClassName": "any"}}],
+    [{"name": "r", "exactly": {"deviceClassName": "any", "count": 2}}],
+    [{"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": f"{TYPE} == 'b'"}}]}}],
+    [{"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}],
+    [{"name": "r", "exactly": {"deviceClassName": "gpu"}}, {"name": "s", "exactly": {"deviceClassName": "net"}}],
+    [
+        {
+            "name": "r",
+            "firstAvailable": [
+                {"name": "two", "deviceClassName": "gpu", "count": 3},
+                {"name": "one", "deviceClassName": "any"},
+            ],
+        }
+    ],
+)
+POD: Final = ConsumerReference(resource="pods", name="p", uid="p")
+CONSTRAINTS: Final[Sequence[Json]] = ({}, {"constraints": [{"matchAttribute": f"{DRIVER}/type"}]})
+
+operations = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("slice"),
+            st.sampled_from((*sorted(PLACES), "all", "all", "zone")),
+            st.sampled_from(("own", "own", "own", "common", "second", "second")),
+            st.integers(0, len(DEVICES) - 1),
+            st.integers(1, 2),
+        ),
+        st.tuples(st.just("drop"), st.sampled_from(sorted(PLACES)), st.sampled_from(("own", "common", "second"))),
+        st.tuples(st.just("node"), st.sampled_from(NODES), st.booleans(), st.booleans()),
+        st.tuples(st.just("take"), st.sampled_from(NODES), st.integers(0, 5)),
+        st.tuples(st.just("take"), st.sampled_from(NODES), st.sampled_from((0, 4))),
+        st.tuples(st.just("free"), st.integers(0, 5)),
+        st.tuples(st.just("widen"), st.sampled_from(NODES)),
+    ),
+    min_size=4,
+    max_size=16,
+)
+
+
+class Scene:
+    """A ledger, one service that remembers, and the plain search beside it."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.searching = Searching(self.ledger, Features(), Options())
+        self.judging = Judging(self.ledger, self.searching, Metrics(), 10_000)
+        self.taken: list[str] = []
+        self.version = 0
+        selector = {"any": "true", "gpu": f'device.driver == "{DRIVER}"', "net": f'device.driver == "{OTHER_DRIVER}"'}
+        for name, expression in selector.items():
+            self.feed("deviceclasses", name, spec={"selectors": [{"cel": {"expression": expression}}]})
+        for node in NODES:
+            self.apply(("node", node, True, True))
+            self.apply(("slice", node, "own", 0, 1))
+
+    def feed(self, kind: str, name: str, **parts: Any) -> None:
+        self.version += 1
+        metadata = {"name": name, "uid": name, "namespace": "default", "resourceVersion": str(self.version)}
+        self.ledger.feeds[kind].changed(json.dumps({"metadata": metadata, **parts}).encode())
+
+    def apply(self, operation: tuple[Any, ...]) -> None:
+        match operation:
+            case ("slice", place, pool, devices, generation):
+                self._publish(place, pool, DEVICES[devices], generation)
+            case ("drop", place, pool):
+                self.ledger.feeds["resourceslices"].deleted("", f"{place}-{pool}", "")
+            case ("node", node, east, features):
+                declared = ["DRAOptionalNodeOperations"] if features else []
+                metadata = {"name": node, "uid": node, "labels": {"zone": "east" if east else "west"}}
+                raw = {"metadata": metadata, "status": {"declaredFeatures": declared}}
+                self.ledger.feeds["nodes"].changed(json.dumps(raw).encode())
+            case ("take", node, demand):
+                self._take(node, self.demand(demand % len(REQUESTS), 0))
+            case ("free", number) if number < len(self.taken):
+                name = self.taken.pop(number)
+                self.ledger.feeds["resourceclaims"].deleted("default", name, name)
+            case ("widen", node):
+                self._publish(node, "own", [*DEVICES[0], typed("extra", "b")], 1)
+
+    def _publish(self, place: str, pool: str, devices: Sequence[Json], generation: int) -> None:
+        names = {"own": f"pool-{place}", "common": "common", "second": f"second-{place}"}
+        if place in FABRICS:
+            names["own"] = FABRICS[place]
+        counted = any("consumesCounters" in each for each in devices)
+        driver = OTHER_DRIVER if pool == "second" else DRIVER
+        shape = {"name": names[pool], "generation": generation, "resourceSliceCount": 2 if counted else 1}
+        spec = {"driver": driver, "pool": shape, **PLACES[place]}
+        self.feed("resourceslices", f"{place}-{pool}", spec={**spec, "devices": devices})
+        if counted:
+            sets = [{"name": "set", "counters": {"units": {"value": "3"}}}]
+            self.feed("resourceslices", f"{place}-{pool}-sets", spec={**spec, "sharedCounters": sets})
+
+    def demand(self, requests: int, constraints: int) -> Demand | None:
+        name = f"wanted-{requests}-{constraints}"
+        raw = [json.loads(json.dumps(each)) for each in REQUESTS[requests]]
+        for each in raw:
+            for body in (each.get("exactly"), *each.get("firstAvailable", ())):
+                if body is not None:
+                    body.setdefault("allocationMode", "ExactCount")
+                    body.setdefault("count", 1)
+        self.feed("resourceclaims", name, spec={"devices": {"requests": raw, **CONSTRAINTS[constraints]}})
+        record = self.ledger.claims.by_key("default", name)
+        assert record is not None
+        found = self.searching.demand([FoundClaim("claim", record, POD)])
+        return found if isinstance(found, Demand) else None
+
+    def _take(self, node: str, demand: Demand | None) -> None:
+        assert demand is not None
+        answer = self.searching.on_node(demand, self.ledger.nodes[node], self.ledger.usage(), lambda: False)
+        if isinstance(answer, NoFit):
+            return
+        allocation = msgspec.to_builtins(answer.claims[0].allocation)
+        name = f"taken-{self.version}"
+        self.taken.append(name)
+        self.feed("resourceclaims", name, spec={"devices": {}}, status={"allocation": allocation})
+
+    def compare(self) -> None:
+        """Every demand on every node, remembered and searched."""
+        for requests in range(len(REQUESTS)):
+            for constraints in range(len(CONSTRAINTS)):
+                demand = self.demand(requests, constraints)
+                assert demand is not None
+                for node in NODES:
+                    attempt = Attempt()
+                    self.judging.search(demand, [node], 2, lambda: False, attempt)
+                    searched = self.searching.on_node(
+                        demand, self.ledger.nodes[node], self.ledger.usage(), lambda: False
+                    )
+                    assert told(attempt, node) == plain(searched), (requests, constraints, node)
+
+
+def told(attempt: Attempt, node: str) -> Any:
+    outcome = attempt.fits.get(node)
+    if outcome is not None:
+        assert outcome.placement is not None
+        return plain(outcome.placement)
+    return attempt.reasons[attempt.texts[node]][1]
+
+
+def plain(answer: Placement | NoFit) -> Any:
+    """What counts of an answer: share ids are drawn anew each time, and steps are no part of it."""
+    if isinstance(answer, NoFit):
+        return answer.rejections[0]
+    text = msgspec.json.encode(answer.claims).decode()
+    for claim in answer.claims:
+        for result in claim.allocation.devices.results:
+            if result.share_id is not None:
+                text = text.replace(result.share_id, "share")
+    return text
+
+
+@given(operations)
+@settings(deadline=None, max_examples=120)
+def test_answers_for_nodes_alike_are_those_of_a_search(sequence: list[tuple[Any, ...]]) -> None:
+    scene = Scene()
+    scene.compare()
+    for operation in sequence:
+        scene.apply(operation)
+        scene.compare()
+
+
+def test_nodes_that_are_equal_but_for_names_are_alike() -> None:
+    scene = Scene()
+    likeness = Likeness(scene.ledger, Features())
+    kinds = [likeness.kind(scene.ledger.nodes[node]) for node in NODES]
+    assert kinds[0] is not None
+    assert kinds == [kinds[0]] * len(NODES)
+
+
+def test_a_node_whose_device_is_taken_is_like_others_where_the_same_one_is() -> None:
+    scene = Scene()
+    likeness = Likeness(scene.ledger, Features())
+    scene.apply(("take", "n0", 0))
+    scene.apply(("take", "n1", 0))
+    first, second, third = (likeness.kind(scene.ledger.nodes[node]) for node in NODES[:3])
+    assert first == second
+    assert first != third
+
+
+def test_the_answer_for_a_node_alike_names_its_own_pool_and_node() -> None:
+    scene = Scene()
+    demand = scene.demand(0, 0)
+    assert demand is not None
+    attempt = Attempt()
+    scene.judging.search(demand, NODES, len(NODES), lambda: False, attempt)
+    for node in NODES:
+        outcome = attempt.fits[node]
+        assert outcome is not None
+        assert outcome.placement is not None
+        claim = outcome.placement.claims[0]
+        assert [each.pool for each in claim.allocation.devices.results] == [f"pool-{node}"]
+        assert [each.pool for each in claim.holdings] == [f"pool-{node}"]
+        assert claim.allocation.node_selector == only_node(node)
+
+
+def test_equal_nodes_are_searched_once() -> None:
+    scene = Scene()
+    demand = scene.demand(2, 0)
+    assert demand is not None
+    searched: list[str] = []
+    search = scene.searching.on_node
+
+    def counting(demand: Demand, node: Any, usage: Any, deadline: Any) -> Placement | NoFit:
+        searched.append(node.name)
+        return search(demand, node, usage, deadline)
+
+    scene.searching.on_node = counting  # type: ignore[method-assign]
+    scene.judging.search(demand, NODES, len(NODES) + 1, lambda: False, Attempt())
+    assert searched == ["n0"]
+
+
+def test_a_node_that_shares_a_pool_in_part_is_like_no_other() -> None:
+    scene = Scene()
+    likeness = Likeness(scene.ledger, Features())
+    scene.apply(("slice", "n0", "common", 0, 1))
+    assert likeness.kind(scene.ledger.nodes["n0"]) is not None
+    scene.apply(("slice", "n1", "common", 1, 1))
+    assert likeness.kind(scene.ledger.nodes["n0"]) is None
+    assert likeness.kind(scene.ledger.nodes["n1"]) is None
+
+
+def test_devices_that_choose_nodes_make_a_node_like_no_other() -> None:
+    scene = Scene()
+    likeness = Likeness(scene.ledger, Features())
+    scene.apply(("slice", "choosy", "own", 7, 1))
+    assert likeness.kind(scene.ledger.nodes["n0"]) is None
