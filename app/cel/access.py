@@ -7,13 +7,26 @@ from app.cel import checked as c
 from app.cel.code import Code, Run
 from app.cel.cost import Frame
 from app.cel.errors import CelCompileError, CelRuntimeError
-from app.cel.values import LISTS, MAPS, NONE, NUMBERS, Optional, from_map_key, map_key, no_overload, type_name
+from app.cel.values import (
+    LISTS,
+    MAPS,
+    MAX_INT,
+    MIN_INT,
+    NONE,
+    NUMBERS,
+    Optional,
+    entry,
+    from_map_key,
+    no_overload,
+    type_name,
+)
 
 _ABSENT: Final = object()
 _QUALIFIERS: Final = frozenset({str, bool}) | NUMBERS
 
 
-def _no_key(key: Any) -> CelRuntimeError:
+def no_key(key: Any) -> CelRuntimeError:
+    """The error for a key that a map does not have."""
     return CelRuntimeError(f"no such key: {from_map_key(key)}")
 
 
@@ -99,6 +112,19 @@ def _device_path(node: c.Checked) -> Run | None:
     return shapes[maps.name](domain, name) if maps.name in shapes else None
 
 
+def attribute_path(node: c.Checked) -> tuple[str, str] | None:
+    """Domain and name, if a part is `device.attributes["domain"].name` without anything optional."""
+    if not isinstance(node, c.Field | c.Index) or node.optional or _tests(node):
+        return None
+    domains = node.operand
+    if not isinstance(domains, c.Field | c.Index) or domains.optional:
+        return None
+    maps, domain, name = domains.operand, _constant_name(domains), _constant_name(node)
+    if not isinstance(maps, c.Field) or maps.optional or maps.name != "attributes" or domain is None or name is None:
+        return None
+    return (domain, name) if isinstance(maps.operand, c.Device) else None
+
+
 def _tests(node: c.Checked) -> bool:
     return isinstance(node, c.Field) and node.test
 
@@ -115,7 +141,7 @@ def _attribute(domain: str, name: str) -> Run:
         try:
             return frame.device.attributes[domain][name]
         except KeyError:
-            raise _no_key(name) from None
+            raise no_key(name) from None
 
     return run
 
@@ -125,7 +151,7 @@ def _capacity(domain: str, name: str) -> Run:
         try:
             return frame.device.capacity[domain][name]
         except KeyError:
-            raise _no_key(name) from None
+            raise no_key(name) from None
 
     return run
 
@@ -157,10 +183,10 @@ def _select(operand: Run, name: str, *, opens: bool) -> Run:
             try:
                 return value[name]
             except KeyError:
-                raise _no_key(name) from None
+                raise no_key(name) from None
         if type(value) is Optional and opens:
             return _inside(frame, value, name)
-        raise _no_key(name) if type(value) is Optional else no_overload(value)
+        raise no_key(name) if type(value) is Optional else no_overload(value)
 
     return run
 
@@ -198,7 +224,7 @@ def _index(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
         if found is _ABSENT:
             if type(value) in LISTS:
                 raise CelRuntimeError(f"index out of bounds: {wanted}")
-            raise _no_key(wanted)
+            raise no_key(wanted)
         return found
 
     return run
@@ -244,15 +270,15 @@ def _look_up(value: Any, key: Any, *, lenient: bool) -> Any:
         raise CelRuntimeError(f"invalid qualifier type: {type_name(key)}")
     if kind in MAPS:
         try:
-            return value[map_key(key)]
+            return entry(value, key)
         except KeyError:
             return _ABSENT
     if kind not in LISTS:
         if lenient:
             return _ABSENT
         raise no_overload(value, key)
-    if isinstance(key, float) and key.is_integer():
+    if isinstance(key, float) and key.is_integer() and key > MIN_INT:
         key = int(key)
-    if isinstance(key, bool) or not isinstance(key, int):
+    if isinstance(key, bool) or not isinstance(key, int) or key > MAX_INT:
         raise no_overload(value, key)
     return value[key] if 0 <= key < len(value) else _ABSENT

@@ -46,6 +46,7 @@ _LITERALS: Final[Mapping[type, Type]] = {
 _SORTABLE: Final = frozenset({INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES})
 _LOGICAL: Final = {"_&&_": False, "_||_": True}
 _INDEX: Final = {"_[_]": False, "_[?_]": True}
+_NULL_VALUE: Final = "google.protobuf.NullValue.NULL_VALUE"
 _OPEN: Final = frozenset({"dyn", "variable"})
 _OPTIONAL_NAME: Final = "optional_type"
 
@@ -109,6 +110,7 @@ class Checker:
     def _identifier(self, node: s.Identifier, scopes: Scopes) -> c.Checked:
         scope = scopes.get(node.name)
         if scope is not None:
+            self._require_value(scope.type, node.name, node)
             return c.Variable(node.offset, scope.type, scope.slot, scope.lazy)
         if node.name == "device":
             return c.Device(node.offset, DEVICE)
@@ -116,7 +118,32 @@ class Checker:
             return c.Constant(node.offset, type_of(TYPE_NAMES[node.name]), TypeValue(node.name))
         raise self._error(f"undeclared reference to {node.name!r}", node)
 
+    def _require_value(self, item: Type, name: str, node: s.Node) -> None:
+        """A variable that is known to hold a type is taken for the name of that type."""
+        if self._types.resolve(item).kind == "type":
+            raise self._error(f"reference to undefined type: {name}", node)
+
+    def _qualified(self, node: s.Select, scopes: Scopes) -> c.Checked | None:
+        """A name with dots that stands for a type, or for the one constant of protocol buffers that is left."""
+        names = [node.field]
+        operand = node.operand
+        while isinstance(operand, s.Select) and not operand.optional:
+            names.append(operand.field)
+            operand = operand.operand
+        if not isinstance(operand, s.Identifier) or operand.name in scopes or operand.name == "device":
+            return None
+        name = ".".join((operand.name, *reversed(names)))
+        if name == _NULL_VALUE:
+            return c.Constant(node.offset, INT, 0)
+        if name not in TYPE_NAMES:
+            return None
+        return c.Constant(node.offset, type_of(TYPE_NAMES[name]), TypeValue(name))
+
     def _select(self, node: s.Select, scopes: Scopes) -> c.Checked:
+        if not node.test and not node.optional:
+            name = self._qualified(node, scopes)
+            if name is not None:
+                return name
         operand = self._check(node.operand, scopes)
         found = self._types.resolve(operand.type)
         inner = found.parameters[0] if found.name == _OPTIONAL_NAME else found
@@ -268,6 +295,7 @@ class Checker:
     def _comprehension(self, node: s.Comprehension, scopes: Scopes) -> c.Checked:
         source = self._check(node.source, scopes)
         if node.kind == "bind":
+            self._require_value(source.type, node.names[0], node)
             slot, inner = self._declare(node.names, (source.type,), scopes, lazy=True)
             body = self._check(node.body, inner)
             return c.Bind(node.offset, body.type, slot, source, body)
@@ -329,6 +357,7 @@ class Checker:
         value = self._types.fresh()
         if not self._types.assign((source.type,), (optional_of(value),)):
             raise self._error(f"expected an optional value but found '{self.final(source.type)}'", node.source)
+        self._require_value(value, node.names[0], node)
         slot, inner = self._declare(node.names, (self._types.resolve(value),), scopes, lazy=True)
         body = self._check(node.body, inner)
         flat = node.kind == "opt_flat_map"

@@ -8,13 +8,14 @@ from app.cel.errors import CelRuntimeError
 from app.cel.named_formats import NamedFormat
 from app.cel.semver import Semver
 from app.cel.urls import Url
-from app.cel.values import LISTS, MAPS, NUMBERS, Optional, Quantity, QuantitySum, Uint, no_overload
+from app.cel.values import LISTS, MAPS, NUMBERS, DoubleKey, Optional, Quantity, QuantitySum, Uint, entry, no_overload
 
 STRICT: Final = frozenset({Quantity, QuantitySum, Semver, IpAddress, Cidr, Url, NamedFormat})
 """Types that refuse to be compared with others."""
 
 Elements = list[Any] | tuple[Any, ...]
 
+_ABSENT: Final = object()
 _FEW: Final = 8
 _INTEGERS: Final = frozenset({int, Uint})
 _STRINGS: Final = frozenset({str})
@@ -57,13 +58,24 @@ def _equal_containers(frame: Frame, one: Any, other: Any) -> bool:
             return False
         for key, value in one.items():
             frame.spend(COMPARISON_WORK)
-            if key not in other or key != key or not _element_equal(frame, value, other[key]):  # noqa: PLR0124 - NaN
+            found = _counterpart(other, key)
+            if found is _ABSENT or not _element_equal(frame, value, found):
                 return False
         return True
     if not isinstance(other, Optional) or one.present is not other.present:
         return False
     frame.spend(1)
     return not one.present or equal(frame, one.value, other.value)
+
+
+def _counterpart(values: dict[Any, Any], key: Any) -> Any:
+    """What one map has under the key of another."""
+    if type(key) is not DoubleKey:
+        return values.get(key, _ABSENT)
+    try:
+        return entry(values, key.value)
+    except KeyError:
+        return _ABSENT
 
 
 def _equal_lists(frame: Frame, one: Elements, other: Elements) -> bool:

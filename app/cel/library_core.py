@@ -125,7 +125,9 @@ def _in_map(key: Any, values: dict[Any, Any]) -> bool:
     kind = type(key)
     if kind in UNHASHABLE and values:
         raise CelRuntimeError(f"unsupported map key type: {type_name(key)}")
-    return (kind is bool or kind in KEYS) and map_key(key) in values
+    if not (kind is bool or kind is float or kind in KEYS):
+        return False
+    return map_key(key) in values or (kind is float and key.is_integer() and int(key) in values)
 
 
 def _arithmetic() -> tuple[Function, ...]:

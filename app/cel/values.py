@@ -64,8 +64,8 @@ NONE: Final = Optional(present=False)
 NUMBERS: Final = frozenset({int, Uint, float})
 LISTS: Final = frozenset({list, tuple})
 MAPS: Final = frozenset({dict, DomainMap})
-KEYS: Final = frozenset({str, type(None), Duration, Timestamp, IpAddress, Cidr}) | NUMBERS
-"""Types of map keys beside bool, whose values Python tells apart as CEL does."""
+KEYS: Final = frozenset({str, type(None), Duration, Timestamp, IpAddress, Cidr, TypeValue}) | NUMBERS - {float}
+"""Types of map keys beside bool and double, whose values Python tells apart as CEL does."""
 
 _NAMES: Final = {
     type(None): "null_type",
@@ -116,22 +116,42 @@ def size_of(value: Any) -> int:
 
 
 def map_key(key: Any) -> Any:
-    """The dict key that stands for a map key: a bool must not meet the number that Python takes it for.
+    """The dict key that stands for a map key: a bool or a double must not meet the number that Python takes it for.
 
     Raises:
         CelRuntimeError: The value cannot be a map key.
     """
     kind = type(key)
     if kind in KEYS:
-        return key if key == key else float("nan")  # noqa: PLR0124 - NaN equals no key, the very same object included
+        return key
     if kind is bool:
         return _BOOL_KEYS[key]
+    if kind is float:
+        return DoubleKey(key if key == key else float("nan"))  # noqa: PLR0124 - a NaN of its own equals no other
     raise CelRuntimeError(f"unsupported map key type: {type_name(key)}")
+
+
+def member_key(value: Any) -> Any:
+    """What stands for a value among others that are compared as numbers and texts are: a bool equals no number."""
+    return _BOOL_KEYS[value] if type(value) is bool else value
 
 
 def from_map_key(key: Any) -> Any:
     """The inverse of `map_key`."""
-    return key.value if type(key) is BoolKey else key
+    return key.value if type(key) is BoolKey or type(key) is DoubleKey else key
+
+
+def entry(values: Mapping[Any, Any], key: Any) -> Any:
+    """The value under a key; a double finds a whole number that equals it, but no number finds a double.
+
+    Raises:
+        KeyError: There is none.
+        CelRuntimeError: The value cannot be a map key.
+    """
+    place = map_key(key)
+    if type(place) is DoubleKey and place not in values and key.is_integer():
+        place = int(key)
+    return values[place]
 
 
 def keys_of(values: Mapping[Any, Any]) -> Iterator[Any]:
@@ -143,6 +163,12 @@ class BoolKey(msgspec.Struct, frozen=True, gc=False):
     """The stand-in of a bool among a map's keys."""
 
     value: bool
+
+
+class DoubleKey(msgspec.Struct, frozen=True, gc=False):
+    """The stand-in of a double among a map's keys."""
+
+    value: float
 
 
 _BOOL_KEYS: Final = (BoolKey(value=False), BoolKey(value=True))
