@@ -1,10 +1,9 @@
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import uuid4
 
 import structlog
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.types import Receive, Scope
 
 from app.api.body import HungUp, TooLarge, read_body
 from app.api.decoding import Malformed
@@ -12,14 +11,12 @@ from app.api.gate import Gate
 from app.api.protocol import Failure, encode
 from app.scheduling.answers import TryAgain
 
-JSON: Final = "application/json"
 OK: Final = 200
 BAD_REQUEST: Final = 400
 TOO_LARGE: Final = 413
 INTERNAL: Final = 500
 UNAVAILABLE: Final = 503
 
-_CLOSE: Final = {"Connection": "close"}
 _LOG = structlog.get_logger(__name__)
 
 
@@ -34,9 +31,17 @@ class RequestMetrics(Protocol):
 class Verb(Protocol):
     """One verb: reads the body, asks the use case, writes the answer."""
 
-    async def __call__(self, body: bytes, request: Request) -> bytes:
-        """The JSON of the answer.  Raises Malformed, TryAgain."""
+    async def __call__(self, body: bytes, receive: Receive) -> bytes:
+        """The JSON of the answer; `receive` tells when the caller hangs up.  Raises Malformed, TryAgain."""
         ...
+
+
+class Answer(NamedTuple):
+    """What is answered, in JSON; `closing` asks the caller to connect anew."""
+
+    status: int
+    body: bytes
+    closing: bool = False
 
 
 class Answering:
@@ -51,29 +56,30 @@ class Answering:
         self._metrics = metrics
         self._limit = body_limit
 
-    async def answer(self, name: str, verb: Verb, request: Request, *, in_words: bool) -> Response:
+    async def answer(self, name: str, verb: Verb, scope: Scope, receive: Receive, *, in_words: bool) -> Answer:
         """The answer to one call; `in_words`: the protocol has an `Error` field for this verb."""
         began = perf_counter()
-        outcome, response = await self._outcome(name, verb, request, in_words=in_words)
+        outcome, answer = await self._outcome(name, verb, scope, receive, in_words=in_words)
         self._metrics.request(name, outcome, perf_counter() - began)
-        return response
+        return answer
 
-    async def _outcome(self, name: str, verb: Verb, request: Request, *, in_words: bool) -> tuple[str, Response]:
+    async def _outcome(
+        self, name: str, verb: Verb, scope: Scope, receive: Receive, *, in_words: bool
+    ) -> tuple[str, Answer]:
         try:
             if self._gate.reason is not None:
-                return "closed", failure(f"{name}: {self._gate.reason}", OK if in_words else UNAVAILABLE, _CLOSE)
-            body = await read_body(request, self._limit)
-            return "ok", Response(await verb(body, request), media_type=JSON)
+                return "closed", failure(f"{name}: {self._gate.reason}", OK if in_words else UNAVAILABLE, closing=True)
+            body = await read_body(scope, receive, self._limit)
+            return "ok", Answer(OK, await verb(body, receive))
         except TryAgain as reason:
             _LOG.info("not now", verb=name, reason=str(reason))
-            closing = _CLOSE if self._gate.reason is not None else None
-            return "again", failure(str(reason), OK if in_words else INTERNAL, closing)
+            return "again", failure(str(reason), OK if in_words else INTERNAL, closing=self._gate.reason is not None)
         except Malformed as problem:
             _LOG.warning("malformed request", verb=name, problem=str(problem))
             return "malformed", failure(str(problem), OK if in_words else BAD_REQUEST)
         except TooLarge as problem:
             _LOG.warning("request refused", verb=name, problem=str(problem))
-            return "too_large", failure(f"{name}: {problem}", TOO_LARGE, _CLOSE if problem.endless else None)
+            return "too_large", failure(f"{name}: {problem}", TOO_LARGE, closing=problem.endless)
         except HungUp:
             return "gone", failure(f"{name}: the caller hung up", BAD_REQUEST)
         except Exception:  # noqa: BLE001 - whatever happens, kube-scheduler gets an answer it can read
@@ -82,7 +88,7 @@ class Answering:
             return "internal", failure(f"internal error, see the log (id {number})", OK if in_words else INTERNAL)
 
 
-def failure(sentence: str, status: int, headers: dict[str, str] | None = None) -> Response:
+def failure(sentence: str, status: int, *, closing: bool = False) -> Answer:
     """An answer that is only a reason; text that is no valid Unicode is made so."""
     text = sentence.encode(errors="replace").decode()
-    return Response(encode(Failure(error=text)), status, headers, JSON)
+    return Answer(status, encode(Failure(error=text)), closing)

@@ -7,8 +7,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
 from app.api import documentation as docs
-from app.api.answering import JSON, UNAVAILABLE, Answering, RequestMetrics, failure
-from app.api.direct import DirectVerb, DirectVerbs
+from app.api.answering import UNAVAILABLE, Answering, RequestMetrics, failure
+from app.api.direct import JSON, DirectVerb, VerbsFirst, as_response
 from app.api.gate import Gate
 from app.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler
 from app.api.health import Health, Report
@@ -37,7 +37,7 @@ def create_app(
     `gate` decides whether the verbs are answered; None means always.
     """
     gate = gate or Gate(None)
-    app = FastAPI(
+    app = VerbsFirst(
         title="dra-extender",
         summary="Dynamic Resource Allocation beside an unmodified kube-scheduler",
         version=build_version(),
@@ -51,8 +51,11 @@ def create_app(
     return app
 
 
-def _add_verbs(app: FastAPI, verbs: Verbs, answering: Answering) -> None:
-    answer = answering.answer
+def _add_verbs(app: VerbsFirst, verbs: Verbs, answering: Answering) -> None:
+    async def answered(verb: DirectVerb, request: Request) -> Response:
+        answer = answering.answer(verb.name, verb.handler, request.scope, request.receive, in_words=verb.in_words)
+        return as_response(await answer)
+
     on_filter, on_prioritize = FilterHandler(verbs), PrioritizeHandler(verbs)
     on_bind, on_preempt = BindHandler(verbs), PreemptHandler(verbs)
     direct = {
@@ -61,7 +64,7 @@ def _add_verbs(app: FastAPI, verbs: Verbs, answering: Answering) -> None:
         "/bind": DirectVerb("bind", on_bind, in_words=True),
         "/preempt": DirectVerb("preempt", on_preempt, in_words=False),
     }
-    app.add_middleware(DirectVerbs, verbs=direct, answering=answering)
+    app.answer_first(direct, answering)
 
     @app.post(
         "/filter",
@@ -71,7 +74,7 @@ def _add_verbs(app: FastAPI, verbs: Verbs, answering: Answering) -> None:
     )
     async def filter_nodes(request: Request) -> Response:
         """Which nodes can give the pod its devices, and why the others cannot."""
-        return await answer("filter", on_filter, request, in_words=True)
+        return await answered(direct["/filter"], request)
 
     @app.post(
         "/prioritize",
@@ -81,7 +84,7 @@ def _add_verbs(app: FastAPI, verbs: Verbs, answering: Answering) -> None:
     )
     async def prioritize(request: Request) -> Response:
         """Which nodes are better, from 0 to 10."""
-        return await answer("prioritize", on_prioritize, request, in_words=False)
+        return await answered(direct["/prioritize"], request)
 
     @app.post(
         "/bind",
@@ -91,7 +94,7 @@ def _add_verbs(app: FastAPI, verbs: Verbs, answering: Answering) -> None:
     )
     async def bind(request: Request) -> Response:
         """Allocate the pod's devices, wait until they are ready, and bind the pod."""
-        return await answer("bind", on_bind, request, in_words=True)
+        return await answered(direct["/bind"], request)
 
     @app.post(
         "/preempt",
@@ -101,7 +104,7 @@ def _add_verbs(app: FastAPI, verbs: Verbs, answering: Answering) -> None:
     )
     async def preempt(request: Request) -> Response:
         """On which nodes evicting the proposed victims would help the pod."""
-        return await answer("preempt", on_preempt, request, in_words=False)
+        return await answered(direct["/preempt"], request)
 
 
 def _add_operations(app: FastAPI, health: Health, metrics: ScrapedMetrics) -> None:
@@ -126,12 +129,8 @@ def _add_operations(app: FastAPI, health: Health, metrics: ScrapedMetrics) -> No
         responses={503: {"description": "A check failed; the text says which"}},
     )
     async def readyz(request: Request) -> Response:
-        """Whether calls of kube-scheduler are answered.
-
-        `?verbose` lists the checks and what else is worth knowing; `?exclude=leader` leaves a check out: a replica that stands by
-        is healthy then.
-        """
-        return _told(health.ready(request.query_params.getlist("exclude")), request)
+        """Whether calls of kube-scheduler are answered; `?verbose` lists the checks and what else is worth knowing."""
+        return _told(health.ready(), request)
 
     @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
     async def scrape() -> Response:
@@ -156,14 +155,12 @@ async def _http_failure(request: Request, problem: Exception) -> Response:
     headers = dict(problem.headers or {}) if isinstance(problem, HTTPException) else {}
     path = request.url.path
     if status == _METHOD:
-        return failure(
-            f"{path}: expected method {headers.get('Allow', 'another')}, got {request.method}", status, headers
-        )
-    if status == _NOT_FOUND:
-        return failure(
-            f"{path} does not exist; the verbs are /filter, /prioritize, /bind and /preempt", status, headers
-        )
-    return failure(f"{path}: {problem}", status, headers)
+        sentence = f"{path}: expected method {headers.get('Allow', 'another')}, got {request.method}"
+    elif status == _NOT_FOUND:
+        sentence = f"{path} does not exist; the verbs are /filter, /prioritize, /bind and /preempt"
+    else:
+        sentence = f"{path}: {problem}"
+    return Response(failure(sentence, status).body, status, headers, JSON)
 
 
 def _document(app: FastAPI) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-from starlette.requests import Request
+from starlette.types import Receive, Scope
 
 
 class TooLarge(Exception):  # noqa: N818 - it describes the request
@@ -16,20 +16,20 @@ class HungUp(Exception):  # noqa: N818 - it describes the caller
     """The caller's connection is gone."""
 
 
-async def read_body(request: Request, limit: int) -> bytes:
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     """The whole body, at most `limit` bytes; nothing is read of a body that announces to be longer.
 
     Raises:
         TooLarge: it is longer.
         HungUp: the caller went away while sending.
     """
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limit:
-        raise TooLarge(f"the body has {announced} bytes, at most {limit} are accepted", endless=False)
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > limit:
+            raise TooLarge(f"the body has {int(value)} bytes, at most {limit} are accepted", endless=False)
     parts: list[bytes] = []
     size = 0
     while True:
-        message = await request.receive()
+        message = await receive()
         if message["type"] == "http.disconnect":
             raise HungUp
         part = message.get("body", b"")

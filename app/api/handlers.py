@@ -1,7 +1,7 @@
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from starlette.requests import Request
+from starlette.types import Receive
 
 from app.api.decoding import UNREADABLE, Malformed, RequestReader, explain
 from app.api.hang_up import watched
@@ -33,7 +33,7 @@ class FilterHandler:
         self._verbs = verbs
         self._reader = RequestReader("filter", ExtenderArgs, needed=_LISTS)
 
-    async def __call__(self, body: bytes, request: Request) -> bytes:  # noqa: ARG002 - the shape of a Verb
+    async def __call__(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a Verb
         """See Verb."""
         args = self._reader.read(body)
         names = _names("filter", args)
@@ -53,7 +53,7 @@ class PrioritizeHandler:
         self._verbs = verbs
         self._reader = RequestReader("prioritize", ExtenderArgs, needed=_LISTS)
 
-    async def __call__(self, body: bytes, request: Request) -> bytes:  # noqa: ARG002 - the shape of a Verb
+    async def __call__(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a Verb
         """See Verb."""
         args = self._reader.read(body)
         scores = await self._verbs.prioritize(args.pod.compact(), _names("prioritize", args))
@@ -67,7 +67,7 @@ class BindHandler:
         self._verbs = verbs
         self._reader = RequestReader("bind", ExtenderBindingArgs, needed=())
 
-    async def __call__(self, body: bytes, request: Request) -> bytes:
+    async def __call__(self, body: bytes, receive: Receive) -> bytes:
         """See Verb."""
         args = self._reader.read(body)
         for field, value in zip(
@@ -75,7 +75,7 @@ class BindHandler:
         ):
             if not value:
                 raise Malformed(f"bind: {field}: expected a name, got an empty string")
-        async with watched(request) as hung_up:
+        async with watched(receive) as hung_up:
             await self._verbs.bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node, hung_up)
         return b'{"Error":""}'
 
@@ -87,7 +87,7 @@ class PreemptHandler:
         self._verbs = verbs
         self._reader = RequestReader("preempt", ExtenderPreemptionArgs, needed=_MAPS)
 
-    async def __call__(self, body: bytes, request: Request) -> bytes:  # noqa: ARG002 - the shape of a Verb
+    async def __call__(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a Verb
         """See Verb."""
         args = self._reader.read(body)
         proposed = _proposed(args)
