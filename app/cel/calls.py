@@ -6,26 +6,22 @@ from typing import Any, Final
 import msgspec
 
 from app.cel import checked as c
-from app.cel.code import Code, Run, constant
+from app.cel.code import FAILED, Code, Run, constant, evaluated
+from app.cel.comparisons import compile_equality
 from app.cel.cost import Extra, Frame
 from app.cel.declarations import Overload, accepts
-from app.cel.equality import STRICT, equal, matches
 from app.cel.errors import CelCompileError, CelCostError, CelRuntimeError
 from app.cel.format_text import check_format
 from app.cel.library_core import CONVERSIONS
 from app.cel.library_optional import LAZY
 from app.cel.library_regex import PATTERN_FUNCTIONS, charge_pattern, compile_pattern
 from app.cel.types import NULLABLE, Type
-from app.cel.values import LISTS, MAPS, NUMBERS, UNHASHABLE, Optional, map_key, no_overload, size_of
+from app.cel.values import LISTS, MAPS, NUMBERS, UNHASHABLE, Optional, member_key, no_overload
 
 _OPEN: Final = frozenset({"dyn", "variable"})
 _MEMBERS: Final = frozenset({str, bool}) | NUMBERS
 _CONTAINERS: Final = LISTS | MAPS
-_NUMERIC: Final = NUMBERS | {bool}
-_SHORT: Final = 10
 _PAIR: Final = 2
-_FAILED: Final = object()
-"""Stands for an argument or result that is an error; formulas take its size for one."""
 
 Chosen = Callable[..., Any]
 
@@ -38,7 +34,7 @@ def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str, *, ca
     """
     name = node.function.name
     if name in {"_==_", "_!=_"}:
-        return _compile_equality(*arguments, negated=name == "_!=_")
+        return compile_equality(node, *arguments, negated=name == "_!=_")
     if name in LAZY:
         return _compile_lazy(name, *arguments)
     if name in PATTERN_FUNCTIONS and arguments[1].constant and isinstance(arguments[1].value, str):
@@ -131,7 +127,7 @@ def _known(single: Overload, arguments: tuple[Code, ...], extra: Extra | None, c
 def _still_spent(frame: Frame, other: Run, error: CelRuntimeError) -> CelRuntimeError:
     """Evaluate the second of two arguments although the first failed: upstream does, and charges for it."""
     if not isinstance(error, CelCostError):
-        _evaluated(frame, other)
+        evaluated(frame, other)
     return error
 
 
@@ -144,6 +140,8 @@ def _direct(
     if plain and len(runs) == _PAIR:
         return _binary(single.run, *runs)
     chosen = _with_frame(single)
+    if extra is not None and len(runs) == 1:
+        return _charged_unary(chosen, runs[0], extra)
     return _charged(lambda _: chosen, runs, extra, costs, early=early)
 
 
@@ -162,9 +160,18 @@ def _binary(function: Chosen, first: Run, second: Run) -> Run:
     return run
 
 
+def _ignoring_frame(run: Chosen, count: int) -> Chosen:
+    """An implementation that is handed the frame, too; a fixed number of arguments is faster to pass on."""
+    if count == 1:
+        return lambda _, value: run(value)
+    if count == _PAIR:
+        return lambda _, one, other: run(one, other)
+    return lambda _, *values: run(*values)
+
+
 def _with_frame(item: Overload) -> Chosen:
     run, work = item.run, item.work
-    taking_frame: Chosen = run if item.metered else (lambda _, *values: run(*values))
+    taking_frame: Chosen = run if item.metered else _ignoring_frame(run, len(item.parameters))
     if not work:
         return taking_frame
 
@@ -173,6 +180,26 @@ def _with_frame(item: Overload) -> Chosen:
         return taking_frame(frame, first, *others)
 
     return charging
+
+
+def _charged_unary(chosen: Chosen, argument: Run, extra: Extra) -> Run:
+    """As `_charged`, for a single argument."""
+
+    def run(frame: Frame) -> Any:
+        try:
+            value = argument(frame)
+        except CelRuntimeError as error:
+            if not isinstance(error, CelCostError):
+                frame.cost += extra((FAILED,), FAILED)
+            raise
+        result = None
+        try:
+            result = chosen(frame, value)
+        finally:
+            frame.cost += extra((value,), result)
+        return result
+
+    return run
 
 
 def _charged(
@@ -217,11 +244,11 @@ def _charge_failed(
     if (early or len(runs) > _PAIR) and failed + 1 < len(runs):
         frame.cost -= 1 + sum(costs[failed + 1 :])
         return
-    values.append(_FAILED)
+    values.append(FAILED)
     if failed + 1 < len(runs):
-        values.append(_evaluated(frame, runs[-1]))
+        values.append(evaluated(frame, runs[-1]))
     if extra is not None:
-        frame.cost += extra(tuple(values), _FAILED)
+        frame.cost += extra(tuple(values), FAILED)
 
 
 def _dispatched(
@@ -275,72 +302,6 @@ def _find(overloads: tuple[Overload, ...], values: Sequence[Any]) -> Chosen:
         ):
             return _with_frame(item)
     raise no_overload(*values)
-
-
-def _compile_equality(left: Code, right: Code, *, negated: bool) -> Code:
-    cost = 1 + left.cost + right.cost
-    if left.known and left.value and isinstance(left.value, str) and not right.known:
-        run = _equals_text(right.run, left.value, negated=negated, swapped=True)
-    elif right.known and right.value and isinstance(right.value, str):
-        run = _equals_text(left.run, right.value, negated=negated, swapped=False)
-    else:
-        run = _equals(left.run, right.run, negated=negated)
-    return Code(run=run, cost=cost)
-
-
-def _equals_text(operand: Run, text: str, *, negated: bool, swapped: bool) -> Run:
-    length = len(text)
-
-    def run(frame: Frame) -> bool:
-        value = operand(frame)
-        if type(value) is str:
-            shorter = len(value)
-            if shorter > length:  # noqa: PLR1730 - min() is slower, and this is the hottest path there is
-                shorter = length
-            if not 0 < shorter <= _SHORT:
-                frame.cost += (shorter - 1) // _SHORT
-            return (value == text) is not negated
-        return _compare(frame, text, value, negated) if swapped else _compare(frame, value, text, negated)
-
-    return run
-
-
-def _equals(left: Run, right: Run, *, negated: bool) -> Run:
-    def run(frame: Frame) -> bool:
-        try:
-            one = left(frame)
-        except CelRuntimeError as error:
-            if not isinstance(error, CelCostError) and size_of(_evaluated(frame, right)) == 0:
-                frame.cost -= 1
-            raise
-        try:
-            other = right(frame)
-        except CelRuntimeError:
-            if size_of(one) == 0 and (negated or type(one) not in STRICT):
-                frame.cost -= 1
-            raise
-        return _compare(frame, one, other, negated)
-
-    return run
-
-
-def _evaluated(frame: Frame, run: Run) -> Any:
-    try:
-        return run(frame)
-    except CelCostError:
-        raise
-    except CelRuntimeError:
-        return _FAILED
-
-
-def _compare(frame: Frame, one: Any, other: Any, negated: bool) -> bool:
-    kind = type(one)
-    if kind is type(other) and kind in _NUMERIC:
-        return (one == other) is not negated
-    shorter = 1 if kind in STRICT and not negated else min(size_of(one), size_of(other))
-    if not 0 < shorter <= _SHORT:
-        frame.cost += (shorter - 1) // _SHORT
-    return not matches(frame, one, other) if negated else equal(frame, one, other)
 
 
 def _compile_lazy(name: str, target: Code, argument: Code) -> Code:
@@ -408,13 +369,13 @@ def _compile_membership(operand: Code, values: Code) -> Code | None:
         return constant(value=False)
     if not all(type(value) in _MEMBERS for value in values.value):
         return None
-    members = frozenset(map(map_key, values.value))
+    members = frozenset(map(member_key, values.value))
     evaluate = operand.run
 
     def run(frame: Frame) -> bool:
         value = evaluate(frame)
         if type(value) in _MEMBERS:
-            return map_key(value) in members
+            return member_key(value) in members
         if type(value) in UNHASHABLE:
             raise no_overload(value, values.value)
         return False

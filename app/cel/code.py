@@ -1,13 +1,16 @@
 """What compiling a part of an expression gives: a closure over a frame, and what running it certainly costs."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from app.cel.cost import Frame
+from app.cel.errors import CelCostError, CelRuntimeError
 
 Run = Callable[[Frame], Any]
+FAILED: Final = object()
+"""Stands for an argument or result that is an error; formulas take its size for one."""
 
 
 class Code(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,3 +34,13 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
 def constant(value: Any) -> Code:
     """A part that is a literal."""
     return Code(run=lambda _: value, cost=0, constant=True, known=True, value=value)
+
+
+def evaluated(frame: Frame, run: Run) -> Any:
+    """The value of a part whose outcome only counts for its cost; a marker object if it fails."""
+    try:
+        return run(frame)
+    except CelCostError:
+        raise
+    except CelRuntimeError:
+        return FAILED
