@@ -5,10 +5,11 @@ hold settles on one node or ends, because the pod may land on any of them.  Hold
 allocated, and losing them (a restart) costs a new decision at bind, never a wrong one.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from app.allocator.state import PoolId
+from app.ledger.alternatives import kept_by
 from app.ledger.signal import Signal
 from app.ledger.usage import UsageTable
 from app.model.allocation import ClaimPlacement, DeviceHolding
@@ -37,6 +38,7 @@ class HoldBook:
     def __init__(self, moved: Callable[[PoolId], None]) -> None:
         self._holds: dict[str, Hold] = {}
         self._by_pod: dict[str, set[str]] = {}
+        self._kept: dict[str, Sequence[DeviceHolding]] = {}
         self._report = moved
         self.overlay = UsageTable()
         self.changed = Signal()
@@ -64,7 +66,7 @@ class HoldBook:
         self._holds[hold.claim_uid] = hold
         for pod in hold.pods:
             self._by_pod.setdefault(pod, set()).add(hold.claim_uid)
-        self._count(hold.placements.values())
+        self._keep(hold)
 
     def join(self, claim_uid: str, pod_uid: str, expires: float) -> None:
         """A further pod waits for the same allocation."""
@@ -82,10 +84,10 @@ class HoldBook:
             self.end(claim_uid)
             return
         hold.nominated = nominated
-        dropped = [placement for name, placement in hold.placements.items() if name != node]
-        if dropped:
+        if len(hold.placements) > 1:
             hold.placements = {node: hold.placements[node]}
-            self._uncount(dropped)
+            self._keep(hold)
+            self._tell_ended()
 
     def end(self, claim_uid: str) -> None:
         """Release everything held for this claim."""
@@ -94,7 +96,7 @@ class HoldBook:
             return
         for pod in hold.pods:
             self._leave(pod, claim_uid)
-        self._uncount(hold.placements.values())
+        self._release(claim_uid)
 
     def leave(self, pod_uid: str) -> None:
         """This pod needs its holds no more; holds without pods end."""
@@ -116,9 +118,9 @@ class HoldBook:
     def settled_overlay(self) -> UsageTable:
         """What settled holds keep: the part of the overlay that does not dissolve by itself within moments."""
         table = UsageTable()
-        for hold in self._holds.values():
+        for claim_uid, hold in self._holds.items():
             if hold.settled:
-                table.add(_holdings(hold.placements.values()))
+                table.add(self._kept[claim_uid])
         return table
 
     def _leave(self, pod_uid: str, claim_uid: str) -> None:
@@ -128,22 +130,29 @@ class HoldBook:
             if not claims:
                 del self._by_pod[pod_uid]
 
-    def _count(self, placements: Iterable[ClaimPlacement]) -> None:
-        holdings = _holdings(placements)
-        self.overlay.add(holdings)
-        self._tell(holdings)
+    def _keep(self, hold: Hold) -> None:
+        """Count what this hold keeps now instead of what it kept before; what it goes on keeping does not move."""
+        gone, added = list(self._kept.get(hold.claim_uid, ())), list[DeviceHolding]()
+        kept = self._kept[hold.claim_uid] = kept_by(hold.placements.values())
+        for holding in kept:
+            if holding in gone:
+                gone.remove(holding)
+            else:
+                added.append(holding)
+        self.overlay.remove(gone)
+        self.overlay.add(added)
+        self._tell((*gone, *added))
 
-    def _uncount(self, placements: Iterable[ClaimPlacement]) -> None:
-        holdings = _holdings(placements)
-        self.overlay.remove(holdings)
-        self._tell(holdings)
+    def _release(self, claim_uid: str) -> None:
+        kept = self._kept.pop(claim_uid)
+        self.overlay.remove(kept)
+        self._tell(kept)
+        self._tell_ended()
+
+    def _tell_ended(self) -> None:
         self.ended += 1
         self.changed.fire()
 
     def _tell(self, holdings: Iterable[DeviceHolding]) -> None:
         for pool_id in {holding.pool_id for holding in holdings}:
             self._report(pool_id)
-
-
-def _holdings(placements: Iterable[ClaimPlacement]) -> list[DeviceHolding]:
-    return [holding for placement in placements for holding in placement.holdings]

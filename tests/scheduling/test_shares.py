@@ -77,6 +77,22 @@ async def test_held_shares_count_against_the_capacity(world: World) -> None:
     assert list((await world.filter("p2", "n1", "n2")).fitting) == ["n2"]
 
 
+async def test_share_in_a_pool_that_every_node_reaches_is_held_once(world: World) -> None:
+    """Two fit into the device beside each other, though each is offered two nodes; a third does not."""
+    for node in ("n1", "n2"):
+        world.delete(Kind.SLICE, f"{node}-devices")
+    pool = {"name": "fabric", "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": LIMIT}]
+    spec = {"driver": DRIVER, "pool": pool, "allNodes": True, "devices": devices}
+    world.create(Kind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
+    for pod in ("p0", "p1"):
+        assert set((await world.filter(pod, "n1", "n2")).fitting) == {"n1", "n2"}
+    assert list((await world.filter("p2", "n1", "n2")).fitting) == []
+    async with world.watching():
+        await asyncio.gather(world.bind("p0", "n1"), world.bind("p1", "n2"))
+    assert findings(world) == []
+
+
 async def test_bind_without_a_hold_names_its_share(world: World) -> None:
     async with world.watching():
         await world.bind("p0", "n1")
@@ -160,7 +176,7 @@ async def test_share_yields_when_another_writer_has_given_away_too_much(
     await asyncio.sleep(0.02)
     async with world.watching():
         if yields:
-            with pytest.raises(TryAgain, match="another writer allocated device gpu\\.example\\.com/n1/gpu-0 first"):
+            with pytest.raises(TryAgain, match="another writer allocated capacity gpu\\.example\\.com/n1/gpu-0 first"):
                 await bind
         else:
             await bind
