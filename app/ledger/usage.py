@@ -2,7 +2,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from app.allocator.state import PoolId, PoolUsage
+from app.allocator.state import PoolId, PoolUsage, Usage
 from app.model.allocation import DeviceHolding
 
 _EMPTY: Final[PoolUsage] = {}
@@ -57,7 +57,7 @@ class Overlaid:
 
     __slots__ = ("_base", "_extra", "_merged")
 
-    def __init__(self, base: UsageTable, extra: UsageTable) -> None:
+    def __init__(self, base: Usage, extra: UsageTable) -> None:
         self._base = base
         self._extra = extra
         self._merged: dict[PoolId, PoolUsage] = {}
@@ -82,7 +82,7 @@ class Reduced:
 
     __slots__ = ("_base", "_gone")
 
-    def __init__(self, base: "UsageTable | Overlaid", gone: Iterable[DeviceHolding]) -> None:
+    def __init__(self, base: Usage, gone: Iterable[DeviceHolding]) -> None:
         self._base = base
         self._gone: dict[PoolId, list[DeviceHolding]] = {}
         for holding in gone:

@@ -44,6 +44,9 @@ class Code(StrEnum):
     COOLING_DOWN = "devices have just failed for this pod and are left alone for a while"
     CLAIM_NOT_READY = "devices of the claim are not ready in time, and other pods use it"
     EXTENDED_RESOURCE = "extended resource is backed by a device class and not served here"
+    GANG = "not enough members of the PodGroup fit at once"
+    GANG_INCOMPLETE = "too few members of the PodGroup can be placed yet"
+    GANG_ELSEWHERE = "PodGroup is planned on other nodes"
     SEARCH_LIMIT = "search was stopped at its limit"
     VICTIMS_NOT_ENOUGH = "devices would not suffice after preemption"
 

@@ -24,6 +24,7 @@ class Attempt:
     `fits` are nodes that fit, with the outcome where something has to be held there; `texts` says in short why a node does
     not, and `reasons` keeps one rejection with its details for each text.  `unsettled` tells that some node would fit if holds
     that are about to settle went elsewhere.  `demand` is what the open claims ask for.
+    `seat` is the node that is planned for a member of a gang, where all that it needs is held already.
     """
 
     fits: dict[str, Outcome | None] = field(default_factory=dict)
@@ -33,6 +34,7 @@ class Attempt:
     held: tuple[FoundClaim, ...] = ()
     unsettled: bool = False
     demand: Demand | None = None
+    seat: str | None = None
 
     def refuse(self, node: str, rejection: Rejection, text: str | None = None) -> None:
         """This node does not fit; `text` is the summary of the rejection, if it is known already."""

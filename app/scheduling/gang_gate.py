@@ -1,0 +1,96 @@
+"""The gate before the Bindings of a gang: nobody is bound before enough members have all that they need."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.ledger.ledger import Ledger
+from app.ledger.signal import Signal, wait_for_any
+from app.model.pod import Pod
+from app.model.pod_group import PodGroup
+from app.scheduling.answers import TryAgain
+from app.scheduling.gang_members import gang_of
+
+_REMEMBERED: Final = 10_000
+
+
+@dataclass(slots=True)
+class _Meeting:
+    """Members that stand at the gate or go through it, by UID, and the signal that another one came."""
+
+    members: set[str] = field(default_factory=set)
+    changed: Signal = field(default_factory=Signal)
+
+
+class GangGate:
+    """Where the binds of gang members meet: each comes when its claims are written and its devices are ready.
+
+    It opens when `minCount` members are here, and for good when the first of them is bound.  Nothing of it has to survive: after a
+    restart members meet again, and a gang of which a member is bound passes at once.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._meetings: dict[str, _Meeting] = {}
+        self._admitted: OrderedDict[str, None] = OrderedDict()
+
+    @asynccontextmanager
+    async def passing(
+        self, pod: Pod, seconds: float, interrupted: Callable[[], str | None], nudge: Signal
+    ) -> AsyncIterator[None]:
+        """Enter when the pod may be bound; at once if it is no member of a gang.  Leaving without an error says that it is bound.
+
+        `interrupted` says why waiting makes no sense any more; `nudge` fires when it may have something new to say.
+
+        Raises:
+            TryAgain: too few members came within `seconds`, or the wait was interrupted.
+        """
+        group = gang_of(pod, self._ledger)
+        if group is None or self._is_admitted(group):
+            yield
+            return
+        uid = group.metadata.uid
+        meeting = self._meetings.setdefault(uid, _Meeting())
+        meeting.members.add(pod.uid)
+        meeting.changed.fire()
+        try:
+            await self._opened(pod, meeting, seconds, interrupted, nudge)
+            yield
+            self._admit(uid)
+            meeting.changed.fire()
+        finally:
+            meeting.members.discard(pod.uid)
+            if not meeting.members:
+                self._meetings.pop(uid, None)
+
+    async def _opened(
+        self, pod: Pod, meeting: _Meeting, seconds: float, interrupted: Callable[[], str | None], nudge: Signal
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while (group := gang_of(pod, self._ledger)) is not None and not self._is_open(group, meeting):
+            reason = interrupted()
+            if reason is not None:
+                raise TryAgain(reason)
+            left = end - loop.time()
+            if left <= 0:
+                count = f"{len(meeting.members)} of {group.min_count} members"
+                raise TryAgain(f"PodGroup {group.metadata.name}: {count} came to be bound within {seconds:g} s")
+            await wait_for_any((meeting.changed, nudge), left)
+
+    def _is_open(self, group: PodGroup, meeting: _Meeting) -> bool:
+        return len(meeting.members) >= (group.min_count or 0) or self._is_admitted(group)
+
+    def _is_admitted(self, group: PodGroup) -> bool:
+        """Whether a member is bound; then those that follow need not wait for each other."""
+        if group.metadata.uid in self._admitted:
+            return True
+        return any(pod.node_name and not pod.finished for pod in self._ledger.pods.members(*group.metadata.key))
+
+    def _admit(self, uid: str) -> None:
+        self._admitted[uid] = None
+        if len(self._admitted) > _REMEMBERED:
+            self._admitted.popitem(last=False)

@@ -1,0 +1,117 @@
+"""The members of a gang that are still to be seated, and what is known of each."""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from app.ledger.ledger import Ledger
+from app.model.node import Node
+from app.model.pod import Pod
+from app.model.pod_group import PodGroup
+from app.model.rejection import Rejection
+from app.scheduling.claim_lookup import FoundClaim, find_claims
+from app.scheduling.extended_resources import backed_resources, uncovered
+from app.scheduling.gang_plan import Member
+from app.scheduling.standing import Sorted, excluded, fully_reserved, sort_claims
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A member with claims to be allocated."""
+
+    pod: Pod
+    claims: Sorted
+    resources: tuple[str, ...]
+
+    def refusal(self, node: Node, ledger: Ledger) -> Rejection | None:
+        """Why what is decided already keeps the member off this node."""
+        return uncovered(node, self.resources, ledger.backing) or excluded(node, self.claims, ledger)
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """A gang as it stands: who needs a seat, how many of them at least, and why others cannot be seated yet."""
+
+    candidates: tuple[Candidate, ...]
+    needed: int
+    missing: tuple[tuple[Pod, Rejection], ...]
+
+
+def gang_of(pod: Pod, ledger: Ledger) -> PodGroup | None:
+    """The pod's group if that is a gang."""
+    if pod.pod_group is None:
+        return None
+    group = ledger.pod_groups.get(pod.namespace, pod.pod_group)
+    return group if group is not None and group.min_count is not None else None
+
+
+def call_the_roll(group: PodGroup, ledger: Ledger) -> Roll:
+    """Look at every member of the gang; the group's holds must have been given up before.
+
+    Members that are bound, whose claims are all allocated, or that need no devices need no seat, and count as seated.
+    """
+    candidates: list[Candidate] = []
+    missing: list[tuple[Pod, Rejection]] = []
+    settled = 0
+    for pod in ledger.pods.members(*group.metadata.key):
+        if pod.finished or pod.deleting:
+            continue
+        if pod.node_name or not pod.needs_devices:
+            settled += 1
+            continue
+        found = find_claims(pod, ledger)
+        refusal = found if isinstance(found, Rejection) else fully_reserved(found)
+        if refusal is not None:
+            missing.append((pod, refusal))
+        elif not isinstance(found, Rejection):
+            claims = sort_claims(found, ledger)
+            if claims.open:
+                candidates.append(Candidate(pod, claims, backed_resources(pod, ledger.backing)))
+            else:
+                settled += 1
+    needed = max((group.min_count or 0) - settled, 1)
+    return Roll(tuple(candidates), needed, tuple(missing))
+
+
+def members_of(candidates: Sequence[Candidate]) -> list[Member]:
+    """The candidates as a plan takes them: alike ones in a row, those that want most first."""
+    users = Counter(uid for each in candidates for uid in _open(each))
+    members = [Member(each.pod.uid, _open(each), _kind(each, users)) for each in candidates]
+    size = {each.pod.uid: _devices(each) for each in candidates}
+    return sorted(members, key=lambda member: (-size[member.uid], repr(member.kind)))
+
+
+def _open(candidate: Candidate) -> tuple[str, ...]:
+    return tuple(each.record.claim.metadata.uid for each in candidate.claims.open)
+
+
+def _kind(candidate: Candidate, users: Counter[str]) -> Hashable:
+    """Equal for members that want the same of their own and are tied to nothing else."""
+    if any(users[uid] > 1 for uid in _open(candidate)):
+        return candidate.pod.uid
+    decided = (*candidate.claims.allocated, *candidate.claims.held)
+    return (
+        tuple(each.record.spec_digest for each in candidate.claims.open),
+        tuple(sorted(each.record.claim.metadata.uid for each in decided)),
+        candidate.resources,
+    )
+
+
+def _devices(candidate: Candidate) -> int:
+    """How many devices the member asks for, roughly: mode All counts as many."""
+    return sum(_claim_devices(each) for each in candidate.claims.open)
+
+
+def _claim_devices(found: FoundClaim) -> int:
+    total = 0
+    for request in found.record.claim.spec.devices.requests:
+        options = (request.exactly,) if request.exactly else request.first_available
+        total += max((_count(each.allocation_mode, each.count) for each in options), default=0)
+    return total
+
+
+def _count(mode: str | None, count: int | None) -> int:
+    return _MANY if mode == "All" else (count or 1)
+
+
+_MANY = 32
