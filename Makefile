@@ -36,8 +36,8 @@ unit: $(READY) ## Unit and property tests with coverage
 	  --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 
 .PHONY: parity
-parity: $(READY) ## Labelled decisions of upstream's allocator and CEL compared with ours
-	$(PYTEST) tests/parity -q -s --no-header
+parity: $(READY) ## Labelled decisions of upstream's allocator and CEL compared with ours (FAMILY=cel|groups|... selects)
+	$(PYTEST) "$(PARITY_$(if $(FAMILY),$(if $(filter cel,$(FAMILY)),cel,one),all))" -q -s --no-header
 
 .PHONY: chart
 chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, validate
@@ -81,6 +81,9 @@ help: ## List the targets
 
 # The floor only rises.
 COVERAGE_FLOOR := 91
+PARITY_all = tests/parity
+PARITY_cel = tests/parity/test_parity_cel.py
+PARITY_one = tests/parity/test_parity_allocator.py::test_family_agrees_with_upstream[$(FAMILY)]
 COMPILE := -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 $(READY): requirements-dev.lock pyproject.toml

@@ -108,6 +108,10 @@ def _qualified(visit: Visit, place: str, key: str) -> Iterator[Finding]:
     yield found(LintCode.QUALIFIED_KEY, visit.node.offset, message, access_text(place, domain, name))
 
 
+def _others(parent: s.Call, node: s.Node) -> Iterator[s.Node]:
+    return (each for each in parent.arguments if each is not node)
+
+
 def _is_value(visit: Visit) -> bool:
     """Whether a domain is used where only an attribute can be meant."""
     parent = visit.parent
@@ -117,4 +121,6 @@ def _is_value(visit: Visit) -> bool:
         return False
     if parent.target is visit.node:
         return parent.function not in _ABOUT_MAPS
+    if any(isinstance(each, s.MapLiteral) or map_of_domain(each) is not None for each in _others(parent, visit.node)):
+        return False
     return parent.function in _COMPARISONS or (parent.function == "@in" and parent.arguments[0] is visit.node)

@@ -43,5 +43,7 @@ def test_the_costs_are_counted_for_the_report() -> None:
     pairs = [(ours(entry["scenario"]), theirs(entry["expected"]["cel"])) for entry in ENTRIES.values()]
     both = [(one.cost, other.cost) for one, other in pairs if one.cost is not None and other.cost is not None]
     equal = sum(one == other for one, other in both)
-    print(f"\ncel: {len(pairs)} selectors, {len(DIFFERENT)} different on purpose, {equal} of {len(both)} costs equal")
+    agreed = sum(one.verdict == other.verdict for one, other in pairs)
+    total = f"{agreed} of {len(pairs)} outcomes agree, {len(DIFFERENT)} different on purpose"
+    print(f"\ncel: {total}; {equal} of {len(both)} costs equal")
     assert equal == len(both)
