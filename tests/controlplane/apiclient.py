@@ -77,10 +77,16 @@ class ApiClient:
         namespace = body.get("metadata", {}).get("namespace")
         return await self._object("POST", resource.path(namespace, name, subresource), body)
 
-    async def replace(self, resource: Resource, body: Object, subresource: str | None = None) -> Object:
-        """PUT of an object (or of its status, with that subresource), found by its own metadata."""
+    async def replace(
+        self, resource: Resource, body: Object, subresource: str | None = None, *, manager: str | None = None
+    ) -> Object:
+        """PUT of an object (or of its status, with that subresource), found by its own metadata.
+
+        `manager` is the field manager; without one the API server takes the name of the program.
+        """
         metadata = body["metadata"]
-        return await self._object("PUT", resource.path(metadata.get("namespace"), metadata["name"], subresource), body)
+        path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
+        return await self._object("PUT", path, body, parameters={} if manager is None else {"fieldManager": manager})
 
     async def patch(
         self,

@@ -1,0 +1,280 @@
+"""What nobody uses is given back by itself; what another scheduler wrote stays, however alike it looks."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import pytest_asyncio
+
+from app.model.resource_claim import FINALIZER
+from app.model.snapshot import SNAPSHOT_ANNOTATION
+from tests.controlplane.apiclient import ApiClient
+from tests.controlplane.objects import Object, device
+from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS
+from tests.e2e.relay import Relay
+from tests.e2e.scene import SECONDS, Scene, devices_of
+from tests.e2e.world import Setup, World
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+GRACE = 2.0
+OURS = "dra-extender"
+FOREIGN = "kube-scheduler"
+FAILED = "example.com/failed"
+ATTACHED = "example.com/attached"
+
+
+@pytest.fixture(scope="module")
+def setup() -> Setup:
+    scheduling = {
+        "RECLAIM_GRACE_SECONDS": GRACE,
+        "RECLAIM_UNFIT_SECONDS": 0.5,
+        "RECLAIM_INTERVAL_SECONDS": 0.25,
+        "RECLAIM_PAUSE_SECONDS": 0.01,
+        "HOLD_SECONDS": 1,
+    }
+    environment = {f"DRA_EXTENDER_SCHEDULING__{name}": str(value) for name, value in scheduling.items()}
+    return Setup(relayed=True, environment=environment)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def service(world: World) -> AsyncIterator[ApiClient]:
+    """A client with the account of the extender."""
+    async with ApiClient.from_kubeconfig(world.kubeconfig) as client:
+        yield client
+
+
+@dataclass(frozen=True)
+class Left:
+    """A claim as somebody left it: where its device is, for whom it is reserved, and what more its allocation says."""
+
+    name: str
+    node: str
+    consumers: Sequence[str] = ()
+    conditions: Sequence[str] = ()
+    reported: Sequence[str] = ()
+    allocated: timedelta = field(default_factory=timedelta)
+
+
+async def leave(scene: Scene, client: ApiClient, manager: str, left: Left) -> None:
+    """Brings a claim of this name into this state, under the name of this field manager."""
+    await scene.claim(left.name)
+    claim = await scene.stored_claim(left.name)
+    claim["metadata"]["finalizers"] = [FINALIZER]
+    claim = await client.replace(RESOURCE_CLAIMS, claim, manager=manager)
+    result: Object = {"request": "gpu", "driver": scene.driver, "pool": left.node, "device": left.name}
+    status = {key: result[key] for key in ("driver", "pool", "device")}
+    if left.conditions:
+        result |= {"bindingConditions": list(left.conditions), "bindingFailureConditions": [FAILED]}
+    since = (datetime.now(UTC) - left.allocated).strftime("%Y-%m-%dT%H:%M:%SZ")
+    names = {"key": "metadata.name", "operator": "In", "values": [left.node]}
+    claim["status"] = {
+        "allocation": {
+            "devices": {"results": [result]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [names]}]},
+            "allocationTimestamp": since,
+        },
+        "reservedFor": [
+            {"resource": "pods", "name": each, "uid": (await scene.read(each))["metadata"]["uid"]}
+            for each in left.consumers
+        ],
+    }
+    claim = await client.replace(RESOURCE_CLAIMS, claim, "status", manager=manager)
+    if left.reported:
+        told = {"status": "True", "reason": "Test", "message": "", "lastTransitionTime": since}
+        status["conditions"] = [{"type": each, **told} for each in left.reported]
+        await scene.api.patch(
+            RESOURCE_CLAIMS, left.name, {"status": {"devices": [status]}}, scene.name, subresource="status"
+        )
+
+
+async def waiting_pod(scene: Scene, name: str, claim: str, scheduler: str = "nobody") -> None:
+    """A pod that waits, because no scheduler of this name runs, and names the claim before it exists."""
+    await scene.pod(name, claim=claim, scheduler=scheduler)
+
+
+async def taken(scene: Scene, names: Sequence[str]) -> list[str]:
+    """Those of the claims that are allocated or reserved."""
+    claims = [await scene.stored_claim(name) for name in names]
+    return [each["metadata"]["name"] for each in claims if devices_of(each) or each["status"].get("reservedFor")]
+
+
+async def released(scene: Scene, *names: str) -> None:
+    """Waits until none of the claims is allocated or reserved, and none has a finalizer or a snapshot of ours any more."""
+
+    async def done() -> bool:
+        return not await taken(scene, names)
+
+    async def clean() -> bool:
+        found = [(await scene.stored_claim(name))["metadata"] for name in names]
+        return not any(each.get("finalizers") or SNAPSHOT_ANNOTATION in each.get("annotations", {}) for each in found)
+
+    await scene.api.wait_for(done, SECONDS, f"{names} are released; left: {await taken(scene, names)}")
+    await scene.api.wait_for(clean, SECONDS, f"{names} have neither finalizer nor snapshot any more")
+
+
+async def test_each_kind_of_leftover_of_ours_is_given_back_and_its_foreign_twin_is_not(
+    scene: Scene, world: World, service: ApiClient
+) -> None:
+    """Same objects, different field managers: reserved for nobody, for waiting pods, for devices that failed or were late."""
+    for suffix in ("a", "b"):
+        await scene.node(suffix)
+    here, other = f"{scene.name}-a", f"{scene.name}-b"
+    reasons = {
+        "unreserved": Left("unreserved", here),
+        "pod_idle": Left("idle", here, ["idle"]),
+        "node_gone": Left("nowhere", f"{scene.name}-gone", ["nowhere"]),
+        "device_failed": Left("failed", here, ["failed"], [ATTACHED], [FAILED]),
+        "device_timed_out": Left("late", here, ["late"], [ATTACHED], allocated=timedelta(hours=1)),
+        "pod_elsewhere": Left("elsewhere", here, ["elsewhere"]),
+    }
+    before = {reason: await world.metric("reclaims_total", reason=reason, outcome="done") for reason in reasons}
+    twins = []
+    for left in reasons.values():
+        twin = replace(left, name=f"foreign-{left.name}", consumers=[f"foreign-{each}" for each in left.consumers])
+        twins.append(twin.name)
+        for each in (left, twin):
+            for pod in each.consumers:
+                await waiting_pod(scene, pod, each.name)
+                if left.name == "elsewhere":
+                    binding = {
+                        "apiVersion": "v1",
+                        "kind": "Binding",
+                        "metadata": {"name": pod, "namespace": scene.name},
+                    }
+                    target = {"apiVersion": "v1", "kind": "Node", "name": other}
+                    await scene.api.create(PODS, {**binding, "target": target}, name=pod, subresource="binding")
+        await leave(scene, service, OURS, left)
+        await leave(scene, scene.api, FOREIGN, twin)
+    keeper = Left("kept", here, ["kept"], [ATTACHED])
+    await waiting_pod(scene, "kept", "kept")
+    await leave(scene, service, OURS, keeper)
+
+    await released(scene, *(each.name for each in reasons.values()))
+    for reason, count in before.items():
+        assert await world.metric("reclaims_total", reason=reason, outcome="done") == count + 1, reason
+
+    async def looked_at() -> bool:
+        counts = [await world.metric("reclaims_total", reason=each, outcome="foreign") for each in reasons]
+        return all(counts)
+
+    await scene.api.wait_for(looked_at, SECONDS, "the foreign claims were found and left alone")
+    assert await taken(scene, twins) == twins
+    assert await taken(scene, ["kept"]) == ["kept"], "its device is still being made ready"
+    for name in (*twins, "kept"):
+        await scene.api.patch(
+            RESOURCE_CLAIMS,
+            name,
+            {"status": {"allocation": None, "reservedFor": None}},
+            scene.name,
+            subresource="status",
+        )
+    for name in ("elsewhere", "foreign-elsewhere"):
+        await scene.delete_pod(name)
+
+
+async def test_pod_whose_allocation_ties_it_to_a_cordoned_node_moves_to_another(
+    scene: Scene, world: World, service: ApiClient
+) -> None:
+    """Found by the refusal, long before the grace would end."""
+    for suffix in ("a", "b"):
+        await scene.node_with_devices(suffix, device("one"))
+    cordoned = f"{scene.name}-a"
+    await scene.api.patch(NODES, cordoned, {"spec": {"unschedulable": True}})
+    await scene.pod("worker", claim="one", schedulingGates=[{"name": "example.com/wait"}])
+    before = await world.metric("reclaims_total", reason="node_unfit", outcome="done")
+    await leave(scene, service, OURS, Left("one", cordoned, ["worker"]))
+    await scene.api.patch(PODS, "worker", {"spec": {"schedulingGates": None}}, scene.name)
+    assert await scene.bound("worker") == f"{scene.name}-b"
+    assert await scene.allocated() == [f"{scene.name}-b/one"]
+    assert await world.metric("reclaims_total", reason="node_unfit", outcome="done") == before + 1
+    await scene.told("worker", "devices", "given back", "its node does not suit the pod")
+
+
+async def test_devices_of_a_pod_that_no_filter_of_the_scheduler_lets_pass_go_to_another_pod(
+    scene: Scene, service: ApiClient
+) -> None:
+    """The extender is never asked about the pod: its node is full."""
+    node = await scene.node_with_devices("a", device("one"), cpu="1")
+    await scene.pod("big", claim="one", cpu="64", schedulingGates=[{"name": "example.com/wait"}])
+    await leave(scene, service, OURS, Left("one", node, ["big"]))
+    await scene.api.patch(PODS, "big", {"spec": {"schedulingGates": None}}, scene.name)
+    await scene.claim("two")
+    await scene.pod("small", claim="two")
+    assert await scene.bound("small") == node
+    assert devices_of(await scene.stored_claim("one")) == []
+    assert await scene.node_of("big") == ""
+
+
+@contextmanager
+def asleep(world: World, component: str) -> Iterator[None]:
+    """Inside, the component stands still."""
+    pid = world.cluster.pids[component]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def test_reservations_of_pods_that_ended_go_even_when_no_controller_removes_them(
+    scene: Scene, world: World, service: ApiClient
+) -> None:
+    """The one rule for claims of all schedulers, because kube-controller-manager has it, too."""
+    node = await scene.node("a")
+    lefts = [Left(name, node, [name]) for name in ("gone", "foreign-gone", "over", "foreign-over")]
+    for left in lefts:
+        await waiting_pod(scene, left.name, left.name)
+        foreign = left.name.startswith("foreign")
+        await leave(scene, scene.api if foreign else service, FOREIGN if foreign else OURS, left)
+    with asleep(world, "kube-controller-manager"):
+        for name in ("gone", "foreign-gone"):
+            await scene.delete_pod(name)
+        for name in ("over", "foreign-over"):
+            await scene.api.patch(PODS, name, {"status": {"phase": "Failed"}}, scene.name, subresource="status")
+
+        async def done() -> bool:
+            return not await taken(scene, [each.name for each in lefts])
+
+        await scene.api.wait_for(done, SECONDS, "all claims are released")
+    for reason in ("pod_gone", "pod_over"):
+        assert await world.metric("reclaims_total", reason=reason, outcome="done") >= 2
+
+
+async def test_hold_of_a_pod_whose_bind_never_comes_ends(scene: Scene, world: World) -> None:
+    """Another pod gets the device then."""
+    assert isinstance(world.relay, Relay)
+    node = await scene.node_with_devices("a", device("one"))
+    for name in ("first", "second"):
+        await scene.claim(name)
+    before = await world.metric("reclaims_total", reason="hold_expired")
+    async with world.relay.holding("bind") as held:
+        await scene.pod("first", claim="first")
+        await scene.api.wait_for(held.arrived, SECONDS, "the first pod is about to be bound")
+        await world.cluster.stop_scheduler()
+
+        async def expired() -> bool:
+            return await world.metric("reclaims_total", reason="hold_expired") > before
+
+        await scene.api.wait_for(expired, SECONDS, "the hold has expired")
+    await asyncio.gather(scene.delete_pod("first"), world.start_scheduler())
+    await scene.pod("second", claim="second")
+    assert await scene.bound("second") == node
+
+
+async def test_finalizer_without_allocation_is_removed(scene: Scene, service: ApiClient) -> None:
+    """A process that was killed after its first write leaves finalizer and snapshot on a claim that nobody allocates any more."""
+    for name, client, manager in (("half", service, OURS), ("foreign", scene.api, FOREIGN)):
+        await scene.claim(name)
+        claim = await scene.stored_claim(name)
+        claim["metadata"]["finalizers"] = [FINALIZER]
+        if client is service:
+            claim["metadata"]["annotations"] = {SNAPSHOT_ANNOTATION: "{}"}
+        await client.replace(RESOURCE_CLAIMS, claim, manager=manager)
+    await released(scene, "half")
+    assert (await scene.stored_claim("foreign"))["metadata"]["finalizers"] == [FINALIZER]
