@@ -64,7 +64,7 @@ class Likeness:
         if inventory is None:
             return None
         own, everywhere = self._ledger.state.parts()
-        # What moves any node is a pool that several reach: it does not touch the local ones.
+        # What moves every node is a pool that several reach: it does not touch the local ones.
         version = own.get(node.name, 0)
         known = self._kinds.get(node.name)
         if known is None or known[0] is not inventory or known[1] != version:
@@ -94,9 +94,8 @@ class Likeness:
             return None
         mixed = [pool in by_pool for pool in sorted({*by_pool, *(each.pool_id for each in shared)})]
         operations = NODE_OPERATIONS_FEATURE in node.declared_features
-        # Slices of several nodes move every node when they change, so that their names are enough.
-        names = [self._ledger.inventory.parts()[1], [each.name for each in shared]] if shared else []
-        digest = _digest([operations, contents, mixed if shared else [], names])
+        # What pools of several nodes contain need not be compared: it is the same, and `kind` moves on when it changes.
+        digest = _digest([operations, contents, mixed if shared else [], [each.name for each in shared]])
         return Inventory(tuple(sorted(by_pool)), digest, bool(shared))
 
     def _shared(self, node: Node) -> Sequence[ResourceSlice] | None:
