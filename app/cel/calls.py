@@ -385,7 +385,7 @@ def _compile_membership(operand: Code, values: Code) -> Code | None:
 
 def _fold_conversion(node: c.Invoke, arguments: tuple[Code, ...], source: str) -> Code:
     value = arguments[0].value
-    frame = Frame(None, 0, 0, None)
+    frame = Frame(None, 0, ())
     try:
         return constant(_find(_of_arity(node), (value,))(frame, value))
     except CelRuntimeError as error:

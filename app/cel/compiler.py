@@ -1,6 +1,7 @@
 """The back end: closures over closures, no generated source."""
 
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from typing import Any, ClassVar
 
 import msgspec
@@ -62,10 +63,12 @@ class Compiler:
     def _logical(self, node: c.Logical) -> Code:
         terms = [self.compile(term) for term in node.terms]
         first, *others = terms
-        later = tuple((term.run, term.cost) for term in others)
-        if len(later) == 1:
-            return Code(run=_logical_pair(first.run, *later[0], absorbing=node.absorbing), cost=first.cost)
-        return Code(run=_logical(((first.run, 0), *later), absorbing=node.absorbing), cost=first.cost)
+        if len(others) == 1:
+            run: Run = _logical_pair(first.run, others[0].run, others[0].cost, absorbing=node.absorbing)
+        else:
+            costs = accumulate((term.cost for term in others), initial=0)
+            run = _logical(tuple(zip((term.run for term in terms), costs, strict=True)), absorbing=node.absorbing)
+        return Code(run=run, cost=first.cost)
 
     def _conditional(self, node: c.Conditional) -> Code:
         condition, chosen, other = (self.compile(item) for item in (node.condition, node.chosen, node.other))
@@ -141,7 +144,7 @@ class Compiler:
 
         if not any(node.optional) and all(item.constant for item in (*keys, *values)):
             try:
-                return constant(run(Frame(None, 0, 0, None)))
+                return constant(run(Frame(None, 0, ())))
             except CelRuntimeError:
                 return Code(run=run, cost=0)
         return Code(run=run, cost=MAP_COST + sum(item.cost for item in (*keys, *values)))
@@ -237,10 +240,12 @@ def _after_failure(frame: Frame, second: Run, cost: int, failure: CelRuntimeErro
 
 
 def _logical(terms: tuple[tuple[Run, int], ...], *, absorbing: bool) -> Run:
+    """Terms, each with what it and those before it cost without the first; it is charged when it is clear how many are run."""
+
     def run(frame: Frame) -> bool:
         failure: str | None = None
+        cost = 0
         for term, cost in terms:
-            frame.cost += cost
             try:
                 value: object = term(frame)
             except CelCostError:
@@ -250,9 +255,11 @@ def _logical(terms: tuple[tuple[Run, int], ...], *, absorbing: bool) -> Run:
                 failure = failure or str(error)
                 continue
             if value is absorbing:
+                frame.cost += cost
                 return absorbing
             if value is not True and value is not False:
                 failure = failure or str(no_overload(value))
+        frame.cost += cost
         if failure is not None:
             raise CelRuntimeError(failure)
         return not absorbing

@@ -7,6 +7,8 @@ depends on values is added on the way. Each call is taken for one unit, so `extr
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from app.cel.errors import CelCostError, CelDeadlineError
 from app.cel.values import LISTS, NUMBERS, size_of
 
@@ -36,18 +38,15 @@ _FREE_NODES: Final = 4
 Deadline = Callable[[], bool]
 
 
-class Frame:
+class Frame(msgspec.Struct, gc=False):
     """One evaluation: the device, the variables, and what was spent."""
 
-    __slots__ = ("cost", "deadline", "device", "next_poll", "slots", "work")
-
-    def __init__(self, device: Any, cost: int, slots: int, deadline: Deadline | None) -> None:
-        self.device = device
-        self.cost = cost
-        self.work = 0
-        self.next_poll = POLL_EVERY
-        self.slots: list[Any] = [None] * slots
-        self.deadline = deadline
+    device: Any
+    cost: int
+    slots: Any
+    deadline: Deadline | None = None
+    work: int = 0
+    next_poll: int = POLL_EVERY
 
     def spend(self, elements: int) -> None:
         """Charge elements that are about to be copied or compared, and ask the deadline now and then."""

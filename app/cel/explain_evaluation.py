@@ -68,7 +68,7 @@ class Evaluation:
         self._recorder = _Recorder(source, careful=checker.careful)
         self._recorder.compile(self.root.checked)
         self._stopped: Outcome | None = None
-        self._frame = Frame(device, 0, checker.slots, deadline)
+        self._frame = Frame(device, 0, [None] * checker.slots, deadline)
 
     def outcome(self, item: Item) -> Outcome:
         """What a part gives; the variables in its reach must have been set. Once stopped, nothing more is evaluated."""

@@ -48,7 +48,7 @@ class Program(msgspec.Struct, frozen=True):
         else:
             if device.defect is not None:
                 raise CelRuntimeError(device.defect)
-            frame = Frame(device, self.base_cost, self.slots, deadline)
+            frame = Frame(device, self.base_cost, [None] * self.slots if self.slots else (), deadline)
             try:
                 value = self.run(frame)
             except (CelRuntimeError, RecursionError) as error:
@@ -78,7 +78,7 @@ class Program(msgspec.Struct, frozen=True):
         """The value of the expression for a device, and the cost units that were spent; raises as `matches` does."""
         if device.defect is not None:
             raise CelRuntimeError(device.defect)
-        return self._finish(Frame(device, self.base_cost, self.slots, deadline))
+        return self._finish(Frame(device, self.base_cost, [None] * self.slots, deadline))
 
     def _finish(self, frame: Frame) -> tuple[Any, int]:
         try:
@@ -93,7 +93,7 @@ class Program(msgspec.Struct, frozen=True):
         budget.require()
         if device.defect is not None:
             raise CelRuntimeError(device.defect)
-        frame = Frame(device, self.base_cost, self.slots, budget.deadline if deadline is None else deadline)
+        frame = Frame(device, self.base_cost, [None] * self.slots, budget.deadline if deadline is None else deadline)
         try:
             return self._finish(frame)
         finally:
