@@ -8,6 +8,7 @@ from app.model.base import ModelError, Value
 from app.model.device import CounterConsumption
 from app.model.node import Node
 from app.model.pod import Pod
+from app.model.pod_group import POD_GROUPS, PodGroup
 from app.model.quantity import format_quantity
 from app.model.resource_claim import FINALIZER, ResourceClaim
 from app.model.resource_slice import ResourceSlice
@@ -33,8 +34,12 @@ def audit(
     slices: Sequence[ResourceSlice],
     pods: Sequence[Pod],
     nodes: Sequence[Node],
+    pod_groups: Sequence[PodGroup] | None = None,
 ) -> tuple[Finding, ...]:
-    """Everything that is wrong with the allocations of this cluster; empty when all rules hold."""
+    """Everything that is wrong with the allocations of this cluster; empty when all rules hold.
+
+    Without `pod_groups`, reservations of PodGroups are not judged.
+    """
     holdings: list[tuple[str, DeviceHolding]] = []
     unreadable: list[Finding] = []
     for claim in claims:
@@ -48,21 +53,23 @@ def audit(
         *_capacities(holdings, slices),
         *_counters(holdings, slices),
         *_neighbours(holdings, slices),
-        *_claims(claims, pods),
+        *_claims(claims, pods, pod_groups),
         *_bound_pods(claims, pods, nodes),
     )
 
 
 def _shared_devices(holdings: Sequence[tuple[str, DeviceHolding]]) -> Iterable[Finding]:
-    """A device belongs to one claim, unless every holder has a share."""
+    """A device belongs to one claim, unless every holder has a share, and a share to one claim."""
     holders: dict[tuple[str, str, str], list[tuple[str, str | None]]] = defaultdict(list)
     for claim, holding in holdings:
         holders[holding.driver, holding.pool, holding.device].append((claim, holding.share_id))
     for device, found in holders.items():
-        if len(found) > 1 and not all(share for _, share in found):
-            yield Finding(
-                rule="device in two claims", about="/".join(device), detail=", ".join(claim for claim, _ in found)
-            )
+        shares = [share for _, share in found]
+        names = ", ".join(claim for claim, _ in found)
+        if len(found) > 1 and not all(shares):
+            yield Finding(rule="device in two claims", about="/".join(device), detail=names)
+        elif len(set(shares)) < len(shares):
+            yield Finding(rule="share in two claims", about="/".join(device), detail=names)
 
 
 def _capacities(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]) -> Iterable[Finding]:
@@ -145,9 +152,13 @@ def _mixed_groups(counter_set: tuple[str, str, str], by_device: Mapping[str, Cou
         yield Finding(rule="compatibility groups in conflict", about="/".join(counter_set), detail=detail)
 
 
-def _claims(claims: Sequence[ResourceClaim], pods: Sequence[Pod]) -> Iterable[Finding]:
-    """Allocations have the finalizer and a consumer; consumers that are pods exist and are not over."""
-    live = {pod.uid for pod in pods if not pod.finished}
+def _claims(
+    claims: Sequence[ResourceClaim], pods: Sequence[Pod], pod_groups: Sequence[PodGroup] | None
+) -> Iterable[Finding]:
+    """Allocations have the finalizer and a consumer; consumers exist, and those that are pods are not over."""
+    live = {"pods": {pod.uid for pod in pods if not pod.finished}}
+    if pod_groups is not None:
+        live[POD_GROUPS] = {group.metadata.uid for group in pod_groups}
     for claim in claims:
         if claim.status.allocation is None:
             continue
@@ -158,10 +169,9 @@ def _claims(claims: Sequence[ResourceClaim], pods: Sequence[Pod]) -> Iterable[Fi
         if not claim.status.reserved_for:
             yield Finding(rule="allocation without consumer", about=_name(claim), detail="reservedFor is empty")
         for consumer in claim.status.reserved_for:
-            if consumer.resource == "pods" and consumer.uid not in live:
-                yield Finding(
-                    rule="reservation of nobody", about=_name(claim), detail=f"pod {consumer.name} is gone or over"
-                )
+            if consumer.resource in live and consumer.uid not in live[consumer.resource]:
+                detail = f"{consumer.resource.removesuffix('s')} {consumer.name} is gone or over"
+                yield Finding(rule="reservation of nobody", about=_name(claim), detail=detail)
 
 
 def _bound_pods(claims: Sequence[ResourceClaim], pods: Sequence[Pod], nodes: Sequence[Node]) -> Iterable[Finding]:
@@ -187,11 +197,18 @@ def _not_served(pod: Pod, claim: ResourceClaim | None, labels: Mapping[str, dict
         return "does not exist"
     if claim.status.allocation is None:
         return "is not allocated"
-    if not claim.reserved_by(pod.uid):
+    if not claim.reserved_by(pod.uid) and not _reserved_for_group(claim, pod):
         return "is not reserved for it"
     if not claim.status.allocation.usable_on(pod.node_name, labels.get(pod.node_name, {})):
         return f"is not usable on node {pod.node_name}"
     return ""
+
+
+def _reserved_for_group(claim: ResourceClaim, pod: Pod) -> bool:
+    """A pod does not know the UID of its group, so the name counts."""
+    return pod.pod_group is not None and any(
+        (each.resource, each.name) == (POD_GROUPS, pod.pod_group) for each in claim.status.reserved_for
+    )
 
 
 def _name(claim: ResourceClaim) -> str:

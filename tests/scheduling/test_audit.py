@@ -2,8 +2,10 @@ import msgspec
 
 from app.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
 from app.model.device import CounterConsumption
+from app.model.metadata import ObjectMeta
 from app.model.node import Node
 from app.model.pod import Pod, pod_from
+from app.model.pod_group import PodGroup, group_consumer
 from app.model.resource_claim import FINALIZER, ResourceClaim, claim_from
 from app.model.resource_slice import ResourceSlice, SliceReader
 from app.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
@@ -164,3 +166,35 @@ def test_claim_whose_amounts_cannot_be_read_is_a_finding_and_hides_no_other() ->
     found = audit([odd, claim("c0", "g0"), claim("c1", "g0")], published(()), [POD], [NODE])
     assert [each.rule for each in found][:2] == ["allocation that cannot be read", "device in two claims"]
     assert "cannot read quantity 'much'" in found[0].detail
+
+
+def test_a_share_belongs_to_one_claim() -> None:
+    def sharing(name: str, share: str) -> ResourceClaim:
+        held = claim(name, "g0")
+        (result,) = held.status.allocation.devices.results if held.status.allocation else ()
+        shared = msgspec.structs.replace(result, share_id=share)
+        allocation = AllocationResult(devices=DeviceAllocation(results=(shared,)))
+        return msgspec.structs.replace(held, status=msgspec.structs.replace(held.status, allocation=allocation))
+
+    def about_shares(first: str, second: str) -> list[str]:
+        found = rules([sharing("c0", first), sharing("c1", second)], published(()), [POD])
+        return [each for each in found if "two claims" in each]
+
+    assert about_shares("one", "two") == []
+    assert about_shares("one", "one") == ["share in two claims"]
+
+
+def test_a_claim_of_a_pod_group_is_reserved_for_a_group_that_exists_and_serves_its_members() -> None:
+    held = claim("c0", "g0")
+    consumer = group_consumer("gang", "g")
+    held = msgspec.structs.replace(held, status=msgspec.structs.replace(held.status, reserved_for=(consumer,)))
+    member = msgspec.structs.replace(POD, pod_group="gang")
+    group = PodGroup(metadata=ObjectMeta(name="gang", namespace="default", uid="g"))
+
+    def found(pod: Pod, groups: list[PodGroup] | None) -> list[str]:
+        return [each.rule for each in audit([held], published(()), [pod], [NODE], groups)]
+
+    assert found(member, [group]) == []
+    assert found(member, None) == []
+    assert found(member, []) == ["reservation of nobody"]
+    assert found(POD, [group]) == ["bound pod without its devices"]
