@@ -199,6 +199,24 @@ class SchedulingSettings(_Group):
         False,
         description="Read `.string`, `.int` and unqualified names in selectors as their author meant them; upstream refuses them",
     )
+    alternatives_weight: int = Field(
+        4,
+        ge=0,
+        le=100,
+        description="How much it counts for a node that early alternatives of firstAvailable requests are chosen there; 0: nothing",
+    )
+    readiness_weight: int = Field(
+        2,
+        ge=0,
+        le=100,
+        description="How much it counts for a node that its devices need no wait for binding conditions; 0: nothing",
+    )
+    packing_weight: int = Field(
+        1,
+        ge=0,
+        le=100,
+        description="How much it counts for a node that partitions come next to other partitions; 0: nothing",
+    )
     field_manager: str = Field(
         "dra-extender",
         min_length=1,

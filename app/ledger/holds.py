@@ -5,7 +5,7 @@ hold settles on one node or ends, because the pod may land on any of them.  Hold
 allocated, and losing them (a restart) costs a new decision at bind, never a wrong one.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.allocator.state import PoolId
@@ -13,17 +13,22 @@ from app.ledger.alternatives import kept_by
 from app.ledger.signal import Signal
 from app.ledger.usage import UsageTable
 from app.model.allocation import ClaimPlacement, DeviceHolding
+from app.model.merits import Merits
 
 
 @dataclass(slots=True)
 class Hold:
-    """One claim's hold: placements by node with the node version each was decided at, pods, and when it lapses (monotonic)."""
+    """One claim's hold: placements by node with the node version each was decided at, pods, and when it lapses (monotonic).
+
+    `merits` says what speaks for the placements, where anything does.
+    """
 
     claim_uid: str
     placements: dict[str, ClaimPlacement]
     versions: dict[str, int]
     expires: float
     pods: set[str] = field(default_factory=set)
+    merits: Mapping[str, Merits] = field(default_factory=dict)
     nominated: bool = False
 
     @property

@@ -1,18 +1,24 @@
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+_MOST_MOVES: Final = 10_000
 
 
 class NodeVersions:
-    """Counters that move when something a search on a node could read moves.
+    """Counters that move when something a search on a node could read moves, and a journal of the latest moves.
 
     A change may concern some nodes or all of them.  `of` never decreases for a node, so two equal readings mean that nothing in
     between concerned that node.
     """
 
-    __slots__ = ("_all", "_local")
+    __slots__ = ("_all", "_begin", "_local", "_moves")
 
     def __init__(self) -> None:
         self._local: dict[str, int] = {}
         self._all = 0
+        # The journal: nodes in the order in which they moved, of which those before place `_begin` are not told any more.
+        self._moves: list[str] = []
+        self._begin = 0
 
     def of(self, node: str) -> int:
         """The version of this node."""
@@ -22,10 +28,24 @@ class NodeVersions:
         """Something about these nodes changed; None means any node may be concerned."""
         if nodes is None:
             self._all += 1
+            self._begin += len(self._moves) + 1
+            self._moves.clear()
             return
         local = self._local
         for node in nodes:
             local[node] = local.get(node, 0) + 1
+        self._moves.extend(nodes)
+        if len(self._moves) > _MOST_MOVES:
+            gone = len(self._moves) // 2
+            del self._moves[:gone]
+            self._begin += gone
+
+    def since(self, place: int) -> tuple[Sequence[str] | None, int]:
+        """The nodes that moved since this place in the journal (None: possibly all), and the place that is reached now."""
+        reached = self._begin + len(self._moves)
+        if place == reached:
+            return (), reached
+        return (None if place < self._begin else self._moves[place - self._begin :]), reached
 
     def parts(self) -> tuple[Mapping[str, int], int]:
         """For loops over many nodes: `of(node)` is `mapping.get(node, 0) + number`, until the next change."""

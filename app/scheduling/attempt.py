@@ -1,5 +1,5 @@
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -43,6 +43,13 @@ class Attempt:
         self.texts[node] = text
         if text not in self.reasons:
             self.reasons[text] = (node, rejection)
+
+    def refuse_all(self, nodes: Sequence[str], texts: Sequence[str], rejection_of: Callable[[str], Rejection]) -> None:
+        """These nodes do not fit, each with its summary; `rejection_of` is asked for one node per summary."""
+        self.texts.update(zip(nodes, texts, strict=True))
+        for text in set(texts) - self.reasons.keys():
+            example = nodes[texts.index(text)]
+            self.reasons[text] = (example, rejection_of(example))
 
     def why(self) -> list[Reason]:
         """The reasons that hold for some node, most nodes first."""

@@ -34,7 +34,7 @@ class Extender:
         self._metrics = metrics
         self.refusals = Refusals(ledger, RefusalWords(ledger, searching), cluster.events, metrics)
         self._filter = Filter(ledger, searching, self.refusals, metrics, cluster.clock, options)
-        self._prioritize = Prioritize(ledger)
+        self._prioritize = Prioritize(ledger, options)
         self._preempt = Preempt(ledger, searching, cluster.clock, options)
         decision = BindDecision(ledger, searching, cluster.clock, options)
         self._stopping = asyncio.Event()

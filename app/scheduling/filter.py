@@ -14,10 +14,12 @@ from app.scheduling.deadline import time_is_up
 from app.scheduling.extended_resources import backed_resources, uncovered
 from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
 from app.scheduling.judging import NODE_UNKNOWN, Judging
+from app.scheduling.look_ahead import LookAhead
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 from app.scheduling.refusals import Refusals
 from app.scheduling.remembered import Outcome
+from app.scheduling.scoring import ratings, total
 from app.scheduling.searching import Searching
 from app.scheduling.standing import Sorted, excluded, fully_reserved, sort_claims
 from app.telemetry.metrics import Metrics
@@ -47,6 +49,7 @@ class Filter:
         self._clock = clock
         self._options = options
         self._judging = Judging(ledger, searching, metrics, options.remembered_answers)
+        self._look_ahead = LookAhead(self._judging, clock, options.offered_nodes)
 
     async def __call__(self, pod: Pod, nodes: Sequence[str]) -> FilterAnswer:
         """The nodes on which the pod fits (at most `offered_nodes` where something must be held), and why the others do not."""
@@ -143,20 +146,26 @@ class Filter:
             ledger.holds.join(claim.record.claim.metadata.uid, pod.uid, expires)
         if not attempt.open:
             return tuple(attempt.fits)
-        offered = _best(attempt.fits, self._options.offered_nodes)
+        if attempt.demand is not None:
+            self._look_ahead.follow(attempt.demand)
+        offered = self._best(attempt)
         for index, claim in enumerate(attempt.open):
             ledger.holds.place(_hold(claim, index, offered, pod, expires))
         return tuple(offered)
 
-
-def _best(fits: dict[str, Outcome | None], count: int) -> dict[str, Outcome]:
-    """The nodes with the highest scores; among equals those that were looked at first."""
-    names = list(fits)
-    if len(names) > count:
-        scores = {name: outcome.score for name, outcome in fits.items() if outcome is not None and outcome.score}
-        if scores:
-            names.sort(key=lambda name: -scores.get(name, 0))
-    return {name: outcome for name in names[:count] if (outcome := fits[name]) is not None}
+    def _best(self, attempt: Attempt) -> dict[str, Outcome]:
+        """The nodes with the highest ratings; among equals those that were looked at first."""
+        fits = {name: outcome for name, outcome in attempt.fits.items() if outcome is not None}
+        names, count = list(fits), self._options.offered_nodes
+        if len(names) > count:
+            held = [hold for each in attempt.held if (hold := self._ledger.holds.get(each.record.claim.metadata.uid))]
+            merits = {
+                name: total((*outcome.merits, *(hold.merits[name] for hold in held if name in hold.merits)))
+                for name, outcome in fits.items()
+            }
+            rated = ratings(merits, self._options.weights)
+            names.sort(key=rated.__getitem__, reverse=True)
+        return {name: fits[name] for name in names[:count]}
 
 
 def _hold(claim: FoundClaim, index: int, offered: dict[str, Outcome], pod: Pod, expires: float) -> Hold:
@@ -168,6 +177,7 @@ def _hold(claim: FoundClaim, index: int, offered: dict[str, Outcome], pod: Pod, 
             if outcome.placement is not None
         },
         versions={name: outcome.state for name, outcome in offered.items()},
+        merits={name: outcome.merits[index] for name, outcome in offered.items() if outcome.merits},
         expires=expires,
         pods={pod.uid},
     )

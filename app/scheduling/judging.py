@@ -5,30 +5,42 @@ from typing import Final, NamedTuple
 from app.allocator import Demand, NoFit, Usage
 from app.ledger.ledger import Ledger
 from app.model.allocation import Placement
+from app.model.merits import Merits
 from app.model.node import Node
 from app.model.rejection import Code, Rejection
 from app.scheduling.attempt import Attempt
 from app.scheduling.likeness import Likeness
 from app.scheduling.remembered import KindAnswer, Outcome, Remembered, Table
-from app.scheduling.scoring import draws_on_counters, packing_score
+from app.scheduling.scoring import has_alternatives, merits_of
 from app.scheduling.searching import Searching
 from app.scheduling.twin import Twin
 from app.telemetry.metrics import Metrics
 
 NODE_UNKNOWN: Final = Rejection(code=Code.NODE_UNKNOWN)
-_UNKNOWN: Final = Outcome(0, 0, None, NODE_UNKNOWN, NODE_UNKNOWN.summary, 0)
+_AGAIN: Final = 2
 # Said of a pool by its name, which is another one on the next node.
 _NAMING_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
+_UNKNOWN: Final = Outcome(0, 0, None, NODE_UNKNOWN, NODE_UNKNOWN.summary)
 
 
 @dataclass(slots=True)
 class _Asked:
-    """One question put to many nodes."""
+    """One question put to many nodes.  `equal`: nothing has been seen yet by which nodes that fit could differ."""
 
     demand: Demand
     table: Table
     out_of_time: Callable[[], bool]
+    enough: int
+    attempt: Attempt
+    under_holds: frozenset[str] | None
+    equal: bool
+    visited: int = 0
     searched: int = 0
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether further nodes would change nothing."""
+        return self.equal and len(self.attempt.fits) >= self.enough
 
 
 class Judging:
@@ -54,83 +66,142 @@ class Judging:
     ) -> Sequence[str]:
         """Ask about the nodes in this order and tell `attempt`; returns those that holds concern, which come last.
 
-        Where nodes do not differ in score, it ends with `enough` nodes that fit.  Most answers are remembered, so the common
-        way through the loop is kept short.
+        Where nodes do not differ in what speaks for them, it ends with `enough` nodes that fit.  What is remembered decides how
+        long this takes, never what comes out.
         """
-        ledger, asked = self._ledger, _Asked(demand, self._remembered.table(demand.signature), out_of_time)
+        ledger, table = self._ledger, self._remembered.table(demand.signature)
+        self._begin(table)
         under_holds = ledger.nodes_under_holds()
-        versions, moved_all = ledger.state.parts()
-        remembered, fits, texts, reasons = asked.table.free.get, attempt.fits, attempt.texts, attempt.reasons
-        held: list[str] = []
-        visited = 0
-        for name in nodes:
-            if under_holds is None or name in under_holds:
-                held.append(name)
-                continue
-            visited += 1
-            known = remembered(name)
-            if known is None or known.state != versions.get(name, 0) + moved_all:
-                known = self._ask(asked, name)
-            if known.rejection is None:
-                fits[name] = known
-                if len(fits) >= enough and not asked.table.scored:
-                    break
-            else:
-                texts[name] = known.text
-                if known.text not in reasons:
-                    reasons[known.text] = (name, known.rejection)
-        visited += self._search_under_holds(asked, held, enough, attempt)
-        self._metrics.search(remembered=True, steps=visited - asked.searched)
+        asked = _Asked(demand, table, out_of_time, enough, attempt, under_holds, equal=not has_alternatives(demand))
+        held: Sequence[str] = ()
+        if table.fits or not self._all_refused(asked, nodes):
+            held = self._walk(asked, nodes)
+        for name in held:
+            if asked.satisfied:
+                break
+            self._visit(asked, name)
+        self._metrics.search(remembered=True, steps=asked.visited - asked.searched)
         return held
 
-    def _search_under_holds(self, asked: _Asked, held: Sequence[str], enough: int, attempt: Attempt) -> int:
-        """The nodes that holds concern, as far as they are needed; returns how many were looked at."""
-        for index, name in enumerate(held):
-            if len(attempt.fits) >= enough and not asked.table.scored:
-                return index
-            known = self._ask_under_holds(asked, name)
-            if known.rejection is None:
-                attempt.fits[name] = known
+    def look_ahead(self, demand: Demand, count: int, enough: int, out_of_time: Callable[[], bool]) -> bool:
+        """Ask about up to `count` nodes that changed since the last time; returns whether there may be more of them.
+
+        So that the next pod with the same question finds the answers.  Nodes under holds are left alone while `enough` others fit.
+        """
+        ledger, table = self._ledger, self._remembered.table(demand.signature)
+        table.catch_up(ledger.state, ledger.held)
+        asked = _Asked(demand, table, out_of_time, enough, Attempt(), ledger.nodes_under_holds(), equal=False)
+        while table.stale and count:
+            name = next(iter(table.stale))
+            del table.stale[name]
+            if name in table.fits or name in table.refused:
+                continue
+            if len(table.fits) >= enough and (asked.under_holds is None or name in asked.under_holds):
+                continue
+            count -= 1
+            if self._ask(asked, name).limited:
+                table.stale.clear()
+        return bool(table.stale)
+
+    def _begin(self, table: Table) -> None:
+        """Forget what has changed; a question that is put again makes nodes worth asking about that were never needed before."""
+        table.catch_up(self._ledger.state, self._ledger.held)
+        table.asked += 1
+        if table.asked == _AGAIN:
+            table.stale.update(dict.fromkeys(self._ledger.nodes))
+
+    def _walk(self, asked: _Asked, nodes: Sequence[str]) -> Sequence[str]:
+        """Go from node to node until nothing more is needed; returns those under holds, which are left for later."""
+        known, refused, fits, under_holds = asked.table.fits, asked.table.refused, asked.attempt.fits, asked.under_holds
+        passed: list[str] = []
+        held: list[str] = []
+        for name in nodes:
+            outcome = known.get(name)
+            if outcome is not None:
+                fits[name] = outcome
+                asked.visited += 1
+                if outcome.merits:
+                    asked.equal = False
+            elif name in refused:
+                passed.append(name)
+                continue
+            elif under_holds is None or name in under_holds:
+                held.append(name)
+                continue
             else:
-                attempt.refuse(name, known.rejection, known.text)
-        return len(held)
+                self._visit(asked, name)
+            if asked.satisfied:
+                break
+        self._refuse(asked, passed, list(map(refused.__getitem__, passed)))
+        return held
+
+    def _all_refused(self, asked: _Asked, nodes: Sequence[str]) -> bool:
+        """Whether it is known of all nodes that they are refused, and then tell so: the shortest way over a full cluster."""
+        try:
+            texts = list(map(asked.table.refused.__getitem__, nodes))
+        except KeyError:
+            return False
+        self._refuse(asked, nodes, texts)
+        return True
+
+    def _refuse(self, asked: _Asked, nodes: Sequence[str], texts: Sequence[str]) -> None:
+        """Nodes that are known to be refused."""
+        asked.visited += len(nodes)
+        asked.attempt.refuse_all(nodes, texts, asked.table.rejection)
+
+    def _visit(self, asked: _Asked, name: str) -> None:
+        """One node of which nothing is known that is good for sure."""
+        asked.visited += 1
+        outcome = self._ask(asked, name)
+        if outcome.rejection is not None:
+            asked.attempt.refuse(name, outcome.rejection, outcome.text)
+            return
+        asked.attempt.fits[name] = outcome
+        if outcome.merits:
+            asked.equal = False
 
     def _ask(self, asked: _Asked, name: str) -> Outcome:
-        """The answer for a node without holds of which no answer is remembered: that for its kind, else a search."""
-        ledger, table = self._ledger, asked.table
-        node = ledger.nodes.get(name)
+        """The answer for one node: remembered if nothing it was read from has changed, else that for its kind, else searched."""
+        node = self._ledger.nodes.get(name)
         if node is None:
             return _UNKNOWN
-        state, kind = ledger.state.of(name), self._likeness.kind(node)
+        if asked.under_holds is None or name in asked.under_holds:
+            return self._under_holds(asked, node)
+        outcome = asked.table.free.get(name)
+        if outcome is None or outcome.state != self._ledger.state.of(name):
+            outcome = self._without_holds(asked, node)
+        if not outcome.limited:
+            asked.table.keep(name, outcome)
+        return outcome
+
+    def _without_holds(self, asked: _Asked, node: Node) -> Outcome:
+        ledger, table = self._ledger, asked.table
+        state, kind = ledger.state.of(node.name), self._likeness.kind(node)
         inventory = self._likeness.inventory(node)
         answer = table.kinds.get(kind) if kind is not None else None
         if answer is not None and inventory is not None:
-            outcome = table.free[name] = Outcome.of_twin(state, answer, name, inventory.pools)
+            outcome = table.free[node.name] = Outcome.of_twin(state, answer, node.name, inventory.pools)
             return outcome
         found = self._searched(asked, node, ledger.claims.usage)
         outcome = _outcome(state, 0, found)
         if found.lasting:
-            table.free[name] = outcome
+            table.free[node.name] = outcome
         if found.typical and kind is not None and inventory is not None:
             placement = found.placement
-            twin = None if placement is None else Twin(name, inventory.pools, placement)
-            table.learn(kind, KindAnswer(twin, outcome.rejection, outcome.text, outcome.score))
+            twin = None if placement is None else Twin(node.name, inventory.pools, placement)
+            table.learn(kind, KindAnswer(twin, outcome.rejection, outcome.text, outcome.merits))
         return outcome
 
-    def _ask_under_holds(self, asked: _Asked, name: str) -> Outcome:
-        """The answer for a node under holds: remembered if nothing it was read from has changed, else searched anew."""
+    def _under_holds(self, asked: _Asked, node: Node) -> Outcome:
         ledger, answers = self._ledger, asked.table.held
-        node = ledger.nodes.get(name)
-        if node is None:
-            return _UNKNOWN
-        state, hold = ledger.state.of(name), ledger.held.of(name)
-        known = answers.get(name)
+        state, hold = ledger.state.of(node.name), ledger.held.of(node.name)
+        known = answers.get(node.name)
         if known is not None and known.state == state and known.hold == hold:
             return known
         found = self._searched(asked, node, ledger.usage())
         outcome = _outcome(state, hold, found)
         if found.lasting:
-            answers[name] = outcome
+            answers[node.name] = outcome
         return outcome
 
     def _searched(self, asked: _Asked, node: Node, usage: Usage) -> "_Found":
@@ -140,10 +211,9 @@ class Judging:
         if isinstance(answer, NoFit):
             codes = {each.code for each in answer.rejections}
             typical = answer.verdict == "no" and codes.isdisjoint(_NAMING_POOLS)
-            return _Found(None, answer.rejections[0], 0, lasting=Code.SEARCH_LIMIT not in codes, typical=typical)
-        asked.table.scored = asked.table.scored or draws_on_counters(answer)
-        score = packing_score(answer, usage, self._ledger.slices)
-        return _Found(answer, None, score, lasting=True, typical=True)
+            return _Found(None, answer.rejections[0], (), lasting=Code.SEARCH_LIMIT not in codes, typical=typical)
+        merits = merits_of(asked.demand, answer, usage, self._ledger.slices)
+        return _Found(answer, None, merits, lasting=True, typical=True)
 
 
 class _Found(NamedTuple):
@@ -151,11 +221,11 @@ class _Found(NamedTuple):
 
     placement: Placement | None
     rejection: Rejection | None
-    score: int
+    merits: tuple[Merits, ...]
     lasting: bool
     typical: bool
 
 
 def _outcome(state: int, hold: int, found: _Found) -> Outcome:
     text = "" if found.rejection is None else found.rejection.summary
-    return Outcome(state, hold, found.placement, found.rejection, text, found.score)
+    return Outcome(state, hold, found.placement, found.rejection, text, found.merits, limited=not found.lasting)

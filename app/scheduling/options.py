@@ -1,5 +1,7 @@
 from dataclasses import dataclass
 
+from app.scheduling.scoring import Weights
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -23,3 +25,11 @@ class Options:
     field_manager: str = "dra-extender"
     remembered_answers: int = 200_000
     rewrite_attribute_suffixes: bool = False
+    alternatives_weight: int = 4
+    readiness_weight: int = 2
+    packing_weight: int = 1
+
+    @property
+    def weights(self) -> Weights:
+        """How much each of the things counts by which nodes that fit are rated."""
+        return Weights(self.alternatives_weight, self.readiness_weight, self.packing_weight)

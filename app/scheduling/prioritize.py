@@ -1,25 +1,27 @@
 from collections.abc import Sequence
 
 from app.ledger.ledger import Ledger
-from app.model.allocation import ClaimPlacement, Placement
+from app.model.merits import Merits
 from app.model.pod import Pod
-from app.scheduling.scoring import packing_score
+from app.scheduling.options import Options
+from app.scheduling.scoring import ratings, total
+
+_NONE = Merits()
 
 
 class Prioritize:
-    """Scores the nodes on which something is held for the pod; other nodes are all the same to us."""
+    """Rates the nodes on which something is held for the pod; about other nodes we have no opinion."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, options: Options) -> None:
         self._ledger = ledger
+        self._weights = options.weights
 
     def __call__(self, pod: Pod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """(node, 0 to 10) for each node."""
-        if not pod.needs_devices:
+        holds = self._ledger.holds.of_pod(pod.uid) if pod.needs_devices else ()
+        if not any(hold.merits for hold in holds):
             return [(node, 0) for node in nodes]
-        return [(node, self._score(pod, node)) for node in nodes]
-
-    def _score(self, pod: Pod, node: str) -> int:
-        held: list[ClaimPlacement] = [
-            hold.placements[node] for hold in self._ledger.holds.of_pod(pod.uid) if node in hold.placements
-        ]
-        return packing_score(Placement(claims=tuple(held)), self._ledger.claims.usage, self._ledger.slices)
+        held = [node for node in nodes if all(node in hold.placements for hold in holds)]
+        merits = {node: total(hold.merits.get(node, _NONE) for hold in holds) for node in held}
+        rated = ratings(merits, self._weights)
+        return [(node, round(rated.get(node, 0.0))) for node in nodes]

@@ -10,25 +10,40 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from app.allocator import PoolId
+from app.ledger.versions import NodeVersions
 from app.model.allocation import Placement
-from app.model.rejection import Rejection
+from app.model.merits import Merits
+from app.model.rejection import Code, Rejection
 from app.scheduling.twin import Twin
 
 
 class Outcome:
-    """The allocator's answer for one node, the versions it is good for, and what is derived from it once."""
+    """The allocator's answer for one node, the versions it is good for, and what is derived from it once.
 
-    __slots__ = ("_placement", "_twin", "hold", "rejection", "score", "state", "text")
+    `merits` are those of the placement, by claim; empty where none has any.  `limited`: the search was stopped at its limit, so
+    that this is good for nobody else.
+    """
+
+    __slots__ = ("_placement", "_twin", "hold", "limited", "merits", "rejection", "state", "text")
 
     def __init__(
-        self, state: int, hold: int, placement: Placement | None, rejection: Rejection | None, text: str, score: int
+        self,
+        state: int,
+        hold: int,
+        placement: Placement | None,
+        rejection: Rejection | None,
+        text: str,
+        merits: tuple[Merits, ...] = (),
+        *,
+        limited: bool = False,
     ) -> None:
-        """Either a placement with its score, or a rejection with its summary as `text`."""
+        """Either a placement with its merits, or a rejection with its summary as `text`."""
         self.state = state
         self.hold = hold
         self.rejection = rejection
         self.text = text
-        self.score = score
+        self.merits = merits
+        self.limited = limited
         self._placement = placement
         self._twin: tuple[Twin, str, tuple[PoolId, ...]] | None = None
 
@@ -44,7 +59,7 @@ class Outcome:
     @classmethod
     def of_twin(cls, state: int, answer: "KindAnswer", node: str, pools: tuple[PoolId, ...]) -> "Outcome":
         """The outcome on a node without holds, from the answer for its kind; the placement is worked out when it is needed."""
-        made = cls(state, 0, None, answer.rejection, answer.text, answer.score)
+        made = cls(state, 0, None, answer.rejection, answer.text, answer.merits)
         if answer.twin is not None:
             made._twin = (answer.twin, node, pools)
         return made
@@ -52,28 +67,60 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class KindAnswer:
-    """The answer for all nodes of one kind: a twin with its score, or a rejection with its summary."""
+    """The answer for all nodes of one kind: a twin with its merits, or a rejection with its summary."""
 
     twin: Twin | None
     rejection: Rejection | None
     text: str
-    score: int
+    merits: tuple[Merits, ...]
 
 
 @dataclass(slots=True)
 class Table:
     """Outcomes of one signature by node: without holds on the node, and under holds; and answers by kind of node.
 
-    `scored` tells that nodes differ for this signature (some placement draws on counters), so that all have to be looked at.
+    `fits` and `refused` (with the short reason) are the part of `free` that is good for this very moment, after `catch_up`.  What
+    falls out of them by a change waits in `stale`.  `asked` counts how often the question was put.
     """
 
     free: dict[str, Outcome] = field(default_factory=dict)
     held: dict[str, Outcome] = field(default_factory=dict)
     kinds: dict[Hashable, KindAnswer] = field(default_factory=dict)
-    scored: bool = False
+    fits: dict[str, Outcome] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    stale: dict[str, None] = field(default_factory=dict)
+    asked: int = 0
+    _places: tuple[int, int] = (-1, -1)
 
     def __len__(self) -> int:
         return len(self.free) + len(self.held) + len(self.kinds)
+
+    def catch_up(self, state: NodeVersions, held: NodeVersions) -> None:
+        """Let go of what is known of nodes that have changed since the last time, or that came under holds or from under them."""
+        moved, state_place = state.since(self._places[0])
+        touched, held_place = held.since(self._places[1])
+        self._places = (state_place, held_place)
+        if moved is None or touched is None:
+            self.fits.clear()
+            self.refused.clear()
+            self.stale.clear()
+            return
+        for nodes in (moved, touched):
+            for name in nodes:
+                self.fits.pop(name, None)
+                self.refused.pop(name, None)
+                self.stale[name] = None
+
+    def keep(self, name: str, outcome: Outcome) -> None:
+        """This outcome is good now, and the node is under no hold."""
+        if outcome.rejection is None:
+            self.fits[name] = outcome
+        else:
+            self.refused[name] = outcome.text
+
+    def rejection(self, name: str) -> Rejection:
+        """The reason for which a node is among the refused ones, with its details."""
+        return self.free[name].rejection or Rejection(code=Code.COMBINATION)
 
     def learn(self, kind: Hashable, answer: KindAnswer) -> None:
         """Remember the answer for a kind of node.  Kinds that no node has any more are not known as such, so many start anew."""

@@ -1,0 +1,37 @@
+import asyncio
+from typing import Final
+
+from app.allocator import Demand
+from app.scheduling.deadline import time_is_up
+from app.scheduling.judging import Judging
+from app.scheduling.ports import Clock
+
+_AT_ONCE: Final = 2
+_AT_MOST: Final = 64
+_SECONDS: Final = 0.01
+
+
+class LookAhead:
+    """Between two calls, asks about the nodes that changed, so that the next replica of the same pod need not wait for searches.
+
+    It fills the memory of `Judging` and nothing else, in steps of a few searches between which everything else goes on, and only
+    for the question that was asked last.
+    """
+
+    def __init__(self, judging: Judging, clock: Clock, enough: int) -> None:
+        self._judging = judging
+        self._clock = clock
+        self._enough = enough
+        self._turn = 0
+
+    def follow(self, demand: Demand) -> None:
+        """This was asked just now; begin when the call is answered."""
+        self._turn += 1
+        asyncio.get_running_loop().call_soon(self._step, self._turn, demand, _AT_MOST)
+
+    def _step(self, turn: int, demand: Demand, left: int) -> None:
+        if turn != self._turn:
+            return
+        more = self._judging.look_ahead(demand, _AT_ONCE, self._enough, time_is_up(self._clock, _SECONDS))
+        if more and left > _AT_ONCE:
+            asyncio.get_running_loop().call_soon(self._step, turn, demand, left - _AT_ONCE)
