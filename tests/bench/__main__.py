@@ -12,7 +12,15 @@ from typing import Final
 
 from rich.console import Console
 
-from tests.bench import cel_area, document, filter_area, memory_area, offered_nodes_area, throughput_area
+from tests.bench import (
+    allocator_area,
+    cel_area,
+    document,
+    filter_area,
+    memory_area,
+    offered_nodes_area,
+    throughput_area,
+)
 from tests.bench.report import show
 from tests.bench.rows import BenchError, Row, read_rows, write_rows
 from tests.bench.scale import FULL, QUICK, Scale
@@ -24,6 +32,7 @@ Area = Callable[[Scale, Path], Awaitable[list[Row]]]
 
 LATEST: Final = REPOSITORY / "bench" / "latest.json"
 AREAS: Final[dict[str, Area]] = {
+    "allocator": allocator_area.measure,
     "cel": cel_area.measure,
     "filter": filter_area.measure,
     "memory": memory_area.measure,
@@ -67,7 +76,8 @@ def _scale(arguments: argparse.Namespace) -> Scale:
     scale = QUICK if arguments.quick else FULL
     if arguments.rounds is None:
         return scale
-    return replace(scale, filter_rounds=arguments.rounds, runs=arguments.rounds, loads=arguments.rounds)
+    rounds = arguments.rounds
+    return replace(scale, filter_rounds=rounds, runs=rounds, loads=rounds, allocator_rounds=rounds)
 
 
 async def _measure(only: str | None, scale: Scale) -> list[Row]:

@@ -33,7 +33,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _line(row: Row) -> str:
-    spread = f"{row.ratio:.2f} ({row.lowest:.2f} to {row.highest:.2f}, {row.rounds} rounds)"
+    spread = f"{row.ratio:.3g} ({row.lowest:.3g} to {row.highest:.3g}, {row.rounds} rounds)"
     cells = (row.case, row.peer_name, row.unit, f"{row.ours:g}", f"{row.peer:g}", spread, verdict(row))
     return "| " + " | ".join(cells) + " |"
 

@@ -22,8 +22,8 @@ def show(rows: Iterable[Row], console: Console) -> None:
             row.peer_name,
             f"{row.ours:g}",
             f"{row.peer:g}",
-            f"{row.ratio:.2f}",
-            f"{row.lowest:.2f} to {row.highest:.2f} ({row.rounds})",
+            f"{row.ratio:.3g}",
+            f"{row.lowest:.3g} to {row.highest:.3g} ({row.rounds})",
             verdict(row),
         )
     console.print(table)

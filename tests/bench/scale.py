@@ -7,7 +7,9 @@ class Scale:
 
     `calls`: filter calls in a round.  `filter_rounds`, `runs`, `loads`: rounds of the areas filter, throughput and memory.
     `repeats`: how often at most a run is repeated because others used the machine meanwhile.
-    `filter_nodes`, `throughput_nodes`: cluster sizes.  `slices`: of devices, in the large and the small cluster of the memory area.
+    `allocator_rounds`: rounds of that area, fewer where upstream's take long.
+    `filter_nodes`, `throughput_nodes`, `allocator_nodes`: cluster sizes.
+    `slices`: of devices, in the large and the small cluster of the memory area.
     """
 
     calls: int = 100
@@ -19,6 +21,8 @@ class Scale:
     pods: int = 1_000
     loads: int = 2
     slices: tuple[int, int] = (5_000, 1_250)
+    allocator_nodes: tuple[int, ...] = (500, 1_000, 5_000)
+    allocator_rounds: int = 3
 
 
 FULL = Scale()
@@ -32,4 +36,6 @@ QUICK = Scale(
     pods=200,
     loads=1,
     slices=(400, 100),
+    allocator_nodes=(50,),
+    allocator_rounds=2,
 )

@@ -1,0 +1,114 @@
+"""Our allocator as the filter uses it, beside the ledger that events keep, without the rest of the service."""
+
+import gc
+import hashlib
+import json
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Final
+
+from app.allocator import Demand, Features
+from app.ledger.ledger import Ledger
+from app.model.resource_claim import ConsumerReference
+from app.scheduling.attempt import Attempt
+from app.scheduling.claim_lookup import FoundClaim
+from app.scheduling.judging import Judging
+from app.scheduling.likeness import Likeness
+from app.scheduling.options import Options
+from app.scheduling.searching import Searching
+from app.telemetry.metrics import Metrics
+from tests.bench.allocator_cluster import NAMESPACE, Cluster, allocated_claim
+from tests.bench.rows import BenchError
+
+_POD: Final = ConsumerReference(resource="pods", name="pod", uid="pod")
+_REMEMBERED: Final = 200_000
+_STRIDE: Final = 7919
+
+
+class Ours:
+    """A ledger that has seen all objects of a cluster, and the question about its pod."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Let the ledger read the objects, as watch events bring them."""
+        self._ledger = Ledger()
+        self._names = cluster.names
+        self._wanted = [each["metadata"]["name"] for each in cluster.claims]
+        self._last = {each["spec"]["nodeName"]: each["spec"]["devices"][-1]["name"] for each in cluster.local_slices}
+        self._changes = 0
+        gc.disable()
+        for kind, objects in cluster.objects.items():
+            for each in objects:
+                self._ledger.feeds[kind].changed(json.dumps(each).encode())
+        # As the service does once it has read everything.
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+        self.start()
+
+    def close(self) -> None:
+        """Let go of what was read."""
+        gc.unfreeze()
+
+    def start(self) -> None:
+        """As after a start: the ledger has all objects, and nobody has asked anything yet."""
+        self._likeness = Likeness(self._ledger, Features())
+        self.forget()
+
+    def forget(self) -> None:
+        """No pod like this one was ever asked for; what is kept of nodes, whatever the pods, stays."""
+        self._searching = Searching(self._ledger, Features(), Options())
+        self._judging = Judging(self._ledger, self._searching, Metrics(), _REMEMBERED, self._likeness)
+
+    def ask(self) -> tuple[float, Attempt]:
+        """Seconds for one pod over all nodes, and what was found."""
+        gc.collect()
+        begin = perf_counter()
+        attempt = Attempt()
+        self._judging.search(self._demand(), self._names, len(self._names) + 1, lambda: False, attempt)
+        return perf_counter() - begin, attempt
+
+    def after_a_change(self) -> float:
+        """Seconds for one pod, after somebody took the last device of some node, or gave it back."""
+        self._change(self._changes)
+        self._changes += 1
+        return self.ask()[0]
+
+    def calm(self) -> None:
+        """Give back what was taken last."""
+        if self._changes % 2:
+            self._change(self._changes)
+            self._changes += 1
+
+    def _change(self, number: int) -> None:
+        name = self._names[(number // 2 * _STRIDE) % len(self._names)]
+        taken = allocated_claim(-1, name, [self._last[name]])
+        feed = self._ledger.feeds["resourceclaims"]
+        if number % 2:
+            feed.deleted(NAMESPACE, taken["metadata"]["name"], taken["metadata"]["uid"])
+        else:
+            feed.changed(json.dumps(taken).encode())
+
+    def _demand(self) -> Demand:
+        found = []
+        for name in self._wanted:
+            record = self._ledger.claims.by_key(NAMESPACE, name)
+            if record is None:
+                raise BenchError(f"claim {name} was lost")
+            found.append(FoundClaim(name, record, _POD))
+        demand = self._searching.demand(found)
+        if not isinstance(demand, Demand):
+            raise BenchError(f"the claims cannot be asked for: {demand.text}")
+        return demand
+
+
+def decisions(attempt: Attempt, names: Sequence[str]) -> str:
+    """A digest of every device that was found on every node."""
+    digest = hashlib.sha256()
+    for name in names:
+        outcome = attempt.fits.get(name)
+        if outcome is None or outcome.placement is None:
+            continue
+        for claim in outcome.placement.claims:
+            for each in claim.allocation.devices.results:
+                digest.update(f"{name} {each.driver}/{each.pool}/{each.device}\n".encode())
+    return digest.hexdigest()
