@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Mapping
 
 from app.kube.cluster import KubeCluster
 from app.kube.lease import LeaderElection
@@ -34,6 +35,11 @@ class KubeLeadership:
         if self._route is not None:
             await self._route.run()
         await asyncio.Event().wait()
+
+    def notes(self) -> Mapping[str, str]:
+        """Troubles with which the service goes on."""
+        trouble = self._route.trouble if self._route is not None else None
+        return {"service-route": trouble} if trouble else {}
 
     async def release(self) -> None:
         """Give the lease up, so that another replica leads at once."""

@@ -67,6 +67,10 @@ class Leadership(Protocol):
         """Have kube-scheduler's calls come here, until cancelled."""
         ...
 
+    def notes(self) -> Mapping[str, str]:
+        """Named troubles that do not end a term, for `/readyz?verbose`."""
+        ...
+
     async def release(self) -> None:
         """Let another replica lead at once; never raises."""
         ...
@@ -127,6 +131,7 @@ class Service:
         self.health.check("service", lambda: self._phase)
         if self._leadership is not None:
             self.health.check("leader", lambda: None if self._phase else self.gate.reason)
+            self.health.notes(self._leadership.notes)
         self.health.checks(self._cluster.health)
         self.health.notes(self._cluster.notes)
         self.health.notes(self.policy.notes)

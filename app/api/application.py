@@ -129,8 +129,12 @@ def _add_operations(app: FastAPI, health: Health, metrics: ScrapedMetrics) -> No
         responses={503: {"description": "A check failed; the text says which"}},
     )
     async def readyz(request: Request) -> Response:
-        """Whether calls of kube-scheduler are answered; `?verbose` lists the checks and what else is worth knowing."""
-        return _told(health.ready(), request)
+        """Whether calls of kube-scheduler are answered.
+
+        `?verbose` lists the checks and what else is worth knowing; `?exclude=leader` leaves a check out: a replica that stands by
+        is healthy then.
+        """
+        return _told(health.ready(request.query_params.getlist("exclude")), request)
 
     @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
     async def scrape() -> Response:

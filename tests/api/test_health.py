@@ -31,6 +31,16 @@ async def test_one_failed_check_makes_unready_and_is_always_named(client: httpx.
     assert (await client.get("/readyz")).status_code == 200
 
 
+async def test_a_check_can_be_left_out_as_probes_of_a_standby_do(client: httpx.AsyncClient, site: Site) -> None:
+    site.health.check("leader", lambda: "another replica leads")
+    site.health.check("ledger", lambda: None)
+    assert (await client.get("/readyz")).status_code == 503
+    assert (await client.get("/readyz?exclude=leader")).status_code == 200
+    assert (
+        await client.get("/readyz?exclude=ledger&exclude=leader&verbose")
+    ).text == "[+]ping ok\nreadyz check passed\n"
+
+
 async def test_what_makes_unready_does_not_make_dead(client: httpx.AsyncClient, site: Site) -> None:
     """Restarting the process would not bring the API server back."""
     site.health.check("api-server", lambda: "gone")

@@ -72,10 +72,14 @@ class Relay:
             self._held.pop(verb, None)
             held.let_go()
 
+    async def where(self) -> str:
+        """URL of the extender that is called now."""
+        return self._target
+
     async def call(self, verb: str, body: dict[str, Any]) -> dict[str, Any]:
         """Calls the extender as kube-scheduler would."""
         assert self._session is not None
-        async with self._session.post(f"{self._target}/{verb}", json=body) as answer:
+        async with self._session.post(f"{await self.where()}/{verb}", json=body) as answer:
             decoded: dict[str, Any] = await answer.json()
             return decoded
 
@@ -86,7 +90,7 @@ class Relay:
             await held.wait()
         assert self._session is not None
         headers = {"Content-Type": "application/json"}
-        async with self._session.post(f"{self._target}/{verb}", data=body, headers=headers) as answer:
+        async with self._session.post(f"{await self.where()}/{verb}", data=body, headers=headers) as answer:
             text = await answer.read()
             if held is not None:
                 held.answers.append(text.decode())

@@ -1,0 +1,214 @@
+"""Two replicas of which one acts: whatever ends a term, the next leader carries on, and the one before writes nothing more."""
+
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from tests.controlplane.cluster import SCHEDULER_USER
+from tests.controlplane.objects import Object, device
+from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.resources import LEASES, RESOURCE_CLAIMS
+from tests.e2e.replicas import DURATION, LEASE, Pair, Replica, audit_flags, grant, replica
+from tests.e2e.scene import SECONDS, Scene, devices_of
+from tests.e2e.world import ACCOUNT, NAMESPACE, shipped_configuration
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+ATTACHED = "example.com/attached"
+FOLLOWED = "dra-extender-scheduler"
+PASSING = {"Pod": {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}, "NodeNames": ["a"]}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(control_plane: ControlPlaneFactory, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
+    """Two replicas that were started at the same moment."""
+    folder = tmp_path_factory.mktemp("replicas")
+    cluster = await control_plane(ControlPlaneOptions(apiserver_flags=audit_flags(folder)))
+    async with Pair.start_pair(cluster, folder, folder / "audit.log") as pair:
+        yield pair
+
+
+async def test_of_two_replicas_that_start_together_one_leads_and_the_other_says_so(world: Pair) -> None:
+    """The standby is warm, not ready, and asks callers to connect anew."""
+    leader = await world.both()
+    standby = world.other(leader)
+    status, text = await standby.page("/readyz")
+    assert (status, f"[-]leader failed: this replica stands by, {leader.name}_" in text) == (503, True)
+    assert (await standby.page("/readyz?exclude=leader"))[0] == 200
+    async with aiohttp.ClientSession() as session:
+        for verb in ("filter", "bind"):
+            async with session.post(f"{standby.url}/{verb}", json=PASSING) as answer:
+                assert (answer.status, answer.headers["Connection"]) == (200, "close")
+                assert f"{verb}: this replica stands by, {leader.name}_" in (await answer.json())["Error"]
+        async with session.post(f"{standby.url}/prioritize", json=PASSING) as answer:
+            assert answer.status == 503
+    assert "dra_extender_leader 0.0" in (await standby.page("/metrics"))[1]
+    assert "dra_extender_leader 1.0" in (await leader.page("/metrics"))[1]
+    assert (await world.lease())["holderIdentity"].startswith(f"{leader.name}_")
+    assert world.writes(standby) == []
+
+
+async def test_pods_are_bound_on_while_the_leader_is_killed_in_the_middle(scene: Scene, world: Pair) -> None:
+    leader = await world.both()
+    for suffix in "abc":
+        await scene.node_with_devices(suffix, *(device(f"gpu-{index}") for index in range(8)))
+    await scene.template("one")
+    names = [f"worker-{index}" for index in range(20)]
+    for name in names:
+        await scene.pod(name, template="one")
+
+    async def some() -> bool:
+        return len(await scene.allocated()) >= 5
+
+    await scene.api.wait_for(some, SECONDS, "some claims are allocated")
+    leader.process.kill()
+    for name in names:
+        await scene.bound(name, 2 * SECONDS)
+    held = await scene.allocated()
+    assert len(held) == len(set(held)) == len(names)
+    assert await world.leader() is world.other(leader)
+
+
+async def waiting_bind(scene: Scene) -> Object:
+    """A pod whose bind waits until the driver reports its device attached; returns its claim."""
+    await scene.node("a")
+    attachable = device(
+        "gpu-0", bindingConditions=[ATTACHED], bindingFailureConditions=["example.com/failed"], allNodes=None
+    )
+    await scene.publish(scene.slice_of("fabric", allNodes=True, pool="fabric", devices=[attachable]))
+    await scene.claim("one")
+    await scene.pod("worker", claim="one")
+
+    async def allocated() -> bool:
+        return bool(devices_of(await scene.stored_claim("one")))
+
+    await scene.api.wait_for(allocated, SECONDS, "the claim is allocated")
+    await scene.told("worker", ATTACHED)
+    return await scene.stored_claim("one")
+
+
+async def attach(scene: Scene, claim: Object) -> None:
+    """What the driver does in the end."""
+    (result,) = claim["status"]["allocation"]["devices"]["results"]
+    true = {
+        "type": ATTACHED,
+        "status": "True",
+        "reason": "Test",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    status = {key: result[key] for key in ("driver", "pool", "device")} | {"conditions": [true]}
+    await scene.api.patch(RESOURCE_CLAIMS, "one", {"status": {"devices": [status]}}, scene.name, subresource="status")
+
+
+async def test_a_leader_that_was_frozen_past_its_deadline_writes_nothing_when_it_goes_on(
+    scene: Scene, world: Pair
+) -> None:
+    """Its bind would have had everything to go on with: the device is attached while it sleeps."""
+    frozen = await world.both()
+    claim = await waiting_bind(scene)
+    frozen.send(signal.SIGSTOP)
+    try:
+        successor = await world.leader(10 * DURATION)
+        assert successor is world.other(frozen)
+        await attach(scene, claim)
+        before = len(world.writes(frozen))
+    finally:
+        frozen.send(signal.SIGCONT)
+    await scene.bound("worker")
+    status, text = await frozen.page("/readyz")
+    assert (status, f"this replica stands by, {successor.name}_" in text) == (503, True)
+    assert world.writes(frozen)[before:] == []
+    assert (await scene.stored_claim("one"))["status"]["allocation"] == claim["status"]["allocation"]
+    assert any(each["objectRef"].get("subresource") == "binding" for each in world.writes(successor))
+
+
+async def test_a_leader_that_is_asked_to_stop_hands_over_at_once_and_its_waiting_bind_is_resumed(
+    scene: Scene, world: Pair
+) -> None:
+    """It gives the lease up, so nobody waits for its end, and exits with 0."""
+    leader = await world.both()
+    claim = await waiting_bind(scene)
+    before = (await world.lease())["leaseTransitions"]
+    assert await leader.process.terminate() == 0
+    successor = await world.leader()
+    assert successor is world.other(leader)
+    lease = await world.lease()
+    assert lease["leaseTransitions"] == before + 1
+    said = [each["msg"] for each in leader.log()]
+    assert "gave the lease up" in said[said.index("asked to stop") :]
+    assert said[-1] == "stopped"
+    assert await scene.node_of("worker") == ""
+    await attach(scene, claim)
+    await scene.bound("worker")
+    assert (await scene.stored_claim("one"))["status"]["allocation"] == claim["status"]["allocation"]
+
+
+async def test_a_leader_whose_lease_was_taken_stands_by_without_restart_and_may_lead_again(
+    scene: Scene, world: Pair
+) -> None:
+    """Whoever takes the lease is respected for its duration; the process and its caches live on."""
+    leader = await world.both()
+    pids = [each.process.pid for each in world.replicas]
+    spec = await world.lease() | {"holderIdentity": "somebody-else", "leaseDurationSeconds": DURATION}
+    await scene.api.patch(LEASES, LEASE, {"spec": spec}, NAMESPACE)
+
+    async def steps_back() -> bool:
+        return "somebody-else leads" in (await leader.page("/readyz"))[1]
+
+    await scene.api.wait_for(steps_back, SECONDS, "the leader has noticed")
+    again = await world.leader()
+    assert [each.process.pid for each in world.replicas] == pids
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    await scene.template("one")
+    await scene.pod("worker", template="one")
+    assert await scene.bound("worker") == node
+    assert await won(again) >= 1
+
+
+async def test_beside_several_schedulers_the_replica_leads_that_the_leading_one_calls(
+    world: Pair, tmp_path: Path
+) -> None:
+    """They call the replica in their own pod: real kube-scheduler's identity is looked at, then another one's."""
+    api, host = world.api, socket.gethostname()
+    anything = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update"]}
+    users = [
+        {"kind": "User", "name": SCHEDULER_USER},
+        {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE},
+    ]
+    await grant(api, "followers", anything, *users)
+    settings = {"LEASE_NAME": "followers", "FOLLOW_LEASE": FOLLOWED}
+    here, elsewhere = (replica(world.cluster, tmp_path, name, **settings) for name in (host, "elsewhere"))
+    configuration = shipped_configuration("http://127.0.0.1:1", "followed")
+    configuration["leaderElection"] = {
+        "leaderElect": True,
+        "resourceName": FOLLOWED,
+        "resourceNamespace": NAMESPACE,
+    }
+    async with AsyncExitStack() as stack:
+        for each in (here, elsewhere):
+            await each.process.start(ready=None)
+            stack.push_async_callback(each.process.terminate)
+        await elsewhere.process.wait_ready("/readyz?exclude=leader")
+        assert "the kube-scheduler that leads is not known" in (await elsewhere.page("/readyz"))[1]
+        await world.cluster.start_scheduler(configuration, "followed")
+        await here.process.wait_ready()
+        assert not await elsewhere.ready()
+        await world.cluster.stop_scheduler("followed")
+        spec = (await api.get(LEASES, FOLLOWED, NAMESPACE))["spec"] | {"holderIdentity": f"elsewhere_{host}"}
+        await api.patch(LEASES, FOLLOWED, {"spec": spec}, NAMESPACE)
+        await elsewhere.process.wait_ready()
+        assert not await here.ready()
+
+
+async def won(found: Replica) -> float:
+    """How many terms the replica has begun."""
+    text = (await found.page("/metrics"))[1]
+    return sum(float(line.split()[-1]) for line in text.splitlines() if 'leader_changes_total{change="won"}' in line)
