@@ -64,6 +64,14 @@ def _compile_plain(node: c.Invoke, arguments: tuple[Code, ...], *, careful: bool
     doubtful = careful and not all(argument.known for argument in arguments)
     if single is not None and (single.unguarded or not (doubtful or _guarded(single, node.arguments))):
         known = _known(single, arguments, extra, cost)
+        if (
+            known is None
+            and extra is None
+            and len(runs) == _PAIR
+            and arguments[1].known
+            and not (single.metered or single.work)
+        ):
+            return Code(run=_binary_known(single.run, runs[0], arguments[1].value), cost=cost)
         return known or Code(run=_direct(single, runs, extra, costs, early=early), cost=cost)
     overloads = (single,) if single is not None else _of_arity(node)
     return Code(run=_dispatched(overloads, runs, extra, costs, early=early), cost=cost)
@@ -158,6 +166,10 @@ def _binary(function: Chosen, first: Run, second: Run) -> Run:
         return function(one, second(frame))
 
     return run
+
+
+def _binary_known(function: Chosen, first: Run, other: Any) -> Run:
+    return lambda frame: function(first(frame), other)
 
 
 def _ignoring_frame(run: Chosen, count: int) -> Chosen:

@@ -48,6 +48,7 @@ _LOGICAL: Final = {"_&&_": False, "_||_": True}
 _INDEX: Final = {"_[_]": False, "_[?_]": True}
 _NULL_VALUE: Final = "google.protobuf.NullValue.NULL_VALUE"
 _OPEN: Final = frozenset({"dyn", "variable"})
+_SIMPLE: Final = frozenset({"_==_", "_!=_", "_[_]"})
 _OPTIONAL_NAME: Final = "optional_type"
 
 
@@ -201,20 +202,19 @@ class Checker:
 
     def _resolve(self, node: s.Call, name: str, target: s.Node | None, scopes: Scopes) -> c.Checked:
         written = node.arguments if target is None else (target, *node.arguments)
-        arguments = tuple(self._check(item, scopes) for item in written)
+        arguments = tuple([self._check(item, scopes) for item in written])
+        if name in _SIMPLE:
+            simple = self._simple(node, name, *arguments)
+            if simple is not None:
+                return simple
+        types = tuple([item.type for item in arguments])
         candidates: list[Overload] = []
         result: Type | None = None
-        for candidate in self._functions[name].overloads:
-            if (
-                candidate.hidden
-                or candidate.member is not (target is not None)
-                or len(candidate.parameters) != len(arguments)
-            ):
-                continue
-            declared = self._types.instantiate((*candidate.parameters, candidate.result))
-            if self._types.assign(tuple(item.type for item in arguments), declared[:-1]):
+        for candidate in self._functions[name].shapes.get((target is not None, len(arguments)), ()):
+            *parameters, returned = self._types.instantiate((*candidate.parameters, candidate.result))
+            if self._types.assign(types, parameters):
                 candidates.append(candidate)
-                found = self._types.resolve(declared[-1])
+                found = self._types.resolve(returned)
                 result = found if result is None or result == found else DYN
         if result is None:
             kinds = [str(self.final(item.type)) for item in arguments]
@@ -224,6 +224,19 @@ class Checker:
             opened = any(not _closed(self._types.resolve(item.type)) for item in arguments)
             self.careful = opened and _closed(result)
         return self._specialise(node, name, result, tuple(candidates), arguments)
+
+    def _simple(self, node: s.Call, name: str, left: c.Checked, right: c.Checked) -> c.Checked | None:
+        """What most comparisons and selections are, where it takes no unification to see that they fit."""
+        one, other = left.type, right.type
+        if one.free or other.free:
+            return None
+        if name == "_[_]":
+            fits = one.kind == "map" and other is one.parameters[0]
+            return c.Index(node.offset, one.parameters[1], left, right, optional=False) if fits else None
+        if one is other or one.kind == "dyn" or other.kind == "dyn":
+            function = self._functions[name]
+            return c.Invoke(node.offset, BOOL, function, function.overloads, (left, right), member=False)
+        return None
 
     def _specialise(
         self,

@@ -40,11 +40,23 @@ class Overload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Function(msgspec.Struct, frozen=True):
-    """A function by name: its overloads in order of preference, and the cost all of them share."""
+    """A function by name: its overloads in order of preference, and the cost all of them share.
+
+    `shapes` are those that calls may choose, by whether they are called on their first argument and by how many they take.
+    """
 
     name: str
     overloads: tuple[Overload, ...]
     extra: Extra | None = None
+    shapes: Mapping[tuple[bool, int], tuple[Overload, ...]] = {}
+
+    def __post_init__(self) -> None:
+        shapes: dict[tuple[bool, int], tuple[Overload, ...]] = {}
+        for item in self.overloads:
+            if not item.hidden:
+                shape = item.member, len(item.parameters)
+                shapes[shape] = (*shapes.get(shape, ()), item)
+        msgspec.structs.force_setattr(self, "shapes", shapes)
 
 
 Library = Mapping[str, Function]

@@ -17,6 +17,7 @@ _TOKENS: Final = re.compile(
   | (?P<name>    [_a-zA-Z][_a-zA-Z0-9]*+ )
   | (?P<quoted>  `[a-zA-Z0-9_.\-/\ ]++` )
   | (?P<symbol>  && | \|\| | == | != | <= | >= | [-+*/%<>!?:.,()\[\]{}] )
+  | (?P<none>    [\s\S] )
     """,
     re.VERBOSE,
 )
@@ -37,16 +38,14 @@ def tokenize(source: str) -> list[Token]:
         CelCompileError: A character or an unfinished string that no token begins with.
     """
     tokens = []
-    offset = 0
-    while offset < len(source):
-        found = _TOKENS.match(source, offset)
-        if found is None:
-            raise CelCompileError(_complaint(source[offset]), source, offset)
-        kind = found.lastgroup or ""
-        if kind != "blank":
-            tokens.append(Token(kind, found.group(), offset))
-        offset = found.end()
-    tokens.append(Token("end", "", offset))
+    for found in _TOKENS.finditer(source):
+        kind = found.lastgroup
+        if kind == "blank":
+            continue
+        if kind is None or kind == "none":
+            raise CelCompileError(_complaint(found[0]), source, found.start())
+        tokens.append(Token(kind, found[0], found.start()))
+    tokens.append(Token("end", "", len(source)))
     return tokens
 
 

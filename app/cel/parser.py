@@ -75,6 +75,7 @@ class _Parser:
         self._source = source
         self._tokens = tokenize(source)
         self._position = 0
+        self._here = self._tokens[0]
         self._nesting = 0
 
     def expression(self) -> Node:
@@ -93,9 +94,9 @@ class _Parser:
         if self._here.kind != "end":
             raise self._unexpected("the end of the expression")
 
-    @property
-    def _here(self) -> Token:
-        return self._tokens[self._position]
+    def _advance(self) -> None:
+        self._position += 1
+        self._here = self._tokens[self._position]
 
     def _error(self, message: str, offset: int | None = None) -> CelCompileError:
         return CelCompileError(message, self._source, self._here.offset if offset is None else offset)
@@ -106,9 +107,9 @@ class _Parser:
 
     def _accept(self, symbol: str) -> Token | None:
         token = self._here
-        if token.kind != "symbol" or token.text != symbol:
+        if token.text != symbol:
             return None
-        self._position += 1
+        self._advance()
         return token
 
     def _expect(self, symbol: str) -> Token:
@@ -135,7 +136,7 @@ class _Parser:
             if token.text in _LOGICAL:
                 left = self._logical(token.text, left, precedence)
                 continue
-            self._position += 1
+            self._advance()
             right = self._binary(precedence + 1)
             left = self._call(f"_{token.text}_" if token.text != "in" else "@in", token.offset, left, right)
 
@@ -160,21 +161,25 @@ class _Parser:
             count += 1
         number = self._here
         if first.text == "-" and count == 1 and number.kind in {"integer", "double"}:
-            self._position += 1
+            self._advance()
             return self._postfix(self._number(number, negative=True))
         operand = self._postfix(self._primary())
         return self._call(f"{first.text}_", first.offset, operand) if count % 2 else operand
 
     def _postfix(self, node: Node) -> Node:
         while True:
-            if (dot := self._accept(".")) is not None:
-                node = self._deep(self._member(node, dot.offset))
-            elif (bracket := self._accept("[")) is not None:
+            token = self._here
+            text = token.text
+            if text == ".":
+                self._advance()
+                node = self._deep(self._member(node, token.offset))
+            elif text == "[":
+                self._advance()
                 function = "_[?_]" if self._accept("?") is not None else "_[_]"
                 key = self.expression()
                 self._expect("]")
-                node = self._call(function, bracket.offset, node, key)
-            elif self._here.text == "{" and isinstance(node, Identifier | Select):
+                node = self._call(function, token.offset, node, key)
+            elif text == "{" and isinstance(node, Identifier | Select):
                 raise self._error("messages cannot be constructed in this environment")
             else:
                 return node
@@ -184,7 +189,7 @@ class _Parser:
         token = self._here
         if token.kind not in {"name", "quoted"} or token.text in _KEYWORDS or token.text == "in":
             raise self._unexpected("a name")
-        self._position += 1
+        self._advance()
         if token.kind == "name" and not optional and self._accept("(") is not None:
             arguments = tuple(self._list_of(self.expression, ")"))
             expanded = expand(self._source, token.text, operand, arguments, offset)
@@ -196,10 +201,10 @@ class _Parser:
         if token.kind == "name":
             return self._named(token)
         if token.kind in {"integer", "double"}:
-            self._position += 1
+            self._advance()
             return self._number(token, negative=False)
         if token.kind == "string":
-            self._position += 1
+            self._advance()
             return self._string(token)
         if self._accept("(") is not None:
             node = self.expression()
@@ -217,7 +222,7 @@ class _Parser:
         raise self._unexpected("an expression")
 
     def _named(self, token: Token) -> Node:
-        self._position += 1
+        self._advance()
         if token.text in _KEYWORDS:
             return Literal(token.offset, 1, _KEYWORDS[token.text])
         if token.text == "in":

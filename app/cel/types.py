@@ -1,6 +1,6 @@
 """Static types, and when a value of one may stand where another is declared."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -13,13 +13,14 @@ class TypeLimitError(Exception):
 class Type(msgspec.Struct, frozen=True, gc=False):
     """A type; `name` tells primitives, opaque types and variables apart, `parameters` are element, key and value types.
 
-    `weight` counts the types within it, itself included.
+    `weight` counts the types within it, itself included; `free` says that one of them is a variable.
     """
 
     kind: str
     name: str
     parameters: tuple["Type", ...] = ()
     weight: int = 1
+    free: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.parameters))})" if self.parameters else self.name
@@ -71,10 +72,14 @@ def compound(kind: str, name: str, *parameters: Type) -> Type:
     Raises:
         TypeLimitError: It would be too large.
     """
-    weight = 1 + sum(item.weight for item in parameters)
+    weight = 1
+    free = False
+    for item in parameters:
+        weight += item.weight
+        free = free or item.free
     if weight > _MAX_WEIGHT:
         raise TypeLimitError
-    return Type(kind, name, parameters, weight)
+    return Type(kind, name, parameters, weight, free)
 
 
 def list_of(element: Type) -> Type:
@@ -99,7 +104,7 @@ def type_of(value: Type) -> Type:
 
 def variable(name: str) -> Type:
     """A type variable of a declaration."""
-    return Type("variable", name)
+    return Type("variable", name, (), 1, free=True)
 
 
 class Substitution:
@@ -119,19 +124,24 @@ class Substitution:
     def instantiate(self, declared: tuple[Type, ...]) -> tuple[Type, ...]:
         """The declared types with their variables replaced by fresh ones, the same one for the same name."""
         names: dict[Type, Type] = {}
-        return tuple(self._renamed(item, names) for item in declared)
+        return tuple([self._renamed(item, names) if item.free else item for item in declared])
 
     def _renamed(self, item: Type, names: dict[Type, Type]) -> Type:
         if item.kind == "variable":
-            return names.setdefault(item, self.fresh())
-        if not item.parameters:
-            return item
-        return compound(item.kind, item.name, *(self._renamed(parameter, names) for parameter in item.parameters))
+            known = names.get(item)
+            if known is None:
+                known = names[item] = self.fresh()
+            return known
+        parts = [self._renamed(parameter, names) if parameter.free else parameter for parameter in item.parameters]
+        return Type(item.kind, item.name, tuple(parts), item.weight, free=True)
 
-    def assign(self, values: tuple[Type, ...], declared: tuple[Type, ...]) -> bool:
+    def assign(self, values: Sequence[Type], declared: Sequence[Type]) -> bool:
         """Whether all values fit their declarations together; binds variables if so."""
         self._trail.clear()
-        if all(self._assignable(value, target) for value, target in zip(values, declared, strict=True)):
+        for value, target in zip(values, declared, strict=True):
+            if value is not target and not self._assignable(value, target):
+                break
+        else:
             return True
         for target, before in reversed(self._trail):
             if before is None:
@@ -143,13 +153,13 @@ class Substitution:
     def resolve(self, item: Type, *, free: Type | None = None) -> Type:
         """The type with bound variables replaced; unbound ones become `free`, if given."""
         self._step()
+        if not item.free:
+            return item
         if item.kind == "variable":
             bound = self._bound.get(item)
             if bound is not None:
                 return self.resolve(bound, free=free)
             return item if free is None else free
-        if not item.parameters:
-            return item
         return compound(item.kind, item.name, *(self.resolve(parameter, free=free) for parameter in item.parameters))
 
     def _step(self) -> None:
@@ -159,20 +169,23 @@ class Substitution:
             raise TypeLimitError
 
     def _assignable(self, value: Type, target: Type) -> bool:
+        kind, target_kind = value.kind, target.kind
+        if kind == "primitive" and target_kind == "primitive":
+            return value.name == target.name
         self._step()
-        if target.kind == "variable":
+        if target_kind == "variable":
             bound = self._bind(value, target)
             if bound is not None:
                 return bound
-        if value.kind == "variable":
+        if kind == "variable":
             return self._bind(target, value) is True
-        if value.kind == "dyn" or target.kind == "dyn":
+        if kind == "dyn" or target_kind == "dyn":
             return True
-        if NULL in {value, target}:
-            return value == target or (target if value == NULL else value).kind in NULLABLE
-        if value.kind != target.kind or value.name != target.name:
+        if NULL in (value, target):
+            return (target if value == NULL else value).kind in NULLABLE
+        if kind != target_kind or value.name != target.name:
             return False
-        if value.kind == "type":
+        if kind == "type":
             return True
         pairs = zip(value.parameters, target.parameters, strict=True)
         return all(self._assignable(one, other) for one, other in pairs)
@@ -200,6 +213,8 @@ class Substitution:
 
     def _occurs(self, item: Type, within: Type) -> bool:
         self._step()
+        if not within.free:
+            return False
         if item == within:
             return True
         if within.kind == "variable":
