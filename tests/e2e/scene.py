@@ -103,7 +103,7 @@ class Scene:
         )
 
     async def pod(self, name: str, *, template: str | None = None, claim: str | None = None, **fields: Any) -> str:
-        """Creates a pod, with one claim called gpu from a template or by name; returns its UID."""
+        """Creates a pod, with one claim called gpu from a template or by name (or with those of `claims`); returns its UID."""
         sources: dict[str, Any] = {}
         if template is not None:
             sources["templates"] = {"gpu": template}

@@ -4,7 +4,7 @@ import copy
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -14,8 +14,9 @@ import yaml
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import REPOSITORY, ExtenderProcess
-from tests.controlplane.kubeconfig import read_kubeconfig
+from tests.controlplane.kubeconfig import read_kubeconfig, write_kubeconfig
 from tests.controlplane.options import ControlPlaneOptions
+from tests.e2e.api_relay import ApiRelay
 from tests.e2e.relay import Relay
 
 DEPLOY: Final = REPOSITORY / "deploy"
@@ -31,11 +32,15 @@ PAGE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How a module wants its world: options of the control plane, environment of the extender, and whether a relay is between."""
+    """How a module wants its world: options of the control plane, environment of the extender, and whether a relay is between.
+
+    `relayed`: between kube-scheduler and the extender.  `api_relayed`: between the extender and the API server.
+    """
 
     options: ControlPlaneOptions = field(default_factory=ControlPlaneOptions)
     environment: Mapping[str, str] = field(default_factory=dict)
     relayed: bool = False
+    api_relayed: bool = False
 
 
 @dataclass(slots=True)
@@ -46,6 +51,7 @@ class World:
     extender: ExtenderProcess
     kubeconfig: Path
     relay: Relay | None = None
+    api_relay: ApiRelay | None = None
     scheduler_pages: str = ""
     tolerated: list[str] = field(default_factory=list)
 
@@ -56,10 +62,15 @@ class World:
         cluster.kubectl("apply", *(f"--filename={DEPLOY / name}.yaml" for name in APPLIED))
         kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT)
         async with AsyncExitStack() as stack:
-            extender = ExtenderProcess(workdir, kubeconfig, environment=setup.environment)
+            api_relay, server = None, kubeconfig
+            if setup.api_relayed:
+                access = read_kubeconfig(kubeconfig)
+                api_relay = await stack.enter_async_context(ApiRelay(access))
+                server = write_kubeconfig(workdir / "relayed.kubeconfig", replace(access, server=api_relay.url))
+            extender = ExtenderProcess(workdir, server, environment=setup.environment)
             await stack.enter_async_context(extender)
             relay = await stack.enter_async_context(Relay(extender.url)) if setup.relayed else None
-            world = cls(cluster, extender, kubeconfig, relay)
+            world = cls(cluster, extender, kubeconfig, relay, api_relay)
             await world.start_scheduler()
             stack.push_async_callback(cluster.stop_scheduler)
             yield world

@@ -1,0 +1,193 @@
+"""At every boundary between two writes of a bind, not at some: the extender is killed, the pod vanishes, the scheduler restarts.
+
+All pods of a round stand at different boundaries at the same moment, so that one kill meets all of them.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+from app.model.snapshot import SNAPSHOT_ANNOTATION
+from tests.controlplane.objects import device
+from tests.controlplane.resources import RESOURCE_CLAIMS
+from tests.e2e.api_relay import BINDING, CLAIM, CLAIM_STATUS, NOMINATION, ApiRelay, pass_on
+from tests.e2e.boundaries import Boundaries, Boundary
+from tests.e2e.checker import expect_rest, forbidden_findings
+from tests.e2e.driver import ATTACHED, FAILED, driving
+from tests.e2e.scene import SECONDS, Scene
+from tests.e2e.world import Setup, World
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+ONE: Final = "one"
+TWO: Final = "two"
+JOINS: Final = "joins"
+Steps = Mapping[str, list[str]]
+
+
+@pytest.fixture(scope="module")
+def setup() -> Setup:
+    scheduling = {"RECLAIM_GRACE_SECONDS": 5, "RECLAIM_INTERVAL_SECONDS": 0.5}
+    environment = {f"DRA_EXTENDER_SCHEDULING__{name}": str(value) for name, value in scheduling.items()}
+    return Setup(api_relayed=True, environment=environment)
+
+
+@pytest.fixture
+def relay(world: World) -> ApiRelay:
+    assert world.api_relay is not None
+    return world.api_relay
+
+
+async def furnish(scene: Scene) -> None:
+    """Nodes with devices that are ready and devices that have to be attached."""
+    conditions: dict[str, Any] = {
+        "bindingConditions": [ATTACHED],
+        "bindingFailureConditions": [FAILED],
+        "bindsToNode": True,
+    }
+    for suffix in ("a", "b", "c"):
+        await scene.node_with_devices(
+            suffix,
+            *(device(f"quick-{index}", attributes={"slow": False}) for index in range(16)),
+            *(device(f"slow-{index}", attributes={"slow": True}, **conditions) for index in range(8)),
+        )
+
+
+async def prepare(scene: Scene, kind: str, name: str) -> None:
+    """The claims of a pod of this kind; a pod that joins finds its claim allocated by another one."""
+    await scene.claim(f"{name}.a", f"!{scene.attribute('slow')}")
+    if kind == TWO:
+        await scene.claim(f"{name}.b", scene.attribute("slow"))
+    if kind == JOINS:
+        await scene.pod(f"host.{name}", claim=f"{name}.a")
+
+
+async def add(scene: Scene, kind: str, name: str) -> None:
+    """A pod of this kind."""
+    claims = {"a": f"{name}.a"} | ({"b": f"{name}.b"} if kind == TWO else {})
+    await scene.pod(name, claims=claims)
+
+
+async def populate(scene: Scene, relay: ApiRelay, plan: Mapping[str, tuple[str, Boundary]]) -> Boundaries:
+    """Pods (kind, boundary) by name; returns when every bind stands at its boundary."""
+    await asyncio.gather(*(prepare(scene, kind, name) for name, (kind, _) in plan.items()))
+    for name, (kind, _) in plan.items():
+        if kind == JOINS:
+            await scene.bound(f"host.{name}")
+    stops = relay.handler = Boundaries({name: at for name, (_, at) in plan.items()})
+    await asyncio.gather(*(add(scene, kind, name) for name, (kind, _) in plan.items()))
+    try:
+        await scene.api.wait_for(stops.all_reached, SECONDS, "every bind stands at its boundary")
+    except TimeoutError as late:
+        raise TimeoutError(f"{late} {stops.missing}") from late
+    assert await forbidden_findings(scene.api) == []
+    return stops
+
+
+def every_boundary(steps: Steps) -> dict[str, tuple[str, Boundary]]:
+    """A pod for each side of each write of each kind."""
+    return {
+        f"{kind}-{number}-{'after' if after else 'before'}": (kind, Boundary(number, after))
+        for kind, writes in steps.items()
+        for number in range(len(writes))
+        for after in (False, True)
+    }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def steps(world: World) -> Steps:
+    """The writes of an undisturbed bind of each kind, as the API server gets them: what there is to be enumerated."""
+    scene, relay = Scene(world, "undisturbed"), world.api_relay
+    assert relay is not None
+    await scene.open()
+    await furnish(scene)
+    kinds = (ONE, TWO, JOINS)
+    for kind in kinds:
+        await prepare(scene, kind, kind)
+    await scene.bound(f"host.{JOINS}")
+    seen = relay.handler = Boundaries()
+    async with driving(scene):
+        for kind in kinds:
+            await add(scene, kind, kind)
+        for kind in kinds:
+            await scene.bound(kind)
+    relay.handler = pass_on
+    await scene.clear()
+    return {kind: seen.steps[kind] for kind in kinds}
+
+
+async def test_a_bind_writes_what_is_enumerated_here_and_nothing_else(steps: Steps) -> None:
+    """Per claim finalizer with snapshot, then allocation with reservation; while it waits the nomination; then the Binding."""
+    assert steps[ONE] == [CLAIM, CLAIM_STATUS, BINDING]
+    assert steps[JOINS] == [CLAIM_STATUS, BINDING]
+    assert sorted(each for each in steps[TWO] if each != NOMINATION) == sorted([*[CLAIM, CLAIM_STATUS] * 2, BINDING])
+    assert steps[TWO][-1] == BINDING
+    assert steps[TWO].count(NOMINATION) <= 1
+
+
+async def test_every_pod_is_bound_after_a_kill_at_each_boundary(
+    scene: Scene, world: World, relay: ApiRelay, steps: Steps
+) -> None:
+    await furnish(scene)
+    plan = every_boundary(steps)
+    async with driving(scene):
+        await populate(scene, relay, plan)
+        world.extender.kill()
+        relay.handler = pass_on
+        assert await forbidden_findings(scene.api) == []
+        await world.extender.start()
+        for name in plan:
+            await scene.bound(name, 2 * SECONDS)
+        await expect_rest(scene.api)
+
+
+async def test_nothing_stays_taken_of_pods_that_are_deleted_after_a_kill_at_each_boundary(
+    scene: Scene, world: World, relay: ApiRelay, steps: Steps
+) -> None:
+    """Their claims are used by name and stay; in the end they are as they were made."""
+    await furnish(scene)
+    plan = every_boundary(steps)
+    async with driving(scene):
+        await populate(scene, relay, plan)
+        world.extender.kill()
+        relay.handler = pass_on
+        names = [*plan, *(f"host.{name}" for name, (kind, _) in plan.items() if kind == JOINS)]
+        await asyncio.gather(*(scene.delete_pod(name) for name in names))
+        await world.extender.start()
+
+    async def as_made() -> bool:
+        claims = await scene.api.list(RESOURCE_CLAIMS, scene.name)
+        metadata = [each["metadata"] for each in claims]
+        marked = [
+            each for each in metadata if SNAPSHOT_ANNOTATION in each.get("annotations", {}) or each.get("finalizers")
+        ]
+        taken = [each for each in claims if each.get("status", {}).get("allocation")]
+        return not marked and not taken
+
+    await scene.api.wait_for(as_made, 2 * SECONDS, "every claim is as it was made")
+
+
+async def test_every_pod_is_bound_when_the_scheduler_restarts_at_each_boundary(
+    scene: Scene, world: World, relay: ApiRelay, steps: Steps
+) -> None:
+    """Also in the middle of a wait for a device: the first bind goes on without a caller, the second one joins or resumes it."""
+    await furnish(scene)
+    plan = every_boundary(steps)
+    async with driving(scene) as driver:
+        await prepare(scene, TWO, "waiter")
+        driver.idle.add("waiter.b")
+        await add(scene, TWO, "waiter")
+        await scene.told("waiter", f"waits for {ATTACHED}")
+        stops = await populate(scene, relay, plan)
+        await world.cluster.stop_scheduler()
+        stops.let_go()
+        assert await forbidden_findings(scene.api) == []
+        await world.start_scheduler()
+        driver.idle.clear()
+        for name in ("waiter", *plan):
+            await scene.bound(name, 2 * SECONDS)
+        relay.handler = pass_on
+        await expect_rest(scene.api)
