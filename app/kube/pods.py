@@ -4,7 +4,7 @@ from app.kube.errors import Intent
 from app.kube.kinds import PODS
 from app.kube.requests import perform
 from app.kube.settings import KubeSettings
-from app.kube.transport import Call, Transport
+from app.kube.transport import MERGE_PATCH, Call, Transport
 from app.model.base import ModelError
 from app.model.pod import Pod, read_pod
 from app.scheduling.ports import Unavailable
@@ -38,6 +38,28 @@ class KubePods:
         path = PODS.path(namespace, name, "binding")
         body = _binding(namespace, name, uid, node)
         await perform(self._transport, Call(intent, "POST", path, self._timeouts.write, query=self._query, body=body))
+
+    async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Set `status.nominatedNodeName`, or take it away for an empty node.
+
+        Raises:
+            Conflict: the pod has another UID.
+            ClusterError: any other kind.
+        """
+        intent = Intent("patch", f"{PODS.plural}/status", f"{namespace}/{name}")
+        path = PODS.path(namespace, name, "status")
+        # The UID in a patch is a precondition.
+        body = msgspec.json.encode({"metadata": {"uid": uid}, "status": {"nominatedNodeName": node or None}})
+        call = Call(
+            intent,
+            "PATCH",
+            path,
+            self._timeouts.write,
+            query=self._query,
+            body=body,
+            content_type=MERGE_PATCH,
+        )
+        await perform(self._transport, call)
 
 
 def _binding(namespace: str, name: str, uid: str, node: str) -> bytes:

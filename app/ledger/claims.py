@@ -9,7 +9,7 @@ import msgspec
 
 from app.ledger.signal import Signal
 from app.ledger.usage import UsageTable
-from app.model.allocation import ClaimPlacement, DeviceHolding
+from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from app.model.metadata import version_number
 from app.model.resource_claim import ResourceClaim, read_claim
 from app.model.snapshot import holdings_of
@@ -21,8 +21,9 @@ _REMEMBERED_DELETIONS: Final = 20_000
 class ClaimRecord:
     """One claim: as stored (parsed and raw), what it holds, and what we are just writing for it.
 
-    `delivered` is the highest resourceVersion that the watch has brought; our own writes are stored before it does.  Claims that
-    ask for the same have the same `spec_digest`.
+    `delivered` is the highest resourceVersion that the watch has brought; our own writes are stored before it does.
+    `allocated_version` is the resourceVersion with which the watch first brought the present allocation, 0 before it has.  Claims
+    that ask for the same have the same `spec_digest`.
     """
 
     claim: ResourceClaim
@@ -32,6 +33,7 @@ class ClaimRecord:
     taken: ClaimPlacement | None = None
     taken_node: str = ""
     delivered: int = 0
+    allocated_version: int = 0
 
     @property
     def counted(self) -> tuple[DeviceHolding, ...]:
@@ -89,6 +91,7 @@ class ClaimIndex:
         record = self._by_uid.get(uid)
         if uid in self._deleted:
             return record or ClaimRecord(claim, data), UsageChange()
+        before = None if record is None else record.claim.status.allocation
         if record is None:
             self._replace_name(claim)
             record = self._by_uid[uid] = ClaimRecord(claim, data, _digest(claim))
@@ -98,6 +101,7 @@ class ClaimIndex:
             change = self._update(record, claim, data)
         else:
             change = UsageChange()
+        _date(record, claim, before, version if from_watch else 0)
         if from_watch:
             self._deliver(uid, record, version)
         return record, change
@@ -148,9 +152,9 @@ class ClaimIndex:
         self._waiting.setdefault(uid, []).append((wanted, waiter))
         return await asyncio.wait_for(waiter, seconds)
 
-    async def changed(self, uid: str, seconds: float) -> bool:
-        """Wait until this claim changes or goes away; False if nothing happens for `seconds`."""
-        return await self._changes.setdefault(uid, Signal()).wait(seconds)
+    def change_of(self, uid: str) -> Signal:
+        """Fires, once, when this claim changes or goes away; ask again for the time after."""
+        return self._changes.setdefault(uid, Signal())
 
     def _replace_name(self, claim: ResourceClaim) -> None:
         previous = self._by_key.get(claim.metadata.key)
@@ -221,6 +225,15 @@ class UsageChange:
     def freed(self) -> bool:
         """Whether something became free that was not before."""
         return any(holding not in self.added for holding in self.removed)
+
+
+def _date(record: ClaimRecord, claim: ResourceClaim, before: AllocationResult | None, version: int) -> None:
+    """Keep `allocated_version`; `version` is that of a delivered object, or 0 for the answer to a write of ours."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        record.allocated_version = 0
+    elif allocation != before or not record.allocated_version:
+        record.allocated_version = version
 
 
 def _same_devices(left: tuple[DeviceHolding, ...], right: tuple[DeviceHolding, ...]) -> bool:

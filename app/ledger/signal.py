@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Collection
 
 
 class Signal:
@@ -18,12 +19,27 @@ class Signal:
 
     async def wait(self, seconds: float | None = None) -> bool:
         """Wait for the next `fire`; False if `seconds` pass before."""
-        waiter = asyncio.get_running_loop().create_future()
+        return await wait_for_any((self,), seconds)
+
+    def join(self, waiter: asyncio.Future[None]) -> None:
+        """Let the next `fire` complete this future, too."""
         self._waiters.add(waiter)
-        try:
-            await asyncio.wait_for(waiter, seconds)
-        except TimeoutError:
-            return False
-        finally:
-            self._waiters.discard(waiter)
-        return True
+
+    def leave(self, waiter: asyncio.Future[None]) -> None:
+        """The future is not waited for any more."""
+        self._waiters.discard(waiter)
+
+
+async def wait_for_any(signals: Collection[Signal], seconds: float | None = None) -> bool:
+    """Wait for the next `fire` of one of these; False if `seconds` pass before."""
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    for signal in signals:
+        signal.join(waiter)
+    try:
+        await asyncio.wait_for(waiter, seconds)
+    except TimeoutError:
+        return False
+    finally:
+        for signal in signals:
+            signal.leave(waiter)
+    return True

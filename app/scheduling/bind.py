@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
+import structlog
 
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
-from app.ledger.signal import Signal
+from app.ledger.signal import Signal, wait_for_any
 from app.model.allocation import ClaimPlacement
 from app.model.base import ModelError
 from app.model.pod import Pod
@@ -19,25 +20,32 @@ from app.scheduling.bind_decision import BindDecision
 from app.scheduling.binding_wait import BindingWait
 from app.scheduling.claim_lookup import FoundClaim, find_claims, names_missing
 from app.scheduling.claim_writing import ClaimWriting
+from app.scheduling.cool_downs import CoolDowns
+from app.scheduling.giving_back import GivenBack, GivingBack
 from app.scheduling.options import Options
-from app.scheduling.overlap import overlapping
-from app.scheduling.ports import Cluster, ClusterError, Conflict, NotFound
+from app.scheduling.overlap import overlap
+from app.scheduling.ports import Cluster, ClusterError, Conflict, NotFound, Unavailable
 from app.scheduling.refusals import Refusals
 from app.telemetry.metrics import Metrics
 
 _ALREADY: Final = "pod {} is bound to node {} already"
+_LOG = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Running:
-    """A bind in progress and everybody who waits for it."""
+    """A bind in progress and everybody who waits for it; `nudge` fires when there may be a reason to end it."""
 
+    pod: str
     node: str
-    task: asyncio.Task[None]
     callers: list[asyncio.Event] = field(default_factory=list)
+    other_node: str = ""
+    nudge: Signal = field(default_factory=Signal)
+    task: asyncio.Task[None] | None = None
 
     @property
     def abandoned(self) -> bool:
+        """Whether nobody waits for it any more."""
         return all(caller.is_set() for caller in self.callers)
 
 
@@ -52,6 +60,7 @@ class Bind:
         ledger: Ledger,
         decision: BindDecision,
         refusals: Refusals,
+        cool_downs: CoolDowns,
         cluster: Cluster,
         metrics: Metrics,
         options: Options,
@@ -60,11 +69,14 @@ class Bind:
         self._ledger = ledger
         self._decision = decision
         self._refusals = refusals
+        self._cool_downs = cool_downs
         self._cluster = cluster
         self._metrics = metrics
         self._options = options
+        self._stopping = stopping
         self._writing = ClaimWriting(ledger, cluster.claims, metrics)
-        self._ready = BindingWait(ledger, self._writing, cluster.events, cluster.clock, options, stopping)
+        self._giving_back = GivingBack(ledger, self._writing)
+        self._ready = BindingWait(ledger, self._giving_back, cool_downs, cluster, metrics, options)
         self._running: dict[str, _Running] = {}
         self._written = Signal()
         self._set_aside: set[str] = set()
@@ -85,7 +97,9 @@ class Bind:
             self._written.fire()
 
     async def __call__(self, namespace: str, name: str, uid: str, node: str, hung_up: asyncio.Event) -> None:
-        """Bind the pod to the node; joins a bind of the same pod and node that is still running.
+        """Bind the pod to the node; joins a bind of the same pod and node that is still running, ends one to another node.
+
+        Once `hung_up` is set for every caller, no Binding is posted any more.
 
         Raises:
             TryAgain: not bound; the text says why, and a later bind of the pod carries on.
@@ -94,20 +108,32 @@ class Bind:
         if pod is not None and not pod.needs_devices and not pod.node_name:
             await self._post(pod, node)
             return
-        running = self._running.get(uid)
+        while (running := self._running.get(uid)) is not None and running.node != node and running.task is not None:
+            running.other_node = node
+            running.nudge.fire()
+            await asyncio.wait((running.task,))
         if running is None:
-            task = asyncio.create_task(self._transaction(namespace, name, uid, node))
-            running = self._running[uid] = _Running(node, task)
-            task.add_done_callback(lambda done: self._ended(uid, done))
-        elif running.node != node:
-            raise TryAgain(f"pod {namespace}/{name} is just being bound to node {running.node}")
+            running = self._running[uid] = _Running(f"{namespace}/{name}", node)
+            running.task = asyncio.create_task(self._transaction(running, namespace, name, uid))
+            running.task.add_done_callback(lambda done: self._ended(uid, done))
         running.callers.append(hung_up)
-        await asyncio.shield(running.task)
+        watcher = asyncio.ensure_future(hung_up.wait())
+        watcher.add_done_callback(lambda _: running.nudge.fire())
+        try:
+            if running.task is not None:
+                await asyncio.shield(running.task)
+        finally:
+            watcher.cancel()
+
+    def nudge(self, uids: Collection[str] | None = None) -> None:
+        """Something happened that may end the binds of these pods (None: of every pod), as far as they only wait."""
+        for running in [each for uid, each in self._running.items() if uids is None or uid in uids]:
+            running.nudge.fire()
 
     async def drain(self) -> None:
         """Wait until the binds in progress have come to an end."""
-        while self._running:
-            await asyncio.wait([each.task for each in self._running.values()])
+        while tasks := [each.task for each in self._running.values() if each.task is not None]:
+            await asyncio.wait(tasks)
 
     def _ended(self, uid: str, task: asyncio.Task[None]) -> None:
         """Forget the bind; its outcome counts as read even if every caller has gone."""
@@ -115,24 +141,44 @@ class Bind:
         if not task.cancelled():
             task.exception()
 
-    async def _transaction(self, namespace: str, name: str, uid: str, node: str) -> None:
+    async def _transaction(self, running: _Running, namespace: str, name: str, uid: str) -> None:
+        node = running.node
         pod = await self._pod(namespace, name, uid)
         if pod.node_name:
             if pod.node_name != node:
                 raise TryAgain(_ALREADY.format(pod.key, pod.node_name))
             return
         if pod.needs_devices:
-            found = await self._decided(pod, node)
+            found = await self._decided(running, pod)
             try:
-                await self._confirm(await self._make_ours(found), pod)
+                await self._delivered(await self._make_ours(found), pod)
             finally:
                 self._give_up_unwritten(found)
-            for each in found:
-                await self._ready(each.record, pod, node)
-        running = self._running.get(uid)
-        if running is not None and running.abandoned:
-            raise TryAgain(f"nobody waits for the bind of pod {pod.key} any more; its devices stay reserved for it")
+
+            async def go_on() -> None:
+                self._check_waited_for(running, uid)
+                await self._yield(found, pod)
+
+            await self._ready(found, pod, node, go_on, running.nudge)
+        self._check_waited_for(running, uid)
         await self._post(pod, node)
+
+    def _check_sensible(self, running: _Running, uid: str) -> None:
+        """Raises TryAgain if the bind has lost its sense."""
+        if self._stopping.is_set():
+            raise TryAgain(f"the extender is stopping; the next bind of pod {running.pod} carries on")
+        if self._ledger.pods.gone(uid):
+            raise TryAgain(f"pod {running.pod} does not exist any more")
+        if running.other_node:
+            raise TryAgain(
+                f"pod {running.pod} is to be bound to node {running.other_node} now, no more to {running.node}"
+            )
+
+    def _check_waited_for(self, running: _Running, uid: str) -> None:
+        """As above, and if nobody would hear of a Binding: its scheduler gives the pod's CPU and memory to others then."""
+        self._check_sensible(running, uid)
+        if running.abandoned:
+            raise TryAgain(f"nobody waits for the bind of pod {running.pod} any more; its devices stay reserved for it")
 
     async def _pod(self, namespace: str, name: str, uid: str) -> Pod:
         pod = self._ledger.pods.by_uid(uid)
@@ -148,40 +194,52 @@ class Bind:
             raise TryAgain(f"pod {namespace}/{name} with UID {uid} does not exist any more")
         return pod
 
-    async def _decided(self, pod: Pod, node: str) -> Sequence[FoundClaim]:
+    async def _decided(self, running: _Running, pod: Pod) -> Sequence[FoundClaim]:
         """Decide for every open claim of the pod and take it; without any await between decision and taking."""
-        stamp = datetime.fromtimestamp(self._cluster.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         loop = asyncio.get_running_loop()
         end = loop.time() + self._options.shared_claim_wait_seconds
         while True:
+            self._check_sensible(running, pod.uid)
             found = find_claims(pod, self._ledger)
             if isinstance(found, Rejection):
                 raise TryAgain(found.text)
             if not any(self._being_written(each.record) for each in found):
                 break
             left = end - loop.time()
-            if left <= 0 or not await self._written.wait(left):
+            if left <= 0 or not await wait_for_any((self._written, running.nudge), left):
                 raise TryAgain(f"pod {pod.key}: another pod's bind is still writing a shared claim")
-        for claim, placement in self._decision(pod, node, found):
+        stamp = datetime.fromtimestamp(self._cluster.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for claim, placement in self._decision(pod, running.node, found):
             timed = msgspec.structs.replace(placement.allocation, allocation_timestamp=stamp)
             ours = ClaimPlacement(allocation=timed, holdings=placement.holdings)
-            self._ledger.take(claim.record.claim.metadata.uid, ours, node)
+            self._ledger.take(claim.record.claim.metadata.uid, ours, running.node)
         return found
 
     def _being_written(self, record: ClaimRecord) -> bool:
         return record.taken is not None or record.claim.metadata.uid in self._set_aside
 
     async def _make_ours(self, found: Sequence[FoundClaim]) -> list[ClaimRecord]:
-        """Write what was taken, or just the reservation of what is allocated; returns the claims that got an allocation."""
-        written: list[ClaimRecord] = []
-        for each in found:
-            record = each.record
-            if record.taken is not None:
-                written.append(await self._writing.allocate(record, record.taken, each.consumer))
-                self._settle(record)
-            elif not each.reserved:
-                await self._writing.reserve(record, each.consumer)
-        return written
+        """Write what was taken, or just the reservation of what is allocated; returns the claims that got an allocation.
+
+        The claims are written at the same time; if one fails, the others are finished first, and the next bind finds them.
+        """
+        outcomes = await asyncio.gather(*(self._own(each) for each in found), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [each for each in outcomes if isinstance(each, ClaimRecord)]
+
+    async def _own(self, claim: FoundClaim) -> ClaimRecord | None:
+        """The claim as stored if it got its allocation here."""
+        record = claim.record
+        if record.taken is not None:
+            stored = await self._writing.allocate(record, record.taken, claim.consumer)
+            self._settle(record)
+            return stored
+        await self._writing.check_shares(record, claim.consumer.uid)
+        if not claim.reserved:
+            await self._writing.reserve(record, claim.consumer)
+        return None
 
     def _settle(self, record: ClaimRecord) -> None:
         self._ledger.settle(record.claim.metadata.uid)
@@ -192,8 +250,8 @@ class Bind:
             if each.record.taken is not None:
                 self._settle(each.record)
 
-    async def _confirm(self, written: Sequence[ClaimRecord], pod: Pod) -> None:
-        """Wait until our claim watch has brought our writes, and yield to whoever stored the same device before."""
+    async def _delivered(self, written: Sequence[ClaimRecord], pod: Pod) -> None:
+        """Wait until our claim watch has brought our writes, and with them every allocation that was stored before."""
         for record in written:
             meta = record.claim.metadata
             try:
@@ -204,28 +262,42 @@ class Bind:
                 raise TryAgain(f"claim {'/'.join(meta.key)}: the claim watch is behind") from late
             if not alive:
                 raise TryAgain(f"claim {'/'.join(meta.key)} was deleted while pod {pod.key} was being bound")
-            clash = overlapping(record, self._ledger.claims, self._ledger.slices)
-            if clash is not None:
-                await self._writing.release(record, (pod.uid,))
-                self._metrics.bound("undone", 0.0)
-                device = f"{clash.driver}/{clash.pool}/{clash.device}"
-                raise TryAgain(f"claim {'/'.join(meta.key)}: another writer allocated device {device} first")
+
+    async def _yield(self, found: Sequence[FoundClaim], pod: Pod) -> None:
+        """Give way to allocations that ours overlap with, unless another pod runs on ours already.
+
+        Raises:
+            GivenBack: there was one; every claim of the pod that overlaps is given back.
+        """
+        told = ""
+        for each in found:
+            clash = overlap(each.record, self._ledger.claims, self._ledger.slices)
+            if clash is None or self._giving_back.runs_somewhere(each, pod):
+                continue
+            name = "/".join(each.record.claim.metadata.key)
+            told = f"claim {name}: another writer allocated {clash.kind} {clash.what} first"
+            self._metrics.overlap(clash.kind, "yielded")
+            _LOG.warning("an allocation overlaps another writer's and is given back", claim=name, **clash._asdict())
+            await self._giving_back(each, pod)
+        if told:
+            raise GivenBack(told)
 
     async def _post(self, pod: Pod, node: str) -> None:
         try:
             await self._cluster.pods.bind(pod.namespace, pod.name, pod.uid, node)
-        except Conflict as conflict:
-            await self._check_bound(pod, node, conflict)
+        except (Conflict, Unavailable) as unclear:
+            await self._check_bound(pod, node, unclear)
         except ClusterError as problem:
             raise TryAgain(f"pod {pod.key}: {problem}") from problem
         self._refusals.settled(pod.uid)
+        self._cool_downs.forget(pod.uid)
         self._ledger.holds.leave(pod.uid)
 
-    async def _check_bound(self, pod: Pod, node: str, conflict: Conflict) -> None:
-        """A conflict is success if the pod is on our node already."""
+    async def _check_bound(self, pod: Pod, node: str, unclear: ClusterError) -> None:
+        """A conflict, or no answer, is success if the pod is on our node already."""
         try:
             live = await self._cluster.pods.read(pod.namespace, pod.name)
         except (ClusterError, ModelError) as problem:
-            raise TryAgain(f"pod {pod.key}: {conflict}; reading it back: {problem}") from problem
+            raise TryAgain(f"pod {pod.key}: {unclear}; reading it back: {problem}") from problem
         if live.uid != pod.uid or live.node_name != node:
-            raise TryAgain(f"pod {pod.key}: {conflict}") from conflict
+            raise TryAgain(f"pod {pod.key}: {unclear}") from unclear

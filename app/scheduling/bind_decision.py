@@ -8,6 +8,7 @@ from app.model.pod import Pod
 from app.model.rejection import Rejection
 from app.scheduling.answers import TryAgain
 from app.scheduling.claim_lookup import FoundClaim
+from app.scheduling.cool_downs import CoolDowns, SetAside
 from app.scheduling.deadline import time_is_up
 from app.scheduling.extended_resources import backed_resources, uncovered
 from app.scheduling.options import Options
@@ -19,8 +20,11 @@ from app.scheduling.standing import Sorted, excluded, fully_reserved, sort_claim
 class BindDecision:
     """What the claims of a pod get on the node that bind names: the held placement if it is still good, else a new one."""
 
-    def __init__(self, ledger: Ledger, searching: Searching, clock: Clock, options: Options) -> None:
+    def __init__(
+        self, ledger: Ledger, searching: Searching, cool_downs: CoolDowns, clock: Clock, options: Options
+    ) -> None:
         self._ledger = ledger
+        self._cool_downs = cool_downs
         self._searching = searching
         self._clock = clock
         self._options = options
@@ -39,16 +43,14 @@ class BindDecision:
             raise TryAgain(f"node {node_name} is not known yet")
         resources = backed_resources(pod, ledger.backing)
         claims = sort_claims(found, ledger)
-        refusal = (
-            uncovered(node, resources, ledger.backing) or fully_reserved(found) or excluded(node, claims, ledger)
-        )
+        refusal = uncovered(node, resources, ledger.backing) or fully_reserved(found) or excluded(node, claims, ledger)
         if refusal is not None:
             raise TryAgain(refusal.text)
         undecided = (*claims.held, *claims.open)
         if not undecided:
             return ()
         held = self._held(undecided, node_name)
-        return held if held is not None else self._anew(undecided, claims, node)
+        return held if held is not None else self._anew(pod, undecided, claims, node)
 
     def _held(self, undecided: tuple[FoundClaim, ...], node: str) -> Sequence[tuple[FoundClaim, ClaimPlacement]] | None:
         """The held placements, if each claim has one here and nothing that was read to decide it has changed since."""
@@ -62,7 +64,7 @@ class BindDecision:
         return placements
 
     def _anew(
-        self, undecided: tuple[FoundClaim, ...], claims: Sorted, node: Node
+        self, pod: Pod, undecided: tuple[FoundClaim, ...], claims: Sorted, node: Node
     ) -> Sequence[tuple[FoundClaim, ClaimPlacement]]:
         for claim in claims.held:
             self._ledger.holds.end(claim.record.claim.metadata.uid)
@@ -70,7 +72,8 @@ class BindDecision:
         if isinstance(demand, Rejection):
             raise TryAgain(demand.text)
         out_of_time = time_is_up(self._clock, self._options.filter_budget_seconds)
-        answer = self._searching.on_node(demand, node, self._ledger.usage(), out_of_time)
+        usage = SetAside(self._ledger.usage(), self._cool_downs.of(pod.uid))
+        answer = self._searching.on_node(demand, node, usage, out_of_time)
         if isinstance(answer, NoFit):
             raise TryAgain(f"pod does not fit on node {node.name} any more: {answer.rejections[0].text}")
         return list(zip(undecided, answer.claims, strict=True))

@@ -4,8 +4,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from app.model.allocation import DeviceResult
-from app.model.resource_claim import ResourceClaim
-from app.model.snapshot import results_of
+from app.model.resource_claim import AllocatedDeviceStatus, Condition, ResourceClaim
+from app.model.snapshot import allocated_at, results_of
+
+DeviceId = tuple[str, str, str]
+"""(driver, pool, device)."""
 
 
 class Readiness(StrEnum):
@@ -17,60 +20,94 @@ class Readiness(StrEnum):
     TIMED_OUT = "timed out"
 
 
+class Trouble(NamedTuple):
+    """A device that is not ready, and the conditions that it waits for, or the one that says it failed."""
+
+    device: DeviceId
+    conditions: tuple[str, ...]
+    said: str = ""
+
+    @property
+    def name(self) -> str:
+        """driver/pool/device."""
+        return "/".join(self.device)
+
+
 class Verdict(NamedTuple):
-    """The readiness of a claim and, unless it is ready, which device and condition it is about."""
+    """The readiness of a claim, the devices it is about (none when ready), and when its clock runs out (as `now`)."""
 
     readiness: Readiness
-    detail: str = ""
+    troubles: tuple[Trouble, ...] = ()
+    deadline: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """The devices in words."""
+        if self.readiness is Readiness.FAILED:
+            return "; ".join(
+                f"device {each.name} reports {each.conditions[0]}{each.said and f': {each.said}'}"
+                for each in self.troubles
+            )
+        return "; ".join(f"device {each.name} waits for {', '.join(each.conditions)}" for each in self.troubles)
 
 
-def has_conditions(claim: ResourceClaim) -> bool:
-    """Whether binding has to wait for anything of this claim."""
-    return any(True for _ in _conditional(claim))
+def conditional_devices(claim: ResourceClaim) -> tuple[DeviceResult, ...]:
+    """The allocated devices for which a bind has to wait."""
+    return tuple(result for result in results_of(claim) if result.binding_conditions)
 
 
 def judge(claim: ResourceClaim, *, now: float, waiting_since: float, timeout: float) -> Verdict:
     """The readiness of an allocated claim at `now` (seconds since the epoch).
 
-    Ready: each device with binding conditions has a status entry in which all of them are "True".  A failure condition that is
-    "True" wins over everything.  The clock starts at the allocation timestamp, so that sharers and restarts do not start it anew;
-    without a timestamp it starts at `waiting_since`.
+    Ready: each device with binding conditions has a status entry in which all of them are "True"; of a share it is the entry of
+    that share.  A failure condition that is "True" wins over everything.  The clock starts at the allocation timestamp, so that
+    sharers and restarts do not start it anew; it starts at `waiting_since` if there is no timestamp, or one from the future,
+    which is that of a machine whose clock is ahead.
     """
-    pending = ""
-    for result in _conditional(claim):
-        true = _true_conditions(claim, result)
-        failed = [each for each in result.binding_failure_conditions or () if each in true]
-        where = f"{result.driver}/{result.pool}/{result.device}"
-        if failed:
-            return Verdict(Readiness.FAILED, f"device {where} reports {failed[0]}")
-        missing = [each for each in result.binding_conditions or () if each not in true]
-        if missing and not pending:
-            pending = f"device {where} waits for {missing[0]}"
-    if not pending:
+    devices = conditional_devices(claim)
+    if not devices:
         return Verdict(Readiness.READY)
-    started = _timestamp(claim)
-    if now > (waiting_since if started is None else started) + timeout:
-        return Verdict(Readiness.TIMED_OUT, pending)
-    return Verdict(Readiness.PENDING, pending)
+    reported = [(result, _true_conditions(claim.status.devices, result)) for result in devices]
+    failed = tuple(_failures(reported))
+    deadline = min(waiting_since, _timestamp(claim, default=waiting_since)) + timeout
+    if failed:
+        return Verdict(Readiness.FAILED, failed, deadline)
+    pending = tuple(_missing(reported))
+    if not pending:
+        return Verdict(Readiness.READY, (), deadline)
+    return Verdict(Readiness.TIMED_OUT if now > deadline else Readiness.PENDING, pending, deadline)
 
 
-def _conditional(claim: ResourceClaim) -> Iterable[DeviceResult]:
-    return (result for result in results_of(claim) if result.binding_conditions)
+def _failures(reported: Iterable[tuple[DeviceResult, dict[str, Condition]]]) -> Iterable[Trouble]:
+    for result, true in reported:
+        for name in result.binding_failure_conditions or ():
+            if name in true:
+                said = true[name].message or true[name].reason
+                yield Trouble(result.device_id, (name,), said)
+                break
 
 
-def _true_conditions(claim: ResourceClaim, result: DeviceResult) -> set[str]:
+def _missing(reported: Iterable[tuple[DeviceResult, dict[str, Condition]]]) -> Iterable[Trouble]:
+    for result, true in reported:
+        missing = tuple(name for name in result.binding_conditions or () if name not in true)
+        if missing:
+            yield Trouble(result.device_id, missing)
+
+
+def _true_conditions(statuses: Iterable[AllocatedDeviceStatus], result: DeviceResult) -> dict[str, Condition]:
+    wanted = (*result.device_id, result.share_id)
     return {
-        condition.type
-        for status in claim.status.devices
-        if (status.driver, status.pool, status.device) == result.device_id
+        condition.type: condition
+        for status in statuses
+        if (status.driver, status.pool, status.device, status.share_id) == wanted
         for condition in status.conditions
         if condition.status == "True"
     }
 
 
-def _timestamp(claim: ResourceClaim) -> float | None:
-    text = claim.status.allocation.allocation_timestamp if claim.status.allocation else None
+def _timestamp(claim: ResourceClaim, default: float) -> float:
+    text = allocated_at(claim)
     try:
-        return None if text is None else datetime.fromisoformat(text).timestamp()
+        return default if text is None else datetime.fromisoformat(text).timestamp()
     except ValueError:
-        return None
+        return default

@@ -1,16 +1,40 @@
-import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
 
-from app.ledger.claims import ClaimRecord
+import structlog
+
 from app.ledger.ledger import Ledger
+from app.ledger.signal import Signal, wait_for_any
 from app.model.pod import Pod
+from app.model.snapshot import allocated_at
 from app.scheduling.answers import TryAgain
-from app.scheduling.binding_conditions import Readiness, has_conditions, judge
-from app.scheduling.claim_writing import ClaimWriting
+from app.scheduling.binding_conditions import Readiness, Verdict, conditional_devices, judge
+from app.scheduling.claim_lookup import FoundClaim
+from app.scheduling.cool_downs import CoolDowns
+from app.scheduling.giving_back import GivenBack, GivingBack
 from app.scheduling.options import Options
-from app.scheduling.ports import Clock, Events
+from app.scheduling.ports import Cluster, ClusterError
+from app.telemetry.metrics import Metrics
 
-_POLL_SECONDS = 5.0
-PENDING_REASON = "BindingConditionsPending"
+PENDING_REASON: Final = "BindingConditionsPending"
+_LONGEST_SECONDS: Final = 60.0
+_LOG = structlog.get_logger(__name__)
+
+GoOn = Callable[[], Awaitable[None]]
+"""Raises TryAgain if waiting makes no sense any more."""
+
+
+class _Judged(NamedTuple):
+    found: FoundClaim
+    verdict: Verdict
+
+
+class _NotReady(GivenBack):
+    """A device failed or took too long; `status` as upstream's metrics call it."""
+
+    def __init__(self, sentence: str, status: str) -> None:
+        super().__init__(sentence)
+        self.status = status
 
 
 class BindingWait:
@@ -19,53 +43,114 @@ class BindingWait:
     def __init__(
         self,
         ledger: Ledger,
-        writing: ClaimWriting,
-        events: Events,
-        clock: Clock,
+        giving_back: GivingBack,
+        cool_downs: CoolDowns,
+        cluster: Cluster,
+        metrics: Metrics,
         options: Options,
-        stopping: asyncio.Event,
     ) -> None:
         self._ledger = ledger
-        self._writing = writing
-        self._events = events
-        self._clock = clock
+        self._giving_back = giving_back
+        self._cool_downs = cool_downs
+        self._cluster = cluster
+        self._metrics = metrics
         self._options = options
-        self._stopping = stopping
+        self._waiting = 0
+        metrics.before_render(lambda: metrics.binding_conditions_waiting(self._waiting))
 
-    async def __call__(self, record: ClaimRecord, pod: Pod, node: str) -> None:
-        """Return when every device of the claim is ready.
+    async def __call__(self, found: Sequence[FoundClaim], pod: Pod, node: str, go_on: GoOn, nudge: Signal) -> None:
+        """Return when every device of these claims is ready.
+
+        `go_on` is asked at every turn; `nudge` fires when it should be asked.
 
         Raises:
-            TryAgain: a device failed or took too long (the allocation is released unless others use it), or the claim changed.
+            TryAgain: a device failed or took too long (the pod's part of the claim is given back, and other devices are tried
+                first for it for a while), a claim is not the pod's any more, or whatever `go_on` raises.
         """
-        since, told = self._clock.now(), False
-        uid = record.claim.metadata.uid
-        while not self._stopping.is_set():
-            known = self._ledger.claims.by_uid(uid)
-            if known is None or known.claim.status.allocation is None or not known.claim.reserved_by(pod.uid):
-                raise TryAgain(
-                    f"claim {'/'.join(record.claim.metadata.key)} was deallocated while pod {pod.key} waited for it"
-                )
-            if not has_conditions(known.claim):
-                return
-            verdict = judge(
-                known.claim,
-                now=self._clock.now(),
-                waiting_since=since,
-                timeout=self._options.binding_timeout_seconds,
-            )
-            if verdict.readiness is Readiness.READY:
-                return
-            if verdict.readiness is not Readiness.PENDING:
-                await self._writing.release(known, (pod.uid,))
-                raise TryAgain(f"binding conditions {verdict.readiness}: {verdict.detail}")
-            if not told:
-                told = True
-                self._events.about_pod(
-                    pod,
-                    warning=False,
-                    reason=PENDING_REASON,
-                    message=f"{verdict.detail} before it can run on node {node}",
-                )
-            await self._ledger.claims.changed(uid, _POLL_SECONDS)
-        raise TryAgain(f"the extender is stopping; pod {pod.key} still waits for its devices")
+        await go_on()
+        devices = [result for each in found for result in conditional_devices(each.record.claim)]
+        if not devices:
+            return
+        since = self._cluster.clock.now()
+        status = "error"
+        self._waiting += 1
+        try:
+            await self._wait(found, pod, node, go_on, nudge)
+            status = "success"
+        except _NotReady as problem:
+            status = problem.status
+            raise
+        finally:
+            self._waiting -= 1
+            seconds = self._cluster.clock.now() - since
+            self._metrics.binding_conditions(pod.scheduler_name, [each.driver for each in devices], status, seconds)
+
+    async def _wait(self, found: Sequence[FoundClaim], pod: Pod, node: str, go_on: GoOn, nudge: Signal) -> None:
+        since, told, nominated = self._cluster.clock.now(), "", pod.nominated_node_name == node
+        try:
+            while pending := await self._pending(found, pod, since):
+                text = _message(pending, node)
+                if text != told:
+                    told = text
+                    self._cluster.events.about_pod(pod, warning=False, reason=PENDING_REASON, message=text)
+                if nominated:
+                    await self._something_changes(pending, nudge)
+                else:
+                    # What changes meanwhile is found by judging again.
+                    nominated = True
+                    await self._nominate(pod, node)
+                await go_on()
+        except GivenBack:
+            if nominated:
+                await self._nominate(pod, "")
+            raise
+
+    async def _pending(self, found: Sequence[FoundClaim], pod: Pod, since: float) -> Sequence[_Judged]:
+        """The claims that are not ready yet, as they are known now.
+
+        Raises:
+            TryAgain: a claim is not the pod's any more.
+            _NotReady: a device failed or took too long; its claim is given back.
+        """
+        judged = [self._judged(each, pod, since) for each in found]
+        for readiness, status in ((Readiness.FAILED, "failed"), (Readiness.TIMED_OUT, "timeout")):
+            bad = [each for each in judged if each.verdict.readiness is readiness]
+            if bad:
+                self._cool_downs.start(pod.uid, [trouble.device for each in bad for trouble in each.verdict.troubles])
+                for each in bad:
+                    await self._giving_back(each.found, pod)
+                words = "; ".join(each.verdict.text for each in bad)
+                raise _NotReady(f"binding conditions {readiness}: {words}", status)
+        return [each for each in judged if each.verdict.readiness is Readiness.PENDING]
+
+    def _judged(self, found: FoundClaim, pod: Pod, since: float) -> _Judged:
+        meta = found.record.claim.metadata
+        known = self._ledger.claims.by_uid(meta.uid)
+        if known is None or known.claim.status.allocation is None or not known.claim.reserved_by(found.consumer.uid):
+            raise TryAgain(f"claim {'/'.join(meta.key)} was deallocated while pod {pod.key} waited for it")
+        now, timeout = self._cluster.clock.now(), self._options.binding_timeout_seconds
+        return _Judged(found, judge(known.claim, now=now, waiting_since=since, timeout=timeout))
+
+    async def _nominate(self, pod: Pod, node: str) -> None:
+        """Tell autoscalers, and a scheduler that starts meanwhile, where the pod is going; no reason to fail."""
+        try:
+            await self._cluster.pods.nominate(pod.namespace, pod.name, pod.uid, node)
+        except ClusterError as problem:
+            _LOG.warning("the nominated node could not be published", pod=pod.key, node=node, problem=str(problem))
+
+    async def _something_changes(self, pending: Sequence[_Judged], nudge: Signal) -> None:
+        """Until a claim changes, the first clock runs out, or there is a nudge."""
+        claims = self._ledger.claims
+        left = min(each.verdict.deadline for each in pending) - self._cluster.clock.now()
+        signals = [claims.change_of(each.found.record.claim.metadata.uid) for each in pending]
+        await wait_for_any((*signals, nudge), min(max(left, 0.0) + 0.001, _LONGEST_SECONDS))
+
+
+def _message(pending: Sequence[_Judged], node: str) -> str:
+    """Which device waits for what since when; constant until that changes, so that it is one Event."""
+    return "; ".join(map(_words, pending)) + f"; before that the pod cannot run on node {node}"
+
+
+def _words(judged: _Judged) -> str:
+    since = allocated_at(judged.found.record.claim)
+    return judged.verdict.text + (f", since {since}" if since else "")

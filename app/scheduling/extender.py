@@ -8,6 +8,7 @@ from app.scheduling.answers import FilterAnswer, TryAgain
 from app.scheduling.bind import Bind
 from app.scheduling.bind_decision import BindDecision
 from app.scheduling.claim_writing import ClaimWriting
+from app.scheduling.cool_downs import CoolDowns
 from app.scheduling.filter import Filter
 from app.scheduling.options import Options
 from app.scheduling.ports import Cluster
@@ -30,15 +31,17 @@ class Extender:
         self, ledger: Ledger, cluster: Cluster, metrics: Metrics, options: Options, features: Features
     ) -> None:
         searching = Searching(ledger, features, options)
+        self._ledger = ledger
         self._cluster = cluster
         self._metrics = metrics
         self.refusals = Refusals(ledger, RefusalWords(ledger, searching), cluster.events, metrics)
-        self._filter = Filter(ledger, searching, self.refusals, metrics, cluster.clock, options)
+        cool_downs = CoolDowns(cluster.clock, options.device_cool_down_seconds, self._cooled_down)
+        self._filter = Filter(ledger, searching, self.refusals, cool_downs, metrics, cluster.clock, options)
         self._prioritize = Prioritize(ledger, options)
         self._preempt = Preempt(ledger, searching, cluster.clock, options)
-        decision = BindDecision(ledger, searching, cluster.clock, options)
+        decision = BindDecision(ledger, searching, cool_downs, cluster.clock, options)
         self._stopping = asyncio.Event()
-        self._bind = Bind(ledger, decision, self.refusals, cluster, metrics, options, self._stopping)
+        self._bind = Bind(ledger, decision, self.refusals, cool_downs, cluster, metrics, options, self._stopping)
         self._wake_up = WakeUp(ledger, self.refusals, cluster.waker, metrics, cluster.clock, options)
         running, timeout = self._bind.running, options.binding_timeout_seconds
         facts = ReclaimFacts(ledger, self.refusals, running, cluster.clock, timeout)
@@ -57,6 +60,7 @@ class Extender:
     async def stop(self) -> None:
         """Answer whoever still waits for a bind, let writes in flight end, stop the background work."""
         self._stopping.set()
+        self._bind.nudge()
         await self.reclaim.stop()
         if self._binds:
             await asyncio.wait(self._binds)
@@ -93,6 +97,11 @@ class Extender:
         """See Preempt."""
         self._refuse_when_stopping()
         return await self._preempt(pod, victims)
+
+    def _cooled_down(self, pod_uid: str) -> None:
+        """Devices that a pod left alone are devices again, for a pod that could have used them."""
+        if pod_uid in self.refusals:
+            self._ledger.helpful_devices()
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping.is_set():

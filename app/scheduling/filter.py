@@ -10,9 +10,12 @@ from app.model.rejection import Code, Rejection
 from app.scheduling.answers import FilterAnswer
 from app.scheduling.attempt import Attempt, refused_everywhere
 from app.scheduling.claim_lookup import FoundClaim, find_claims
+from app.scheduling.cool_downs import CoolDowns, search_around
 from app.scheduling.deadline import time_is_up
 from app.scheduling.extended_resources import backed_resources, uncovered
 from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
+from app.scheduling.gang_members import gang_of
+from app.scheduling.gangs import Gangs
 from app.scheduling.judging import NODE_UNKNOWN, Judging
 from app.scheduling.look_ahead import LookAhead
 from app.scheduling.options import Options
@@ -21,7 +24,7 @@ from app.scheduling.refusals import Refusals
 from app.scheduling.remembered import Outcome
 from app.scheduling.scoring import ratings, total
 from app.scheduling.searching import Searching
-from app.scheduling.standing import Sorted, excluded, fully_reserved, sort_claims
+from app.scheduling.standing import Sorted, excluded, fully_reserved, not_ready, sort_claims
 from app.telemetry.metrics import Metrics
 
 _UNSETTLED = Rejection(code=Code.UNSETTLED)
@@ -38,6 +41,7 @@ class Filter:
         ledger: Ledger,
         searching: Searching,
         refusals: Refusals,
+        cool_downs: CoolDowns,
         metrics: Metrics,
         clock: Clock,
         options: Options,
@@ -45,9 +49,11 @@ class Filter:
         self._ledger = ledger
         self._searching = searching
         self._refusals = refusals
+        self._cool_downs = cool_downs
         self._metrics = metrics
         self._clock = clock
         self._options = options
+        self._gangs = Gangs(ledger, searching, clock, options)
         self._judging = Judging(ledger, searching, metrics, options.remembered_answers)
         self._look_ahead = LookAhead(self._judging, clock, options.offered_nodes)
 
@@ -72,11 +78,15 @@ class Filter:
     def _attempt(self, pod: Pod, nodes: Sequence[str]) -> Attempt:
         ledger = self._ledger
         ledger.holds.expire(self._clock.monotonic())
+        gang = gang_of(pod, ledger)
+        planned = None if gang is None else self._gangs.attempt(pod, gang, nodes)
+        if planned is not None:
+            return planned
         ledger.holds.leave(pod.uid)
         found = find_claims(pod, ledger)
         if isinstance(found, Rejection):
             return refused_everywhere(nodes, found)
-        refusal = fully_reserved(found)
+        refusal = fully_reserved(found) or not_ready(found, self._clock.now(), self._options.binding_timeout_seconds)
         if refusal is not None:
             return refused_everywhere(nodes, refusal)
         claims = sort_claims(found, ledger)
@@ -118,9 +128,12 @@ class Filter:
         """Ask about the nodes, beginning at a place that depends on the pod."""
         out_of_time = time_is_up(self._clock, self._options.filter_budget_seconds)
         start = zlib.crc32(uid.encode()) % len(nodes) if nodes else 0
-        held = self._judging.search(
-            demand, (*nodes[start:], *nodes[:start]), self._options.offered_nodes, out_of_time, attempt
-        )
+        in_order, enough = (*nodes[start:], *nodes[:start]), self._options.offered_nodes
+        cooling = self._cool_downs.of(uid)
+        if cooling:
+            search_around(cooling, self._ledger, self._searching.asking(demand, out_of_time), in_order, enough, attempt)
+            return
+        held = self._judging.search(demand, in_order, enough, out_of_time, attempt)
         if not attempt.fits and self._ledger.holds.unsettled:
             self._look_behind_holds(demand, held, out_of_time, attempt)
 
@@ -139,7 +152,9 @@ class Filter:
                 attempt.refuse(name, _UNSETTLED)
 
     def _offer(self, pod: Pod, attempt: Attempt) -> Sequence[str]:
-        """Choose the best nodes and hold there what the pod would take."""
+        """Choose the best nodes and hold there what the pod would take; for a member of a gang that is done already."""
+        if attempt.seat is not None:
+            return (attempt.seat,)
         expires = self._clock.monotonic() + self._options.hold_seconds
         ledger = self._ledger
         for claim in attempt.held:

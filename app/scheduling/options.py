@@ -12,6 +12,7 @@ class Options:
     settle_wait_seconds: float = 0.05
     filter_budget_seconds: float = 4.0
     binding_timeout_seconds: float = 600.0
+    device_cool_down_seconds: float = 30.0
     watch_lag_seconds: float = 10.0
     shared_claim_wait_seconds: float = 30.0
     new_claim_wait_seconds: float = 1.0

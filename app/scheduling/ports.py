@@ -52,7 +52,7 @@ class Claims(Protocol):
 
 
 class Pods(Protocol):
-    """Reads and binds pods."""
+    """Reads, nominates and binds pods."""
 
     async def read(self, namespace: str, name: str) -> Pod:
         """The live pod.  Raises NotFound, Refused, Unavailable."""
@@ -64,6 +64,14 @@ class Pods(Protocol):
         Raises:
             Conflict: the pod is bound already, is being deleted, or has another UID.
             ClusterError: any other kind.
+        """
+        ...
+
+    async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Publish where the pod is going (`status.nominatedNodeName`), guarded by the UID; an empty node takes it back.
+
+        Raises:
+            ClusterError: of every kind.
         """
         ...
 

@@ -10,8 +10,18 @@ from app.telemetry.metrics import Metrics
 
 REASON = "DevicesUnavailable"
 _ABOUT_CLAIMS = frozenset(
-    {Code.CLAIM_NOT_CREATED, Code.CLAIM_MISSING, Code.CLAIM_DELETING, Code.CLAIM_FOREIGN, Code.CLAIM_FULLY_RESERVED}
+    {
+        Code.CLAIM_NOT_CREATED,
+        Code.CLAIM_MISSING,
+        Code.CLAIM_DELETING,
+        Code.CLAIM_FOREIGN,
+        Code.CLAIM_FULLY_RESERVED,
+        Code.POD_GROUP_MISSING,
+        Code.GANG_INCOMPLETE,
+    }
 )
+
+_BY_HOLDS = frozenset({Code.CLAIM_HELD_ELSEWHERE, Code.GANG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,9 @@ class Refusals:
     def __len__(self) -> int:
         return len(self._refused)
 
+    def __contains__(self, pod_uid: str) -> bool:
+        return pod_uid in self._refused
+
     def turned_away(self, pod: Pod, attempt: Attempt) -> None:
         """Remember the refusal and tell people why, with all details, by an Event on the pod.
 
@@ -55,7 +68,7 @@ class Refusals:
             claims=progress.claims,
             classes=progress.classes,
             holds=self._ledger.holds.ended,
-            by_holds=attempt.unsettled or Code.CLAIM_HELD_ELSEWHERE in codes,
+            by_holds=attempt.unsettled or bool(codes & _BY_HOLDS),
             about_claims=bool(codes & _ABOUT_CLAIMS),
             by_allocation=Code.CLAIM_ON_OTHER_NODE in codes,
         )

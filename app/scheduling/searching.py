@@ -89,6 +89,15 @@ class Searching:
         except ModelError:
             return ()
 
+    def asking(self, demand: Demand, deadline: Callable[[], bool]) -> Callable[[Node, Usage], Placement | Rejection]:
+        """`on_node` for this demand, with the first reason where it does not fit."""
+
+        def ask(node: Node, usage: Usage) -> Placement | Rejection:
+            answer = self.on_node(demand, node, usage, deadline)
+            return answer if isinstance(answer, Placement) else answer.rejections[0]
+
+        return ask
+
     def _pools_of(self, node: Node) -> NodePools:
         version = self._ledger.inventory.of(node.name)
         known = self._pools.get(node.name)

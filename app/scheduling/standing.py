@@ -7,6 +7,7 @@ from app.model.base import ModelError
 from app.model.node import Node
 from app.model.rejection import Code, Rejection
 from app.model.resource_claim import MAX_RESERVATIONS
+from app.scheduling.binding_conditions import Readiness, judge
 from app.scheduling.claim_lookup import FoundClaim
 
 
@@ -37,6 +38,21 @@ def fully_reserved(found: tuple[FoundClaim, ...]) -> Rejection | None:
         claim = each.record.claim
         if len(claim.status.reserved_for) >= MAX_RESERVATIONS and not each.reserved:
             return Rejection(code=Code.CLAIM_FULLY_RESERVED, claim=each.label)
+    return None
+
+
+def not_ready(found: tuple[FoundClaim, ...], now: float, timeout: float) -> Rejection | None:
+    """Why an allocated claim is of no use: its devices failed or took too long, and others hold it, so it cannot be given back.
+
+    One that only the pod holds is no reason: the bind gives it back.
+    """
+    for each in found:
+        claim = each.record.claim
+        if all(other.uid == each.consumer.uid for other in claim.status.reserved_for):
+            continue
+        verdict = judge(claim, now=now, waiting_since=now, timeout=timeout)
+        if verdict.readiness in (Readiness.FAILED, Readiness.TIMED_OUT):
+            return Rejection(code=Code.CLAIM_NOT_READY, claim=each.label, detail=verdict.text)
     return None
 
 

@@ -97,6 +97,15 @@ class MemoryPods:
             raise Refused(f"{refusal}target.name: Required value")
         self._store.replace(key, lambda thing: _assign(thing, node))
 
+    async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Set or take away `status.nominatedNodeName`.  Raises NotFound, and Conflict for another UID."""
+        await asyncio.sleep(0)
+        key = Key(Kind.POD, namespace, name)
+        stored = self._store.get(key)["metadata"]["uid"]
+        if uid != stored:
+            raise Conflict(f'pods "{name}": the UID in the precondition ({uid}) is not the stored one ({stored})')
+        self._store.replace(key, lambda thing: _nominate(thing, node))
+
 
 class MemoryWaker:
     """Moves rejected pods back to the queue of the embedded scheduler.  Implements ports.SchedulerWaker."""
@@ -197,6 +206,13 @@ def _object(body: bytes) -> Json:
     if not isinstance(decoded, dict):
         raise Refused("the body is not an object")
     return decoded
+
+
+def _nominate(pod: Json, node: str) -> None:
+    status = pod.setdefault("status", {})
+    status.pop("nominatedNodeName", None)
+    if node:
+        status["nominatedNodeName"] = node
 
 
 def _assign(pod: Json, node: str) -> None:

@@ -63,6 +63,32 @@ DEFINITIONS: Final = (
         'Answers about one node: `source="memory"` was remembered, `source="search"` was searched',
         ("source",),
     ),
+    Definition(
+        "bindingconditions_allocations",
+        "counter",
+        "Devices with binding conditions that a bind waited for, by scheduler (`profile`), driver and status: success, failed, "
+        "timeout, error (ended otherwise); as upstream's `scheduler_dra_bindingconditions_allocations_total`",
+        ("profile", "driver", "status"),
+        limit=120,
+    ),
+    Definition(
+        "bindingconditions_wait_duration_seconds",
+        "histogram",
+        "Duration of waits for binding conditions, one count per driver of the pod's devices; as upstream's "
+        "`scheduler_dra_bindingconditions_wait_duration_seconds`",
+        ("profile", "driver", "status"),
+        _BIND_SECONDS,
+        120,
+    ),
+    Definition("bindingconditions_waiting_pods", "gauge", "Pods whose bind waits for binding conditions now"),
+    Definition(
+        "allocation_overlaps",
+        "counter",
+        "Devices, capacities, counters or groups given away by two writers, by kind and outcome: yielded (ours was given back), "
+        "foreign (another writer took what a pod of ours has; reported)",
+        ("kind", "outcome"),
+        limit=12,
+    ),
     Definition("search_steps", "histogram", "Steps of one search on one node", (), _SEARCH_STEPS),
     Definition(
         "reclaims",

@@ -1,6 +1,6 @@
 import asyncio
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -41,6 +41,10 @@ class Metrics:
         self._claim_writes = make.counter("claim_writes")
         self._wakes = make.counter("scheduler_wakes")
         self._reclaims = make.counter("reclaims")
+        self._conditions = make.counter("bindingconditions_allocations")
+        self._condition_waits = make.histogram("bindingconditions_wait_duration_seconds")
+        self._conditions_waiting = make.plain_gauge("bindingconditions_waiting_pods")
+        self._overlaps = make.counter("allocation_overlaps")
         answers = make.counter("node_answers")
         self._from_memory, self._from_search = answers.of("memory"), answers.of("search")
         self._steps = make.plain_histogram("search_steps")
@@ -93,6 +97,21 @@ class Metrics:
     def reclaimed(self, reason: str, outcome: str) -> None:
         """Something unused was given back, or was not."""
         self._reclaims.of(reason, outcome).inc()
+
+    def binding_conditions(self, profile: str, drivers: Sequence[str], status: str, seconds: float) -> None:
+        """A wait for binding conditions ended; `drivers` names the driver of each device that has some."""
+        for driver in drivers:
+            self._conditions.of(profile, driver, status).inc()
+        for driver in sorted(set(drivers)):
+            self._condition_waits.of(profile, driver, status).observe(seconds)
+
+    def binding_conditions_waiting(self, pods: int) -> None:
+        """How many binds wait for binding conditions now."""
+        self._conditions_waiting.set(pods)
+
+    def overlap(self, kind: str, outcome: str) -> None:
+        """Two writers have given away the same."""
+        self._overlaps.of(kind, outcome).inc()
 
     def search(self, remembered: bool, steps: int) -> None:
         """`remembered`: this many answers about nodes came from memory; else one node was searched in this many steps."""
