@@ -5,6 +5,7 @@ from enum import IntEnum
 from typing import Final, Protocol
 
 from app.allocator.attempt import Attempt, Refusal
+from app.allocator.bounds import Mask
 from app.allocator.demand import RequestDemand
 from app.allocator.device_words import Place
 from app.allocator.eligibility import Eligibility, Standing
@@ -42,8 +43,8 @@ class Machine(Protocol):
         """Make this the next call; always GOES_ON."""
         ...
 
-    def dead_end(self) -> None:
-        """Count a place that no device could fill."""
+    def dead_end(self, refused: int) -> None:
+        """Count a place that no device could fill, for which so many devices were tried in vain."""
         ...
 
 
@@ -126,7 +127,7 @@ class Every:
 class DeviceLoop:
     """Tries one device after the other for one place of a request with mode ExactCount."""
 
-    __slots__ = ("_eligibility", "_failed", "_mark", "_next", "_option", "_place", "_refusals", "_took")
+    __slots__ = ("_candidates", "_eligibility", "_failed", "_mark", "_next", "_option", "_place", "_refusals", "_took")
 
     def __init__(self, place: Place, option: int, start: int, eligibility: Eligibility, mark: int) -> None:
         """Fill this place from location `start` on; `option` as called, `mark` is the state to come back to."""
@@ -136,19 +137,21 @@ class DeviceLoop:
         self._eligibility = eligibility
         self._mark = mark
         self._took = False
+        self._candidates: Mask | None = None
         self._failed: set[tuple[int, Amounts | None]] = set()
         self._refusals: dict[int, Refusal] = {}
 
     def advance(self, search: Machine) -> Outcome:
         """Take the next device that can be taken and call on, or fail."""
         attempt, standing, (claim, request, picked, wanted) = search.attempt, self._eligibility.of, self._place
+        outlook = search.outlook
         for location in range(self._next, len(search.facts.pools.devices)):
             if attempt.is_picked(claim, wanted, location) or standing(location) != Standing.ELIGIBLE:
                 continue
-            if search.outlook is not None:
-                if (search.outlook.alike[location], attempt.shared(location)) in self._failed:
+            if outlook is not None:
+                if (outlook.alike[location], attempt.shared(location)) in self._failed:
                     continue
-                if not self._enough(search.outlook, attempt, location):
+                if not self._enough(outlook, attempt, location):
                     break
             refusal = attempt.take(claim, wanted, location)
             if not refusal:
@@ -156,7 +159,10 @@ class DeviceLoop:
                 self._took = True
                 return search.call(claim, request, self._option, picked + 1, location + 1)
             self._refusals[location] = refusal
-        search.dead_end()
+            if outlook is not None:
+                # An interchangeable device would be refused, too.
+                self._failed.add((outlook.alike[location], attempt.shared(location)))
+        search.dead_end(len(self._refusals))
         if not self._took:
             search.shortfall.note(self._place, self._eligibility, self._refusals)
         return Outcome.FAILED
@@ -177,5 +183,8 @@ class DeviceLoop:
     def _enough(self, outlook: Outlook, attempt: Attempt, location: int) -> bool:
         """Whether the devices from here on are enough for what is still to be picked."""
         claim, request, picked, wanted = self._place
-        key = (claim, request, max(self._option, 0))
-        return outlook.enough(key, location, wanted.count - picked, (pick.location for pick in attempt.picks))
+        if self._candidates is None:
+            # Whenever this frame looks for a device, the picks and constraints are those it began with.
+            key = (claim, request, max(self._option, 0))
+            self._candidates = outlook.candidates(key, attempt.picks, attempt.constraint_states(claim))
+        return (self._candidates >> location).bit_count() >= wanted.count - picked

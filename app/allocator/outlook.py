@@ -4,11 +4,12 @@ It never changes the answer: the first solution stays the first, and nothing is 
 no outlook if a selector fails on any device, nor for claims with mode All and constraints, which may end in an error anywhere.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
-from app.allocator.bounds import Bounds, Mask, Wish, is_hopeless
-from app.allocator.constraints import lookup
+from app.allocator.attempt import Pick
+from app.allocator.bounds import Bounds, Mask, Wish, is_hopeless, locations
+from app.allocator.constraints import lookup, value_set
 from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
 from app.allocator.eligibility import Eligibility, Standing
 from app.allocator.mode_all import Gathered
@@ -25,7 +26,7 @@ class Outlook:
     `alike[location]` is a number; devices with the same number are equal in everything that the rest of the search reads.
     """
 
-    __slots__ = ("_demand", "_facts", "_gathered", "alike", "masks")
+    __slots__ = ("_by_value", "_demand", "_facts", "_gathered", "alike", "masks")
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Outlook:
         standings: list[bytes] = []
         derived: list[list[Attribute | None]] = []
         self.masks: dict[Option, Mask] = {}
+        self._by_value: dict[tuple[Option, int], dict[tuple[str, Any], Mask]] = {}
         for claim, wish in enumerate(demand.claims):
             for request, each in enumerate(wish.requests):
                 for option, wanted in enumerate(each.options):
@@ -56,13 +58,36 @@ class Outlook:
                     derived += self._derived(claim, wanted, found)
         self.alike = self._alike(standings, derived)
 
-    def enough(self, option: Option, start: int, needed: int, picked: Iterable[int]) -> bool:
-        """Whether from location `start` on there are that many devices that the option could take and that are not picked whole."""
+    def candidates(self, option: Option, picked: Iterable[Pick], states: Sequence[Any]) -> Mask:
+        """The devices that an option could take beside these picks, at most; `states` are those of its claim's constraints."""
         mask = self.masks[option]
-        for location in picked:
-            if not self._facts.sharing.is_shareable(location):
-                mask &= ~(1 << location)
-        return (mask >> start).bit_count() >= needed
+        for pick in picked:
+            if not self._facts.sharing.is_shareable(pick.location):
+                mask &= ~(1 << pick.location)
+        claim, request, index = option
+        for constraint in self._demand.claims[claim].requests[request].options[index].constraints:
+            if states[constraint] is not None:
+                mask &= self._holders(option, constraint, states[constraint])
+        return mask
+
+    def _holders(self, option: Option, index: int, state: Any) -> Mask:
+        """The devices that a constraint in this state might admit: with matchAttribute, those with a value that all have so far."""
+        claim, request, chosen = option
+        constraint = self._demand.claims[claim].constraints[index]
+        if constraint.distinct or not constraint.lists:
+            return self.masks[option]
+        by_value = self._by_value.get((option, index))
+        if by_value is None:
+            by_value = self._by_value[option, index] = {}
+            wanted = self._demand.claims[claim].requests[request].options[chosen]
+            for location in locations(self.masks[option]):
+                attribute = self._facts.attribute(wanted, constraint.attribute, location)
+                for value in value_set(attribute) if attribute is not None else ():
+                    by_value[value] = by_value.get(value, 0) | 1 << location
+        mask = 0
+        for value in state:
+            mask |= by_value.get(value, 0)
+        return mask
 
     def is_hopeless(self) -> bool:
         """Whether it is certain that there is no solution, whatever the search picks."""

@@ -25,7 +25,8 @@ Option = tuple[int, int, int]
 """(claim, request, option of the request)."""
 
 _POLL: Final = 15
-_DEAD_ENDS_BEFORE_LOOKOUT: Final = 64
+_VAIN_BEFORE_LOOKOUT: Final = 64
+_REFUSALS_LIKE_A_DEAD_END: Final = 8
 
 
 class Search:
@@ -33,16 +34,17 @@ class Search:
 
     __slots__ = (
         "_claim",
-        "_dead_ends",
         "_demand",
         "_eligibilities",
         "_frames",
         "_gathered",
+        "_looked_out",
         "_max_steps",
         "_option",
         "_picked",
         "_request",
         "_start",
+        "_vain",
         "attempt",
         "chosen",
         "facts",
@@ -62,7 +64,8 @@ class Search:
         self.shortfall = Shortfall(demand, facts, self.attempt)
         self.outlook: Outlook | None = None
         self.failed_states: set[Hashable] = set()
-        self._dead_ends = 0
+        self._vain = 0
+        self._looked_out = False
         self._demand = demand
         self._gathered = gathered
         self._max_steps = max_steps
@@ -165,14 +168,14 @@ class Search:
             found = self._eligibilities[key] = Eligibility(wanted, label, self.facts)
         return found
 
-    def dead_end(self) -> None:
+    def dead_end(self, refused: int) -> None:
         """Count a place that no device could fill; many of them make the search look at the whole node once."""
-        self._dead_ends += 1
+        self._vain += 1 + refused // _REFUSALS_LIKE_A_DEAD_END
 
     def _is_hopeless(self) -> bool:
-        if self._dead_ends != _DEAD_ENDS_BEFORE_LOOKOUT:
+        if self._vain < _VAIN_BEFORE_LOOKOUT or self._looked_out:
             return False
-        self._dead_ends += 1
+        self._looked_out = True
         if self._demand.may_break_off:
             return False
         try:

@@ -30,7 +30,7 @@ from tests.allocator.building import (
 )
 from tests.allocator.generated import claims, nodes, usages
 
-THRESHOLD = "app.allocator.search._DEAD_ENDS_BEFORE_LOOKOUT"
+THRESHOLD = "app.allocator.search._VAIN_BEFORE_LOOKOUT"
 FEW = 1000
 
 
@@ -88,6 +88,17 @@ def test_many_equal_requests_before_an_impossible_one_end_soon() -> None:
     constraints = [{"matchAttribute": "gpu.example.com/k", "requests": ["m"]}]
     found = ask(slices, claim_of(*plain, *last, constraints=constraints))
     assert reasons(found).verdict == "no"
+    assert found.steps < FEW
+
+
+def test_a_group_that_is_large_enough_behind_others_that_are_not_is_found_soon() -> None:
+    """matchAttribute over sets: what the picks have in common tells how many devices can still join them."""
+    sizes = (24, 24, 25)
+    roots = [root for root, size in enumerate(sizes) for _ in range(size)]
+    devices = [{"name": f"d{i:02}", "attributes": {"k": {"ints": [root, 100 + i]}}} for i, root in enumerate(roots)]
+    claim = claim_of(exactly(25), constraints=[{"matchAttribute": "gpu.example.com/k"}])
+    found = ask([slice_of(*devices)], claim)
+    assert picks(found)[0] == [f"d{i:02}" for i in range(48, 73)]
     assert found.steps < FEW
 
 
