@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from app.allocator.outcome import Fatal
-from app.allocator.selectors import activation_of
-from app.cel import CelCompileError, CelRuntimeError, Program, ProgramCache
+from app.allocator.selectors import activation_of, within
+from app.cel import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, Program, ProgramCache
 from app.cel.cost import Deadline
 from app.model.device import Attribute
 from app.model.rejection import Code, Rejection
@@ -32,11 +32,11 @@ class DerivedAttribute:
             raise Fatal(self.problem())
         device = published.devices[position]
         try:
-            return self.program.attribute(activation_of(published, device), deadline=deadline)
+            return self.program.attribute(activation_of(published, device), **within(deadline))
+        except (CelBudgetError, CelDeadlineError) as problem:
+            detail = "time was up while a derived attribute was computed"
+            raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=detail)) from problem
         except CelRuntimeError as problem:
-            if deadline is not None and deadline():
-                detail = "time was up while a derived attribute was computed"
-                raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=detail)) from problem
             where = f"{published.driver}/{published.pool}/{device.name}"
             message = f"{self.name}: {self.expression!r} on {where}: {problem}"
             raise Fatal(self._rejection(Code.ATTRIBUTE_FAILED, message, device.name)) from problem

@@ -1,6 +1,6 @@
 """Why a device is not one that a request means: the selector that is false there, with the values on both sides."""
 
-from app.allocator.selectors import Deadline, SelectorList, activation_of
+from app.allocator.selectors import Deadline, SelectorList, activation_of, within
 from app.cel import CelCompileError, CelRuntimeError, Program
 from app.cel.explain import explain
 from app.cel.explain_text import one_line
@@ -17,7 +17,7 @@ def unmet_selector(selectors: SelectorList, published: ResourceSlice, position: 
         if not isinstance(program, Program):
             return ""
         try:
-            if program.matches(activation, deadline=deadline):
+            if program.matches(activation, **within(deadline)):
                 continue
             return one_line(explain(program, activation, deadline=deadline))
         except (CelRuntimeError, CelCompileError):

@@ -6,15 +6,33 @@ Evaluation stays lazy and in the order of the search, because a selector that fa
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypedDict
 
-from app.cel import CelCompileError, CelRuntimeError, DeviceActivation, Program, ProgramCache, prepare_device
+from app.cel import (
+    Budget,
+    CelBudgetError,
+    CelCompileError,
+    CelDeadlineError,
+    CelRuntimeError,
+    DeviceActivation,
+    Program,
+    ProgramCache,
+    prepare_device,
+)
 from app.model.device import Device
 from app.model.rejection import Code
 from app.model.resource_slice import ResourceSlice
 
 Deadline = Callable[[], bool]
-"""Tells whether the time is up."""
+"""Tells whether the time is up; a `Budget` limits and counts what the selectors cost as well."""
+
+
+class Limits(TypedDict, total=False):
+    """The limits of an evaluation by the name of the argument."""
+
+    deadline: Deadline | None
+    budget: Budget
+
 
 _UNKNOWN: Final = 0
 _NO: Final = 1
@@ -115,11 +133,11 @@ class SelectorList:
             if activation is None:
                 activation = activation_of(published, device)
             try:
-                if not program.matches(activation, deadline=deadline):
+                if not program.matches(activation, **within(deadline)):
                     return False
+            except (CelBudgetError, CelDeadlineError) as problem:
+                raise SelectionTimeoutError from problem
             except CelRuntimeError as problem:
-                if deadline is not None and deadline():
-                    raise SelectionTimeoutError from problem
                 message = f"{self.expressions[index]!r} on {published.driver}/{published.pool}/{device.name}: {problem}"
                 raise SelectorError(Code.SELECTOR_FAILED, message) from problem
         return True
@@ -146,6 +164,11 @@ class SelectorVerdicts:
         else:
             self._lists.move_to_end(key)
         return found
+
+
+def within(deadline: Deadline | None) -> Limits:
+    """The limits of an evaluation, as arguments of `Program.matches`: a call's budget is its deadline, too."""
+    return {"budget": deadline} if isinstance(deadline, Budget) else {"deadline": deadline}
 
 
 def _compiled(programs: ProgramCache, expression: str) -> Program | CelCompileError:

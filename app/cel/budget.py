@@ -1,37 +1,75 @@
 """What one call of the scheduler may spend on expressions altogether."""
 
-from app.cel.cost import COST_LIMIT, Deadline
+from collections.abc import Callable
+from typing import Final
+
+from app.cel.cost import COST_LIMIT, Deadline, Frame
 from app.cel.errors import CelBudgetError
+
+CALL_COST: Final = 40 * COST_LIMIT
+"""Cost units for all evaluations of a call: about a million evaluations of an ordinary selector, or forty that go to the limit."""
+EVALUATION_SECONDS: Final = 0.1
+"""Seconds that a single evaluation may take; the counted limits end it sooner on any ordinary machine."""
+_WORK_PER_COST: Final = 2
 
 
 class Budget:
     """Cost units and time for all evaluations of one filter call; not shared between threads.
 
     An evaluation is begun as long as something is left, and is limited for itself as always, so a call spends at most
-    `cost` units and one evaluation's limit.
+    `cost` units and one evaluation's limit. A budget is itself a deadline: called, it tells that time or units are used up.
     """
 
-    __slots__ = ("deadline", "left")
+    __slots__ = ("_clock", "_ends", "_seconds_each", "deadline", "left")
 
-    def __init__(self, cost: int = 20 * COST_LIMIT, deadline: Deadline | None = None) -> None:
+    def __init__(
+        self,
+        cost: int = CALL_COST,
+        deadline: Deadline | None = None,
+        *,
+        clock: Callable[[], float] | None = None,
+        seconds_each: float = EVALUATION_SECONDS,
+    ) -> None:
         """Begin a call.
 
         Args:
             cost: Cost units for all evaluations together.
             deadline: Says whether the call's time is up; evaluations that are given none of their own ask it.
+            clock: Seconds, never going back; without it a single evaluation is limited by what is counted alone.
+            seconds_each: Seconds that an evaluation may take. One that takes longer uses the whole budget up, for the next
+                devices would take as long.
         """
         self.left = cost
         self.deadline = deadline
+        self._clock = clock
+        self._seconds_each = seconds_each
+        self._ends: float | None = None
 
-    def require(self) -> None:
-        """Check that another evaluation may begin.
+    def __call__(self) -> bool:
+        """Whether no further evaluation may begin."""
+        return self.left <= 0 or (self.deadline is not None and self.deadline())
+
+    def begin(self) -> Deadline:
+        """Begin an evaluation; gives the deadline to ask during it, which starts its clock when it is first asked.
 
         Raises:
             CelBudgetError: The budget is spent; another call may succeed.
         """
         if self.left <= 0:
             raise CelBudgetError("the evaluation was not begun: the call has spent its budget for expressions")
+        self._ends = None
+        return self._interrupts
 
-    def charge(self, cost: int) -> None:
-        """Take off what an evaluation spent."""
-        self.left -= cost
+    def _interrupts(self) -> bool:
+        if self._clock is not None:
+            now = self._clock()
+            if self._ends is None:
+                self._ends = now + self._seconds_each
+            if now > self._ends:
+                self.left = 0
+                return True
+        return self.deadline is not None and self.deadline()
+
+    def charge(self, frame: Frame) -> None:
+        """Take off what an evaluation spent: its cost, or our own count of its work where that is more."""
+        self.left -= max(frame.cost, frame.work // _WORK_PER_COST)

@@ -90,14 +90,14 @@ class Program(msgspec.Struct, frozen=True):
         return value, frame.cost
 
     def _within(self, budget: Budget, device: DeviceActivation, deadline: Deadline | None) -> tuple[Any, int]:
-        budget.require()
+        interrupts = budget.begin()
         if device.defect is not None:
             raise CelRuntimeError(device.defect)
-        frame = Frame(device, self.base_cost, [None] * self.slots, budget.deadline if deadline is None else deadline)
+        frame = Frame(device, self.base_cost, [None] * self.slots, interrupts if deadline is None else deadline)
         try:
             return self._finish(frame)
         finally:
-            budget.charge(frame.cost)
+            budget.charge(frame)
 
 
 def _reported(error: CelRuntimeError | RecursionError, frame: Frame) -> CelRuntimeError:
