@@ -22,6 +22,8 @@ from pydantic_settings import (
 )
 
 from app.allocator.features import Features
+from app.cel.environment import LATEST, Release
+from app.scheduler_timing import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, WRITE_SECONDS
 from app.scheduling.options import Options
 from app.telemetry.logging import LogFormat, LogLevel
 
@@ -203,6 +205,9 @@ class SchedulingSettings(_Group):
         4,
         ge=0,
         le=100,
+    selector_libraries: Release = Field(
+        LATEST, description="Kubernetes release whose CEL libraries selectors may use and are evaluated with"
+    )
         description="How much it counts for a node that early alternatives of firstAvailable requests are chosen there; 0: nothing",
     )
     readiness_weight: int = Field(

@@ -1,5 +1,6 @@
 from dataclasses import dataclass
 
+from app.cel.environment import LATEST, Release
 from app.scheduling.scoring import Weights
 
 
@@ -26,6 +27,7 @@ class Options:
     field_manager: str = "dra-extender"
     remembered_answers: int = 200_000
     rewrite_attribute_suffixes: bool = False
+    selector_libraries: Release = LATEST
     alternatives_weight: int = 4
     readiness_weight: int = 2
     packing_weight: int = 1

@@ -35,7 +35,8 @@ class Searching:
     def __init__(self, ledger: Ledger, features: Features, options: Options) -> None:
         self.features = features
         self._ledger = ledger
-        self._programs = ProgramCache(rewrite=rewrite_suffixes if options.rewrite_attribute_suffixes else None)
+        rewrite = rewrite_suffixes if options.rewrite_attribute_suffixes else None
+        self._programs = ProgramCache(emulate=options.selector_libraries, rewrite=rewrite)
         self._verdicts = SelectorVerdicts()
         self._pools: dict[str, tuple[int, NodePools]] = {}
         self._demands: OrderedDict[tuple[object, ...], Demand | Rejection] = OrderedDict()
