@@ -23,7 +23,6 @@ from pydantic_settings import (
 
 from app.allocator.features import Features
 from app.cel.environment import LATEST, Release
-from app.scheduler_timing import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, WRITE_SECONDS
 from app.scheduling.options import Options
 from app.telemetry.logging import LogFormat, LogLevel
 
