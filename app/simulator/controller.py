@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 from app.model.resource_claim import FINALIZER
 from app.scheduling.ports import ClusterError
+from app.simulator.claim_templates import from_template, orphan
+from app.simulator.group_claims import GroupClaims, in_reserved_group
 from app.simulator.objects import KIND_OF, Json, Key, Kind, controller_uid, key_of, part
 from app.simulator.store import Store
 
-POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
-_LONGEST_BASE = 57
 _ROUNDS = 10
 
 
@@ -20,6 +20,7 @@ class ClaimController:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._groups = GroupClaims(store)
         self.problems: list[str] = []
 
     def settle(self) -> None:
@@ -28,12 +29,15 @@ class ClaimController:
             before = self._store.version
             self.problems = []
             pods = {pod["metadata"]["uid"]: pod for pod in self._store.all(Kind.POD)}
+            groups = {group["metadata"]["uid"]: group for group in self._store.all(Kind.POD_GROUP)}
+            for group in groups.values():
+                self._guarded(self._groups.generate, group)
             for pod in pods.values():
                 self._guarded(self._generate, pod)
             for claim in self._store.all(Kind.CLAIM):
-                self._guarded(self._collect, claim, pods)
+                self._guarded(self._collect, claim, {**pods, **groups})
             for claim in self._store.all(Kind.CLAIM):
-                self._guarded(self._reserve_and_release, claim, pods)
+                self._guarded(self._reserve_and_release, claim, pods, groups)
             if self._store.version == before:
                 return
 
@@ -54,64 +58,41 @@ class ClaimController:
             template, known = entry.get("resourceClaimTemplateName"), recorded.get(entry["name"])
             if not template or (known and self._claim(pod, known) is not None):
                 continue
-            claim = self._orphan(pod, entry["name"]) or self._from_template(pod, entry["name"], template)
+            name = self._claim_for(pod, entry, template)
+            if name is None:
+                continue
             statuses = [each for each in statuses if each["name"] != entry["name"]]
-            statuses.append({"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]})
+            statuses.append({"name": entry["name"], "resourceClaimName": name})
         if statuses != (part(pod, "status").get("resourceClaimStatuses") or []):
             pod.setdefault("status", {})["resourceClaimStatuses"] = statuses
             self._store.update_status(Kind.POD, pod)
 
+    def _claim_for(self, pod: Json, entry: Json, template: str) -> str | None:
+        """The name of the claim of a template entry, which is made now unless the pod's group has it."""
+        if self._groups.has(pod, entry):
+            return self._groups.claim_name(pod, entry)
+        store, name = self._store, entry["name"]
+        claim = orphan(store, pod, name) or from_template(store, pod, name, template)
+        return str(claim["metadata"]["name"])
+
     def _claim(self, pod: Json, name: str) -> Json | None:
         return self._store.find(Key(Kind.CLAIM, pod["metadata"]["namespace"], name))
 
-    def _orphan(self, pod: Json, entry: str) -> Json | None:
-        """A claim made earlier for this entry whose name was not recorded."""
-        for claim in self._store.all(Kind.CLAIM):
-            metadata = claim["metadata"]
-            mine = controller_uid(claim) == pod["metadata"]["uid"] and "deletionTimestamp" not in metadata
-            if mine and part(metadata, "annotations").get(POD_CLAIM_NAME) == entry:
-                return claim
-        return None
-
-    def _from_template(self, pod: Json, entry: str, name: str) -> Json:
-        metadata = pod["metadata"]
-        template = self._store.get(Key(Kind.TEMPLATE, metadata["namespace"], name))["spec"]
-        given = part(template, "metadata")
-        owner = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": metadata["name"],
-            "uid": metadata["uid"],
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-        claim = {
-            "metadata": {
-                "generateName": generated_base(metadata["name"], entry),
-                "namespace": metadata["namespace"],
-                "labels": dict(part(given, "labels")),
-                "annotations": {**part(given, "annotations"), POD_CLAIM_NAME: entry},
-                "ownerReferences": [owner],
-            },
-            "spec": template["spec"],
-        }
-        return self._store.create(Kind.CLAIM, claim)
-
-    def _collect(self, claim: Json, pods: dict[str, Json]) -> None:
-        """Delete a claim whose owning pod is gone, or is over and does not use it any more."""
+    def _collect(self, claim: Json, owners: dict[str, Json]) -> None:
+        """Delete a claim whose owner is gone, or is a pod that is over and does not use it any more."""
         owner = controller_uid(claim)
         if owner is None or "deletionTimestamp" in claim["metadata"]:
             return
-        pod = pods.get(owner)
-        if pod is None or (is_finished(pod) and not part(claim, "status").get("reservedFor")):
+        found = owners.get(owner)
+        if found is None or (is_finished(found) and not part(claim, "status").get("reservedFor")):
             self._store.delete(key_of(Kind.CLAIM, claim), claim["metadata"]["uid"])
 
-    def _reserve_and_release(self, claim: Json, pods: dict[str, Json]) -> None:
+    def _reserve_and_release(self, claim: Json, pods: dict[str, Json], groups: dict[str, Json]) -> None:
         """Drop reservations of gone pods, deallocate after the last one, and let a deleted claim go."""
         claim = self._store.get(key_of(Kind.CLAIM, claim))
         status = claim.setdefault("status", {})
         reserved = status.get("reservedFor") or []
-        valid = [each for each in reserved if _still_uses(each, pods)]
+        valid = [each for each in reserved if _still_uses(each, pods, groups)]
         guarded = FINALIZER in (claim["metadata"].get("finalizers") or [])
         deleting = "deletionTimestamp" in claim["metadata"]
         if len(valid) == len(reserved) and not (deleting and guarded and not valid):
@@ -134,7 +115,12 @@ class ClaimController:
         known = {each["uid"] for each in reserved}
         for uid, pod in pods.items():
             bound = pod["spec"].get("nodeName") and not is_finished(pod)
-            if bound and uid not in known and key_of(Kind.CLAIM, claim) in claims_of(pod):
+            if (
+                bound
+                and uid not in known
+                and not in_reserved_group(pod, reserved)
+                and key_of(Kind.CLAIM, claim) in claims_of(pod)
+            ):
                 reserved.append({"resource": "pods", "name": pod["metadata"]["name"], "uid": uid})
         if len(reserved) > len(known):
             status["reservedFor"] = reserved
@@ -157,17 +143,10 @@ def is_finished(pod: Json) -> bool:
     return part(pod, "status").get("phase") in ("Succeeded", "Failed")
 
 
-def generated_base(pod: str, entry: str) -> str:
-    """`<pod>-<entry>-`, both cut in proportion so that a name with its suffix stays within a DNS label."""
-    longest = _LONGEST_BASE - 1
-    if len(pod) + len(entry) > longest:
-        room = max(1, longest * len(pod) // (len(pod) + len(entry)))
-        pod, entry = pod[:room], entry[: longest - room]
-    return f"{pod}-{entry}-"
-
-
-def _still_uses(consumer: Json, pods: dict[str, Json]) -> bool:
-    """Only pods are known here; a reservation of another kind of consumer stays."""
+def _still_uses(consumer: Json, pods: dict[str, Json], groups: dict[str, Json]) -> bool:
+    """A reservation of another kind of consumer than pods and PodGroups stays."""
+    if (consumer.get("apiGroup"), consumer.get("resource")) == ("scheduling.k8s.io", str(Kind.POD_GROUP)):
+        return consumer["uid"] in groups
     if consumer.get("resource") != "pods" or consumer.get("apiGroup"):
         return True
     pod = pods.get(consumer["uid"])

@@ -20,6 +20,7 @@ EXPECT: Final = "dra-extender.io/expect"
 EXPECT_AT_END: Final = "dra-extender.io/expect-at-end"
 _ANNOTATIONS: Final = ("metadata", "annotations")
 _IGNORED: Final = ("Namespace",)
+_POD_GROUP_VERSIONS: Final = tuple(f"scheduling.k8s.io/{each}" for each in ("v1beta1", "v1alpha3", "v1alpha2"))
 _SAME_SHAPE: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
 
 
@@ -131,10 +132,7 @@ class _Reader:
         value = source.value
         subject = _subject(kind, value)
         before = len(self._problems)
-        accepted = ("v1",) if kind.api_version == "v1" else _SAME_SHAPE
-        if kind is Kind.TAINT_RULE:
-            accepted = (*accepted, "resource.k8s.io/v1alpha3")
-        if value.get("apiVersion") not in accepted:
+        if value.get("apiVersion") not in _accepted(kind):
             found = described(value.get("apiVersion"))
             self._problem(source, ("apiVersion",), f"expected {kind.api_version}, found {found}", subject)
         annotations = part(value, "metadata").get("annotations") if isinstance(value.get("metadata"), dict) else None
@@ -196,6 +194,15 @@ class _Reader:
         warning: bool = False,
     ) -> None:
         self._problems.append(Problem(self._file, source.line_of(path), subject, path_text(path), text, warning))
+
+
+def _accepted(kind: Kind) -> tuple[str, ...]:
+    """The API versions whose shape is that of the stored one."""
+    if kind is Kind.POD_GROUP:
+        return _POD_GROUP_VERSIONS
+    if kind.api_version == "v1":
+        return ("v1",)
+    return (*_SAME_SHAPE, "resource.k8s.io/v1alpha3") if kind is Kind.TAINT_RULE else _SAME_SHAPE
 
 
 def _findings(kind: Kind, value: Json, action: Action) -> Iterator[Finding]:

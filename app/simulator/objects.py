@@ -16,6 +16,7 @@ class Kind(StrEnum):
     TAINT_RULE = "devicetaintrules"
     TEMPLATE = "resourceclaimtemplates"
     CLAIM = "resourceclaims"
+    POD_GROUP = "podgroups"
     POD = "pods"
 
     @property
@@ -26,17 +27,17 @@ class Kind(StrEnum):
     @property
     def api_version(self) -> str:
         """`apiVersion` of the stored form."""
-        return "v1" if self in (Kind.NODE, Kind.POD) else "resource.k8s.io/v1"
+        return _API_VERSION.get(self, "resource.k8s.io/v1")
 
     @property
     def namespaced(self) -> bool:
         """Whether objects live in a namespace."""
-        return self in (Kind.TEMPLATE, Kind.CLAIM, Kind.POD)
+        return self in (Kind.TEMPLATE, Kind.CLAIM, Kind.POD_GROUP, Kind.POD)
 
     @property
     def has_status(self) -> bool:
         """Whether a status subresource exists, so that ordinary writes leave the status alone."""
-        return self in (Kind.NODE, Kind.CLAIM, Kind.POD)
+        return self in (Kind.NODE, Kind.CLAIM, Kind.POD_GROUP, Kind.POD)
 
 
 _SINGULAR = {
@@ -46,8 +47,10 @@ _SINGULAR = {
     Kind.TAINT_RULE: "DeviceTaintRule",
     Kind.TEMPLATE: "ResourceClaimTemplate",
     Kind.CLAIM: "ResourceClaim",
+    Kind.POD_GROUP: "PodGroup",
     Kind.POD: "Pod",
 }
+_API_VERSION = {Kind.NODE: "v1", Kind.POD: "v1", Kind.POD_GROUP: "scheduling.k8s.io/v1beta1"}
 
 KIND_OF = {kind.singular: kind for kind in Kind}
 """`kind` as objects spell it -> Kind."""

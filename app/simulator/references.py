@@ -11,7 +11,10 @@ def unknown_references(key: Key, thing: Json, known: Collection[Key]) -> Iterato
         for name in sorted({body["deviceClassName"] for body in bodies(spec)}):
             if Key(Kind.CLASS, "", name) not in known:
                 yield "deviceClassName", f"no DeviceClass {name!r} is in these files"
-    elif key.kind is Kind.POD:
+    elif key.kind in (Kind.POD, Kind.POD_GROUP):
+        group = part(thing, "spec", "schedulingGroup").get("podGroupName")
+        if group and Key(Kind.POD_GROUP, key.namespace, group) not in known:
+            yield "spec.schedulingGroup.podGroupName", f"no PodGroup {group!r} is in these files"
         for entry in part(thing, "spec").get("resourceClaims") or []:
             for field, kind in (("resourceClaimName", Kind.CLAIM), ("resourceClaimTemplateName", Kind.TEMPLATE)):
                 name = entry.get(field)

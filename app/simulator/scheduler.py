@@ -10,6 +10,7 @@ from app.simulator.cluster import MemoryCluster
 from app.simulator.controller import ClaimController, is_finished
 from app.simulator.extender_wire import Extender, ExtenderFailure, Transport
 from app.simulator.fitting import aggregated, misfit
+from app.simulator.gangs import Unit, units, with_mates
 from app.simulator.objects import Json, Key, Kind, key_of, part
 from app.simulator.store import Change, Verb
 
@@ -93,6 +94,7 @@ class SchedulingLoop:
         self._parked: dict[str, _Parked] = {}
         self._signals = 0
         self._own: dict[str, int] = {}
+        self._states: dict[str, bytes] = {}
         cluster.store.subscribe(self._note)
 
     @property
@@ -117,8 +119,11 @@ class SchedulingLoop:
             queue = self._queue() or await self._queue_after_slices()
             if not queue:
                 return
-            for key in queue:
-                await self._try(key, observe)
+            for unit in units(self._store, queue):
+                if unit.is_gang:
+                    await self._try_gang(unit, observe)
+                else:
+                    await self._try(unit.pods[0], observe)
                 self._controller.settle()
                 await self._cluster.watch.caught_up()
         names = ", ".join(str(key) for key in self._queue())
@@ -135,10 +140,9 @@ class SchedulingLoop:
         return self._queue()
 
     def _queue(self) -> list[Key]:
-        """Pods to try now: highest priority first, then the oldest."""
-        waiting = [
-            pod for pod in self._store.all(Kind.POD) if _is_pending(pod) and self._is_due(pod["metadata"]["uid"])
-        ]
+        """Pods to try now: highest priority first, then the oldest.  With one member of a gang all that wait are tried."""
+        pending = [pod for pod in self._store.all(Kind.POD) if _is_pending(pod)]
+        waiting = with_mates(pending, lambda pod: self._is_due(pod["metadata"]["uid"]))
         waiting.sort(key=lambda pod: -(pod["spec"].get("priority") or 0))
         return [key_of(Kind.POD, pod) for pod in waiting]
 
@@ -155,28 +159,63 @@ class SchedulingLoop:
         pod = self._store.find(key)
         if pod is None or not _is_pending(pod):
             return
-        uid = pod["metadata"]["uid"]
-        before = self._parked.get(uid)
-        failures = before.failures if before is not None and isinstance(before.outcome, Failed) else 0
+        failures = self._failures(pod)
         if 0 < failures < _RETRIES:
             await asyncio.sleep(self._backoff * failures)
-        # Signals are read before the attempt: what happens during it counts as a reason to try again.
-        signals, wakes = self._signals + self._own.get(uid, 0), self._cluster.waker.calls
-        outcome = await self._attempt(pod)
+        before = self._seen(pod)
+        self._settle(pod, before, await self._attempt(pod), observe)
+
+    async def _try_gang(self, unit: Unit, observe: Callable[[Outcome], None]) -> None:
+        """One cycle for all waiting members: each is given a node, and only if enough have one they are bound, all at once."""
+        pods = [pod for key in unit.pods if (pod := self._store.find(key)) is not None and _is_pending(pod)]
+        failures = max((each for each in map(self._failures, pods) if each < _RETRIES), default=0)
+        await asyncio.sleep(self._backoff * failures)
+        before = [self._seen(pod) for pod in pods]
+        choices = [await self._choice(pod, unit.wait) for pod in pods]
+        if sum(isinstance(each, Bound) for each in choices) >= unit.needed and unit.wait is None:
+            outcomes = await asyncio.gather(*map(self._bind, pods, choices))
+        else:
+            outcomes = [_held_back(each) for each in choices]
+        for pod, seen, outcome in zip(pods, before, outcomes, strict=True):
+            self._settle(pod, seen, outcome, observe)
+
+    def _failures(self, pod: Json) -> int:
+        before = self._parked.get(pod["metadata"]["uid"])
+        return before.failures if before is not None and isinstance(before.outcome, Failed) else 0
+
+    def _seen(self, pod: Json) -> tuple[int, int]:
+        """Where the signals stand before an attempt: what happens during it counts as a reason to try again."""
+        return self._signals + self._own.get(pod["metadata"]["uid"], 0), self._cluster.waker.calls
+
+    def _settle(self, pod: Json, seen: tuple[int, int], outcome: Outcome, observe: Callable[[Outcome], None]) -> None:
+        uid, failures = pod["metadata"]["uid"], self._failures(pod)
         observe(outcome)
         if isinstance(outcome, Bound):
             self._parked.pop(uid, None)
             return
-        self._parked[uid] = _Parked(signals, wakes, outcome, _failures_after(outcome, failures))
-        self._report_unscheduled(key, outcome)
+        self._parked[uid] = _Parked(*seen, outcome, _failures_after(outcome, failures))
+        self._report_unscheduled(outcome.pod, outcome)
 
     async def _attempt(self, pod: Json) -> Outcome:
         """One scheduling cycle and its binding."""
+        return await self._bind(pod, await self._choice(pod))
+
+    async def _choice(self, pod: Json, wait: str | None = None) -> Outcome:
+        """The node for the pod; with `wait` the pod is not to be tried, for this reason."""
         key = key_of(Kind.POD, pod)
+        if wait is not None:
+            return Waiting(key, wait)
         try:
-            choice = await self._choose(pod)
-            if isinstance(choice, Waiting):
-                return choice
+            return await self._choose(pod)
+        except ExtenderFailure as failure:
+            return Failed(key, str(failure))
+
+    async def _bind(self, pod: Json, choice: Outcome) -> Outcome:
+        """Have the pod bound to the chosen node, if there is one."""
+        key = key_of(Kind.POD, pod)
+        if not isinstance(choice, Bound):
+            return choice
+        try:
             async with asyncio.timeout(self._bind_timeout):
                 await self._extender.bind(pod, choice.node)
         except TimeoutError:
@@ -242,7 +281,9 @@ class SchedulingLoop:
             if change.verb is Verb.DELETED:
                 self._own.pop(change.uid, None)
                 self._parked.pop(change.uid, None)
-            else:
+                self._states.pop(change.uid, None)
+            elif self._states.get(change.uid) != (state := _state(pod)):
+                self._states[change.uid] = state
                 self._own[change.uid] = self._own.get(change.uid, 0) + 1
 
 
@@ -251,6 +292,18 @@ def _failures_after(outcome: Outcome, before: int) -> int:
     if not isinstance(outcome, Failed):
         return 0
     return _RETRIES if outcome.slow else before + 1
+
+
+def _state(pod: Json) -> bytes:
+    """What of a pod makes the scheduler try it again when it changes: a nomination does not."""
+    kept = {name: value for name, value in part(pod, "status").items() if name != "nominatedNodeName"}
+    meta = {name: pod["metadata"].get(name) for name in ("labels", "annotations", "deletionTimestamp")}
+    return msgspec.json.encode((meta, pod["spec"], kept))
+
+
+def _held_back(choice: Outcome) -> Outcome:
+    """A member that would fit is not bound without the others."""
+    return Waiting(choice.pod, "not enough members of the PodGroup fit") if isinstance(choice, Bound) else choice
 
 
 def _is_pending(pod: Json) -> bool:

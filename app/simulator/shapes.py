@@ -233,14 +233,39 @@ POD: Final = Fields(
         "priority": NUMBER,
         "resourceClaims": ListOf(
             Fields(
+                {
+                    "name": LABEL,
+                    "resourceClaimName": SUBDOMAIN,
+                    "resourceClaimTemplateName": SUBDOMAIN,
+                    # Drafts of KEP-5729 have it; no released API does.
+                    "podGroupResourceClaim": LABEL,
+                },
+                required=("name",),
+                one_of=(("resourceClaimName", "resourceClaimTemplateName", "podGroupResourceClaim"),),
+            ),
+            key="name",
+        ),
+        "schedulingGroup": Fields({"podGroupName": SUBDOMAIN}, required=("podGroupName",)),
+    },
+    required=("containers",),
+    open=True,
+)
+POD_GROUP: Final = Fields(
+    {
+        "schedulingPolicy": Fields(
+            {"basic": ANYTHING, "gang": Fields({"minCount": COUNT}, required=("minCount",))},
+            one_of=(("basic", "gang"),),
+        ),
+        "resourceClaims": ListOf(
+            Fields(
                 {"name": LABEL, "resourceClaimName": SUBDOMAIN, "resourceClaimTemplateName": SUBDOMAIN},
                 required=("name",),
                 one_of=(("resourceClaimName", "resourceClaimTemplateName"),),
             ),
             key="name",
+            most=4,
         ),
     },
-    required=("containers",),
     open=True,
 )
 NODE_STATUS: Final = Fields({"allocatable": MapOf(QUANTITY), "capacity": MapOf(QUANTITY)}, open=True)
@@ -258,6 +283,7 @@ SHAPES: Final[dict[Kind, Rule]] = {
         required=("metadata", "spec"),
     ),
     Kind.CLAIM: Fields({**_TOP, "spec": CLAIM, "status": ANYTHING}, required=("metadata", "spec")),
+    Kind.POD_GROUP: Fields({**_TOP, "spec": POD_GROUP, "status": ANYTHING}, required=("metadata", "spec")),
     Kind.POD: Fields({**_TOP, "spec": POD, "status": ANYTHING}, required=("metadata", "spec")),
 }
 """Kind -> what a whole manifest of it looks like."""

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.model.resource_claim import FINALIZER
-from app.simulator.controller import POD_CLAIM_NAME, ClaimController, generated_base
+from app.simulator.claim_templates import POD_CLAIM_NAME, generated_base
+from app.simulator.controller import ClaimController
 from app.simulator.objects import Json, Key, Kind
 from app.simulator.status_rules import is_label
 from app.simulator.store import Store
@@ -146,11 +147,11 @@ def test_reservations_of_other_kinds_stay(store: Store) -> None:
     store.create(Kind.CLAIM, claim("c"))
     reserve(store, "c")
     thing = store.get(Key(Kind.CLAIM, "default", "c"))
-    group = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g"}
-    thing["status"]["reservedFor"] = [group]
+    other = {"apiGroup": "batch", "resource": "jobs", "name": "g", "uid": "g"}
+    thing["status"]["reservedFor"] = [other]
     store.update_status(Kind.CLAIM, thing)
     ClaimController(store).settle()
-    assert store.get(Key(Kind.CLAIM, "default", "c"))["status"]["reservedFor"] == [group]
+    assert store.get(Key(Kind.CLAIM, "default", "c"))["status"]["reservedFor"] == [other]
 
 
 NAMES = st.text("abc", min_size=1, max_size=200)

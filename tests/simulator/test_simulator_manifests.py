@@ -108,7 +108,7 @@ WRONG = [
         "  resourceClaims:\n    - name: gpu\n  containers:",
         7,
         "Pod p: spec.resourceClaims[0]",
-        "expected exactly one of resourceClaimName or resourceClaimTemplateName, found none",
+        "expected exactly one of resourceClaimName or resourceClaimTemplateName or podGroupResourceClaim, found none",
     ),
     (
         CLAIM,
