@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from app.allocator import Features
 from app.ledger.ledger import Ledger
@@ -10,6 +11,7 @@ from app.scheduling.bind_decision import BindDecision
 from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.cool_downs import CoolDowns
 from app.scheduling.filter import Filter
+from app.scheduling.foreign_allocations import ForeignAllocations
 from app.scheduling.options import Options
 from app.scheduling.ports import Cluster
 from app.scheduling.preempt import Preempt
@@ -22,6 +24,8 @@ from app.scheduling.refusals import Refusals
 from app.scheduling.searching import Searching
 from app.scheduling.wake_up import WakeUp
 from app.telemetry.metrics import Metrics
+
+_REPORT_SECONDS: Final = 2.0
 
 
 class Extender:
@@ -48,6 +52,7 @@ class Extender:
         claims = ClaimWriting(ledger, cluster.claims, metrics)
         taking_back = ReclaimWriting(ledger, cluster, claims, facts, options.field_manager)
         self.reclaim = Reclaim(ledger, self._bind, facts, taking_back, metrics, cluster.clock, options)
+        self._foreign = ForeignAllocations(ledger, self._bind.nudge, cluster.events, metrics, _REPORT_SECONDS)
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._binds: set[asyncio.Task[None]] = set()
         metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.unsettled))
@@ -55,11 +60,14 @@ class Extender:
     async def start(self) -> None:
         """Begin the work that goes on between requests; also again after a `stop`."""
         self._stopping.clear()
-        self._background = (asyncio.create_task(self._wake_up.run()), asyncio.create_task(self.reclaim.run()))
+        self._ledger.on_allocation = self._foreign.seen
+        going_on = (self._wake_up.run(), self.reclaim.run(), self._foreign.run())
+        self._background = tuple(asyncio.create_task(each) for each in going_on)
 
     async def stop(self) -> None:
         """Answer whoever still waits for a bind, let writes in flight end, stop the background work."""
         self._stopping.set()
+        self._ledger.on_allocation = None
         self._bind.nudge()
         await self.reclaim.stop()
         if self._binds:

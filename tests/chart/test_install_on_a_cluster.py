@@ -151,6 +151,7 @@ MAY: list[Right] = [
     ("watch", "", "pods", "", ""),
     ("watch", "", "nodes", "", ""),
     ("create", "", "pods/binding", "x", "default"),
+    ("patch", "", "pods/status", "x", "default"),
     ("create", "events.k8s.io", "events", "", "default"),
     ("create", "coordination.k8s.io", "leases", "", NAMESPACE),
     ("update", "coordination.k8s.io", "leases", "dra-extender-scheduler", NAMESPACE),
@@ -161,6 +162,7 @@ MAY: list[Right] = [
 MAY_NOT: list[Right] = [
     ("get", "", "secrets", "x", NAMESPACE),
     ("create", "", "pods", "", "default"),
+    ("patch", "", "pods", "x", "default"),
     ("update", "", "nodes", "x", ""),
     ("patch", DRA, "deviceclasses", "gpu", ""),
     ("create", DRA, "resourceslices", "", ""),

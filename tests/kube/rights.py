@@ -27,6 +27,7 @@ RIGHTS: Final[dict[str, Rule]] = {
     "follow pods": rule("", "pods", "list", "watch"),
     "read a pod": rule("", "pods", "get"),
     "bind": rule("", "pods/binding", "create"),
+    "nominate": rule("", "pods/status", "patch"),
     "follow nodes": rule("", "nodes", "list", "watch"),
     "record an event": rule("events.k8s.io", "events", "create"),
     "repeat an event": rule("events.k8s.io", "events", "patch"),

@@ -148,6 +148,20 @@ async def test_a_pod_is_bound_once_and_only_the_pod_that_was_meant(plane: Contro
         await extender.pods.bind(SPACE, "gated", gated, "worker")
 
 
+async def test_a_pod_is_nominated_and_that_is_taken_back_for_the_pod_that_was_meant(
+    plane: ControlPlane, extender: KubeCluster
+) -> None:
+    uid = await new_pod(plane, "nominated")
+    await extender.pods.nominate(SPACE, "nominated", uid, "worker")
+    assert (await extender.pods.read(SPACE, "nominated")).nominated_node_name == "worker"
+    with pytest.raises(Conflict, match="UID"):
+        await extender.pods.nominate(SPACE, "nominated", "another", "other")
+    await extender.pods.nominate(SPACE, "nominated", uid, "")
+    assert (await extender.pods.read(SPACE, "nominated")).nominated_node_name == ""
+    with pytest.raises(NotFound):
+        await extender.pods.nominate(SPACE, "missing", uid, "worker")
+
+
 async def test_waking_changes_the_class_each_time(plane: ControlPlane, extender: KubeCluster) -> None:
     versions = set()
     for _ in range(3):
@@ -233,6 +247,7 @@ async def attempt(plane: ControlPlane, cluster: KubeCluster, purpose: str) -> No
         "wake": lambda: wake(cluster),
         "read a pod": lambda: pod_then(plane, name, lambda uid: cluster.pods.read(SPACE, name)),
         "bind": lambda: pod_then(plane, name, lambda uid: cluster.pods.bind(SPACE, name, uid, "worker")),
+        "nominate": lambda: pod_then(plane, name, lambda uid: cluster.pods.nominate(SPACE, name, uid, "worker")),
         "record an event": lambda: record(plane, cluster, name, 1),
         "repeat an event": lambda: record(plane, cluster, name, 2),
         "read gates": lambda: gates(cluster),

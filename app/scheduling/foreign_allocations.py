@@ -1,0 +1,76 @@
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final
+
+import structlog
+
+from app.ledger.claims import ClaimRecord
+from app.ledger.ledger import Ledger
+from app.model.snapshot import is_snapshotted
+from app.scheduling.overlap import overlapped
+from app.scheduling.ports import Events
+from app.telemetry.metrics import Metrics
+
+REASON: Final = "DevicesAllocatedTwice"
+_LOG = structlog.get_logger(__name__)
+
+
+class ForeignAllocations:
+    """Looks at allocations that somebody else stored: pods of ours that are not bound yet give way, for others it is reported.
+
+    Once a pod is bound nothing can be undone any more: an Event on each pod that uses what was given away twice, the log and a
+    metric tell people.  They do after `seconds`, if it is still so: a second extender takes its own allocation back by itself.
+    """
+
+    def __init__(
+        self, ledger: Ledger, nudge: Callable[[Collection[str]], None], events: Events, metrics: Metrics, seconds: float
+    ) -> None:
+        self._ledger = ledger
+        self._nudge = nudge
+        self._events = events
+        self._metrics = metrics
+        self._seconds = seconds
+        self._suspects: dict[str, int] = {}
+        self._seen = asyncio.Event()
+
+    def seen(self, record: ClaimRecord) -> None:
+        """The watch has brought an allocation that was not known."""
+        found = overlapped(record, self._ledger.claims, self._ledger.slices)
+        if found is None:
+            return
+        waiting = {consumer.uid for other in found[1] for consumer in other.claim.status.reserved_for}
+        self._nudge(waiting)
+        self._suspects[record.claim.metadata.uid] = record.allocated_version
+        self._seen.set()
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        while True:
+            await self._seen.wait()
+            self._seen.clear()
+            await asyncio.sleep(self._seconds)
+            suspects, self._suspects = self._suspects, {}
+            for uid, version in suspects.items():
+                record = self._ledger.claims.by_uid(uid)
+                if record is not None and record.allocated_version == version:
+                    self._report(record)
+
+    def _report(self, record: ClaimRecord) -> None:
+        found = overlapped(record, self._ledger.claims, self._ledger.slices)
+        if found is None:
+            return
+        overlap, others = found
+        theirs = "/".join(record.claim.metadata.key)
+        ours = [each for each in others if is_snapshotted(each.claim)]
+        if not ours:
+            return
+        self._metrics.overlap(overlap.kind, "foreign")
+        names = ["/".join(each.claim.metadata.key) for each in ours]
+        _LOG.warning("two writers gave the same away", by=theirs, ours=names, **overlap._asdict())
+        for other in ours:
+            mine = "/".join(other.claim.metadata.key)
+            text = f"{overlap.kind} {overlap.what} of claim {mine} was given to claim {theirs}, too, by another writer"
+            for consumer in other.claim.status.reserved_for:
+                pod = self._ledger.pods.by_uid(consumer.uid)
+                if pod is not None:
+                    self._events.about_pod(pod, warning=True, reason=REASON, message=text)
