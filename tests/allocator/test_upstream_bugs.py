@@ -4,15 +4,19 @@ import dataclasses
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.allocator import Features, gather
 from app.allocator.capacity import amount_text
+from app.allocator.overlay_taints import TaintOverlay
 from app.ledger.slices import SliceIndex
 from app.ledger.usage import UsageTable
 from app.model.allocation import DeviceHolding, Placement
+from app.model.device_taint_rule import read_device_taint_rule
+from app.model.node import Node
 from app.model.quantity import NANO, parse_quantity
 from app.model.rejection import Code
 from app.model.resource_claim import ResourceClaim
@@ -232,6 +236,56 @@ def test_141091_consuming_devices_make_all_fail_while_partitionable_devices_are_
     off = dataclasses.replace(Features(), partitionable_devices=False)
     found = reasons(ask([slice_of("a", consuming("b"))], claim_of(every()), features=off))
     assert (found.verdict, found.rejections[0].code) == ("no", Code.REQUEST_UNSUPPORTED)
+
+
+def test_140802_device_that_left_its_slice_keeps_its_counters_and_groups_while_it_is_held() -> None:
+    """Upstream reads them from the slice, so that they would be given away again; likewise for an edited slice."""
+    taken = ask([counters_of(set=4), slice_of(consuming("gone", "mig", amount=3), count=2)], claim_of(exactly()))
+    assert isinstance(taken, Placement)
+    usage = taken.claims[0].holdings
+    for now, code in ((consuming("b", "mig", amount=2), Code.COUNTERS), (consuming("b", "vgpu"), Code.GROUPS)):
+        found = reasons(ask([counters_of(set=4), slice_of(now, count=2)], claim_of(exactly()), usage=usage))
+        assert found.rejections[0].code is code
+    edited = [counters_of(set=4), slice_of(consuming("gone", "vgpu", amount=1), consuming("b", "vgpu"), count=2)]
+    assert reasons(ask(edited, claim_of(exactly()), usage=usage)).rejections[0].code is Code.GROUPS
+
+
+def test_141898_all_beside_an_incomplete_pool_rules_out_that_node_alone() -> None:
+    """The allocator's verdict is upstream's (an error); who asks about several nodes takes it for this node's."""
+    broken = slice_of("a", pool="broken", count=2)
+    sound = slice_of("b", pool="sound", nodeName="node-2")
+    wanted = claim_of(every())
+    found = reasons(ask([broken, sound], wanted))
+    assert (found.verdict, found.rejections[0].code) == ("fatal", Code.POOL_INCOMPLETE)
+    assert picks(ask([broken, sound], wanted, node=Node(name="node-2"))) == [["b"]]
+
+
+def test_taint_rule_without_selector_taints_everything() -> None:
+    """So does upstream's tracker, although the text of the API says that such a rule matches nothing."""
+    taint = {"key": "broken", "effect": "NoSchedule"}
+    rule = read_device_taint_rule(msgspec.json.encode({"metadata": {"name": "all"}, "spec": {"taint": taint}}))
+    slices = [TaintOverlay([rule]).lay(slice_of("a", "b")).effective]
+    assert reasons(ask(slices, claim_of(exactly()))).rejections[0].code is Code.TAINTED
+
+
+def test_130160_pools_with_binding_conditions_are_tried_last_and_otherwise_the_order_stays() -> None:
+    waiting = {"name": "w", "bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]}
+    slices = [
+        slice_of(waiting, name="s1", pool="a"),
+        slice_of("x", name="s2", pool="b"),
+        slice_of("y", name="s3", pool="c"),
+    ]
+    assert picks(ask(slices, claim_of(exactly(3)))) == [["x", "y", "w"]]
+    assert picks(ask(slices, claim_of(exactly()), usage=[held("x", pool="b"), held("y", pool="c")])) == [["w"]]
+
+
+def test_5941_claims_share_a_device_and_each_pays_for_its_share() -> None:
+    """Several claims of one pod, and those of others, on one device with counters; a third share does not fit."""
+    slices = [counters_of(set=3), slice_of(sized("a", **consuming_more(3), **SHAREABLE), count=2)]
+    two = [claim_of(wanting("3")), claim_of(wanting("3"))]
+    assert picks(ask(slices, *two)) == [["a"], ["a"]]
+    assert picks(ask(slices, two[0], usage=[share("a", "x", 5)])) == [["a"]]
+    assert reasons(ask(slices, *two, usage=[share("a", "x", 5)])).rejections[0].code is Code.CAPACITY
 
 
 def test_138885_all_with_counters_finds_every_device() -> None:
