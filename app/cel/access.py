@@ -185,7 +185,7 @@ def _select(operand: Run, name: str, *, opens: bool) -> Run:
             except KeyError:
                 raise no_key(name) from None
         if type(value) is Optional and opens:
-            return _inside(frame, value, name)
+            return _refunding(frame, lambda: _inside(frame, value, name))
         raise no_key(name) if type(value) is Optional else no_overload(value)
 
     return run
@@ -199,7 +199,9 @@ def _presence(operand: Run, name: str, *, opens: bool) -> Run:
             frame.cost -= 1
             raise
         if type(value) is Optional and opens:
-            present = value.present and _look_up(value.value, name, lenient=True) is not _ABSENT
+            present = value.present and (
+                _refunding(frame, lambda: _look_up(value.value, name, lenient=True)) is not _ABSENT
+            )
             frame.cost -= not present
             return present
         return _look_up(value, name, lenient=True) is not _ABSENT
@@ -216,7 +218,7 @@ def _index(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
             raise
         if type(value) is Optional and opens:
             if value.present:
-                return _inside(frame, value, key(frame))
+                return _refunding(frame, lambda: _inside(frame, value, key(frame)))
             frame.cost -= key_cost
             return NONE
         wanted = key(frame)
@@ -247,6 +249,15 @@ def _optionally(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
             raise
 
     return run
+
+
+def _refunding(frame: Frame, select: Callable[[], Any]) -> Any:
+    """Select from an optional value; a selection that fails costs nothing."""
+    try:
+        return select()
+    except CelRuntimeError:
+        frame.cost -= 1
+        raise
 
 
 def _inside(frame: Frame, value: Any, key: Any, *, opens: bool = True) -> Optional:

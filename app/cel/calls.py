@@ -357,7 +357,7 @@ def _require_pattern(pattern: str, name: str, source: str, offset: int) -> None:
 
 def _require_format(node: c.Invoke, template: str, source: str) -> None:
     given = node.arguments[1]
-    if not isinstance(given, c.MakeList) or any(given.optional):
+    if not isinstance(given, c.MakeList):
         return
     try:
         check_format(template, [_types_within(item) for item in given.elements])

@@ -116,7 +116,10 @@ def _clause(frame: Frame, verb: str, precision: str | None, value: Any) -> str:
 
 
 def _floating(value: Any, verb: str, places: int) -> str:
-    """Show a double the way upstream's localised printer does: thousands grouped, powers of ten in superscript."""
+    """Show a double the way upstream's localised printer does: thousands grouped, powers of ten in superscript.
+
+    That printer gives a power of ten six places whatever was asked for.
+    """
     value = _WORDS.get(value, value) if isinstance(value, str) else value
     if not isinstance(value, float):
         raise _mismatch(verb, value)
@@ -127,7 +130,7 @@ def _floating(value: Any, verb: str, places: int) -> str:
         return f"{value or 0.0:,.{places}f}"
     if not value:
         return _ZERO
-    mantissa, _, exponent = f"{value:.{places}e}".partition("e")
+    mantissa, _, exponent = f"{value:.{_DEFAULT_PRECISION}e}".partition("e")
     return f"{mantissa}\u00d710{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
 
 
