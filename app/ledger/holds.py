@@ -5,6 +5,7 @@ hold settles on one node or ends, because the pod may land on any of them.  Hold
 allocated, and losing them (a restart) costs a new decision at bind, never a wrong one.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -45,6 +46,8 @@ class HoldBook:
         self._by_pod: dict[str, set[str]] = {}
         self._kept: dict[str, Sequence[DeviceHolding]] = {}
         self._report = moved
+        # No hold ends by itself before this time.
+        self._earliest = math.inf
         self.overlay = UsageTable()
         self.changed = Signal()
         self.ended = 0
@@ -69,6 +72,7 @@ class HoldBook:
         """Replace whatever was held for this claim."""
         self.end(hold.claim_uid)
         self._holds[hold.claim_uid] = hold
+        self._earliest = min(self._earliest, hold.expires)
         for pod in hold.pods:
             self._by_pod.setdefault(pod, set()).add(hold.claim_uid)
         self._keep(hold)
@@ -89,6 +93,7 @@ class HoldBook:
             self.end(claim_uid)
             return
         hold.nominated = nominated
+        self._earliest = min(self._earliest, hold.expires)
         if len(hold.placements) > 1:
             hold.placements = {node: hold.placements[node]}
             self._keep(hold)
@@ -115,9 +120,12 @@ class HoldBook:
 
     def expire(self, now: float) -> int:
         """End holds whose time is over and that no nomination keeps; returns how many."""
+        if now < self._earliest:
+            return 0
         over = [uid for uid, hold in self._holds.items() if not hold.nominated and hold.expires <= now]
         for claim_uid in over:
             self.end(claim_uid)
+        self._earliest = min((hold.expires for hold in self._holds.values() if not hold.nominated), default=math.inf)
         return len(over)
 
     def settled_overlay(self) -> UsageTable:

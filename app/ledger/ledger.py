@@ -1,10 +1,11 @@
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 
 from app.allocator.state import PoolId
 from app.ledger.claims import ClaimIndex, ClaimRecord, UsageChange
 from app.ledger.feed import Feed
 from app.ledger.feeds import feeds_of
+from app.ledger.held_nodes import HeldNodes
 from app.ledger.holds import HoldBook
 from app.ledger.overlays import Overlays
 from app.ledger.pod_groups import PodGroupIndex
@@ -54,7 +55,7 @@ class Ledger:
         self.backing: dict[str, str] = {}
         # Told of each claim for which the watch brings an allocation that was not known: somebody else's, or from before our start.
         self.on_allocation: Callable[[ClaimRecord], None] | None = None
-        self._held_nodes: frozenset[str] | None = frozenset()
+        self._held_nodes = HeldNodes()
         self._held_nodes_known = True
         self._feeds = feeds_of(self)
 
@@ -68,12 +69,14 @@ class Ledger:
         self.inventory.moved(nodes)
         self.state.moved(nodes)
 
-    def nodes_under_holds(self) -> frozenset[str] | None:
-        """The nodes whose searches have to reckon with holds; None when that may be any node."""
+    def nodes_under_holds(self) -> Container[str] | None:
+        """The nodes whose searches have to reckon with holds, until the next change; None when that may be any node."""
         if not self._held_nodes_known:
-            self._held_nodes = self._nodes_under_holds()
+            self._held_nodes.clear()
+            for pool_id in self.holds.overlay.pools:
+                self._held_nodes.enter(pool_id, self.slices.nodes_of(pool_id))
             self._held_nodes_known = True
-        return self._held_nodes
+        return self._held_nodes.nodes
 
     def usage(self) -> Overlaid | UsageTable:
         """Allocations, writes in flight and all holds."""
@@ -169,14 +172,9 @@ class Ledger:
             self.helpful_devices()
 
     def _holds_moved(self, pool_id: PoolId) -> None:
-        self.held.moved(self.slices.nodes_of(pool_id))
-        self._held_nodes_known = False
-
-    def _nodes_under_holds(self) -> frozenset[str] | None:
-        nodes: set[str] = set()
-        for pool_id in self.holds.overlay.pools:
-            concerned = self.slices.nodes_of(pool_id)
-            if concerned is None:
-                return None
-            nodes |= concerned
-        return frozenset(nodes)
+        nodes = self.slices.nodes_of(pool_id)
+        self.held.moved(nodes)
+        if self.holds.overlay.pool(pool_id):
+            self._held_nodes.enter(pool_id, nodes)
+        else:
+            self._held_nodes.leave(pool_id)

@@ -45,12 +45,13 @@ class _Groups(Generic[K]):
 class SliceIndex:
     """ResourceSlices by name, pool and node; always in order of names, so that no decision depends on the order of events."""
 
-    __slots__ = ("_by_name", "_by_node", "_by_pool")
+    __slots__ = ("_by_name", "_by_node", "_by_pool", "_reached")
 
     def __init__(self) -> None:
         self._by_name: dict[str, ResourceSlice] = {}
         self._by_pool: _Groups[PoolId] = _Groups()
         self._by_node: _Groups[str | None] = _Groups()
+        self._reached: dict[PoolId, frozenset[str] | None] = {}
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -75,6 +76,11 @@ class SliceIndex:
 
     def nodes_of(self, pool_id: PoolId) -> frozenset[str] | None:
         """Nodes whose searches can read this pool; None when that may be any node."""
+        if pool_id not in self._reached:
+            self._reached[pool_id] = self._nodes_of(pool_id)
+        return self._reached[pool_id]
+
+    def _nodes_of(self, pool_id: PoolId) -> frozenset[str] | None:
         nodes: set[str] = set()
         for each in self._by_pool.unordered(pool_id):
             if each.node_name is None:
@@ -88,6 +94,7 @@ class SliceIndex:
         if old is not None and (old.pool_id != item.pool_id or old.node_name != item.node_name):
             self.drop(item.name)
         self._by_name[item.name] = item
+        self._reached.pop(item.pool_id, None)
         self._by_pool.put(item.pool_id, item)
         self._by_node.put(item.node_name, item)
         return old
@@ -97,6 +104,7 @@ class SliceIndex:
         old = self._by_name.pop(name, None)
         if old is None:
             return None
+        self._reached.pop(old.pool_id, None)
         self._by_pool.drop(old.pool_id, name)
         self._by_node.drop(old.node_name, name)
         return old

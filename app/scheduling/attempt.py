@@ -35,26 +35,36 @@ class Attempt:
     unsettled: bool = False
     demand: Demand | None = None
     seat: str | None = None
+    _counts: Counter[str] = field(default_factory=Counter)
 
     def refuse(self, node: str, rejection: Rejection, text: str | None = None) -> None:
         """This node does not fit; `text` is the summary of the rejection, if it is known already."""
         if text is None:
             text = rejection.summary
+        before = self.texts.get(node)
+        if before is not None:
+            self._counts[before] -= 1
         self.texts[node] = text
+        self._counts[text] += 1
         if text not in self.reasons:
             self.reasons[text] = (node, rejection)
 
     def refuse_all(self, nodes: Sequence[str], texts: Sequence[str], rejection_of: Callable[[str], Rejection]) -> None:
-        """These nodes do not fit, each with its summary; `rejection_of` is asked for one node per summary."""
-        self.texts.update(zip(nodes, texts, strict=True))
-        for text in set(texts) - self.reasons.keys():
-            example = nodes[texts.index(text)]
-            self.reasons[text] = (example, rejection_of(example))
+        """These nodes do not fit, each with its summary; none was refused before.  `rejection_of` is asked once per summary."""
+        if not nodes:
+            return
+        alike = texts.count(texts[0]) == len(texts)
+        self.texts.update(dict.fromkeys(nodes, texts[0]) if alike else zip(nodes, texts, strict=True))
+        self._counts.update({texts[0]: len(texts)} if alike else texts)
+        for text in (texts[0],) if alike else set(texts):
+            if text not in self.reasons:
+                example = nodes[texts.index(text)]
+                self.reasons[text] = (example, rejection_of(example))
 
     def why(self) -> list[Reason]:
         """The reasons that hold for some node, most nodes first."""
-        counts = sorted(Counter(self.texts.values()).items(), key=lambda entry: (-entry[1], entry[0]))
-        return [Reason(count, *self.reasons[text]) for text, count in counts]
+        counts = sorted(self._counts.items(), key=lambda entry: (-entry[1], entry[0]))
+        return [Reason(count, *self.reasons[text]) for text, count in counts if count]
 
     @property
     def codes(self) -> set[Code]:
@@ -64,7 +74,6 @@ class Attempt:
 
 def refused_everywhere(nodes: Sequence[str], rejection: Rejection) -> Attempt:
     """Nothing about the nodes matters: the pod cannot be placed anywhere."""
-    attempt, text = Attempt(), rejection.summary
-    for node in nodes:
-        attempt.refuse(node, rejection, text)
+    attempt = Attempt()
+    attempt.refuse_all(nodes, [rejection.summary] * len(nodes), lambda _: rejection)
     return attempt

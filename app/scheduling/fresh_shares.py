@@ -17,7 +17,10 @@ def with_fresh_shares(placement: ClaimPlacement, new_share_id: Callable[[], str]
     An answer of the allocator is remembered and given to every replica of a workload, but a share id names one share alone.
     """
     results = placement.allocation.devices.results
-    if all(each.share_id is None for each in results):
+    for each in results:
+        if each.share_id is not None:
+            break
+    else:
         return placement
     names = [None if each.share_id is None else new_share_id() for each in results]
     replace = msgspec.structs.replace

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -32,7 +32,7 @@ class _Asked:
     out_of_time: Callable[[], bool]
     enough: int
     attempt: Attempt
-    under_holds: frozenset[str] | None
+    under_holds: Container[str] | None
     equal: bool
     visited: int = 0
     searched: int = 0
@@ -70,9 +70,9 @@ class Judging:
         long this takes, never what comes out.
         """
         ledger, table = self._ledger, self._remembered.table(demand.signature)
-        self._begin(table)
+        self._begin(demand, table)
         under_holds = ledger.nodes_under_holds()
-        asked = _Asked(demand, table, out_of_time, enough, attempt, under_holds, equal=not has_alternatives(demand))
+        asked = _Asked(demand, table, out_of_time, enough, attempt, under_holds, equal=not table.alternatives)
         held: Sequence[str] = ()
         if table.fits or not self._all_refused(asked, nodes):
             held = self._walk(asked, nodes)
@@ -92,8 +92,7 @@ class Judging:
         table.catch_up(ledger.state, ledger.held)
         asked = _Asked(demand, table, out_of_time, enough, Attempt(), ledger.nodes_under_holds(), equal=False)
         while table.stale and count:
-            name = next(iter(table.stale))
-            del table.stale[name]
+            name, _ = table.stale.popitem()
             if name in table.fits or name in table.refused:
                 continue
             if len(table.fits) >= enough and (asked.under_holds is None or name in asked.under_holds):
@@ -103,9 +102,11 @@ class Judging:
                 table.stale.clear()
         return bool(table.stale)
 
-    def _begin(self, table: Table) -> None:
+    def _begin(self, demand: Demand, table: Table) -> None:
         """Forget what has changed; a question that is put again makes nodes worth asking about that were never needed before."""
         table.catch_up(self._ledger.state, self._ledger.held)
+        if not table.asked:
+            table.alternatives = has_alternatives(demand)
         table.asked += 1
         if table.asked == _AGAIN:
             table.stale.update(dict.fromkeys(self._ledger.nodes))

@@ -80,7 +80,8 @@ class Table:
     """Outcomes of one signature by node: without holds on the node, and under holds; and answers by kind of node.
 
     `fits` and `refused` (with the short reason) are the part of `free` that is good for this very moment, after `catch_up`.  What
-    falls out of them by a change waits in `stale`.  `asked` counts how often the question was put.
+    falls out of them by a change waits in `stale`.  `asked` counts how often the question was put,
+    `alternatives` tells whether nodes may differ in those that they offer.
     """
 
     free: dict[str, Outcome] = field(default_factory=dict)
@@ -90,6 +91,7 @@ class Table:
     refused: dict[str, str] = field(default_factory=dict)
     stale: dict[str, None] = field(default_factory=dict)
     asked: int = 0
+    alternatives: bool = False
     _places: tuple[int, int] = (-1, -1)
 
     def __len__(self) -> int:

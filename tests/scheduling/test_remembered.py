@@ -15,18 +15,24 @@ from tests.scheduling.world import Ports, World
 
 NODES = ("n0", "n1", "n2")
 KINDS = ("mig", "vgpu")
+PODS = 8
+PROBES = ("p0", "p6")
+"""One whose nodes differ in what speaks for them, and one that is content with the first nodes that fit."""
 OPTIONS = Options(settle_wait_seconds=0.0, offered_nodes=2)
 
 operations = st.lists(
     st.one_of(
-        st.tuples(st.just("filter"), st.integers(0, 5)),
-        st.tuples(st.just("bind"), st.integers(0, 5), st.sampled_from(NODES)),
-        st.tuples(st.just("delete"), st.integers(0, 5)),
+        st.tuples(st.just("filter"), st.integers(0, PODS - 1)),
+        st.tuples(st.just("bind"), st.integers(0, PODS - 1), st.sampled_from(NODES)),
+        st.tuples(st.just("delete"), st.integers(0, PODS - 1)),
         st.tuples(st.just("slice"), st.sampled_from(NODES), st.integers(0, 3)),
+        st.tuples(st.just("label"), st.sampled_from(NODES), st.integers(0, 1)),
         st.tuples(st.just("lapse"), st.just(0)),
+        st.tuples(st.just("idle"), st.just(0)),
     ),
     max_size=14,
 )
+orders = st.lists(st.sampled_from((*NODES, "unknown")), min_size=1, unique=True)
 
 
 def device(name: str, group: str) -> Json:
@@ -35,7 +41,8 @@ def device(name: str, group: str) -> Json:
 
 
 def devices(count: int) -> list[Json]:
-    return [SHARED, *(device(f"{kind}-{index}", kind) for kind in KINDS for index in range(count))]
+    plain = [{"name": f"plain-{index}", "attributes": {"type": {"string": "plain"}}} for index in range(min(count, 1))]
+    return [SHARED, *plain, *(device(f"{kind}-{index}", kind) for kind in KINDS for index in range(count))]
 
 
 SHARED: Json = {
@@ -59,8 +66,8 @@ def prepared() -> World:
     for node in NODES:
         world.node(node)
         world.slice(node, devices(1), counters={"set": 2})
-    for index in range(6):
-        kind = KINDS[index % 2]
+    for index in range(PODS):
+        kind = KINDS[index % 2] if index < PODS - 2 else "plain"
         world.add_claim(f"c{index}", selector=f'device.attributes["gpu.example.com"].type == "{kind}"')
         spec: Json = {
             "containers": [{"name": "main", "image": "pause"}],
@@ -86,26 +93,59 @@ async def apply(world: World, operation: tuple[Any, ...]) -> None:
             raw = world.cluster.store.get(Key(Kind.SLICE, "", f"{node}-devices"))
             raw["spec"]["devices"] = devices(count)
             world.update(Kind.SLICE, raw)
+        case ("label", node, value):
+            raw = world.cluster.store.get(Key(Kind.NODE, "", node))
+            raw["metadata"]["labels"] = {"value": str(value)}
+            world.update(Kind.NODE, raw)
         case ("lapse", _):
             world.clock.seconds += 100
+        case ("idle", _):
+            for _ in range(20):
+                await asyncio.sleep(0)
 
 
-async def compare(sequence: list[tuple[Any, ...]]) -> None:
+async def compare(sequence: list[tuple[Any, ...]], nodes: list[str]) -> None:
     world = prepared()
-    probe = pod_from(world.pod("p0"))
+    probes = [pod_from(world.pod(name)) for name in PROBES]
     for operation in sequence:
-        if operation[:2] == ("delete", 0):
+        if operation[0] == "delete" and f"p{operation[1]}" in PROBES:
             continue
         await apply(world, operation)
-        old = await world.extender.filter(probe, NODES)
-        ports = Ports(world.cluster, world.clock, None, None)
-        fresh = Extender(world.ledger, ports, Metrics(), OPTIONS, world.features)
-        new = await fresh.filter(probe, NODES)
-        assert (list(old.fitting), old.unresolvable) == (list(new.fitting), new.unresolvable)
+        for probe in probes:
+            old = await world.extender.filter(probe, nodes)
+            liked = await world.extender.prioritize(probe, nodes)
+            ports = Ports(world.cluster, world.clock, None, None)
+            fresh = Extender(world.ledger, ports, Metrics(), OPTIONS, world.features)
+            new = await fresh.filter(probe, nodes)
+            assert (list(old.fitting), old.unresolvable) == (list(new.fitting), new.unresolvable)
+            assert liked == await fresh.prioritize(probe, nodes)
         assert len(set(share_ids(world))) == len(share_ids(world))
 
 
-@given(operations)
+@given(operations, orders)
 @settings(deadline=None, max_examples=60)
-def test_remembered_answers_equal_those_of_a_new_service(sequence: list[tuple[Any, ...]]) -> None:
-    asyncio.run(compare(sequence))
+def test_remembered_answers_equal_those_of_a_new_service(sequence: list[tuple[Any, ...]], nodes: list[str]) -> None:
+    asyncio.run(compare(sequence, nodes))
+
+
+async def test_nodes_that_changed_are_searched_between_the_calls() -> None:
+    """The second replica finds all answers, and one that changes is found out before the next asks."""
+    world = prepared()
+    first, second = pod_from(world.pod("p6")), pod_from(world.pod("p7"))
+    await world.extender.filter(first, NODES)
+    await world.extender.filter(second, NODES)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    await apply(world, ("slice", "n1", 2))
+    await world.extender.filter(first, ["n0"])
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    before = searches(world)
+    await world.extender.filter(first, NODES)
+
+    assert searches(world) == before
+
+
+def searches(world: World) -> float:
+    return world.metrics.registry.get_sample_value("dra_extender_node_answers_total", {"source": "search"}) or 0.0

@@ -1,0 +1,142 @@
+"""Which of the nodes that fit are better, as kube-scheduler is told and as the nodes to offer are chosen."""
+
+from collections.abc import Sequence
+
+from app.model.pod import pod_from
+from app.scheduling.options import Options
+from app.simulator.objects import Json, Kind
+from tests.scheduling.world import DRIVER, World
+
+MODELS = ("big", "middle", "small")
+
+
+def world_of(**options: int) -> World:
+    world = World(Options(settle_wait_seconds=0.0, **options))  # type: ignore[arg-type]  # only whole numbers are passed
+    world.device_class()
+    return world
+
+
+def gpu(name: str, model: str, **fields: object) -> Json:
+    return {"name": name, "attributes": {"model": {"string": model}}, **fields}
+
+
+def add_pod(world: World, name: str, models: Sequence[str]) -> None:
+    """A pod whose claim asks for the first of these models that is available."""
+    alternatives = [
+        {"name": each, "deviceClassName": "gpu", "selectors": [{"cel": {"expression": selector(each)}}], "count": 1}
+        for each in models
+    ]
+    spec = {"devices": {"requests": [{"name": "req", "firstAvailable": alternatives}]}}
+    world.create(Kind.CLAIM, {"metadata": {"name": name}, "spec": spec})
+    world.add_pod(name, name)
+
+
+def selector(model: str) -> str:
+    return f'device.attributes["{DRIVER}"].model == "{model}"'
+
+
+async def scores(world: World, pod: str, *nodes: str) -> dict[str, int]:
+    offered = (await world.filter(pod, *nodes)).fitting
+    return dict(await world.extender.prioritize(pod_from(world.pod(pod)), offered))
+
+
+async def test_nodes_with_earlier_alternatives_score_higher() -> None:
+    world = world_of()
+    for index, model in enumerate(MODELS):
+        world.node(f"n{index}")
+        world.slice(f"n{index}", [gpu("gpu-0", model)])
+    add_pod(world, "p1", MODELS)
+
+    assert await scores(world, "p1", "n0", "n1", "n2") == {"n0": 10, "n1": 9, "n2": 8}
+
+
+async def test_the_best_nodes_are_offered_wherever_they_stand_in_the_list() -> None:
+    world = world_of(offered_nodes=2)
+    names = [f"n{index}" for index in range(12)]
+    for index, name in enumerate(names):
+        world.node(name)
+        world.slice(name, [gpu("gpu-0", "big" if index in (5, 11) else "small")])
+    for number in range(4):
+        add_pod(world, f"p{number}", MODELS)
+        world.ledger.holds.expire(1e9)
+        assert set((await world.filter(f"p{number}", *names)).fitting) == {"n5", "n11"}
+
+
+async def test_with_weight_0_alternatives_count_for_nothing() -> None:
+    world = world_of(alternatives_weight=0)
+    for name, model in (("n0", "big"), ("n1", "small")):
+        world.node(name)
+        world.slice(name, [gpu("gpu-0", model)])
+    add_pod(world, "p1", MODELS)
+
+    assert await scores(world, "p1", "n0", "n1") == {"n0": 0, "n1": 0}
+
+
+async def test_a_node_whose_device_needs_no_wait_comes_before_one_with_binding_conditions() -> None:
+    world = world_of()
+    waits = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"], "bindsToNode": True}
+    for name, fields in (("n0", waits), ("n1", {})):
+        world.node(name)
+        world.slice(name, [gpu("gpu-0", "big", **fields)])
+    world.add_claim("p1")
+    world.add_pod("p1", "p1")
+
+    assert await scores(world, "p1", "n0", "n1") == {"n0": 0, "n1": 10}
+
+
+async def test_a_partition_comes_next_to_other_partitions_and_whole_devices_stay_whole() -> None:
+    world = world_of()
+    consumption = [{"counterSet": "card", "counters": {"units": {"value": "1"}}, "compatibilityGroups": ["mig"]}]
+    for name in ("n0", "n1", "n2"):
+        world.node(name)
+        parts = [gpu(f"part-{index}", "mig", consumesCounters=consumption) for index in range(3)]
+        world.slice(name, parts, counters={"card": 3})
+    for name in ("p1", "p2", "p3"):
+        world.add_claim(name)
+        world.add_pod(name, name)
+
+    assert await scores(world, "p1", "n0", "n1", "n2") == {"n0": 0, "n1": 0, "n2": 0}
+    async with world.watching():
+        await world.bind("p1", "n1")
+        await world.cluster.watch.caught_up()
+    assert await scores(world, "p2", "n0", "n1", "n2") == {"n0": 0, "n1": 10, "n2": 0}
+
+
+async def test_claims_of_one_pod_count_together() -> None:
+    world = world_of()
+    for name, models in (("n0", ("big", "small")), ("n1", ("small", "small"))):
+        world.node(name)
+        world.slice(name, [gpu(f"gpu-{index}", model) for index, model in enumerate(models)])
+    for name in ("c1", "c2"):
+        add_pod(world, name, MODELS)
+    world.add_pod("both", "c1", "c2")
+
+    found = await scores(world, "both", "n0", "n1")
+
+    # 8 + 6 of the most that there is, and 6 + 6.
+    assert found == {"n0": 10, "n1": round(10 * 12 / 14)}
+
+
+async def test_nodes_that_were_not_offered_and_pods_without_claims_score_nothing() -> None:
+    world = world_of()
+    world.node("n0")
+    world.slice("n0", [gpu("gpu-0", "big")])
+    add_pod(world, "p1", MODELS)
+    world.add_pod("plain")
+    await world.filter("p1", "n0")
+
+    ask = world.extender.prioritize
+    assert list(await ask(pod_from(world.pod("p1")), ["n0", "n9"])) == [("n0", 10), ("n9", 0)]
+    assert list(await ask(pod_from(world.pod("plain")), ["n0"])) == [("n0", 0)]
+
+
+async def test_a_second_pod_of_a_shared_claim_is_told_the_scores_of_the_first() -> None:
+    world = world_of()
+    for name, model in (("n0", "small"), ("n1", "big")):
+        world.node(name)
+        world.slice(name, [gpu("gpu-0", model)])
+    add_pod(world, "p1", MODELS)
+    world.add_pod("p2", "p1")
+
+    assert await scores(world, "p1", "n0", "n1") == {"n0": 8, "n1": 10}
+    assert await scores(world, "p2", "n0", "n1") == {"n0": 8, "n1": 10}
