@@ -84,9 +84,10 @@ class ClaimIndex:
         """Take over an object as the server has it; older versions than the known one change nothing.
 
         Raises:
-            ModelError: the object cannot be read.
+            ModelError: the object, or an amount that it takes, cannot be read; nothing has changed then.
         """
         claim = read_claim(data)
+        holdings = holdings_of(claim)
         uid, version = claim.metadata.uid, version_number(claim.metadata.resource_version)
         record = self._by_uid.get(uid)
         if uid in self._deleted:
@@ -95,10 +96,10 @@ class ClaimIndex:
         if record is None:
             self._replace_name(claim)
             record = self._by_uid[uid] = ClaimRecord(claim, data, _digest(claim))
-            change = self._update(record, claim, data)
+            change = self._update(record, claim, data, holdings)
             change.created = True
         elif version > version_number(record.claim.metadata.resource_version):
-            change = self._update(record, claim, data)
+            change = self._update(record, claim, data, holdings)
         else:
             change = UsageChange()
         _date(record, claim, before, version if from_watch else 0)
@@ -162,10 +163,12 @@ class ClaimIndex:
             self.delete(*claim.metadata.key, previous)
         self._by_key[claim.metadata.key] = claim.metadata.uid
 
-    def _update(self, record: ClaimRecord, claim: ResourceClaim, data: bytes) -> "UsageChange":
+    def _update(
+        self, record: ClaimRecord, claim: ResourceClaim, data: bytes, holdings: tuple[DeviceHolding, ...]
+    ) -> "UsageChange":
         before = record.counted
         self._index_consumers(record.claim, claim)
-        record.claim, record.raw, record.holdings = claim, data, holdings_of(claim)
+        record.claim, record.raw, record.holdings = claim, data, holdings
         self._tell_changed(claim.metadata.uid)
         return self._recount(record, before)
 

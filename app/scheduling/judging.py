@@ -19,7 +19,7 @@ from app.telemetry.metrics import Metrics
 NODE_UNKNOWN: Final = Rejection(code=Code.NODE_UNKNOWN)
 _AGAIN: Final = 2
 # Said of a pool by its name, which is another one on the next node.
-_NAMING_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
+_NAMING_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID, Code.GROUPS_OFF, Code.SELECTOR_FAILED})
 _UNKNOWN: Final = Outcome(0, 0, None, NODE_UNKNOWN, NODE_UNKNOWN.summary)
 
 
