@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from app import cli_answer, cli_demo, cli_lint
+from app import cli_answer, cli_config, cli_demo, cli_lint
 from app.http_server import ListenError
 from app.kube.configuration import ConfigurationError
 from app.main import run
@@ -75,6 +75,7 @@ def version(*, as_json: Annotated[bool, typer.Option("--json", help="One JSON ob
 cli_demo.register(app)
 cli_answer.register(app)
 cli_lint.register(app)
+cli_config.register(app)
 
 
 def main() -> None:

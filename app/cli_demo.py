@@ -14,6 +14,7 @@ from rich.console import Console
 
 from app.http_server import listen
 from app.policy_file import read_policy
+from app.scheduler_timing import FILTER_HTTP_SECONDS, bind_http_seconds
 from app.service import Service
 from app.settings import BadSettings, Settings, load_settings
 from app.simulator.cluster import MemoryCluster
@@ -28,8 +29,6 @@ from app.telemetry.metrics import Metrics
 
 _LOOPBACK: Final = "127.0.0.1"
 _STDIN: Final = Path("-")
-_FILTER_TIMEOUT: Final = 5.0
-_BIND_TIMEOUT: Final = 700.0
 
 
 class BadRelease(ValueError):  # noqa: N818 - it describes what was given
@@ -138,7 +137,8 @@ async def serve(cluster: MemoryCluster, settings: Settings) -> AsyncIterator["Ht
             await _ready(service, running)
             host, port = listener.getsockname()[:2]
             async with aiohttp.ClientSession() as session:
-                yield HttpTransport(session, f"http://{host}:{port}")
+                timeout = settings.scheduling.binding_timeout_seconds
+                yield HttpTransport(session, f"http://{host}:{port}", timeout)
         finally:
             stop.set()
             await running
@@ -155,13 +155,14 @@ async def _ready(service: Service, running: asyncio.Task[None]) -> None:
 class HttpTransport:
     """Calls the extender as kube-scheduler does: POST, JSON, a time-out for each call.  Implements the simulator's Transport."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, url: str, binding_timeout: float) -> None:
         self._session = session
+        self._bind_seconds = bind_http_seconds(binding_timeout)
         self._url = url
 
     async def post(self, verb: str, body: bytes) -> tuple[int, bytes]:
         """Status and body of the answer.  Raises OSError when there is none."""
-        seconds = _BIND_TIMEOUT if verb == "bind" else _FILTER_TIMEOUT
+        seconds = self._bind_seconds if verb == "bind" else FILTER_HTTP_SECONDS
         try:
             async with self._session.post(
                 f"{self._url}/{verb}",

@@ -18,6 +18,7 @@ from app.kube.server_facts import Support
 from app.kube.service_route import ServiceRoute
 from app.kube.settings import KubeSettings
 from app.leadership import KubeLeadership
+from app.scheduler_check import Limits, check, read_document
 from app.service import Service
 from app.settings import BadSettings, LeaderElectionSettings, Settings
 from app.telemetry.metrics import Metrics
@@ -34,10 +35,12 @@ async def serve(settings: Settings) -> None:
     Raises:
         ListenError: the address cannot be used.
         ConfigurationError: there is no usable configuration of the API server.
-        BadSettings: leader election is wanted, but the namespace of the Lease is not known.
+        BadSettings: leader election is wanted, but the namespace of the Lease is not known; or kube-scheduler's configuration does
+            not fit the settings.
         BadPolicy: the policy file is wrong.
         ClusterError: the API server does not answer, is too old, or does not let us in.
     """
+    _check_scheduler(settings)
     metrics = Metrics()
     connection = kube_settings(settings)
     election = _election(settings.leader_election, connection, metrics)
@@ -48,6 +51,16 @@ async def serve(settings: Settings) -> None:
             route = _route(settings.leader_election, connection, cluster, listener.getsockname()[1])
             leadership = KubeLeadership(election, cluster, route)
         await Service(settings, cluster, metrics, leadership).run(_stop_on_signal(), listener)
+
+
+def _check_scheduler(settings: Settings) -> None:
+    scheduling = settings.scheduling
+    if scheduling.scheduler_config is None:
+        return
+    limits = Limits(scheduling.binding_timeout_seconds, scheduling.filter_budget_seconds)
+    problems = check(read_document(scheduling.scheduler_config), limits)
+    if problems:
+        raise BadSettings(f"{scheduling.scheduler_config}: {'; '.join(map(str, problems))}")
 
 
 def run(settings: Settings) -> None:

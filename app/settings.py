@@ -23,6 +23,7 @@ from pydantic_settings import (
 
 from app.allocator.features import Features
 from app.cel.environment import LATEST, Release
+from app.scheduler_timing import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, WRITE_SECONDS
 from app.scheduling.options import Options
 from app.telemetry.logging import LogFormat, LogLevel
 
@@ -149,7 +150,7 @@ class SchedulingSettings(_Group):
     filter_budget_seconds: float = Field(
         4.0,
         gt=0,
-        lt=5,
+        lt=FILTER_HTTP_SECONDS,
         description="Seconds that one filter call may search; must be less than filter's httpTimeout (5 s)",
     )
     watch_lag_seconds: float = Field(
@@ -190,6 +191,10 @@ class SchedulingSettings(_Group):
         0.05, ge=0, le=3600, description="Least seconds between two claims that are given back"
     )
     remembered_answers: int = Field(200_000, ge=0, description="Most search results kept for later calls")
+    scheduler_config: Path | None = Field(
+        None,
+        description="The configuration of the kube-scheduler that calls; the start is refused if the two do not fit",
+    )
     policy_file: Path | None = Field(
         None, description="Policy for devices in YAML (docs/policy.md); one that does not exist yet means no policy"
     )
@@ -200,13 +205,13 @@ class SchedulingSettings(_Group):
         False,
         description="Read `.string`, `.int` and unqualified names in selectors as their author meant them; upstream refuses them",
     )
+    selector_libraries: Release = Field(
+        LATEST, description="Kubernetes release whose CEL libraries selectors may use and are evaluated with"
+    )
     alternatives_weight: int = Field(
         4,
         ge=0,
         le=100,
-    selector_libraries: Release = Field(
-        LATEST, description="Kubernetes release whose CEL libraries selectors may use and are evaluated with"
-    )
         description="How much it counts for a node that early alternatives of firstAvailable requests are chosen there; 0: nothing",
     )
     readiness_weight: int = Field(
@@ -227,6 +232,17 @@ class SchedulingSettings(_Group):
         max_length=128,
         description="Name under which claims are written and recognised as ours",
     )
+
+    @model_validator(mode="after")
+    def _within_the_margin(self) -> Self:
+        waits = self.shared_claim_wait_seconds + self.watch_lag_seconds
+        most = BIND_MARGIN_SECONDS - WRITE_SECONDS
+        if waits > most:
+            raise ValueError(
+                f"shared_claim_wait_seconds and watch_lag_seconds may be {most:g} s together, not {waits:g}: bind's httpTimeout is "
+                f"{BIND_MARGIN_SECONDS:g} s longer than the binding timeout, and a write may take {WRITE_SECONDS:g} s"
+            )
+        return self
 
     def options(self) -> Options:
         """What the use cases are given of these."""

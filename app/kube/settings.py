@@ -1,6 +1,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from app.scheduler_timing import WRITE_SECONDS
+
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
@@ -8,7 +10,7 @@ class Timeouts:
 
     connect: float = 5.0
     read: float = 10.0
-    write: float = 15.0
+    write: float = WRITE_SECONDS
     page: float = 60.0
 
 

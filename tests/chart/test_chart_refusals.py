@@ -39,6 +39,11 @@ def test_schema_refuses_a_wrong_value_and_names_it(helm: Helm, values: Object, w
             id="policy file of one's own",
         ),
         pytest.param(
+            {"extender": {"settings": {"scheduling": {"scheduler_config": "/x"}}}},
+            "the chart mounts the configuration of its kube-scheduler",
+            id="another configuration to check",
+        ),
+        pytest.param(
             {"scheduler": {"name": "default-scheduler"}}, "two schedulers would bind the same pods", id="taken name"
         ),
         pytest.param(

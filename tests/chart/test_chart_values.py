@@ -124,7 +124,7 @@ def test_a_policy_is_mounted_as_the_file_that_the_service_reads(helm: Helm, tmp_
     objects = helm.template(values={"policy": policy})
     (made,) = [each for each in of_kind(objects, "ConfigMap") if each["metadata"]["name"].endswith("-policy")]
     ((name, text),) = made["data"].items()
-    (mount,) = containers(objects)["extender"]["volumeMounts"]
+    mount = containers(objects)["extender"]["volumeMounts"][0]
     (volume,) = [each for each in pod_spec(objects)["volumes"] if each["name"] == mount["name"]]
     assert volume["configMap"] == {"name": made["metadata"]["name"], "optional": True}
     assert "subPath" not in mount

@@ -1,11 +1,14 @@
 """Every KubeSchedulerConfiguration that the project prints, judged by the real kube-scheduler."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from app.scheduler_check import Limits, check
+from app.scheduler_config import SchedulerSetup, render
 from tests.chart.programs import SCHEDULER_CONFIGURATION, Helm, KubeScheduler, Object, documents, enabled_plugins
 from tests.chart.selecting import only
 
@@ -66,6 +69,27 @@ def test_kube_scheduler_accepts_what_the_chart_renders(
 ) -> None:
     (configuration,) = documents(only(helm.template(values=values), "ConfigMap")["data"]["kube-scheduler.yaml"])
     assert "DynamicResources" not in set(enabled_plugins(kube_scheduler.complete(configuration)))
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8080", "https://extender.example.com:8443"])
+def test_kube_scheduler_accepts_what_the_command_prints(
+    kube_scheduler: KubeScheduler, tmp_path: Path, url: str
+) -> None:
+    authority = tmp_path / "ca.crt"
+    authority.write_text("")
+    document = render(SchedulerSetup(url=url, binding_timeout=12.5, authority=str(authority)))
+    completed = kube_scheduler.complete(document)
+    assert "DynamicResources" not in set(enabled_plugins(completed))
+    assert [each["httpTimeout"] for each in stanzas(completed)] == ["5s", "1m12.5s"]
+    assert check(completed | {"leaderElection": document["leaderElection"]}, Limits(binding_timeout=12.5)) == []
+
+
+@pytest.mark.parametrize("timeout", [1, 600, 86400])
+def test_chart_and_command_make_the_same_document(helm: Helm, timeout: int) -> None:
+    (configuration,) = documents(
+        only(helm.template(values={"bindingTimeoutSeconds": timeout}), "ConfigMap")["data"]["kube-scheduler.yaml"]
+    )
+    assert configuration == render(SchedulerSetup(binding_timeout=timeout))
 
 
 def test_chart_renders_the_shipped_document_by_default(helm: Helm, shipped: Object) -> None:

@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+from app.scheduler_check import Limits, check
+from app.scheduler_timing import bind_http_seconds
 from app.settings import Settings, load_settings
 from tests.chart.programs import Helm, Object, documents
 from tests.chart.selecting import containers, only, pod_spec
@@ -31,8 +33,17 @@ def test_manifests_set_what_ports_probes_and_timeouts_rely_on(
     first, second = configuration["extenders"]
     assert first["urlPrefix"] == second["urlPrefix"] == f"http://127.0.0.1:{settings.server.port}"
     assert settings.scheduling.filter_budget_seconds < seconds(first)
-    assert settings.scheduling.binding_timeout_seconds + 60 == seconds(second)
+    assert bind_http_seconds(settings.scheduling.binding_timeout_seconds) == seconds(second)
+    limits = Limits(settings.scheduling.binding_timeout_seconds, settings.scheduling.filter_budget_seconds)
+    assert check(configuration, limits) == []
+    assert str(settings.scheduling.scheduler_config) in mounted_files(manifests)
     assert settings.server.stop_seconds < pod_spec(manifests)["terminationGracePeriodSeconds"]
+
+
+def mounted_files(objects: list[Object]) -> set[str]:
+    """Paths of the kube-scheduler configuration in the extender's container."""
+    mounts = {each["name"]: each["mountPath"] for each in containers(objects)["extender"]["volumeMounts"]}
+    return {f"{mounts['scheduler-config']}/{name}" for name in only(objects, "ConfigMap")["data"]}
 
 
 def seconds(stanza: Object) -> int:

@@ -51,7 +51,10 @@ def environment(manifests: list[Object]) -> dict[str, str]:
     """What its container gets; but it leads on its own, for the kube-scheduler of these tests holds no Lease."""
     given: dict[str, str] = {each["name"]: each["value"] for each in containers(manifests)["extender"]["env"]}
     del given["DRA_EXTENDER_LEADER_ELECTION__FOLLOW_LEASE"]
-    return given | {"DRA_EXTENDER_LEADER_ELECTION__NAMESPACE": NAMESPACE}
+    return given | {
+        "DRA_EXTENDER_LEADER_ELECTION__NAMESPACE": NAMESPACE,
+        "DRA_EXTENDER_SCHEDULING__SCHEDULER_CONFIG": str(SCHEDULER_CONFIGURATION),
+    }
 
 
 def here(configuration: Object, url: str) -> Object:

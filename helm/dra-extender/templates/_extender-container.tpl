@@ -15,6 +15,11 @@
       value: {{ $.Values.bindingTimeoutSeconds | int | quote }}
     - name: DRA_EXTENDER_SCHEDULING__POLICY_FILE
       value: /etc/dra-extender-policy/policy.yaml
+    {{- if eq $.Values.mode "secondScheduler" }}
+    # Refuses to start beside a kube-scheduler whose configuration contradicts the settings.
+    - name: DRA_EXTENDER_SCHEDULING__SCHEDULER_CONFIG
+      value: /etc/dra-extender/kube-scheduler.yaml
+    {{- end }}
     - name: DRA_EXTENDER_LEADER_ELECTION__ENABLED
       value: "true"
     - name: DRA_EXTENDER_LEADER_ELECTION__LEASE_NAME
@@ -73,6 +78,11 @@
     - name: policy
       mountPath: /etc/dra-extender-policy
       readOnly: true
+    {{- if eq $.Values.mode "secondScheduler" }}
+    - name: scheduler-config
+      mountPath: /etc/dra-extender
+      readOnly: true
+    {{- end }}
     {{- with $.Values.extender.extraVolumeMounts }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
