@@ -18,6 +18,8 @@ from app.simulator.yaml_documents import YamlDocument, YamlError, read_documents
 DEMO: Final = "dra-extender.io/demo"
 EXPECT: Final = "dra-extender.io/expect"
 EXPECT_AT_END: Final = "dra-extender.io/expect-at-end"
+COPIES: Final = "dra-extender.io/copies"
+_MOST_COPIES: Final = 1000
 _ANNOTATIONS: Final = ("metadata", "annotations")
 _IGNORED: Final = ("Namespace",)
 _POD_GROUP_VERSIONS: Final = tuple(f"scheduling.k8s.io/{each}" for each in ("v1beta1", "v1alpha3", "v1alpha2"))
@@ -36,7 +38,10 @@ class Action(StrEnum):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One step of a story; the expectations are about this object once everything is at rest, and at the end of the file."""
+    """One step of a story; the expectations are about this object once everything is at rest, and at the end of the file.
+
+    With `copies` (annotation `dra-extender.io/copies`) it stands for that many pods, called NAME-0, NAME-1 and so on.
+    """
 
     action: Action
     key: Key
@@ -46,6 +51,20 @@ class Document(msgspec.Struct, frozen=True):
     narration: tuple[str, ...] = ()
     expect: Expectation | None = None
     expect_at_end: Expectation | None = None
+    copies: int = 0
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The objects that this document is about."""
+        key = self.key
+        if not self.copies:
+            return (key,)
+        return tuple(Key(key.kind, key.namespace, f"{key.name}-{index}") for index in range(self.copies))
+
+    @property
+    def subject(self) -> str:
+        """The objects in words."""
+        return f"{self.key}-0 to -{self.copies - 1}" if self.copies else str(self.key)
 
 
 class Manifests(msgspec.Struct, frozen=True):
@@ -142,6 +161,7 @@ class _Reader:
             warning = finding.expression and action is Action.UNCHECKED
             self._problem(source, finding.path, finding.text, subject, warning=warning)
         expectations = [self._expectation(source, annotations, name, subject, kind) for name in (EXPECT, EXPECT_AT_END)]
+        copies = self._copies(source, annotations.get(COPIES), subject, kind)
         if any(not problem.warning for problem in self._problems[before:]):
             return
         thing = dict(value)
@@ -156,6 +176,7 @@ class _Reader:
             narration=source.narration,
             expect=expectations[0],
             expect_at_end=expectations[1],
+            copies=copies,
         )
         self._documents.append(document)
 
@@ -168,6 +189,15 @@ class _Reader:
             wanted = f"expected one of {', '.join(Action)}, found {described(text)}"
             self._problem(source, (*_ANNOTATIONS, DEMO), wanted, subject)
             return Action.APPLY
+
+    def _copies(self, source: YamlDocument, text: Any, subject: str, kind: Kind) -> int:
+        if text is None:
+            return 0
+        if kind is Kind.POD and isinstance(text, str) and text.isdigit() and 0 < int(text) <= _MOST_COPIES:
+            return int(text)
+        wanted = f"expected on pods only, a number from 1 to {_MOST_COPIES} as text, found {described(text)}"
+        self._problem(source, (*_ANNOTATIONS, COPIES), wanted, subject)
+        return 0
 
     def _expectation(
         self, source: YamlDocument, annotations: Json, name: str, subject: str, kind: Kind

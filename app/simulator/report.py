@@ -1,7 +1,9 @@
 """A story for people: what happened after each document, where every pod is or why it waits, and what was expected."""
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 from rich.console import Console
@@ -10,6 +12,8 @@ from rich.text import Text
 
 from app.simulator.results import Checked, ClaimUse, Effect, PodState, Step, StoryResult
 
+_MOST_PODS: Final = 8
+_MANY_PODS: Final = 20
 _STYLE = {Effect.DELETED: "magenta", Effect.REFUSED: "bold red", Effect.UNCHANGED: "dim"}
 
 
@@ -38,9 +42,11 @@ class Report:
         self._line(f"{step.subject} {step.effect}", _STYLE.get(step.effect, "default"))
         if step.refusal:
             self._line(step.refusal, "red", indent=6)
-        for state in step.pods:
+        for state in step.pods[:_MOST_PODS]:
             for text, style in pod_lines(state):
                 self._line(text, style, indent=6)
+        if len(step.pods) > _MOST_PODS:
+            self._line(f"and {more_pods(step.pods[_MOST_PODS:])}", "default", indent=6)
         for text in step.trouble:
             self._line(f"trouble: {text}", "red", indent=6)
         if step.checked is not None:
@@ -53,10 +59,12 @@ class Report:
         table.add_column("pod", overflow="fold")
         table.add_column("node", overflow="fold")
         table.add_column("claim -> devices, or why it waits", overflow="fold", ratio=1)
-        for state in result.pods:
+        for state, more in alike(result.pods):
             what = "\n".join(map(claim_text, state.claims)) if state.node else state.message
             table.add_row(
-                Text(state.pod), Text(state.node or "waiting", "green" if state.node else "yellow"), Text(what)
+                Text(state.pod + (f" and {more} more" if more else "")),
+                Text(state.node or "waiting", "green" if state.node else "yellow"),
+                Text(what),
             )
         self._console.print(table)
         for checked in result.at_end:
@@ -124,6 +132,24 @@ def pod_lines(state: PodState) -> Iterator[tuple[str, str]]:
         yield f"  {node}: {reason}", "default"
     for detail in state.details:
         yield f"  details: {detail}", "dim"
+
+
+def more_pods(states: Sequence[PodState]) -> str:
+    """How many pods went where, e.g. `298 more pods: 149 on node-1, 149 on node-2`."""
+    where = Counter(f"on {state.node}" if state.node else "waiting" for state in states)
+    return f"{len(states)} more pods: " + ", ".join(f"{count} {place}" for place, count in sorted(where.items()))
+
+
+def alike(states: Sequence[PodState]) -> list[tuple[PodState, int]]:
+    """One pod for those in the same place with the same devices where there are many, and how many more there are."""
+    if len(states) <= _MANY_PODS:
+        return [(state, 0) for state in states]
+    found: dict[object, tuple[PodState, int]] = {}
+    for state in states:
+        key = (state.node, state.message, tuple(map(claim_text, state.claims)))
+        first, more = found.get(key, (state, -1))
+        found[key] = (first, more + 1)
+    return list(found.values())
 
 
 def claim_text(claim: ClaimUse) -> str:

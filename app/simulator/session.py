@@ -79,7 +79,8 @@ class _Story:
         """Apply one document and tell what came of it."""
         refusal, trouble = "", []
         try:
-            effect = self._apply(document)
+            effects = [self._apply(document, key) for key in document.keys]
+            effect = effects[0]
         except ClusterError as problem:
             effect, refusal = Effect.REFUSED, str(problem)
         try:
@@ -92,10 +93,10 @@ class _Story:
         trouble.extend(self._cluster.watch.unreadable)
         self._cluster.watch.unreadable.clear()
         before, self._known = self._known, self.states()
-        checked = self._check(document.key, document.expect, at_end=False)
+        checked = self._check(document, document.expect, at_end=False)
         return Step(
             line=document.line,
-            subject=str(document.key),
+            subject=document.subject,
             effect=effect,
             narration=document.narration,
             refusal=refusal,
@@ -113,27 +114,36 @@ class _Story:
 
     def check_end(self, manifests: Manifests) -> list[Checked]:
         """Expectations about the end of the story: the last one that each pod was given."""
-        last = {each.key: each.expect_at_end for each in manifests.documents if each.expect_at_end is not None}
-        checks = [self._check(key, expectation, at_end=True) for key, expectation in last.items()]
+        last = {each.key: each for each in manifests.documents if each.expect_at_end is not None}
+        checks = [self._check(each, each.expect_at_end, at_end=True) for each in last.values()]
         return [each for each in checks if each is not None]
 
-    def _check(self, key: Key, expectation: Expectation | None, *, at_end: bool) -> Checked | None:
+    def _check(self, document: Document, expectation: Expectation | None, *, at_end: bool) -> Checked | None:
+        """Whether the expectation holds, for every copy; the first for which it does not is named."""
         if expectation is None:
             return None
-        name = f"{key.namespace}/{key.name}"
+        name = document.subject.removeprefix(f"{Kind.POD.singular} ")
+        for key in document.keys:
+            failure = self._failure(key, expectation)
+            if failure is not None:
+                which = f"{key.name}: " if document.copies else ""
+                return Checked(name, expectation.text, which + failure, at_end)
+        return Checked(name, expectation.text, None, at_end)
+
+    def _failure(self, key: Key, expectation: Expectation) -> str | None:
         pod = self._cluster.store.find(key)
         if pod is None:
-            return Checked(name, expectation.text, "the pod does not exist", at_end)
+            return "the pod does not exist"
         state = self._known[pod["metadata"]["uid"]]
-        return Checked(name, expectation.text, expectation.failure(state.node, state.why), at_end)
+        return expectation.failure(state.node, state.why)
 
-    def _apply(self, document: Document) -> Effect:
-        """Do what the document says, as `kubectl apply` or `kubectl delete` would."""
-        store, key = self._cluster.store, document.key
+    def _apply(self, document: Document, key: Key) -> Effect:
+        """Do for this object what the document says, as `kubectl apply` or `kubectl delete` would."""
+        store = self._cluster.store
         if document.action is Action.DELETE:
             store.delete(key)
             return Effect.DELETED
-        thing = {**document.thing, "metadata": dict(document.thing["metadata"])}
+        thing = {**document.thing, "metadata": {**document.thing["metadata"], "name": key.name}}
         for field in ("resourceVersion", "managedFields", "creationTimestamp", "generation"):
             thing["metadata"].pop(field, None)
         old = store.find(key)

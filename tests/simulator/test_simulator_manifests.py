@@ -77,6 +77,20 @@ def test_what_the_api_accepts_is_accepted(text: str) -> None:
     assert len(load(text).documents) == 1
 
 
+def test_copies_stand_for_so_many_pods() -> None:
+    (document,) = load(
+        POD.replace("  name: p\n", '  name: p\n  annotations: {dra-extender.io/copies: "3"}\n')
+    ).documents
+    assert [key.name for key in document.keys] == ["p-0", "p-1", "p-2"]
+    assert document.subject == "Pod default/p-0 to -2"
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "many", "1001"])
+def test_a_number_of_copies_that_makes_no_sense_is_refused(number: str) -> None:
+    found = problems(POD.replace("  name: p\n", f'  name: p\n  annotations: {{dra-extender.io/copies: "{number}"}}\n'))
+    assert "expected on pods only, a number from 1 to 1000 as text" in found[0]
+
+
 WRONG = [
     (POD, "kind: Pod", "kind: Deployment", 2, "kind", "unknown kind 'Deployment'; expected one of Node, ResourceSlice"),
     (POD, "kind: Pod\n", "", 1, "kind", "unknown kind nothing; expected one of"),
