@@ -57,6 +57,11 @@ bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=ar
 fuzz: $(READY) ## Random expressions and scenarios compared with upstream's own code (SECONDS=n SEED=n ONLY=cel|partner|allocator)
 	$(BIN)/python -m tests.parity.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
+.PHONY: chaos
+chaos: $(READY) ## Let everything fail at random and check that nothing is lost or leaked (SECONDS=n PODS=n SEED=n)
+	$(BIN)/python tests/controlplane/build.py
+	$(BIN)/python -m tests.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(PODS),--pods $(PODS)) $(if $(SEED),--seed $(SEED))
+
 ##@ Keep
 
 .PHONY: fmt

@@ -24,7 +24,7 @@ _WRITES: Final = (
     (NOMINATION, "PATCH", re.compile(r"/namespaces/([^/]+)/pods/([^/]+)/status$")),
     (BINDING, "POST", re.compile(r"/namespaces/([^/]+)/pods/([^/]+)/binding$")),
 )
-_PASSED_ON: Final = ("Authorization", "Content-Type", "Accept", "User-Agent")
+_PASSED_ON: Final = ("Authorization", "Content-Type", "Accept", "Accept-Encoding", "User-Agent")
 
 
 @dataclass(frozen=True, slots=True)

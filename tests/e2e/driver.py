@@ -1,8 +1,10 @@
 """A small driver that makes allocated devices ready, as far as API objects tell."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+
+import aiohttp
 
 from tests.controlplane.apierror import ApiError
 from tests.controlplane.objects import Object
@@ -20,8 +22,10 @@ class Driver:
     `idle` claims (by name) are left waiting.
     """
 
-    def __init__(self, scene: Scene, delay: float) -> None:
+    def __init__(self, scene: Scene, delay: float, fails: Callable[[], bool] = lambda: False) -> None:
+        """`delay`: seconds after the allocation; `fails`: whether the device that is to be reported fails instead."""
         self.idle: set[str] = set()
+        self._fails = fails
         self._scene = scene
         self._delay = delay
         self._seen: dict[tuple[str, str], float] = {}
@@ -37,12 +41,12 @@ class Driver:
                     since = self._seen.setdefault(key, loop.time()) if results else 0.0
                     if results and claim["metadata"]["name"] not in self.idle and loop.time() >= since + self._delay:
                         await self._report(claim, results)
-            except (ApiError, OSError):
+            except (ApiError, aiohttp.ClientError, TimeoutError, OSError):
                 pass
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _report(self, claim: Object, results: list[Object]) -> None:
-        told = {"type": ATTACHED, "status": "True", "reason": "Test", "message": ""}
+        told = {"type": FAILED if self._fails() else ATTACHED, "status": "True", "reason": "Test", "message": ""}
         time = {"lastTransitionTime": claim["status"]["allocation"].get("allocationTimestamp", "2026-01-01T00:00:00Z")}
         devices = [
             {key: result[key] for key in ("driver", "pool", "device")} | {"conditions": [told | time]}
@@ -62,9 +66,9 @@ def waiting_results(claim: Object) -> list[Object]:
 
 
 @asynccontextmanager
-async def driving(scene: Scene, delay: float = 0.3) -> AsyncIterator[Driver]:
+async def driving(scene: Scene, delay: float = 0.3, fails: Callable[[], bool] = lambda: False) -> AsyncIterator[Driver]:
     """A driver that works inside the block."""
-    driver = Driver(scene, delay)
+    driver = Driver(scene, delay, fails)
     task = asyncio.create_task(driver.run())
     try:
         yield driver

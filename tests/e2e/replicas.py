@@ -1,11 +1,11 @@
 """Two replicas of the extender on one control plane, and what stands between them and kube-scheduler in a cluster."""
 
 import base64
+import dataclasses
 import json
 import os
-import shutil
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.apierror import ApiError
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import ExtenderProcess
-from tests.controlplane.kubeconfig import read_kubeconfig
+from tests.controlplane.kubeconfig import read_kubeconfig, write_kubeconfig
 from tests.controlplane.objects import Object
 from tests.controlplane.resources import ENDPOINT_SLICES, LEASES, ROLE_BINDINGS, ROLES
 from tests.e2e.relay import Relay
@@ -108,12 +108,23 @@ class Pair(World):
 
     @classmethod
     @asynccontextmanager
-    async def start_pair(cls, cluster: ControlPlane, workdir: Path, audit_log: Path) -> AsyncIterator[Self]:
-        """Both replicas started at once, behind what routes to the leader, and a kube-scheduler that calls there."""
+    async def start_pair(
+        cls,
+        cluster: ControlPlane,
+        workdir: Path,
+        audit_log: Path,
+        *,
+        server: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[Self]:
+        """Both replicas started at once, behind what routes to the leader, and a kube-scheduler that calls there.
+
+        `server`: what stands before the API server for the replicas; `environment`: settings of both.
+        """
         cluster.kubectl("apply", *(f"--filename={DEPLOY / name}.yaml" for name in APPLIED))
         await _let_route(cluster.api)
         async with AsyncExitStack() as stack:
-            replicas = [_routed(cluster, workdir, number) for number in (1, 2)]
+            replicas = [_routed(cluster, workdir, number, server, environment or {}) for number in (1, 2)]
             for each in replicas:
                 await each.process.start(ready=None)
                 stack.push_async_callback(each.process.terminate)
@@ -196,17 +207,31 @@ async def _quietly_ready(replica: Replica) -> bool:
 
 def replica(cluster: ControlPlane, workdir: Path, name: str, address: str = "", **settings: str) -> Replica:
     """A replica that is not started yet, with a token of its own; `settings` are further ones of leader election."""
-    shared = cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT)
-    own = Path(shutil.copy(shared, workdir / f"{name}.json"))
+    return _replica(cluster, workdir, name, address, settings)
+
+
+def _replica(
+    cluster: ControlPlane,
+    workdir: Path,
+    name: str,
+    address: str,
+    settings: Mapping[str, str],
+    server: str = "",
+    others: Mapping[str, str] | None = None,
+) -> Replica:
+    """`server`: what it is told is the API server; `others`: more of its environment."""
+    shared = read_kubeconfig(cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT))
+    own = write_kubeconfig(workdir / f"{name}.json", dataclasses.replace(shared, server=server or shared.server))
     given = {"ENABLED": "true", "NAMESPACE": NAMESPACE, "HOST": name, **TIMES, **settings}
-    environment = {f"DRA_EXTENDER_LEADER_ELECTION__{key}": value for key, value in given.items()}
+    environment = {f"DRA_EXTENDER_LEADER_ELECTION__{key}": value for key, value in given.items()} | dict(others or {})
     process = ExtenderProcess(workdir, own, environment=environment, name=name)
     return Replica(name, address, process, _credential(own))
 
 
-def _routed(cluster: ControlPlane, workdir: Path, number: int) -> Replica:
+def _routed(cluster: ControlPlane, workdir: Path, number: int, server: str, environment: Mapping[str, str]) -> Replica:
     address = f"192.0.2.{10 + number}"
-    return replica(cluster, workdir, f"replica-{number}", address, SERVICE=SERVICE, ADDRESS=address)
+    settings = {"SERVICE": SERVICE, "ADDRESS": address}
+    return _replica(cluster, workdir, f"replica-{number}", address, settings, server, environment)
 
 
 def _credential(kubeconfig: Path) -> str:

@@ -1,0 +1,80 @@
+"""The cluster that chaos is let loose on: nodes with devices of every kind that has rules of its own."""
+
+import asyncio
+from random import Random
+from typing import Any, Final
+
+from tests.controlplane.objects import Object, consumption, counter_set, device, request
+from tests.controlplane.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from tests.e2e.driver import ATTACHED, FAILED
+from tests.e2e.scene import Scene
+
+WHOLE: Final = "whole"
+SLOW: Final = "slow"
+MIG: Final = "mig"
+VGPU: Final = "vgpu"
+SHARED: Final = "shared"
+KINDS: Final = (WHOLE, SLOW, MIG, VGPU, SHARED)
+MEMORY: Final = "memory"
+
+
+async def furnish(scene: Scene, nodes: int) -> None:
+    """Nodes with whole GPUs, GPUs that must be attached, one cut into partitions of two schemes, and one shared by capacity."""
+    await scene.open()
+    await asyncio.gather(*(_node(scene, f"n{number}") for number in range(nodes)))
+    for kind in KINDS:
+        await scene.api.create(
+            RESOURCE_CLAIM_TEMPLATES,
+            {
+                "apiVersion": RESOURCE_CLAIM_TEMPLATES.group_version,
+                "kind": "ResourceClaimTemplate",
+                "metadata": {"name": kind, "namespace": scene.name},
+                "spec": {"spec": {"devices": {"requests": [_request(scene, kind)]}}},
+            },
+        )
+
+
+async def named_claim(scene: Scene, name: str, kind: str) -> None:
+    """A claim that several pods may use."""
+    await scene.api.create(
+        RESOURCE_CLAIMS,
+        {
+            "apiVersion": RESOURCE_CLAIMS.group_version,
+            "kind": "ResourceClaim",
+            "metadata": {"name": name, "namespace": scene.name},
+            "spec": {"devices": {"requests": [_request(scene, kind)]}},
+        },
+    )
+
+
+def choose(random: Random) -> str:
+    """A kind of device."""
+    return random.choices(KINDS, (5, 2, 3, 2, 4))[0]
+
+
+async def _node(scene: Scene, suffix: str) -> None:
+    conditions: dict[str, Any] = {
+        "bindingConditions": [ATTACHED],
+        "bindingFailureConditions": [FAILED],
+        "bindsToNode": True,
+    }
+    devices = [
+        *(device(f"whole-{index}", attributes={"kind": WHOLE}) for index in range(5)),
+        *(device(f"slow-{index}", attributes={"kind": SLOW}, **conditions) for index in range(2)),
+        *(_partition(MIG, index, "20") for index in range(4)),
+        *(_partition(VGPU, index, "50") for index in range(2)),
+        device("shared-0", attributes={"kind": SHARED}, capacity={MEMORY: "80Gi"}, allowMultipleAllocations=True),
+    ]
+    await scene.node_with_counters(suffix, [counter_set("gpu", units="100")], devices)
+
+
+def _partition(kind: str, index: int, units: str) -> Object:
+    """MIG and vGPU parts of one GPU exclude each other by their groups."""
+    return device(
+        f"{kind}-{index}", attributes={"kind": kind}, consumes=[consumption("gpu", groups=[kind], units=units)]
+    )
+
+
+def _request(scene: Scene, kind: str) -> Object:
+    fields: dict[str, Any] = {"capacity": {"requests": {MEMORY: "10Gi"}}} if kind == SHARED else {}
+    return request("gpu", scene.name, f'{scene.attribute("kind")} == "{kind}"', **fields)

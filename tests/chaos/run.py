@@ -1,0 +1,181 @@
+"""One run: pods come and go while requests, connections and processes fail; the invariants are looked at all the time."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from app.scheduling.audit import Finding
+from tests.chaos.cluster import furnish
+from tests.chaos.faults import Faults, Rates
+from tests.chaos.load import Life, Load
+from tests.chaos.patience import patiently
+from tests.chaos.troubles import Troubles
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.waiting import wait_for
+from tests.e2e.api_relay import ApiRelay
+from tests.e2e.checker import findings_at_rest, forbidden_findings
+from tests.e2e.driver import driving
+from tests.e2e.replicas import Pair, audit_flags
+from tests.e2e.scene import Scene
+
+CALM_SECONDS: Final = 120.0
+"""How long the last pods may take when nothing goes wrong any more."""
+SETTINGS: Final = {
+    "SCHEDULING__RECLAIM_GRACE_SECONDS": "5",
+    "SCHEDULING__RECLAIM_INTERVAL_SECONDS": "1",
+    "SCHEDULING__BINDING_TIMEOUT_SECONDS": "30",
+    "SCHEDULING__DEVICE_COOL_DOWN_SECONDS": "5",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much chaos: seconds of trouble, pods in all, nodes, and the seed of every decision that is left to chance."""
+
+    seed: int
+    seconds: float = 60.0
+    pods: int = 200
+    nodes: int = 12
+    rates: Rates = field(default_factory=Rates)
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two troubles."""
+        return 3.0 if self.seconds <= 120 else 6.0
+
+    @property
+    def life(self) -> float:
+        """Seconds that a bound pod lives, on the average."""
+        return min(30.0, max(5.0, self.seconds / 8))
+
+
+@dataclass(slots=True)
+class Result:
+    """What happened; a run is good when there are neither violations nor stuck pods nor complaints."""
+
+    plan: Plan
+    lives: dict[str, Life] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
+    troubles: dict[str, int] = field(default_factory=dict)
+    calls: int = 0
+    looks: int = 0
+    terms: int = 0
+    reclaims: dict[str, int] = field(default_factory=dict)
+    violations: list[str] = field(default_factory=list)
+    stuck: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.violations or self.stuck or self.left or self.complaints)
+
+
+async def run(plan: Plan, workdir: Path) -> Result:
+    """A run on a control plane of its own, whose logs stay in `workdir`."""
+    options = ControlPlaneOptions(apiserver_flags=audit_flags(workdir))
+    async with ControlPlane.start(workdir, options) as cluster, ApiRelay(cluster.api.access) as relay:
+        environment = {f"DRA_EXTENDER_{name}": value for name, value in SETTINGS.items()}
+        audit_log = workdir / "audit.log"
+        async with Pair.start_pair(cluster, workdir, audit_log, server=relay.url, environment=environment) as pair:
+            return await _Run(plan, pair, relay).run()
+
+
+class _Run:
+    def __init__(self, plan: Plan, pair: Pair, relay: ApiRelay) -> None:
+        self._plan = plan
+        self._pair = pair
+        self._relay = relay
+        self._result = Result(plan)
+        self._random = Random(plan.seed)
+        self._faults = Faults(self._stream(), plan.rates)
+        self._troubles = Troubles(pair, relay, self._stream(), plan.pause)
+        self._scene = Scene(pair, "chaos")
+        self._load = Load(self._scene, self._stream(), plan.pods, plan.seconds * 0.6, plan.life)
+
+    async def run(self) -> Result:
+        """See `run` of the module."""
+        plan, result = self._plan, self._result
+        await furnish(self._scene, plan.nodes)
+        chance = self._stream()
+        async with driving(self._scene, fails=lambda: chance.random() < 0.1):
+            async with _meanwhile(self._look_now_and_then()), _meanwhile(self._load.tend()):
+                self._relay.handler = self._faults
+                await asyncio.gather(self._load.make(), self._troubles.run(plan.seconds))
+                self._faults.on = False
+                await self._calm()
+            await self._rest()
+        result.lives = self._load.lives
+        result.faults, result.troubles = dict(self._faults.counts), dict(self._troubles.counts)
+        result.calls = self._faults.calls
+        result.terms = int((await self._pair.lease())["leaseTransitions"])
+        result.reclaims = self._reclaims()
+        result.complaints = self._complaints()
+        return result
+
+    async def _calm(self) -> None:
+        """Everything works again: each pod that was ever made is bound now or was, unless it was deleted before."""
+
+        async def none_waits() -> bool:
+            return not self._load.waiting
+
+        try:
+            await wait_for(none_waits, CALM_SECONDS, "no pod waits any more")
+        except TimeoutError:
+            for name in self._load.waiting:
+                self._result.stuck.append(f"{name}: {await self._scene.state(name)}")
+
+    async def _rest(self) -> None:
+        """No pod comes or goes any more: nothing is wrong, and nothing is left that nobody uses."""
+        last: tuple[Finding, ...] = ()
+
+        async def nothing() -> bool:
+            nonlocal last
+            last = await patiently(lambda: findings_at_rest(self._scene.api))
+            return not last
+
+        try:
+            await wait_for(nothing, CALM_SECONDS, "the audit has no finding")
+        except TimeoutError:
+            self._result.left = [str(each) for each in last]
+
+    async def _look_now_and_then(self) -> None:
+        """The rules that hold at every moment, at random moments."""
+        chance = self._stream()
+        while True:
+            await asyncio.sleep(chance.uniform(0.5, 4.0))
+            found = await patiently(lambda: forbidden_findings(self._scene.api))
+            self._result.looks += 1
+            self._result.violations += [str(each) for each in found]
+
+    def _reclaims(self) -> dict[str, int]:
+        """How often something was given back, by reason, as the logs of both replicas have it."""
+        lines = [line for replica in self._pair.replicas for line in replica.log()]
+        return dict(Counter(line["reason"] for line in lines if str(line.get("msg")).startswith("took back")))
+
+    def _complaints(self) -> list[str]:
+        """Errors in the logs.  A refusal for lack of rights is none: an API server that starts does not know its rules yet."""
+        return [line for line in self._pair.complaints() if "forbidden" not in line.lower()]
+
+    def _stream(self) -> Random:
+        return Random(self._random.getrandbits(64))
+
+
+@asynccontextmanager
+async def _meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Work that goes on inside the block; if it fails, so does the block."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,91 @@
+"""What goes wrong with whole processes and connections, one thing after the other."""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from random import Random
+from typing import Final
+
+from tests.e2e.api_relay import ApiRelay
+from tests.e2e.replicas import DURATION, Pair
+
+WEIGHTS: Final[Mapping[str, int]] = {
+    "watches dropped": 6,
+    "leader killed": 3,
+    "standby killed": 1,
+    "leader frozen": 2,
+    "leader stopped": 1,
+    "API server restarted": 1,
+    "scheduler restarted": 1,
+}
+AWAY_SECONDS: Final = 3.0
+
+
+class Troubles:
+    """Makes one trouble after the other; `counts` says how many of each.  In the end everything runs again."""
+
+    def __init__(self, pair: Pair, relay: ApiRelay, random: Random, pause: float) -> None:
+        """`pause`: seconds between two troubles, on the average."""
+        self.counts: Counter[str] = Counter()
+        self._pair = pair
+        self._relay = relay
+        self._random = random
+        self._pause = pause
+        self._makers: Mapping[str, Callable[[], Awaitable[None]]] = {
+            "watches dropped": self._drop_watches,
+            "leader killed": self._kill_leader,
+            "standby killed": self._kill_standby,
+            "leader frozen": self._freeze_leader,
+            "leader stopped": self._stop_leader,
+            "API server restarted": self._pair.cluster.restart_apiserver,
+            "scheduler restarted": self._restart_scheduler,
+        }
+
+    async def run(self, seconds: float) -> None:
+        """Trouble for so long.  Each kind comes once, in random order, before chance alone decides."""
+        first = [*WEIGHTS]
+        self._random.shuffle(first)
+        end = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < end:
+            kind = first.pop() if first else self._random.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
+            await self._makers[kind]()
+            self.counts[kind] += 1
+            await asyncio.sleep(self._random.uniform(0.5, 1.5) * self._pause)
+        await self._pair.both()
+
+    async def _drop_watches(self) -> None:
+        self._relay.drop_watches()
+
+    async def _kill_leader(self) -> None:
+        leader = await self._pair.leader()
+        leader.process.kill()
+        await self._away()
+        await leader.process.start(ready=None)
+
+    async def _kill_standby(self) -> None:
+        standby = self._pair.other(await self._pair.leader())
+        standby.process.kill()
+        await self._away()
+        await standby.process.start(ready=None)
+
+    async def _freeze_leader(self) -> None:
+        """Past the end of its Lease: it wakes up as somebody who must not write."""
+        leader = await self._pair.leader()
+        leader.send(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(DURATION + self._random.uniform(0.5, 2.0))
+        finally:
+            leader.send(signal.SIGCONT)
+
+    async def _stop_leader(self) -> None:
+        leader = await self._pair.leader()
+        await leader.process.terminate()
+        await leader.process.start(ready=None)
+
+    async def _restart_scheduler(self) -> None:
+        await self._pair.cluster.stop_scheduler()
+        await self._pair.start_scheduler()
+
+    async def _away(self) -> None:
+        await asyncio.sleep(self._random.uniform(0, AWAY_SECONDS))

@@ -1,0 +1,26 @@
+"""A short run of `make chaos`: requests, connections and processes fail at random while pods come and go."""
+
+from pathlib import Path
+from random import SystemRandom
+
+import pytest
+
+from tests.chaos.report import table
+from tests.chaos.run import Plan, run
+from tests.controlplane.process import START_SECONDS
+
+pytestmark = [pytest.mark.e2e]
+
+SECONDS = 40.0
+PODS = 150
+
+
+@pytest.mark.timeout(SECONDS + 10 * START_SECONDS)
+async def test_no_pod_is_stuck_and_no_device_is_lost_or_given_away_twice(binaries: Path, tmp_path: Path) -> None:
+    """Printed with its seed, which `make chaos SEED=n` takes for a longer run."""
+    result = await run(Plan(seed=SystemRandom().randrange(1_000_000), seconds=SECONDS, pods=PODS, nodes=10), tmp_path)
+    print(table(result))
+    assert result.good, f"see the captured output; the logs are in {tmp_path}"
+    assert result.looks
+    assert all(result.troubles.values())
+    assert len(result.lives) == PODS
