@@ -2,110 +2,195 @@
 
 import pytest
 
-from tests.controlplane.objects import Object, device
-from tests.controlplane.resources import RESOURCE_CLAIMS
-from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene, devices_of
-from tests.e2e.world import World
+from tests.controlplane.objects import device
+from tests.e2e.fabric import (
+    ATTACHED,
+    FAILED,
+    FakeDriver,
+    allocated_claim,
+    chosen_node,
+    fabric,
+    nominated,
+    said,
+)
+from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
+from tests.e2e.world import Setup, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
-ATTACHED = "example.com/attached"
-FAILED = "example.com/failed"
+COOL_DOWN_SECONDS = 4.0
 
 
-def attachable(name: str) -> Object:
-    return device(
-        name, bindsToNode=True, bindingConditions=[ATTACHED], bindingFailureConditions=[FAILED], allNodes=None
-    )
+@pytest.fixture(scope="module")
+def setup() -> Setup:
+    return Setup(environment={"DRA_EXTENDER_SCHEDULING__DEVICE_COOL_DOWN_SECONDS": str(COOL_DOWN_SECONDS)})
 
 
-async def fabric(scene: Scene, *names: str) -> list[str]:
-    """Two nodes, devices that can be attached to either, and a claim `one` for one of them; returns the nodes."""
-    nodes = [await scene.node(suffix) for suffix in ("a", "b")]
-    devices = [attachable(name) for name in names]
-    await scene.publish(scene.slice_of("fabric", allNodes=True, pool="fabric", devices=devices))
-    await scene.claim("one")
-    return nodes
+@pytest.fixture
+def driver(scene: Scene) -> FakeDriver:
+    return FakeDriver(scene)
 
 
-async def allocated_claim(scene: Scene, after: str = "") -> Object:
-    """Waits until the claim is allocated, later than at the timestamp `after`; returns it."""
-
-    async def claim() -> Object | None:
-        found = await scene.stored_claim("one")
-        return found if devices_of(found) and timestamp(found) > after else None
-
-    found = await scene.api.wait_for(claim, SECONDS, f"claim one is allocated after {after or 'all'}")
-    assert found is not None
-    return found
+async def counted(world: World, status: str) -> float:
+    return await world.metric("bindingconditions_allocations_total", profile="dra-extender-scheduler", status=status)
 
 
-def timestamp(claim: Object) -> str:
-    return str(claim["status"]["allocation"].get("allocationTimestamp", ""))
-
-
-async def report(scene: Scene, claim: Object, condition: str) -> None:
-    """What the driver does: sets a condition of the allocated device to True."""
-    (result,) = claim["status"]["allocation"]["devices"]["results"]
-    true = {
-        "type": condition,
-        "status": "True",
-        "reason": "Test",
-        "message": "",
-        "lastTransitionTime": timestamp(claim),
-    }
-    status = {key: result[key] for key in ("driver", "pool", "device")} | {"conditions": [true]}
-    change = {"status": {"devices": [status]}}
-    await scene.api.patch(RESOURCE_CLAIMS, "one", change, scene.name, subresource="status")
-
-
-async def test_pod_is_bound_only_after_the_driver_reports_the_device_attached(scene: Scene) -> None:
-    """The allocation names the chosen node before, so that the driver knows where to attach."""
+async def test_pod_is_bound_only_after_the_driver_reports_the_device_attached(
+    scene: Scene, driver: FakeDriver, world: World
+) -> None:
+    """The allocation names the chosen node before, so that the driver knows where to attach, and so does the pod's status."""
     nodes = await fabric(scene, "gpu-0")
+    await scene.claim("one")
+    succeeded = await counted(world, "success")
     await scene.pod("worker", claim="one")
     claim = await allocated_claim(scene)
     (result,) = claim["status"]["allocation"]["devices"]["results"]
     assert (result["bindingConditions"], result["bindingFailureConditions"]) == ([ATTACHED], [FAILED])
-    ((term,),) = [each["matchFields"] for each in claim["status"]["allocation"]["nodeSelector"]["nodeSelectorTerms"]]
-    assert (term["key"], len(term["values"])) == ("metadata.name", 1)
-    await scene.told("worker", f"device {scene.driver}/fabric/gpu-0 waits for {ATTACHED}", term["values"][0])
+    node, since = chosen_node(claim), claim["status"]["allocation"]["allocationTimestamp"]
+    await scene.told("worker", f"device {scene.driver}/fabric/gpu-0 waits for {ATTACHED}", f"since {since}", node)
+    await nominated(scene, "worker", node)
+    assert await world.metric("bindingconditions_waiting_pods") == 1
     assert await scene.node_of("worker") == ""
-    await report(scene, claim, ATTACHED)
-    assert await scene.bound("worker", PROMPT_SECONDS) == term["values"][0]
-    assert term["values"][0] in nodes
+    await driver.report(claim, ATTACHED)
+    assert await scene.bound("worker", PROMPT_SECONDS) == node
+    assert node in nodes
+    assert await counted(world, "success") == succeeded + 1
+    assert await world.metric("bindingconditions_waiting_pods") == 0
 
 
-async def test_device_that_reports_failure_is_given_back_and_allocated_anew(scene: Scene) -> None:
-    await fabric(scene, "gpu-0")
+async def test_device_that_failed_is_given_back_and_not_tried_first_again(scene: Scene, driver: FakeDriver) -> None:
+    await fabric(scene, "gpu-0", "gpu-1")
+    await scene.claim("one")
     await scene.pod("worker", claim="one")
     failed = await allocated_claim(scene)
-    await report(scene, failed, FAILED)
-    again = await allocated_claim(scene, after=timestamp(failed))
+    await driver.report(failed, FAILED, message="no free port")
+    await said(scene, "worker", "binding conditions failed", f"fabric/gpu-0 reports {FAILED}: no free port")
+    again = await allocated_claim(scene, after=failed)
+    assert await scene.device_of("worker") == "fabric/gpu-1"
     assert not again["status"].get("devices")
     assert await scene.node_of("worker") == ""
-    await report(scene, again, ATTACHED)
+    await driver.report(again, ATTACHED)
     await scene.bound("worker", PROMPT_SECONDS)
 
 
-async def test_wait_survives_a_restart_of_the_scheduler_and_of_the_extender(scene: Scene, world: World) -> None:
+async def test_only_device_that_failed_is_tried_again_when_its_cool_down_is_over(
+    scene: Scene, driver: FakeDriver
+) -> None:
+    """Nothing else happens in the cluster meanwhile: the end of the cool-down wakes the pod."""
+    await fabric(scene, "gpu-0")
+    await scene.claim("one")
+    await scene.pod("worker", claim="one")
+    failed = await allocated_claim(scene)
+    await driver.report(failed, FAILED)
+    await scene.waits("worker", "devices have just failed for this pod")
+    await nominated(scene, "worker", "")
+    assert await scene.allocated() == []
+    again = await allocated_claim(scene, after=failed)
+    await driver.report(again, ATTACHED)
+    await scene.bound("worker", PROMPT_SECONDS)
+
+
+async def test_of_two_devices_of_a_pod_one_fails_and_both_are_given_back(scene: Scene, driver: FakeDriver) -> None:
+    """That of the other claim, which is ready, stays the pod's."""
+    await fabric(scene, "gpu-0", "gpu-1", "gpu-2", "gpu-3")
+    await scene.claim("one", count=2)
+    await scene.claim("other")
+    await scene.pod("worker", claims={"gpu": "one", "more": "other"})
+    ready, failed = await allocated_claim(scene, "other"), await allocated_claim(scene)
+    await driver.report(ready, ATTACHED)
+    bad = failed["status"]["allocation"]["devices"]["results"][1]["device"]
+    await driver.report(failed, ATTACHED, failed["status"]["allocation"]["devices"]["results"][0]["device"])
+    await scene.told("worker", f"fabric/{bad} waits for {ATTACHED}")
+    await driver.report(failed, FAILED, bad)
+    again = await allocated_claim(scene, after=failed)
+    devices = {each["device"] for each in again["status"]["allocation"]["devices"]["results"]}
+    assert len(devices) == 2
+    assert bad not in devices
+    await driver.report(again, ATTACHED)
+    await scene.bound("worker", PROMPT_SECONDS)
+    assert (await scene.stored_claim("other"))["status"]["allocation"] == ready["status"]["allocation"]
+
+
+async def test_wait_survives_a_restart_of_the_scheduler_and_of_the_extender(
+    scene: Scene, driver: FakeDriver, world: World
+) -> None:
     """The same allocation is waited for, on its node, and the clock is not started anew."""
     await fabric(scene, "gpu-0", "gpu-1")
+    await scene.claim("one")
     await scene.pod("worker", claim="one")
     claim = await allocated_claim(scene)
     await scene.told("worker", "waits for")
     await world.cluster.restart_scheduler()
     world.extender.kill()
     await world.extender.start()
-    await report(scene, claim, ATTACHED)
-    node = await scene.bound("worker")
+    await driver.report(claim, ATTACHED)
+    assert await scene.bound("worker") == chosen_node(claim)
     stored = await scene.stored_claim("one")
     assert stored["status"]["allocation"] == claim["status"]["allocation"]
-    assert node in str(claim["status"]["allocation"]["nodeSelector"])
+
+
+async def test_pod_that_joins_a_shared_claim_late_waits_for_the_same_devices(scene: Scene, driver: FakeDriver) -> None:
+    await fabric(scene, "gpu-0", "gpu-1")
+    await scene.claim("one")
+    await scene.pod("first", claim="one")
+    claim = await allocated_claim(scene)
+    await scene.told("first", "waits for")
+    await scene.pod("second", claim="one")
+    since = claim["status"]["allocation"]["allocationTimestamp"]
+    await scene.told("second", f"fabric/gpu-0 waits for {ATTACHED}", f"since {since}")
+    await driver.report(claim, ATTACHED)
+    for name in ("first", "second"):
+        assert await scene.bound(name, PROMPT_SECONDS) == chosen_node(claim)
+    await scene.pod("third", claim="one")
+    assert await scene.bound("third") == chosen_node(claim)
+
+
+async def test_device_without_conditions_is_preferred(scene: Scene) -> None:
+    """The pool of the fabric would come first by its name; both nodes can use it."""
+    nodes = await fabric(scene, "gpu-0")
+    await scene.publish(scene.slice_of("local", node=nodes[1], pool="local", devices=[device("gpu-0")]))
+    await scene.claim("one")
+    await scene.pod("worker", claim="one", nodeSelector={"kubernetes.io/hostname": nodes[1]})
+    assert await scene.bound("worker") == nodes[1]
+    assert await scene.device_of("worker") == "local/gpu-0"
+
+
+async def test_claim_with_a_ready_and_an_attachable_device_waits_for_the_one_alone(
+    scene: Scene, driver: FakeDriver
+) -> None:
+    nodes = await fabric(scene, "gpu-0")
+    await scene.publish(scene.slice_of("local", node=nodes[0], pool="local", devices=[device("card-0")]))
+    await scene.claim("one", count=2)
+    await scene.pod("worker", claim="one")
+    claim = await allocated_claim(scene)
+    told = await scene.told("worker", f"fabric/gpu-0 waits for {ATTACHED}")
+    assert "card-0" not in told
+    await driver.report(claim, ATTACHED, "gpu-0")
+    assert await scene.bound("worker", PROMPT_SECONDS) == nodes[0]
+
+
+async def test_each_pod_binds_its_devices_of_a_pool_to_its_own_node(scene: Scene, driver: FakeDriver) -> None:
+    """The pool is everybody's, an allocation is one node's (bindsToNode)."""
+    nodes = await fabric(scene, "gpu-0", "gpu-1")
+    await scene.template("one")
+    for name, node in zip(("first", "second"), nodes, strict=True):
+        await scene.pod(name, template="one", nodeSelector={"kubernetes.io/hostname": node})
+        await scene.told(name, "waits for", node)
+        claim = await scene.claim_of(name)
+        assert chosen_node(claim) == node
+        await driver.report(claim, ATTACHED)
+        assert await scene.bound(name, PROMPT_SECONDS) == node
 
 
 async def test_pod_that_is_deleted_while_it_waits_gives_its_device_back(scene: Scene) -> None:
     await fabric(scene, "gpu-0")
+    await scene.claim("one")
     await scene.pod("worker", claim="one")
     await allocated_claim(scene)
     await scene.delete_pod("worker")
     await scene.free()
+
+    async def nobody_waits() -> bool:
+        return await scene.world.metric("bindingconditions_waiting_pods") == 0
+
+    await scene.api.wait_for(nobody_waits, SECONDS, "no bind waits any more")

@@ -1,0 +1,112 @@
+"""Binding conditions on older API servers.  1.35 strips every field of it: the admin's policy says what devices need, and the
+snapshot annotation of the claim carries it, with the time of the allocation."""
+
+import asyncio
+
+import pytest
+
+from tests.controlplane.objects import Object
+from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.resources import RESOURCE_SLICES
+from tests.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, chosen_node, fabric, said, snapshot_of
+from tests.e2e.scene import PROMPT_SECONDS, Scene
+from tests.e2e.world import Setup, World
+
+TIMEOUT_SECONDS = 6
+STRIPPING = "1.35"
+RULES = f"""
+rules:
+  - name: fabric
+    devices: device.attributes[device.driver].fabric
+    bindingConditions: [{ATTACHED}]
+    bindingFailureConditions: [{FAILED}]
+    bindsToNode: true
+"""
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.parametrize("setup", ["1.36", STRIPPING], indirect=True, scope="module"),
+]
+
+
+@pytest.fixture(scope="module")
+def setup(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Setup:
+    environment = {
+        "DRA_EXTENDER_SCHEDULING__BINDING_TIMEOUT_SECONDS": str(TIMEOUT_SECONDS),
+        "DRA_EXTENDER_SCHEDULING__DEVICE_COOL_DOWN_SECONDS": "1",
+    }
+    if request.param == STRIPPING:
+        policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
+        policy.write_text(RULES)
+        environment["DRA_EXTENDER_SCHEDULING__POLICY_FILE"] = str(policy)
+    options = ControlPlaneOptions(emulated_version=request.param, feature_gates={}, runtime_config={})
+    return Setup(options, environment=environment)
+
+
+@pytest.fixture
+def driver(scene: Scene) -> FakeDriver:
+    return FakeDriver(scene)
+
+
+async def waiting(scene: Scene, *devices: str) -> Object:
+    """A pod `worker` whose bind waits for a device of the fabric; returns its claim."""
+    stripping = scene.world.cluster.options.emulated_version == STRIPPING
+    await fabric(scene, *devices, policy=stripping)
+    stored = await scene.api.get(RESOURCE_SLICES, f"{scene.name}-fabric")
+    assert ("bindingConditions" in stored["spec"]["devices"][0]) is not stripping
+    await scene.claim("one")
+    await scene.pod("worker", claim="one")
+    claim = await allocated_claim(scene)
+    assert ("allocationTimestamp" in claim["status"]["allocation"]) is not stripping
+    await scene.told("worker", f"fabric/gpu-0 waits for {ATTACHED}, since 20", chosen_node(claim))
+    assert await scene.node_of("worker") == ""
+    return claim
+
+
+async def test_success(scene: Scene, driver: FakeDriver) -> None:
+    claim = await waiting(scene, "gpu-0")
+    await driver.report(claim, ATTACHED)
+    assert await scene.bound("worker", PROMPT_SECONDS) == chosen_node(claim)
+
+
+async def test_failure(scene: Scene, driver: FakeDriver) -> None:
+    claim = await waiting(scene, "gpu-0", "gpu-1")
+    await driver.report(claim, FAILED)
+    await said(scene, "worker", "binding conditions failed", f"fabric/gpu-0 reports {FAILED}")
+    again = await allocated_claim(scene, after=claim)
+    assert await scene.device_of("worker") == "fabric/gpu-1"
+    await driver.report(again, ATTACHED)
+    await scene.bound("worker", PROMPT_SECONDS)
+
+
+async def test_timeout(scene: Scene, driver: FakeDriver) -> None:
+    claim = await waiting(scene, "gpu-0", "gpu-1")
+    await said(scene, "worker", "binding conditions timed out", f"fabric/gpu-0 waits for {ATTACHED}")
+    again = await allocated_claim(scene, after=claim)
+    assert await scene.device_of("worker") == "fabric/gpu-1"
+    await driver.report(again, ATTACHED)
+    await scene.bound("worker", PROMPT_SECONDS)
+
+
+async def test_restart(scene: Scene, driver: FakeDriver, world: World) -> None:
+    """The next process waits for the same device; when the time has run out meanwhile, it gives it back at once."""
+    claim = await waiting(scene, "gpu-0", "gpu-1")
+    world.extender.kill()
+    await world.extender.start()
+    await driver.report(claim, ATTACHED)
+    assert await scene.bound("worker") == chosen_node(claim)
+    assert snapshot_of(await scene.stored_claim("one")) == snapshot_of(claim)
+    await scene.claim("two")
+    await scene.pod("late", claim="two")
+    late = await allocated_claim(scene, "two")
+    await scene.told("late", "waits for")
+    world.extender.kill()
+    await asyncio.sleep(TIMEOUT_SECONDS + 1)
+    await world.extender.start()
+
+    async def gone() -> bool:
+        stored = await scene.stored_claim("two")
+        return "allocation" not in stored["status"] or snapshot_of(stored) != snapshot_of(late)
+
+    await scene.api.wait_for(gone, PROMPT_SECONDS, "the device is given back")
