@@ -20,7 +20,6 @@ from app.model.base import ModelError, plain
 from app.model.device import Device
 from app.model.device_class import device_class_from
 from app.model.node import Node, node_from
-from app.model.quantity import QuantityError
 from app.model.rejection import Code, Rejection
 from app.model.resource_claim import claim_from
 from app.model.resource_slice import ResourceSlice, SliceReader
@@ -29,6 +28,7 @@ from app.simulator.scenario_usage import FixedUsage
 Json = dict[str, Any]
 
 _DEFAULT_TIMEOUT: Final = 10.0
+_LONGEST_TIMEOUT: Final = 86_400_000
 _ALL_ON: Final = Features(**dict.fromkeys(FIELD_OF_NAME.values(), True))
 
 
@@ -46,8 +46,12 @@ def answer_line(line: bytes) -> bytes:
         scenario = _scenario(line)
         name = scenario["name"]
         return msgspec.json.encode(answer_scenario(scenario))
-    except (ScenarioError, ModelError, QuantityError) as problem:
-        return msgspec.json.encode({"name": name, "error": str(problem)})
+    except (ScenarioError, ModelError) as problem:
+        return _unanswered(name, str(problem))
+    except RecursionError:
+        return _unanswered(name, "the scenario is nested too deeply")
+    except Exception as fault:  # noqa: BLE001 - a fault of ours in one line must not cost the answers to the others
+        return _unanswered(name, f"internal error, {type(fault).__name__}: {fault}")
 
 
 def answer_scenario(scenario: Mapping[str, Any]) -> Json:
@@ -57,10 +61,17 @@ def answer_scenario(scenario: Mapping[str, Any]) -> Json:
 
     Raises:
         ScenarioError: a member is missing or of the wrong kind.
-        ModelError, QuantityError: an API object cannot be read.
+        ModelError: an API object cannot be read.
     """
-    if scenario.get("kind") == "cel":
-        return {"name": scenario["name"], "cel": _answer_cel(scenario)}
+    match scenario.get("kind"):
+        case "cel":
+            return {"name": scenario["name"], "cel": _answer_cel(scenario)}
+        case None | "allocate":
+            return _answer_allocate(scenario)
+    raise ScenarioError("kind: expected allocate or cel, or the member left out")
+
+
+def _answer_allocate(scenario: Mapping[str, Any]) -> Json:
     reader = SliceReader()
     slices = [reader.convert(each) for each in _objects(scenario, "slices")]
     classes = {each.name: each for each in map(device_class_from, _objects(scenario, "classes"))}
@@ -133,6 +144,10 @@ def _refused(node: Node, no_fit: NoFit) -> Json:
     return answer
 
 
+def _unanswered(name: str, text: str) -> bytes:
+    return msgspec.json.encode({"name": name, "error": text})
+
+
 def _error(node: Node, text: str) -> Json:
     return {"node": node.name, "fits": False, "results": None, "error": text}
 
@@ -155,11 +170,13 @@ def _timeout(milliseconds: Any) -> float:
         return _DEFAULT_TIMEOUT
     if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float) or milliseconds <= 0:
         raise ScenarioError("timeoutMs: expected a positive number")
-    return milliseconds / 1000
+    return min(milliseconds, _LONGEST_TIMEOUT) / 1000
 
 
 def _objects(scenario: Mapping[str, Any], member: str) -> list[Any]:
-    found = scenario.get(member) or []
+    found = scenario.get(member)
+    if found is None:
+        return []
     if not isinstance(found, list):
         raise ScenarioError(f"{member}: expected a list of objects")
     return found
@@ -171,6 +188,9 @@ def _features(names: Any) -> Features:
         return _ALL_ON
     if not isinstance(names, dict):
         raise ScenarioError("features: expected an object of booleans")
+    for name, switch in names.items():
+        if not isinstance(switch, bool):
+            raise ScenarioError(f"features: {name}: expected true or false")
     try:
         return Features.from_names(names)
     except ValueError as problem:

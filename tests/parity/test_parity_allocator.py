@@ -8,10 +8,12 @@ import gzip
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import yaml
 
+from app.cli_answer import answers
 from app.simulator.scenario_answer import answer_line
 from tests.parity.comparing import differences
 
@@ -74,6 +76,19 @@ def test_listed_differences_name_scenarios_that_exist() -> None:
             ),
             "x",
         ),
+        (b"null", ""),
+        (b'{"name": null}', ""),
+        (b'{"name": "x"} {"name": "y"}', ""),
+        (b'{"name": "x", "big": ' + b"9" * 5000 + b"}", ""),
+        (b'{"name": "x", "timeoutMs": NaN}', ""),
+        (b'{"name": "x", "timeoutMs": "5"}', "x"),
+        (b'{"name": "x", "nodes": {}}', "x"),
+        (b'{"name": "x", "nodes": [null]}', "x"),
+        (b'{"name": "x", "nodes": [{"metadata": {"name": 5}}]}', "x"),
+        (b'{"name": "x", "claims": [{"spec": null}]}', "x"),
+        (b'{"name": "x", "features": {"AdminAccess": "yes"}}', "x"),
+        (b'{"name": "x", "kind": "other"}', "x"),
+        (b'{"name": "x", "kind": 5}', "x"),
         (b'{"name": "x", "kind": "cel"}', "x"),
         (b'{"name": "x", "kind": "cel", "expression": "true", "device": 5}', "x"),
     ],
@@ -82,6 +97,43 @@ def test_line_that_cannot_be_read_is_answered_with_an_error(line: bytes, name: s
     answer = json.loads(answer_line(line))
     assert answer["name"] == name
     assert answer["error"]
+
+
+def nested(depth: int) -> bytes:
+    """A scenario with configuration that is nested this deep."""
+    parameters = b'{"a": ' * depth + b"1" + b"}" * depth
+    config = b'{"opaque": {"driver": "d", "parameters": ' + parameters + b"}}"
+    spec = b'{"devices": {"requests": [], "config": [' + config + b"]}}"
+    return b'{"name": "deep", "nodes": [{"metadata": {"name": "n"}}], "claims": [{"spec": ' + spec + b"}]}"
+
+
+@pytest.mark.parametrize("depth", [10, 300, 900, 960, 975, 990, 5_000, 200_000])
+def test_nesting_ends_in_an_answer_however_deep_it_is(depth: int) -> None:
+    answer = json.loads(answer_line(nested(depth)))
+    assert ("error" in answer) == (depth > 10) or answer["nodes"][0]["fits"]
+    assert "internal" not in answer.get("error", "")
+
+
+def test_lines_that_cannot_be_read_leave_order_and_the_other_answers_alone() -> None:
+    good = [line for line, _ in labelled("basic")[:3]]
+    bad = [
+        b"{",
+        b'\xff{"name": "x"}',
+        b"[" * 200_000,
+        b'{"name": 5}',
+        b'{"name": "y", "timeoutMs": ' + b"9" * 400 + b"}",
+    ]
+    mixed = [good[0], bad[0], bad[1], good[1], bad[2], bad[3], bad[4], good[2]]
+    found = list(answers(line.rstrip(b"\n") + b"\n" for line in mixed))
+    assert [found[index] for index in (0, 3, 7)] == list(answers(good))
+    assert [bool(json.loads(found[index]).get("error")) for index in (1, 2, 4, 5, 6)] == [True, True, True, True, False]
+    assert all(line.count(b"\n") == 1 for line in found)
+
+
+def test_fault_of_ours_in_one_line_is_told_as_such() -> None:
+    with patch("app.simulator.scenario_answer.gather", side_effect=ZeroDivisionError("oops")):
+        answer = json.loads(answer_line(labelled("basic")[0][0]))
+    assert answer["error"] == "internal error, ZeroDivisionError: oops"
 
 
 def test_search_that_takes_too_long_says_so() -> None:
