@@ -3,6 +3,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from app.allocator import Demand, NoFit, Usage
+from app.allocator.reads import reads_of
 from app.ledger.ledger import Ledger
 from app.model.allocation import Placement
 from app.model.merits import Merits
@@ -19,7 +20,7 @@ from app.telemetry.metrics import Metrics
 NODE_UNKNOWN: Final = Rejection(code=Code.NODE_UNKNOWN)
 _AGAIN: Final = 2
 # Said of a pool by its name, which is another one on the next node.
-_NAMING_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID, Code.GROUPS_OFF, Code.SELECTOR_FAILED})
+_NAMING_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
 _UNKNOWN: Final = Outcome(0, 0, None, NODE_UNKNOWN, NODE_UNKNOWN.summary)
 
 
@@ -107,6 +108,7 @@ class Judging:
         table.catch_up(self._ledger.state, self._ledger.held)
         if not table.asked:
             table.alternatives = has_alternatives(demand)
+            table.reads = reads_of(demand)
         table.asked += 1
         if table.asked == _AGAIN:
             table.stale.update(dict.fromkeys(self._ledger.nodes))
@@ -177,7 +179,7 @@ class Judging:
 
     def _without_holds(self, asked: _Asked, node: Node) -> Outcome:
         ledger, table = self._ledger, asked.table
-        state, kind = ledger.state.of(node.name), self._likeness.kind(node)
+        state, kind = ledger.state.of(node.name), self._likeness.kind(node, table.reads)
         inventory = self._likeness.inventory(node)
         answer = table.kinds.get(kind) if kind is not None else None
         if answer is not None and inventory is not None:

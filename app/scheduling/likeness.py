@@ -5,23 +5,21 @@ this way is like no other: one with a pool that other nodes see in part, with de
 that judge their neighbours.  Pools for several nodes are the same pools for all nodes alike, under the same names.
 """
 
-import weakref
 from collections.abc import Hashable, Sequence
-from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from app.allocator import Features, PoolId, PoolUsage, Usage
+from app.allocator import Features, PoolId, PoolUsage
 from app.allocator.node_facts import NODE_OPERATIONS_FEATURE
 from app.allocator.node_match import is_relevant
+from app.allocator.reads import Reads
 from app.ledger.ledger import Ledger
 from app.model.base import ModelError
 from app.model.node import Node
 from app.model.resource_slice import ResourceSlice
+from app.scheduling.contents import Contents, digest_of
 
-_DIGEST_BYTES: Final = 16
 _SLACK: Final = 2
+_MAX_PROJECTIONS: Final = 100_000
 
 
 class Inventory(NamedTuple):
@@ -36,15 +34,24 @@ class Inventory(NamedTuple):
     reaches: bool
 
 
+class _Taken(NamedTuple):
+    """What allocations take of a node's local pools: a digest, empty for nothing, None if it cannot be compared."""
+
+    inventory: Inventory
+    version: int
+    digest: bytes | None
+
+
 class Likeness:
     """Keeps a digest of each node's state, renewed with the versions of the node."""
 
     def __init__(self, ledger: Ledger, features: Features) -> None:
         self._ledger = ledger
         self._partitionable = features.partitionable_devices
+        self._contents = Contents()
         self._inventories: dict[str, tuple[int, Inventory | None]] = {}
-        self._kinds: dict[str, tuple[Inventory, int, bytes | None]] = {}
-        self._digests: dict[int, tuple[weakref.ref[ResourceSlice], bytes | None]] = {}
+        self._taken: dict[str, _Taken] = {}
+        self._projections: dict[tuple[bytes, Reads], bytes] = {}
 
     def inventory(self, node: Node) -> Inventory | None:
         """What the node has; None if it cannot be compared."""
@@ -58,44 +65,53 @@ class Likeness:
             self._forget_gone()
         return found
 
-    def kind(self, node: Node) -> Hashable | None:
-        """Nodes of one kind get the same answers, as far as allocations go (holds are not looked at); None: like no other node."""
+    def kind(self, node: Node, reads: Reads | None = None) -> Hashable | None:
+        """Nodes of one kind get the same answers, as far as allocations go (holds are not looked at); None: like no other node.
+
+        With `reads`, they get the same answers to demands for which no other attributes than these have values that matter.
+        """
         inventory = self.inventory(node)
         if inventory is None:
             return None
         own, everywhere = self._ledger.state.parts()
         # What moves every node is a pool that several reach: it does not touch the local ones.
         version = own.get(node.name, 0)
-        known = self._kinds.get(node.name)
-        if known is None or known[0] is not inventory or known[1] != version:
-            known = inventory, version, self._with_usage(inventory, self._ledger.claims.usage)
-            self._kinds[node.name] = known
-        digest = known[2]
-        return digest if digest is None or not inventory.reaches else (digest, everywhere)
-
-    def _with_usage(self, inventory: Inventory, usage: Usage) -> bytes | None:
-        taken = [usage.pool(pool) for pool in inventory.pools]
-        if not any(taken):
-            return inventory.digest
-        if any(each.compatible_only_with is not None for pool in taken for held in pool.values() for each in held):
+        taken = self._taken.get(node.name)
+        if taken is None or taken.inventory is not inventory or taken.version != version:
+            digest = _usage_digest([self._ledger.claims.usage.pool(pool) for pool in inventory.pools])
+            taken = self._taken[node.name] = _Taken(inventory, version, digest)
+        if taken.digest is None:
             return None
-        return inventory.digest + _digest([_normal(each) for each in taken])
+        has = inventory.digest if reads is None else self._projected(node, inventory, reads)
+        kind = has + taken.digest
+        return (kind, everywhere) if inventory.reaches else kind
 
-    def _inventory(self, node: Node) -> Inventory | None:
+    def _projected(self, node: Node, inventory: Inventory, reads: Reads) -> bytes:
+        key = inventory.digest, reads
+        known = self._projections.get(key)
+        if known is None:
+            found = self._inventory(node, reads)
+            known = inventory.digest if found is None else found.digest
+            if len(self._projections) >= _MAX_PROJECTIONS:
+                self._projections.clear()
+            self._projections[key] = known
+        return known
+
+    def _inventory(self, node: Node, reads: Reads | None = None) -> Inventory | None:
         slices = self._ledger.slices
         by_pool: dict[PoolId, list[ResourceSlice]] = {}
         for each in slices.local(node.name):
             by_pool.setdefault(each.pool_id, []).append(each)
         if any(len(slices.of_pool(pool)) != len(own) for pool, own in by_pool.items()):
             return None
-        contents = [self._contents(by_pool[pool]) for pool in sorted(by_pool)]
+        contents = [self._contents.of_pool(by_pool[pool], reads) for pool in sorted(by_pool)]
         shared = self._shared(node)
         if shared is None or any(each is None for each in contents):
             return None
         mixed = [pool in by_pool for pool in sorted({*by_pool, *(each.pool_id for each in shared)})]
         operations = NODE_OPERATIONS_FEATURE in node.declared_features
         # What pools of several nodes contain need not be compared: it is the same, and `kind` moves on when it changes.
-        digest = _digest([operations, contents, mixed if shared else [], [each.name for each in shared]])
+        digest = digest_of([operations, contents, mixed if shared else [], [each.name for each in shared]])
         return Inventory(tuple(sorted(by_pool)), digest, bool(shared))
 
     def _shared(self, node: Node) -> Sequence[ResourceSlice] | None:
@@ -110,38 +126,15 @@ class Likeness:
     def _forget_gone(self) -> None:
         nodes = self._ledger.nodes
         self._inventories = {name: known for name, known in self._inventories.items() if name in nodes}
-        self._kinds = {name: known for name, known in self._kinds.items() if name in nodes}
-
-    def _contents(self, slices: Sequence[ResourceSlice]) -> Any:
-        """What one local pool publishes, with the order in which its slices count."""
-        newest = max(each.generation for each in slices)
-        digests = [
-            (each.generation - newest, each.slice_count, self._slice_digest(each))
-            for each in sorted(slices, key=lambda each: each.name)
-        ]
-        return None if any(digest is None for _, _, digest in digests) else digests
-
-    def _slice_digest(self, item: ResourceSlice) -> bytes | None:
-        key = id(item)
-        known = self._digests.get(key)
-        if known is None:
-            digests = self._digests
-            reference = weakref.ref(item, lambda _: digests.pop(key, None))
-            known = digests[key] = reference, _slice_digest(item)
-        return known[1]
+        self._taken = {name: known for name, known in self._taken.items() if name in nodes}
 
 
-def _slice_digest(item: ResourceSlice) -> bytes | None:
-    if item.per_device_node_selection or any(each.compatible_only_with is not None for each in item.devices):
+def _usage_digest(pools: Sequence[PoolUsage]) -> bytes | None:
+    if not any(pools):
+        return b""
+    if any(each.compatible_only_with is not None for pool in pools for held in pool.values() for each in held):
         return None
-    content = (
-        item.driver,
-        item.per_device_node_selection,
-        item.skip_node_operations,
-        item.counter_sets,
-        item.devices,
-    )
-    return _digest(content)
+    return digest_of([_normal(each) for each in pools])
 
 
 def _normal(usage: PoolUsage) -> Any:
@@ -156,7 +149,3 @@ def _normal(usage: PoolUsage) -> Any:
         )
         for device in sorted(usage)
     ]
-
-
-def _digest(content: Any) -> bytes:
-    return blake2b(msgspec.json.encode(content), digest_size=_DIGEST_BYTES).digest()

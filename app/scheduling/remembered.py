@@ -10,6 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from app.allocator import PoolId
+from app.allocator.reads import Reads
 from app.ledger.versions import NodeVersions
 from app.model.allocation import Placement
 from app.model.merits import Merits
@@ -81,7 +82,7 @@ class Table:
 
     `fits` and `refused` (with the short reason) are the part of `free` that is good for this very moment, after `catch_up`.  What
     falls out of them by a change waits in `stale`.  `asked` counts how often the question was put,
-    `alternatives` tells whether nodes may differ in those that they offer.
+    `alternatives` tells whether nodes may differ in those that they offer, `reads` which attributes can matter (None: any).
     """
 
     free: dict[str, Outcome] = field(default_factory=dict)
@@ -92,6 +93,7 @@ class Table:
     stale: dict[str, None] = field(default_factory=dict)
     asked: int = 0
     alternatives: bool = False
+    reads: Reads | None = None
     _places: tuple[int, int] = (-1, -1)
 
     def __len__(self) -> int:

@@ -52,10 +52,16 @@ class Ours:
     def start(self) -> None:
         """As after a start: the ledger has all objects, and nobody has asked anything yet."""
         self._likeness = Likeness(self._ledger, Features())
-        self.forget()
+        self._begin()
 
     def forget(self) -> None:
-        """No pod like this one was ever asked for; what is kept of nodes, whatever the pods, stays."""
+        """No pod like this one was ever asked for; what is kept of nodes, whatever the pods, is there."""
+        self._likeness = Likeness(self._ledger, Features())
+        for node in self._ledger.nodes.values():
+            self._likeness.kind(node)
+        self._begin()
+
+    def _begin(self) -> None:
         self._searching = Searching(self._ledger, Features(), Options())
         self._judging = Judging(self._ledger, self._searching, Metrics(), _REMEMBERED, self._likeness)
 

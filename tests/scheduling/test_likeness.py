@@ -29,6 +29,10 @@ OTHER_DRIVER: Final = "net.example.com"
 TYPE: Final = f'device.attributes["{DRIVER}"].type'
 
 
+SERIAL: Final = f'device.attributes["{DRIVER}"].serial.endsWith("0")'
+READS: Final = frozenset({f"{DRIVER}/type"})
+
+
 def consuming(name: str, amount: int, *groups: str) -> Json:
     consumption = {"counterSet": "set", "counters": {"units": {"value": str(amount)}}, "compatibilityGroups": groups}
     return {"name": name, "consumesCounters": [consumption]}
@@ -76,6 +80,7 @@ REQUESTS: Final[Sequence[Sequence[Json]]] = (
     [{"name": "r", "exactly": {"deviceClassName": "any", "count": 2}}],
     [{"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": f"{TYPE} == 'b'"}}]}}],
     [{"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}],
+    [{"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": SERIAL}}]}}],
     [{"name": "r", "exactly": {"deviceClassName": "gpu"}}, {"name": "s", "exactly": {"deviceClassName": "net"}}],
     [
         {
@@ -159,7 +164,9 @@ class Scene:
         driver = OTHER_DRIVER if pool == "second" else DRIVER
         shape = {"name": names[pool], "generation": generation, "resourceSliceCount": 2 if counted else 1}
         spec = {"driver": driver, "pool": shape, **PLACES[place]}
-        self.feed("resourceslices", f"{place}-{pool}", spec={**spec, "devices": devices})
+        serial = {"serial": {"string": f"{place}-{self.version % 3}"}}
+        marked = [{**each, "attributes": {**each.get("attributes", {}), **serial}} for each in devices]
+        self.feed("resourceslices", f"{place}-{pool}", spec={**spec, "devices": marked})
         if counted:
             sets = [{"name": "set", "counters": {"units": {"value": "3"}}}]
             self.feed("resourceslices", f"{place}-{pool}-sets", spec={**spec, "sharedCounters": sets})
@@ -199,7 +206,7 @@ class Scene:
 
     def kinds(self, *nodes: str) -> list[Hashable]:
         likeness = Likeness(self.ledger, Features())
-        return [likeness.kind(self.ledger.nodes[node]) for node in nodes]
+        return [likeness.kind(self.ledger.nodes[node], READS) for node in nodes]
 
     def compare(self, turn: int = 0) -> None:
         """Some demands on every node, remembered and searched; all of them within three turns."""
@@ -251,6 +258,27 @@ def test_nodes_that_are_equal_but_for_names_are_alike() -> None:
     kinds = Scene().kinds(*NODES)
     assert kinds[0] is not None
     assert kinds == [kinds[0]] * len(NODES)
+
+
+def test_nodes_that_differ_in_what_nobody_reads_are_alike_for_those_who_do_not() -> None:
+    scene = Scene()
+    likeness = Likeness(scene.ledger, Features())
+    first, second = scene.ledger.nodes["n0"], scene.ledger.nodes["n1"]
+    assert likeness.kind(first, READS) == likeness.kind(second, READS)
+    assert likeness.kind(first) != likeness.kind(second)
+    assert likeness.kind(first, READS | {f"{DRIVER}/serial"}) != likeness.kind(second, READS | {f"{DRIVER}/serial"})
+
+
+@pytest.mark.parametrize("value", [{"version": "1.0.0-x."}, {}, {"version": "1.0.0"}])
+def test_an_attribute_that_may_be_defective_counts_though_nobody_reads_it(value: Json) -> None:
+    scene = Scene()
+    pool = {"name": "pool-n0", "generation": 1, "resourceSliceCount": 1}
+    devices = [json.loads(json.dumps(each)) for each in DEVICES[0]]
+    for each in devices:
+        each["attributes"]["serial"] = value
+    scene.feed("resourceslices", "n0-own", spec={"driver": DRIVER, "pool": pool, **PLACES["n0"], "devices": devices})
+    first, second = scene.kinds("n0", "n1")
+    assert first != second
 
 
 def test_a_node_whose_device_is_taken_is_like_others_where_the_same_one_is() -> None:
@@ -313,11 +341,11 @@ def test_a_pool_of_several_nodes_that_changes_makes_other_kinds() -> None:
     scene = Scene()
     scene.apply(("slice", "all", "own", 0, 1))
     likeness = Likeness(scene.ledger, Features())
-    before = likeness.kind(scene.ledger.nodes["n0"])
+    before = likeness.kind(scene.ledger.nodes["n0"], READS)
     scene.apply(("slice", "all", "own", 1, 1))
-    changed = likeness.kind(scene.ledger.nodes["n0"])
+    changed = likeness.kind(scene.ledger.nodes["n0"], READS)
     scene.apply(("take", "n2", 0))
-    taken = likeness.kind(scene.ledger.nodes["n0"])
+    taken = likeness.kind(scene.ledger.nodes["n0"], READS)
     assert len({before, changed, taken}) == 3
 
 
