@@ -9,7 +9,7 @@ from app.cel.format_text import format_text
 from app.cel.quoting import quoted
 from app.cel.types import DYN, INT, STRING, list_of
 
-_CALL_WORK: Final = 30
+_CALL_WORK: Final = 36
 _PIECE_WORK: Final = 8
 _BLANKS: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"

@@ -9,6 +9,7 @@ from app.cel.types import BOOL, STRING, URL, list_of, map_of
 from app.cel.urls import Url, UrlError, check_url, parse_url
 
 _QUERY_WORK: Final = 60
+_CHARACTER_WORK: Final = 5
 
 
 def _url(text: str) -> Url:
@@ -27,7 +28,7 @@ def _is_url(text: str) -> bool:
 
 
 def _parameters(frame: Frame, url: Url) -> dict[str, list[str]]:
-    frame.spend(_QUERY_WORK + len(url.query))
+    frame.spend(_QUERY_WORK + _CHARACTER_WORK * len(url.query))
     return url.parameters()
 
 

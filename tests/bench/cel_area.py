@@ -7,17 +7,19 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from statistics import geometric_mean
-from time import perf_counter
+from statistics import geometric_mean, median
+from time import perf_counter, process_time
 from typing import Any, Final
 
-from app.cel import DeviceActivation, ProgramCache, compile_expression, prepare_device
+from app.cel import CelError, DeviceActivation, ProgramCache, compile_expression, prepare_device
 from app.model.device import Attribute
 from app.model.quantity import parse_quantity
 from tests.bench.cel_peers import DEVICE
 from tests.bench.rows import BenchError, Goal, Row, compare
 from tests.bench.scale import Scale
+from tests.cel.hostile import ALL as HOSTILE
 from tests.controlplane.build import cache_folder
 from tests.controlplane.extender import REPOSITORY
 
@@ -25,10 +27,13 @@ AREA: Final = "cel"
 LOCK: Final = REPOSITORY / "requirements-bench.lock"
 PROGRAMS: Final = 4096
 MEGABYTES: Final = 24.0
+HOSTILE_MILLISECONDS: Final = 100.0
+HOSTILE_MEGABYTES: Final = 64.0
 _SECONDS: Final = 0.25
 _EACH: Final = Goal(">=", 1.3)
 _MEAN: Final = Goal(">=", 4.0)
 _COMPILE: Final = Goal("<=", 1.2)
+_WITHIN: Final = Goal("<=", 1.0)
 _A: Final = 'device.attributes["gpu.nvidia.com"]'
 SELECTORS: Final = {
     "driver": 'device.driver == "gpu.nvidia.com"',
@@ -48,7 +53,7 @@ SELECTORS: Final = {
 
 
 async def measure(scale: Scale, _: Path) -> list[Row]:
-    """Evaluations and compilations of nine selectors beside the fastest other library, and the size of cached programs."""
+    """Evaluations and compilations of nine selectors beside the fastest other library, cached programs, hostile expressions."""
     python = await asyncio.to_thread(_environment)
     device = _device()
     rounds = [
@@ -72,8 +77,39 @@ async def measure(scale: Scale, _: Path) -> list[Row]:
         unit = "per s" if place == 0 else "us"
         rows.append(compare(AREA, f"geometric mean: {what}", unit, pairs, "fastest of each", goal=goal))
     size = [(_cached_megabytes(), MEGABYTES)]
-    rows.append(compare(AREA, f"{PROGRAMS} cached programs", "MB", size, "goal", goal=Goal("<=", 1.0)))
+    rows.append(compare(AREA, f"{PROGRAMS} cached programs", "MB", size, "goal", goal=_WITHIN))
+    worst = [max(_hostile_milliseconds(text, device) for text in HOSTILE.values()) for _ in rounds]
+    pairs = [(each, HOSTILE_MILLISECONDS) for each in worst]
+    rows.append(compare(AREA, f"slowest of {len(HOSTILE)} hostile expressions", "ms CPU", pairs, "goal", goal=_WITHIN))
+    held = [(max(_hostile_megabytes(text, device) for text in HOSTILE.values()), HOSTILE_MEGABYTES)]
+    rows.append(compare(AREA, f"largest of {len(HOSTILE)} hostile expressions", "MB", held, "goal", goal=_WITHIN))
     return rows
+
+
+def _answer(text: str, device: DeviceActivation) -> None:
+    with suppress(CelError):
+        compile_expression(text).matches(device)
+
+
+def _hostile_milliseconds(text: str, device: DeviceActivation) -> float:
+    """Processor time to compile and evaluate, the median of three."""
+    spent = []
+    for _ in range(3):
+        begun = process_time()
+        _answer(text, device)
+        spent.append(1e3 * (process_time() - begun))
+    return median(spent)
+
+
+def _hostile_megabytes(text: str, device: DeviceActivation) -> float:
+    """The most that Python's objects took at once while it was answered."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        _answer(text, device)
+        return tracemalloc.get_traced_memory()[1] / 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def _fastest(libraries: dict[str, list[float]], place: int) -> float:

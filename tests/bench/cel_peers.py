@@ -39,6 +39,22 @@ def amount(text: str) -> int:
     return int(text.removesuffix("Gi")) * 2**30
 
 
+def compare(one: Any, other: Any) -> int:
+    return int(one > other) - int(one < other)
+
+
+def prepared() -> dict[str, Any]:
+    """The device with its quantity as a number and its versions as lists of them, parsed once, as we do it, too."""
+    attributes = DEVICE["attributes"]["gpu.nvidia.com"]
+    versions = {name: list(numbers(attributes[name])) for name in ("driverVersion", "cudaVersion")}
+    capacity = {"memory": amount(DEVICE["capacity"]["gpu.nvidia.com"]["memory"])}
+    return {
+        **DEVICE,
+        "attributes": {"gpu.nvidia.com": {**attributes, **versions}},
+        "capacity": {"gpu.nvidia.com": capacity},
+    }
+
+
 def seconds_each(run: Callable[[], Any], seconds: float) -> float:
     count, best, end = 1, float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -61,18 +77,14 @@ def with_celpy(text: str, seconds: float) -> list[float]:
     def semver(value: Any) -> Any:
         return celtypes.ListType([celtypes.IntType(part) for part in numbers(str(value))])
 
-    def compare(one: Any, other: Any) -> Any:
-        left: Any = one
-        if isinstance(one, str):
-            left = amount(str(one)) if one.endswith("Gi") else numbers(str(one))
-        right: Any = tuple(map(int, other)) if isinstance(other, list) else other
-        return celtypes.IntType((left > right) - (left < right))
+    def compare_to(one: Any, other: Any) -> Any:
+        return celtypes.IntType(compare(one, other))
 
     def lower(value: Any) -> Any:
         return celtypes.StringType(str(value).lower())
 
-    functions = {"quantity": quantity, "semver": semver, "compareTo": compare, "lowerAscii": lower}
-    activation = {"device": celpy.json_to_cel(DEVICE)}
+    functions = {"quantity": quantity, "semver": semver, "compareTo": compare_to, "lowerAscii": lower}
+    activation = {"device": celpy.json_to_cel(prepared())}
     for runner in (celpy.CompiledRunner, celpy.InterpretedRunner):
         environment = celpy.Environment(runner_class=runner)
 
@@ -92,9 +104,21 @@ def with_celpy(text: str, seconds: float) -> list[float]:
 def with_celcpp(text: str, seconds: float) -> list[float]:
     from cel_expr_python import cel  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415 - likewise
 
+    def ordering(name: str, kind: Any) -> Any:
+        return cel.Overload(name, cel.Type.INT, [kind, kind], is_member=True, impl=compare)
+
+    text_only, whole = [cel.Type.STRING], cel.Type.INT
+    versions = cel.Type.List(cel.Type.INT)
+    functions = [
+        cel.FunctionDecl("quantity", [cel.Overload("quantity_of", whole, text_only, impl=amount)]),
+        cel.FunctionDecl(
+            "semver", [cel.Overload("semver_of", versions, text_only, impl=lambda each: [*numbers(each)])]
+        ),
+        cel.FunctionDecl("compareTo", [ordering("quantities", whole), ordering("semvers", versions)]),
+    ]
     environment = cel.NewEnvConfigFromYaml("extensions: [{name: strings}]")
-    compiler = cel.NewEnv(config=environment, variables={"device": cel.Type.DYN})
-    data = {"device": DEVICE}
+    compiler = cel.NewEnv(config=environment, variables={"device": cel.Type.DYN}, functions=functions)
+    data = {"device": prepared()}
 
     def compiled() -> Any:
         return compiler.compile(text)

@@ -43,3 +43,39 @@ def test_the_deadline_of_the_call_stops_evaluations_that_have_none_of_their_own(
     with pytest.raises(CelDeadlineError):
         LOOP.matches(DEVICE, budget=Budget(deadline=lambda: True))
     assert LOOP.matches(DEVICE, deadline=lambda: False, budget=Budget(deadline=lambda: True))
+
+
+def test_work_that_costs_little_by_upstreams_formula_uses_the_budget_up_too() -> None:
+    budget = Budget()
+    free = compile_expression("cel.bind(l, lists.range(400), l.exists_one(a, l.exists_one(b, false)))")
+    cost = free.evaluate(DEVICE)[1]
+    before = budget.left
+    assert not free.matches(DEVICE, budget=budget)
+    assert before - budget.left > 100 * cost
+
+
+def test_an_evaluation_that_takes_too_long_is_stopped_and_ends_the_call() -> None:
+    now = iter(range(100))
+    budget = Budget(clock=lambda: next(now) / 10, seconds_each=0.25)
+    with pytest.raises(CelDeadlineError):
+        compile_expression("lists.range(100000).all(x, true)").matches(DEVICE, budget=budget)
+    assert next(now) == 4, "asked every hundred rounds, the first time to begin with"
+    assert budget(), "no other evaluation begins"
+    with pytest.raises(CelBudgetError):
+        LOOP.matches(DEVICE, budget=budget)
+
+
+def test_each_evaluation_has_its_own_time() -> None:
+    now = iter(range(1000))
+    budget = Budget(clock=lambda: next(now) / 100, seconds_each=0.25)
+    for _ in range(10):
+        assert LOOP.matches(DEVICE, budget=budget)
+    assert next(now) > 2 * 25
+
+
+def test_a_budget_is_a_deadline_that_passes_when_it_is_spent() -> None:
+    budget = Budget(LOOP.evaluate(DEVICE)[1])
+    assert not budget()
+    LOOP.matches(DEVICE, budget=budget)
+    assert budget()
+    assert Budget(deadline=lambda: True)()
