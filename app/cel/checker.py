@@ -83,6 +83,7 @@ class Checker:
         self._device = device
         self._types = Substitution()
         self._literals: list[tuple[Type, s.Node, Type]] = []
+        self._unsettled: list[tuple[Type, str, s.Node]] = []
         self._exempt = 0
 
     def check(self, node: s.Node) -> c.Checked:
@@ -92,6 +93,8 @@ class Checker:
             CelCompileError: A name, a call or a literal does not fit its place.
         """
         result = self._check(node, {})
+        for item, name, part in self._unsettled:
+            self._require_value(self.final(item), name, part)
         self._require_homogeneous()
         return result
 
@@ -121,7 +124,10 @@ class Checker:
 
     def _require_value(self, item: Type, name: str, node: s.Node) -> None:
         """A variable that is known to hold a type is taken for the name of that type."""
-        if self._types.resolve(item).kind == "type":
+        found = self._types.resolve(item)
+        if found.kind == "variable":
+            self._unsettled.append((found, name, node))
+        elif found.kind == "type":
             raise self._error(f"reference to undefined type: {name}", node)
 
     def _qualified(self, node: s.Select, scopes: Scopes) -> c.Checked | None:
@@ -208,6 +214,7 @@ class Checker:
             if simple is not None:
                 return simple
         types = tuple([item.type for item in arguments])
+        opened = not all(_closed(self._types.resolve(item.type)) for item in arguments)
         candidates: list[Overload] = []
         result: Type | None = None
         for candidate in self._functions[name].shapes.get((target is not None, len(arguments)), ()):
@@ -221,7 +228,6 @@ class Checker:
             applied = f"({', '.join(kinds)})" if target is None else f"{kinds[0]}.({', '.join(kinds[1:])})"
             raise self._error(f"found no matching overload for {name!r} applied to '{applied}'", node)
         if not self.careful and any(not _closed(candidate.result) for candidate in candidates):
-            opened = any(not _closed(self._types.resolve(item.type)) for item in arguments)
             self.careful = opened and _closed(result)
         return self._specialise(node, name, result, tuple(candidates), arguments)
 

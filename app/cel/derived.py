@@ -6,7 +6,7 @@ from typing import Any, Final
 from app.cel.errors import CelRuntimeError
 from app.cel.semver import Semver
 from app.cel.types import BOOL, DYN, INT, SEMVER, STRING, Type
-from app.cel.values import LISTS, TypeValue, type_name, unwrapped
+from app.cel.values import LISTS, Optional, TypeValue, type_name, unwrapped
 from app.model.device import Attribute
 
 _ELEMENTS: Final = frozenset({BOOL, INT, STRING, SEMVER, DYN})
@@ -27,13 +27,14 @@ def to_attribute(value: Any) -> Attribute:
     """The attribute that holds a value; an empty list is one of strings, and versions keep their build metadata.
 
     Raises:
-        CelRuntimeError: It is neither bool, int, string or version, nor a list of one of these.
+        CelRuntimeError: It is neither bool, int, string or version, nor a list of one of these; an optional list is none.
     """
+    optional = type(value) is Optional
     value = _plain(value)
     kind = type(value)
     if kind in _FIELDS:
         return _holding(_FIELDS[kind], _text(value))
-    if kind not in LISTS:
+    if kind not in LISTS or optional:
         raise CelRuntimeError(f"unsupported CEL return type: {type_name(value)}")
     if not value:
         return Attribute(string_values=())

@@ -47,6 +47,7 @@ def test_what_can_never_be_an_attribute_is_not_compiled(expression: str) -> None
         ("dyn(1.5)", "unsupported CEL return type: double"),
         ("[dyn(1), dyn('a')]", "expected list element at index 1 to be int, got string"),
         ("dyn([1u])", "unsupported list element type: uint"),
+        ("dyn(optional.of([1]))", "unsupported CEL return type: list"),
         ("device.attributes['x'].y", "no such key"),
     ],
 )

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
-from app.cel import CelError, compile_expression, equality
+from app.cel import CelError, access, compile_expression, equality
+from app.cel import checked as c
 from app.cel.cost import Frame
 from app.cel.values import QuantitySum
 from tests.parity.selectors import Outcome, device, ours
@@ -37,6 +38,11 @@ class Deliberate(NamedTuple):
 
 def _text(difference: Difference) -> str:
     return str(difference.scenario["expression"])
+
+
+def _undecided(found: Difference) -> bool:
+    answers = {*found.answers, found.theirs}
+    return len(answers) > 1 and found.ours.verdict in {answer.verdict for answer in answers}
 
 
 def _stored(found: Difference) -> bool:
@@ -68,6 +74,26 @@ def _strangers(found: Difference) -> bool:
     return bool(met)
 
 
+def _dynamic(found: Difference) -> bool:
+    """Whether we would answer as upstream does if what is found inside of a dynamic value were not looked into."""
+
+    def closed(node: c.Field | c.Index) -> bool:
+        return original(node) and not _inside_dynamic(node)
+
+    original = access._opens
+    with patch.object(access, "_opens", closed):
+        return ours(found.scenario) == found.theirs
+
+
+def _inside_dynamic(node: c.Field | c.Index) -> bool:
+    operand = node.operand
+    if not isinstance(operand, c.Field | c.Index):
+        return False
+    while isinstance(operand, c.Field | c.Index) and not operand.optional:
+        operand = operand.operand
+    return not isinstance(operand, c.Field | c.Index) and operand.type.kind in {"dyn", "variable"}
+
+
 def _our_error(found: Difference) -> str:
     if found.ours.verdict.startswith("crash"):
         return ""
@@ -95,7 +121,7 @@ def _open(found: Difference) -> bool:
 EXCEPTIONS: Final[Mapping[str, Deliberate]] = {
     "undecided": Deliberate(
         "upstream gives different answers to the same question, because its maps have no order",
-        lambda found: len({*found.answers, found.theirs}) > 1,
+        _undecided,
     ),
     "panic": Deliberate("upstream's compiler or evaluation panics; here it is an ordinary error", _panics),
     "storage": Deliberate(
@@ -104,6 +130,7 @@ EXCEPTIONS: Final[Mapping[str, Deliberate]] = {
     ),
     "strangers": Deliberate("inside of lists and maps, a library's type is not equal to another type", _strangers),
     "keys": Deliberate("lists, maps and optional values are no map keys", _keys),
+    "dynamic": Deliberate("an optional value that is found inside of a dynamic value is looked into", _dynamic),
     "open": Deliberate("what an element of an empty list is taken for after a function that takes many types", _open),
 }
 
