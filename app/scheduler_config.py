@@ -46,7 +46,7 @@ def render(setup: SchedulerSetup) -> dict[str, Any]:
         "percentageOfNodesToScore": 100,
         "profiles": [{"schedulerName": setup.scheduler_name, "plugins": plugins}],
         "extenders": [
-            _stanza(setup, {**choosing, "weight": 1}, FILTER_HTTP_SECONDS),
+            _stanza(setup, {**choosing, "weight": 2}, FILTER_HTTP_SECONDS),
             _stanza(setup, {"bindVerb": VERBS["bindVerb"]}, bind_http_seconds(setup.binding_timeout)),
         ],
     }

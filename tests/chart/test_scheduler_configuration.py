@@ -40,7 +40,7 @@ def test_kube_scheduler_accepts_it_and_leaves_the_plugin_off(shipped: Object, ku
             "filterVerb": "filter",
             "prioritizeVerb": "prioritize",
             "preemptVerb": "preempt",
-            "weight": 1,
+            "weight": 2,
             "httpTimeout": "5s",
             "nodeCacheCapable": True,
         },

@@ -17,7 +17,7 @@ extenders:
     filterVerb: filter
     prioritizeVerb: prioritize
     preemptVerb: preempt
-    weight: 1
+    weight: 2
     enableHTTPS: false
     httpTimeout: 5s
     nodeCacheCapable: true

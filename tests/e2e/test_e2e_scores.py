@@ -1,0 +1,57 @@
+"""The real kube-scheduler puts pods on the nodes that the extender rates highest, among several that fit."""
+
+from typing import Any
+
+import pytest
+
+from tests.controlplane.objects import Object, device, resource_claim
+from tests.controlplane.resources import RESOURCE_CLAIMS
+from tests.e2e.fabric import ATTACHED, FAILED
+from tests.e2e.gpus import gpu, partition
+from tests.e2e.scene import Scene
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+SUFFIXES = ("a", "b", "c", "d")
+
+
+def alternative(scene: Scene, model: str) -> Object:
+    selector = {"cel": {"expression": f'{scene.attribute("model")} == "{model}"'}}
+    return {"name": model, "deviceClassName": scene.name, "count": 1, "selectors": [selector]}
+
+
+async def test_pod_lands_on_the_node_that_has_the_first_alternative(scene: Scene) -> None:
+    for suffix in SUFFIXES:
+        model = "big" if suffix == "c" else "small"
+        await scene.node_with_devices(suffix, device("gpu-0", attributes={"model": model}))
+    request = {"name": "gpu", "firstAvailable": [alternative(scene, "big"), alternative(scene, "small")]}
+    await scene.api.create(RESOURCE_CLAIMS, resource_claim("either", scene.name, request))
+    await scene.pod("worker", claim="either")
+    assert await scene.bound("worker") == f"{scene.name}-c"
+
+
+async def test_pod_lands_on_the_node_without_binding_conditions(scene: Scene) -> None:
+    conditions: dict[str, Any] = {
+        "bindingConditions": [ATTACHED],
+        "bindingFailureConditions": [FAILED],
+        "bindsToNode": True,
+    }
+    for suffix in SUFFIXES:
+        fields: dict[str, Any] = {} if suffix == "b" else conditions
+        await scene.node_with_devices(suffix, device("gpu-0", **fields))
+    await scene.claim("one")
+    await scene.pod("worker", claim="one")
+    assert await scene.bound("worker") == f"{scene.name}-b"
+
+
+async def test_partitions_land_next_to_each_other(scene: Scene) -> None:
+    """Although kube-scheduler itself prefers nodes with fewer pods."""
+    for suffix in SUFFIXES:
+        parts = [partition("mig", index, "20") for index in range(4)]
+        await scene.node_with_counters(suffix, [gpu()], parts)
+    await scene.template("mig", f'{scene.attribute("type")} == "mig"')
+    nodes = set()
+    for number in range(4):
+        await scene.pod(f"worker-{number}", template="mig")
+        nodes.add(await scene.bound(f"worker-{number}"))
+    assert len(nodes) == 1
