@@ -7,6 +7,7 @@ from app.allocator.node_facts import NodeFacts
 from app.allocator.outcome import DEFAULT_MAX_STEPS, Fatal, NoFit
 from app.allocator.pools import NodePools
 from app.allocator.results import claim_placement
+from app.allocator.rules import OWN, Rules
 from app.allocator.search import Search
 from app.allocator.state import Usage
 from app.model.allocation import ClaimPlacement, Placement
@@ -23,17 +24,16 @@ def allocate(
     deadline: Callable[[], bool] | None = None,
     new_share_id: Callable[[], str] | None = None,
     max_steps: int = DEFAULT_MAX_STEPS,
-    lapsed_shares_take: bool = True,
+    rules: Rules = OWN,
 ) -> Placement | NoFit:
     """The first solution for all claims of a pod on one node, in upstream's order, or why there is none.
 
     Pure and deterministic; nothing passed in is changed.  `demand` and `pools` must have been made with the same features,
     `usage` must not change meanwhile.  `deadline` tells whether the time is up; it and `max_steps` end a search with SEARCH_LIMIT.
     `new_share_id` names shares; what is written to a cluster needs names that are unique there, without it they are `share-0`,
-    `share-1`, ... of this placement.  `lapsed_shares_take`: a share of a device that is not shareable any more, or while the
-    feature is off, keeps others from the device (upstream's allocator would give the device away whole).
+    `share-1`, ... of this placement.  `rules` are those of the service unless another release's answer is wanted.
     """
-    facts = NodeFacts(node, pools, usage, deadline, lapsed_shares_take=lapsed_shares_take)
+    facts = NodeFacts(node, pools, usage, deadline, rules)
     numbers = itertools.count()
     naming = new_share_id or (lambda: f"share-{next(numbers)}")
     steps = 0
@@ -46,7 +46,7 @@ def allocate(
         if found:
             return Placement(claims=_placements(demand, search, pools, naming), steps=steps)
     except Fatal as fatal:
-        return NoFit(verdict="fatal", rejections=(fatal.rejection,), steps=steps)
+        return NoFit(verdict=fatal.verdict, rejections=(fatal.rejection,), steps=steps)
     return _no_fit(search, pools)
 
 

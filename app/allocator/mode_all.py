@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
-from app.allocator.eligibility import UNSELECTABLE, Eligibility
+from app.allocator.eligibility import UNSELECTABLE, Eligibility, Standing
 from app.allocator.node_facts import NodeFacts
 from app.allocator.outcome import Fatal
 from app.allocator.requests import MAX_RESULTS
@@ -40,11 +40,11 @@ def gather_all(demand: Demand, facts: NodeFacts) -> Gathered:
 def _every(wanted: Wanted, label: str, facts: NodeFacts) -> tuple[int, ...]:
     for pool in facts.pools.troubled:
         if pool.problem is not None:
-            raise Fatal(Rejection(code=pool.problem, claim=label, request=wanted.name, detail=pool.detail))
+            rejection = Rejection(code=pool.problem, claim=label, request=wanted.name, detail=pool.detail)
+            raise Fatal(rejection, facts.rules.all_beside_broken_pools)
     eligibility = Eligibility(wanted, label, facts)
-    return tuple(
-        location for location in range(len(facts.pools.devices)) if eligibility.of(location) not in UNSELECTABLE
-    )
+    left_out = UNSELECTABLE if facts.rules.all_needs_used_up_devices else UNSELECTABLE | {Standing.EXHAUSTED}
+    return tuple(location for location in range(len(facts.pools.devices)) if eligibility.of(location) not in left_out)
 
 
 def _least(wish: RequestDemand, claim: int, request: int, gathered: Gathered) -> int:

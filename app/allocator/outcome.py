@@ -22,11 +22,12 @@ class NoFit:
 
 
 class Fatal(Exception):  # noqa: N818 - control flow with a value, turned into a NoFit
-    """Ends a search with verdict "fatal"."""
+    """Ends a search, with verdict "fatal" unless it says otherwise."""
 
-    def __init__(self, rejection: Rejection) -> None:
+    def __init__(self, rejection: Rejection, verdict: Verdict = "fatal") -> None:
         super().__init__(rejection.text)
         self.rejection = rejection
+        self.verdict = verdict
 
 
 DEFAULT_MAX_STEPS: Final = 200_000

@@ -14,6 +14,7 @@ import msgspec
 
 from app.allocator import Demand, Features, NamedClaim, NoFit, PoolId, allocate, gather, prepare
 from app.allocator.features import FIELD_OF_NAME
+from app.allocator.rules import UPSTREAM
 from app.cel import CelCompileError, CelRuntimeError, ProgramCache, prepare_device
 from app.model.allocation import Placement
 from app.model.base import ModelError, plain
@@ -121,7 +122,7 @@ class _Question:
             deadline=lambda: time.monotonic() > end,
             new_share_id=lambda: next(shares),
             max_steps=sys.maxsize,
-            lapsed_shares_take=False,
+            rules=UPSTREAM,
         )
         return _placed(node, found) if isinstance(found, Placement) else _refused(node, found)
 

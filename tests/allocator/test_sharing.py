@@ -7,6 +7,7 @@ import pytest
 
 from app.allocator import Features
 from app.allocator.allocate import allocate
+from app.allocator.rules import UPSTREAM
 from app.model.allocation import DeviceHolding, Placement
 from app.model.quantity import NANO
 from app.model.rejection import Code
@@ -120,7 +121,7 @@ def test_share_of_a_device_that_cannot_be_shared_keeps_it_from_others(features: 
     slices, usage = [slice_of(device)], [share("a", 2)]
     demand, pools = demand_of(claim_of(exactly()), features=features), pools_of(slices, features=features)
     assert reasons(ask(slices, claim_of(exactly()), usage=usage, features=features)).rejections[0].code is Code.IN_USE
-    upstream = allocate(demand, NODE, pools, Held(*usage), lapsed_shares_take=False)
+    upstream = allocate(demand, NODE, pools, Held(*usage), rules=UPSTREAM)
     if features is OFF:
         assert picks(upstream) == [["a"]]
     else:

@@ -1,0 +1,32 @@
+"""Rules in which releases of Kubernetes differ from each other, or from this program; switches of versions, not of features."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from app.allocator.outcome import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The defaults are what the service does.
+
+    `lapsed_shares_take`: a share of a device that is not shareable any more, or while the feature is off, keeps others from the
+    device; upstream gives the device away whole.
+    `frozen_holdings`: held devices count with the snapshot of their allocation, where there is one; upstream reads the slices.
+    `all_needs_used_up_devices`: mode All means devices of which too little is left, too, and so fails on them; releases before
+    1.37 left them out (pull request 140769).
+    `all_beside_broken_pools`: what mode All ends with beside an incomplete or invalid pool, an error for the pod ("fatal") or for
+    this node ("node"), as releases after 1.37 have it (pull request 141898).
+    """
+
+    lapsed_shares_take: bool = True
+    frozen_holdings: bool = True
+    all_needs_used_up_devices: bool = True
+    all_beside_broken_pools: Verdict = "fatal"
+
+
+OWN: Final = Rules()
+"""What the service does."""
+
+UPSTREAM: Final = Rules(lapsed_shares_take=False, frozen_holdings=False)
+"""Kubernetes 1.37."""

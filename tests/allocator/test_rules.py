@@ -1,0 +1,73 @@
+"""Rules in which releases differ, each as the service has it and the other way round."""
+
+import dataclasses
+from collections.abc import Iterable
+
+from app.allocator import NoFit
+from app.allocator.allocate import allocate
+from app.allocator.rules import OWN, UPSTREAM, Rules
+from app.model.allocation import DeviceHolding, Placement
+from app.model.device import CounterConsumption
+from app.model.quantity import NANO
+from app.model.rejection import Code
+from app.model.resource_claim import ResourceClaim
+from app.model.resource_slice import ResourceSlice
+from tests.allocator.building import (
+    NODE,
+    Held,
+    claim_of,
+    consuming,
+    counters_of,
+    demand_of,
+    every,
+    exactly,
+    held,
+    picks,
+    pools_of,
+    reasons,
+    slice_of,
+)
+
+
+def under(
+    rules: Rules, slices: list[ResourceSlice], claim: ResourceClaim, usage: Iterable[DeviceHolding] = ()
+) -> Placement | NoFit:
+    return allocate(demand_of(claim), NODE, pools_of(slices), Held(*usage), rules=rules)
+
+
+def test_groups_and_counters_of_held_devices_come_from_the_snapshot_or_from_the_slices() -> None:
+    slices = [counters_of(set=4), slice_of(consuming("a", "new", amount=1), consuming("b", "new", amount=3), count=2)]
+    entry = CounterConsumption(counter_set="set", counters=(("c", 2 * NANO),), compatibility_groups=("old",))
+    usage = [held("a", consumption=(entry,))]
+    assert reasons(under(OWN, slices, claim_of(exactly()), usage)).rejections[0].code is Code.GROUPS
+    assert picks(under(UPSTREAM, slices, claim_of(exactly()), usage)) == [["b"]]
+
+
+def test_used_up_devices_make_all_fail_or_are_left_out() -> None:
+    devices = [{"name": name, "allowMultipleAllocations": True, "capacity": {"m": {"value": "1"}}} for name in "ab"]
+    usage = [held("a", share_id="x", consumed_capacity=(("m", NANO),))]
+    wanted = claim_of(every(capacity={"requests": {"m": "1"}}))
+    before = dataclasses.replace(UPSTREAM, all_needs_used_up_devices=False)
+    for rules in (OWN, UPSTREAM):
+        assert reasons(under(rules, [slice_of(*devices)], wanted, usage)).rejections[0].code is Code.CAPACITY
+    assert picks(under(before, [slice_of(*devices)], wanted, usage)) == [["b"]]
+
+
+def test_all_beside_a_broken_pool_is_an_error_for_the_pod_or_for_the_node() -> None:
+    later = dataclasses.replace(UPSTREAM, all_beside_broken_pools="node")
+    for broken, code in (
+        (slice_of("a", pool="broken", count=2), Code.POOL_INCOMPLETE),
+        (slice_of("a", "a", pool="broken"), Code.POOL_INVALID),
+    ):
+        slices = [broken, slice_of("b", name="sound", pool="sound")]
+        for rules, verdict in ((OWN, "fatal"), (UPSTREAM, "fatal"), (later, "node")):
+            found = reasons(under(rules, slices, claim_of(every())))
+            assert (found.verdict, found.rejections[0].code) == (verdict, code)
+
+
+def test_share_of_a_device_that_cannot_be_shared_any_more_keeps_others_away_or_not() -> None:
+    device = {"name": "a", "capacity": {"m": {"value": "4"}}}
+    usage = [held("a", share_id="x", consumed_capacity=(("m", NANO),))]
+    wanted = claim_of(exactly(capacity={"requests": {"m": "1"}}))
+    assert reasons(under(OWN, [slice_of(device)], wanted, usage)).rejections[0].code is Code.IN_USE
+    assert picks(under(UPSTREAM, [slice_of(device)], wanted, usage)) == [["a"]]
