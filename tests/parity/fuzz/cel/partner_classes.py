@@ -83,7 +83,10 @@ WAYS: Final[Mapping[str, Way]] = {
         "splitting an empty text, searching behind the end, and %e and %s of some values give something else there",
         lambda case: _written(r"split\(|format\(")(case) or _they_say(r"index out of range|formatting")(case),
     ),
-    "durations": Way("int() takes no duration there", _they_say(r"overloads found : int\(duration\)")),
+    "conversions": Way(
+        "int() takes no duration, and some spellings of times and doubles that Go reads are refused there",
+        _they_say(r"overloads found : int\(duration\)|conversion failed|cannot convert string"),
+    ),
     "overloads": Way(
         "a call that cannot be resolved by its types is an error elsewhere, or not at all, there",
         lambda case: bool(re.search("no such overload|found no matching overload", case.our_words)),
