@@ -1,0 +1,171 @@
+"""What two writers gave away twice, by the order in which the watch delivered their allocations (decision per claim)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.ledger.claims import ClaimRecord
+from app.ledger.ledger import Ledger
+from app.model.allocation import AllocationResult, DeviceHolding
+from app.model.device import CounterConsumption
+from app.model.resource_claim import claim_from
+from app.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
+from app.scheduling.overlap import Overlap, overlap, overlapped
+
+DRIVER, POOL = "d.example.com", "p"
+UNITS = 10
+
+
+def slices(ledger: Ledger, devices: list[dict[str, Any]], capacity: str | None = None) -> None:
+    """One counter set `s` of UNITS units, and these devices."""
+    pool = {"name": POOL, "generation": 1, "resourceSliceCount": 2}
+    common = {"driver": DRIVER, "pool": pool, "nodeName": "n"}
+    if capacity is not None:
+        for each in devices:
+            each["allowMultipleAllocations"] = True
+            each["capacity"] = {"memory": {"value": capacity}}
+    counters = [{"name": "s", "counters": {"units": {"value": str(UNITS)}}}]
+    for name, rest in (("a", {"sharedCounters": counters}), ("b", {"devices": devices})):
+        raw = {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": {**common, **rest}}
+        ledger.feeds["resourceslices"].changed(msgspec.json.encode(raw))
+
+
+def partition(name: str, units: int, *groups: str) -> dict[str, Any]:
+    consumed: dict[str, Any] = {"counterSet": "s", "counters": {"units": {"value": str(units)}}}
+    if groups:
+        consumed["compatibilityGroups"] = list(groups)
+    return {"name": name, "consumesCounters": [consumed]}
+
+
+def stored(
+    name: str, version: int, device: str, *, ours: tuple[int, tuple[str, ...]] | None = None, **result: Any
+) -> bytes:
+    """A claim with this device; `ours`: with our snapshot of (units, groups) that it draws."""
+    results = [{"request": "r", "driver": DRIVER, "pool": POOL, "device": device, **result}]
+    raw: dict[str, Any] = {
+        "metadata": {"name": name, "namespace": "x", "uid": name, "resourceVersion": str(version)},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+    if ours is not None:
+        allocation = claim_from(raw).status.allocation
+        assert isinstance(allocation, AllocationResult)
+        units, groups = ours
+        drawn = CounterConsumption(counter_set="s", counters=(("units", units * 10**9),), compatibility_groups=groups)
+        holding = DeviceHolding(
+            driver=DRIVER, pool=POOL, device=device, consumption=(drawn,) if units or groups else ()
+        )
+        raw["metadata"]["annotations"] = {SNAPSHOT_ANNOTATION: encode_snapshot(allocation, (holding,))}
+    return msgspec.json.encode(raw)
+
+
+def delivered(ledger: Ledger, *claims: bytes) -> Mapping[str, ClaimRecord]:
+    for each in claims:
+        ledger.claim_seen(each)
+    return {each.claim.metadata.name: each for each in ledger.claims.records()}
+
+
+def judged(ledger: Ledger, record: ClaimRecord) -> Overlap | None:
+    return overlap(record, ledger.claims, ledger.slices)
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    ledger = Ledger()
+    slices(ledger, [partition("g0", 6), partition("g1", 6), partition("m0", 2, "mig"), partition("v0", 2, "vgpu")])
+    return ledger
+
+
+def test_of_two_allocations_of_ours_the_one_delivered_later_yields(ledger: Ledger) -> None:
+    found = delivered(ledger, stored("first", 5, "g0", ours=(6, ())), stored("second", 6, "g0", ours=(6, ())))
+    assert judged(ledger, found["first"]) is None
+    assert judged(ledger, found["second"]) == Overlap("device", f"{DRIVER}/{POOL}/g0")
+
+
+def test_ours_yields_to_a_foreign_one_whichever_was_first(ledger: Ledger) -> None:
+    found = delivered(ledger, stored("ours", 5, "g0", ours=(6, ())), stored("foreign", 6, "g0"))
+    assert judged(ledger, found["ours"]) == Overlap("device", f"{DRIVER}/{POOL}/g0")
+
+
+@pytest.mark.parametrize("foreign", [True, False])
+def test_counters_that_both_overdraw(ledger: Ledger, *, foreign: bool) -> None:
+    """What a foreign allocation draws is what the slice says now."""
+    other = stored("other", 5, "g0", ours=None if foreign else (6, ()))
+    found = delivered(ledger, other, stored("ours", 6, "g1", ours=(6, ())))
+    assert judged(ledger, found["ours"]) == Overlap("counters", f"{DRIVER}/{POOL}/s")
+
+
+def test_groups_in_conflict(ledger: Ledger) -> None:
+    found = delivered(ledger, stored("foreign", 5, "m0"), stored("ours", 6, "v0", ours=(2, ("vgpu",))))
+    assert judged(ledger, found["ours"]) == Overlap("groups", f"{DRIVER}/{POOL}/s")
+
+
+def test_groups_beside_a_device_without_groups(ledger: Ledger) -> None:
+    found = delivered(ledger, stored("foreign", 5, "m0"), stored("ours", 6, "v0", ours=(2, ())))
+    assert judged(ledger, found["ours"]) == Overlap("groups", f"{DRIVER}/{POOL}/s")
+
+
+def test_what_goes_together_is_no_overlap(ledger: Ledger) -> None:
+    found = delivered(
+        ledger,
+        stored("a", 5, "m0"),
+        stored("b", 6, "m1", ours=(2, ("mig", "vgpu"))),
+        stored("c", 7, "other", ours=(0, ())),
+    )
+    assert [judged(ledger, each) for each in found.values()] == [None, None, None]
+
+
+@pytest.mark.parametrize(("amount", "kind"), [("5Gi", None), ("6Gi", "capacity")])
+def test_shares_that_together_take_more_than_there_is(amount: str, kind: str | None) -> None:
+    ledger = Ledger()
+    slices(ledger, [{"name": "g0"}], capacity="8Gi")
+    share: dict[str, Any] = {"consumedCapacity": {"memory": "3Gi"}, "shareID": "s-1"}
+    other: dict[str, Any] = {"consumedCapacity": {"memory": amount}, "shareID": "s-2"}
+    found = delivered(ledger, stored("foreign", 5, "g0", **other), stored("ours", 6, "g0", ours=(0, ()), **share))
+    clash = judged(ledger, found["ours"])
+    assert (None if clash is None else clash.kind) == kind
+
+
+def test_admin_access_takes_nothing(ledger: Ledger) -> None:
+    found = delivered(ledger, stored("admin", 5, "g0", adminAccess=True), stored("ours", 6, "g0", ours=(6, ())))
+    assert judged(ledger, found["ours"]) is None
+
+
+def test_later_writes_to_a_claim_do_not_make_its_allocation_younger(ledger: Ledger) -> None:
+    """Its driver may report a condition, for example."""
+    first = stored("first", 5, "g0", ours=(6, ()))
+    touched = first.replace(b'"resourceVersion":"5"', b'"resourceVersion":"9"')
+    found = delivered(ledger, first, stored("second", 6, "g0", ours=(6, ())), touched)
+    assert judged(ledger, found["first"]) is None
+    assert judged(ledger, found["second"]) is not None
+
+
+@given(st.permutations(range(5)), st.sets(st.integers(0, 4)))
+def test_of_any_number_of_rivals_the_first_of_ours_stays_and_all_yield_to_foreign_ones(
+    order: list[int], foreign: set[int]
+) -> None:
+    ledger = Ledger()
+    slices(ledger, [partition("g0", 1)])
+    records = delivered(
+        ledger,
+        *(
+            stored(str(each), 10 + place, "g0", ours=None if each in foreign else (1, ()))
+            for place, each in enumerate(order)
+        ),
+    )
+    stay = [each for each in order if each not in foreign and judged(ledger, records[str(each)]) is None]
+    ours = [each for each in order if each not in foreign]
+    assert stay == ([] if foreign else ours[:1])
+
+
+def test_both_sides_of_an_overlap_are_named_afterwards(ledger: Ledger) -> None:
+    found = delivered(
+        ledger, stored("ours", 5, "g0", ours=(6, ())), stored("else", 6, "x0"), stored("foreign", 7, "g0")
+    )
+    clash = overlapped(found["foreign"], ledger.claims, ledger.slices)
+    assert clash is not None
+    assert clash[0] == Overlap("device", f"{DRIVER}/{POOL}/g0")
+    assert [each.claim.metadata.name for each in clash[1]] == ["ours"]
