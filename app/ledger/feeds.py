@@ -149,9 +149,7 @@ class PodFeed(_Feed):
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
         """See Feed."""
-        pod = self._ledger.pods.drop(namespace, name, uid)
-        if pod is not None:
-            self._ledger.holds.leave(pod.uid)
+        self._ledger.pod_gone(namespace, name, uid)
 
 
 class PodGroupFeed(_Feed):

@@ -55,6 +55,8 @@ class Ledger:
         self.backing: dict[str, str] = {}
         # Told of each claim for which the watch brings an allocation that was not known: somebody else's, or from before our start.
         self.on_allocation: Callable[[ClaimRecord], None] | None = None
+        # Told the UID of each pod that goes away.
+        self.on_pod_gone: Callable[[str], None] | None = None
         self._held_nodes = HeldNodes()
         self._held_nodes_known = True
         self._feeds = feeds_of(self)
@@ -134,6 +136,14 @@ class Ledger:
                 self.holds.settle(hold.claim_uid, pod.nominated_node_name, nominated=True)
         elif old is not None and old.nominated_node_name:
             self.holds.leave(pod.uid)
+
+    def pod_gone(self, namespace: str, name: str, uid: str) -> None:
+        """A pod was deleted."""
+        pod = self.pods.drop(namespace, name, uid)
+        if pod is not None:
+            self.holds.leave(pod.uid)
+            if self.on_pod_gone is not None:
+                self.on_pod_gone(pod.uid)
 
     def pool_touched(self, pool_id: PoolId) -> None:
         """The slices of this pool changed (or are about to)."""

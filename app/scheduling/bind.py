@@ -3,6 +3,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -21,6 +22,8 @@ from app.scheduling.binding_wait import BindingWait
 from app.scheduling.claim_lookup import FoundClaim, find_claims, names_missing
 from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.cool_downs import CoolDowns
+from app.scheduling.gang_gate import GangGate
+from app.scheduling.gang_members import gang_of
 from app.scheduling.giving_back import GivenBack, GivingBack
 from app.scheduling.options import Options
 from app.scheduling.overlap import overlap
@@ -70,6 +73,7 @@ class Bind:
         self._decision = decision
         self._refusals = refusals
         self._cool_downs = cool_downs
+        self._gate = GangGate(ledger)
         self._cluster = cluster
         self._metrics = metrics
         self._options = options
@@ -105,7 +109,7 @@ class Bind:
             TryAgain: not bound; the text says why, and a later bind of the pod carries on.
         """
         pod = self._ledger.pods.by_uid(uid)
-        if pod is not None and not pod.needs_devices and not pod.node_name:
+        if pod is not None and not pod.needs_devices and not pod.node_name and gang_of(pod, self._ledger) is None:
             await self._post(pod, node)
             return
         while (running := self._running.get(uid)) is not None and running.node != node and running.task is not None:
@@ -142,7 +146,7 @@ class Bind:
             task.exception()
 
     async def _transaction(self, running: _Running, namespace: str, name: str, uid: str) -> None:
-        node = running.node
+        node, begun = running.node, self._cluster.clock.monotonic()
         pod = await self._pod(namespace, name, uid)
         if pod.node_name:
             if pod.node_name != node:
@@ -160,8 +164,11 @@ class Bind:
                 await self._yield(found, pod)
 
             await self._ready(found, pod, node, go_on, running.nudge)
-        self._check_waited_for(running, uid)
-        await self._post(pod, node)
+        left = begun + self._options.binding_timeout_seconds - self._cluster.clock.monotonic()
+        check = partial(self._check_waited_for, running, uid)
+        async with self._gate.passing(pod, left, check, running.nudge):
+            check()
+            await self._post(pod, node)
 
     def _check_sensible(self, running: _Running, uid: str) -> None:
         """Raises TryAgain if the bind has lost its sense."""

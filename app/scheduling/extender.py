@@ -52,6 +52,7 @@ class Extender:
         claims = ClaimWriting(ledger, cluster.claims, metrics)
         taking_back = ReclaimWriting(ledger, cluster, claims, facts, options.field_manager)
         self.reclaim = Reclaim(ledger, self._bind, facts, taking_back, metrics, cluster.clock, options)
+        ledger.on_pod_gone = lambda uid: self._bind.nudge((uid,))
         self._foreign = ForeignAllocations(ledger, self._bind.nudge, cluster.events, metrics, _REPORT_SECONDS)
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._binds: set[asyncio.Task[None]] = set()

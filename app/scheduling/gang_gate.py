@@ -19,10 +19,10 @@ _REMEMBERED: Final = 10_000
 
 @dataclass(slots=True)
 class _Meeting:
-    """Members that stand at the gate or go through it, by UID, and the signal that another one came."""
+    """Members that stand at the gate or go through it, by UID, and the signal that enough of them are here."""
 
     members: set[str] = field(default_factory=set)
-    changed: Signal = field(default_factory=Signal)
+    opened: Signal = field(default_factory=Signal)
 
 
 class GangGate:
@@ -38,15 +38,13 @@ class GangGate:
         self._admitted: OrderedDict[str, None] = OrderedDict()
 
     @asynccontextmanager
-    async def passing(
-        self, pod: Pod, seconds: float, interrupted: Callable[[], str | None], nudge: Signal
-    ) -> AsyncIterator[None]:
+    async def passing(self, pod: Pod, seconds: float, check: Callable[[], None], nudge: Signal) -> AsyncIterator[None]:
         """Enter when the pod may be bound; at once if it is no member of a gang.  Leaving without an error says that it is bound.
 
-        `interrupted` says why waiting makes no sense any more; `nudge` fires when it may have something new to say.
+        `check` raises TryAgain if waiting makes no sense any more; `nudge` fires when it may have something new to say.
 
         Raises:
-            TryAgain: too few members came within `seconds`, or the wait was interrupted.
+            TryAgain: too few members came within `seconds`, or `check` raised it.
         """
         group = gang_of(pod, self._ledger)
         if group is None or self._is_admitted(group):
@@ -55,31 +53,29 @@ class GangGate:
         uid = group.metadata.uid
         meeting = self._meetings.setdefault(uid, _Meeting())
         meeting.members.add(pod.uid)
-        meeting.changed.fire()
+        if self._is_open(group, meeting):
+            meeting.opened.fire()
         try:
-            await self._opened(pod, meeting, seconds, interrupted, nudge)
+            await self._opened(pod, meeting, seconds, check, nudge)
             yield
             self._admit(uid)
-            meeting.changed.fire()
         finally:
             meeting.members.discard(pod.uid)
             if not meeting.members:
                 self._meetings.pop(uid, None)
 
     async def _opened(
-        self, pod: Pod, meeting: _Meeting, seconds: float, interrupted: Callable[[], str | None], nudge: Signal
+        self, pod: Pod, meeting: _Meeting, seconds: float, check: Callable[[], None], nudge: Signal
     ) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while (group := gang_of(pod, self._ledger)) is not None and not self._is_open(group, meeting):
-            reason = interrupted()
-            if reason is not None:
-                raise TryAgain(reason)
+            check()
             left = end - loop.time()
             if left <= 0:
                 count = f"{len(meeting.members)} of {group.min_count} members"
                 raise TryAgain(f"PodGroup {group.metadata.name}: {count} came to be bound within {seconds:g} s")
-            await wait_for_any((meeting.changed, nudge), left)
+            await wait_for_any((meeting.opened, nudge), left)
 
     def _is_open(self, group: PodGroup, meeting: _Meeting) -> bool:
         return len(meeting.members) >= (group.min_count or 0) or self._is_admitted(group)
