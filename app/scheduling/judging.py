@@ -71,8 +71,8 @@ class Judging:
         long this takes, never what comes out.
         """
         ledger, table = self._ledger, self._remembered.table(demand.signature)
-        self._begin(demand, table)
         under_holds = ledger.nodes_under_holds()
+        self._begin(demand, table, under_holds)
         asked = _Asked(demand, table, out_of_time, enough, attempt, under_holds, equal=not table.alternatives)
         held: Sequence[str] = ()
         if table.fits or not self._all_refused(asked, nodes):
@@ -90,8 +90,9 @@ class Judging:
         So that the next pod with the same question finds the answers.  Nodes under holds are left alone while `enough` others fit.
         """
         ledger, table = self._ledger, self._remembered.table(demand.signature)
-        table.catch_up(ledger.state, ledger.held)
-        asked = _Asked(demand, table, out_of_time, enough, Attempt(), ledger.nodes_under_holds(), equal=False)
+        under_holds = ledger.nodes_under_holds()
+        table.catch_up(ledger.state, ledger.held, under_holds)
+        asked = _Asked(demand, table, out_of_time, enough, Attempt(), under_holds, equal=False)
         while table.stale and count:
             name, _ = table.stale.popitem()
             if name in table.fits or name in table.refused:
@@ -103,9 +104,9 @@ class Judging:
                 table.stale.clear()
         return bool(table.stale)
 
-    def _begin(self, demand: Demand, table: Table) -> None:
+    def _begin(self, demand: Demand, table: Table, under_holds: Container[str] | None) -> None:
         """Forget what has changed; a question that is put again makes nodes worth asking about that were never needed before."""
-        table.catch_up(self._ledger.state, self._ledger.held)
+        table.catch_up(self._ledger.state, self._ledger.held, under_holds)
         if not table.asked:
             table.alternatives = has_alternatives(demand)
             table.reads = reads_of(demand)

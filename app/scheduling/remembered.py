@@ -6,7 +6,7 @@ are then not searched themselves.  Nodes under holds have an entry of their own,
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from dataclasses import dataclass, field
 
 from app.allocator import PoolId
@@ -99,21 +99,29 @@ class Table:
     def __len__(self) -> int:
         return len(self.free) + len(self.held) + len(self.kinds)
 
-    def catch_up(self, state: NodeVersions, held: NodeVersions) -> None:
-        """Let go of what is known of nodes that have changed since the last time, or that came under holds or from under them."""
+    def catch_up(self, state: NodeVersions, held: NodeVersions, under_holds: Container[str] | None) -> None:
+        """Let go of what is known of nodes that have changed since the last time, or that came under holds."""
         moved, state_place = state.since(self._places[0])
         touched, held_place = held.since(self._places[1])
         self._places = (state_place, held_place)
-        if moved is None or touched is None:
+        if moved is None or touched is None or under_holds is None:
             self.fits.clear()
             self.refused.clear()
             self.stale.clear()
             return
-        for nodes in (moved, touched):
-            for name in nodes:
-                self.fits.pop(name, None)
-                self.refused.pop(name, None)
-                self.stale[name] = None
+        for name in moved:
+            self._drop(name)
+        for name in touched:
+            outcome = None if name in under_holds else self.free.get(name)
+            if outcome is not None and outcome.state == state.of(name):
+                self.keep(name, outcome)
+            else:
+                self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        self.fits.pop(name, None)
+        self.refused.pop(name, None)
+        self.stale[name] = None
 
     def keep(self, name: str, outcome: Outcome) -> None:
         """This outcome is good now, and the node is under no hold."""
