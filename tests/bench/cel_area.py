@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from statistics import geometric_mean, median
-from time import perf_counter, process_time
+from time import perf_counter, thread_time
 from typing import Any, Final
 
 from app.cel import CelError, DeviceActivation, ProgramCache, compile_expression, prepare_device
@@ -95,9 +95,9 @@ def _hostile_milliseconds(text: str, device: DeviceActivation) -> float:
     """Processor time to compile and evaluate, the median of three."""
     spent = []
     for _ in range(3):
-        begun = process_time()
+        begun = thread_time()
         _answer(text, device)
-        spent.append(1e3 * (process_time() - begun))
+        spent.append(1e3 * (thread_time() - begun))
     return median(spent)
 
 
