@@ -1,6 +1,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Final
 
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
@@ -12,6 +13,8 @@ from app.scheduling.binding_conditions import Readiness, judge
 from app.scheduling.ports import Clock
 from app.scheduling.reclaim_rules import Standing, Surplus, named_nodes, standing, surplus
 from app.scheduling.refusals import Refusals
+
+RUNNING: Final = "Running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class ReclaimFacts:
             live: Consumers that were just read, by UID; None for one that does not exist.
         """
         allocation = claim.status.allocation
+        if live is None and allocation is not None and self._run_all(claim):
+            return None
         if allocation is None:
             found = surplus(claim, {})
             return None if found is None else Finding(found, {})
@@ -92,6 +97,15 @@ class ReclaimFacts:
             record = self._ledger.claims.by_key(pod.namespace, name) if name else None
             if record is not None:
                 yield record
+
+    def _run_all(self, claim: ResourceClaim) -> bool:
+        """Whether all consumers are pods that run: the common case, in which nothing else needs to be known."""
+        by_uid, consumers = self._ledger.pods.by_uid, claim.status.reserved_for
+        for consumer in consumers:
+            pod = by_uid(consumer.uid)
+            if pod is None or pod.phase != RUNNING:
+                return False
+        return bool(consumers)
 
     def _standings(
         self, claim: ResourceClaim, allocation: AllocationResult, live: Mapping[str, Pod | None]

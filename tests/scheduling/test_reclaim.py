@@ -114,6 +114,17 @@ async def test_a_bound_pod_keeps_its_devices_for_ever(world: World) -> None:
     assert world.cluster.store.version == version
 
 
+async def test_a_pod_that_runs_keeps_its_devices_even_when_its_node_is_not_known_any_more(world: World) -> None:
+    async with world.watching():
+        await world.bind("p1", "n1")
+    edit_pod(world, lambda pod: pod["status"].update(phase="Running"))
+    world.delete(Kind.NODE, "n1")
+
+    await pass_by(world, 10 * GRACE)
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+
+
 async def test_an_allocation_for_a_node_that_does_not_suit_its_pod_is_released_at_once(world: World) -> None:
     """kube-scheduler offers the other node only, because the first is full or cordoned."""
     await reserved(world)
