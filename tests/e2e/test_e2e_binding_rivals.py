@@ -1,0 +1,128 @@
+"""Two writers of claims in one cluster: a second extender that acts at the same time, and a scheduler that knows nothing of us."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+import pytest_asyncio
+
+from tests.controlplane.extender import ExtenderProcess
+from tests.controlplane.objects import Object, device
+from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
+from tests.e2e.fabric import ATTACHED, FakeDriver, allocated_claim, fabric, said
+from tests.e2e.relay import Relay
+from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
+from tests.e2e.world import Setup, World, page, shipped_configuration, total
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+DEVICES = 8
+ROUNDS = 6
+RIVAL = "rival-scheduler"
+
+
+@pytest.fixture(scope="module")
+def setup() -> Setup:
+    return Setup(relayed=True)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def rival(world: World, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Relay]:
+    """A second extender that is no standby (leader election is off), with a scheduler of its own; the relay between the two."""
+    async with AsyncExitStack() as stack:
+        extender = ExtenderProcess(tmp_path_factory.mktemp("rival"), world.kubeconfig, name="rival-extender")
+        await stack.enter_async_context(extender)
+        relay = await stack.enter_async_context(Relay(extender.url))
+        await world.cluster.start_scheduler(shipped_configuration(relay.url, RIVAL), RIVAL)
+        stack.push_async_callback(world.cluster.stop_scheduler, RIVAL)
+        yield relay
+
+
+async def yielded(*urls: str) -> float:
+    """How often these extenders have given something back to another writer."""
+    pages = [await page(f"{url}/metrics") for url in urls]
+    return sum(total(each, "dra_extender_allocation_overlaps_total", {"outcome": "yielded"}) for each in pages)
+
+
+async def bound_devices(scene: Scene) -> list[str]:
+    """The devices of all pods that are bound, sorted."""
+    pods = [each["metadata"]["name"] for each in await scene.api.list(PODS, scene.name) if each["spec"].get("nodeName")]
+    return sorted([await scene.device_of(each) for each in pods])
+
+
+async def test_no_device_is_bound_twice_by_two_extenders_that_are_both_active(
+    scene: Scene, world: World, rival: Relay
+) -> None:
+    """Both have promised the same devices to pods of their own, and are told to bind them all at the same moment."""
+    assert world.relay is not None
+    urls = [world.extender.url, await rival.where()]
+    node = await scene.node_with_devices("a", *(device(f"gpu-{index}") for index in range(DEVICES)))
+    await scene.template("one")
+    before = await yielded(*urls)
+    for _ in range(ROUNDS):
+        async with world.relay.holding("bind") as ours, rival.holding("bind") as theirs:
+            for index in range(DEVICES):
+                await scene.pod(f"ours-{index}", template="one")
+                await scene.pod(f"theirs-{index}", template="one", scheduler=RIVAL)
+            for held in (ours, theirs):
+                await scene.api.wait_for(lambda held=held: held.arrived(DEVICES), SECONDS, "all binds have come")  # type: ignore[misc]
+            ours.let_go()
+            theirs.let_go()
+
+        async def all_bound() -> bool:
+            return len(await bound_devices(scene)) >= DEVICES
+
+        await scene.api.wait_for(all_bound, SECONDS, "as many pods are bound as there are devices")
+        assert await bound_devices(scene) == sorted(f"{node}/gpu-{index}" for index in range(DEVICES))
+        for each in await scene.api.list(PODS, scene.name):
+            await scene.delete_pod(each["metadata"]["name"])
+        await scene.free()
+        if await yielded(*urls) > before:
+            break
+    assert await yielded(*urls) > before
+
+
+async def foreign_claim(scene: Scene, like: Object) -> None:
+    """Somebody else allocates the device of this claim to another one."""
+    await scene.claim("foreign")
+    (result,) = like["status"]["allocation"]["devices"]["results"]
+    taken = {key: result[key] for key in ("request", "driver", "pool", "device")}
+    consumer = {"resource": "pods", "name": "somebody", "uid": "00000000-0000-4000-8000-000000000001"}
+    change = {"status": {"allocation": {"devices": {"results": [taken]}}, "reservedFor": [consumer]}}
+    await scene.api.patch(RESOURCE_CLAIMS, "foreign", change, scene.name, subresource="status")
+
+
+async def foreign_claim_ends(scene: Scene) -> None:
+    await scene.api.delete(RESOURCE_CLAIMS, "foreign", scene.name)
+
+
+async def test_pod_that_waits_for_its_device_gives_it_up_when_a_foreign_writer_takes_it(
+    scene: Scene, world: World
+) -> None:
+    await fabric(scene, "gpu-0", "gpu-1")
+    await scene.claim("one")
+    await scene.pod("worker", claim="one")
+    taken = await allocated_claim(scene)
+    await scene.told("worker", "waits for")
+    before = await world.metric("allocation_overlaps_total", kind="device", outcome="yielded")
+    await foreign_claim(scene, taken)
+    await said(scene, "worker", f"another writer allocated device {scene.driver}/fabric/gpu-0 first")
+    again = await allocated_claim(scene, after=taken)
+    assert await scene.device_of("worker") == "fabric/gpu-1"
+    assert await world.metric("allocation_overlaps_total", kind="device", outcome="yielded") == before + 1
+    await FakeDriver(scene).report(again, ATTACHED)
+    await scene.bound("worker", PROMPT_SECONDS)
+    await foreign_claim_ends(scene)
+
+
+async def test_what_a_foreign_writer_takes_of_a_bound_pod_is_reported(scene: Scene, world: World) -> None:
+    """Nothing can be undone any more: people are told."""
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    await scene.claim("one")
+    await scene.pod("worker", claim="one")
+    await scene.bound("worker")
+    await foreign_claim(scene, await scene.stored_claim("one"))
+    await scene.told("worker", f"device {scene.driver}/{node}/gpu-0 of claim {scene.name}/one", "by another writer")
+    assert await world.metric("allocation_overlaps_total", kind="device", outcome="foreign") == 1
+    assert await scene.allocated() == [f"{node}/gpu-0"] * 2
+    await foreign_claim_ends(scene)
