@@ -84,8 +84,11 @@ WAYS: Final[Mapping[str, Way]] = {
         lambda case: _written(r"split\(|format\(")(case) or _they_say(r"index out of range|formatting")(case),
     ),
     "conversions": Way(
-        "int() takes no duration, and some spellings of times and doubles that Go reads are refused there",
-        _they_say(r"overloads found : int\(duration\)|conversion failed|cannot convert string"),
+        "int() takes no duration, getMilliseconds() gives the rest of a second, spellings that Go reads are refused there",
+        lambda case: (
+            _they_say(r"overloads found : int\(duration\)|conversion failed|cannot convert string")(case)
+            or _written(r"getMilliseconds\(\)")(case)
+        ),
     ),
     "overloads": Way(
         "a call that cannot be resolved by its types is an error elsewhere, or not at all, there",
