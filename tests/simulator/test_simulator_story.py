@@ -53,7 +53,7 @@ async def test_each_example_proves_itself(story: Story) -> None:
 
 
 def test_every_scenario_has_its_example() -> None:
-    numbers = [*range(1, 9), *range(10, 14)]
+    numbers = [*range(1, 9), *range(10, 16)]
     assert [path.name[:2] for path in sorted(EXAMPLES.glob("*.yaml"))] == [f"{number:02}" for number in numbers]
 
 
@@ -101,7 +101,7 @@ def test_each_policy_belongs_to_a_story() -> None:
 def test_examples_name_the_scheduler_and_use_the_released_api() -> None:
     for path in EXAMPLES.glob("*.yaml"):
         for document in load_files([path]).documents:
-            assert document.thing["apiVersion"] in ("v1", "resource.k8s.io/v1")
+            assert document.thing["apiVersion"] in ("v1", "resource.k8s.io/v1", "scheduling.k8s.io/v1beta1")
             if document.key.kind is Kind.POD:
                 assert document.thing["spec"]["schedulerName"] == "dra-extender-scheduler"
                 assert document.key.namespace == "default"
