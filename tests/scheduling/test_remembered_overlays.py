@@ -21,9 +21,7 @@ PODS = 4
 TYPE = f'device.attributes["{DRIVER}"].?type.orValue("")'
 POLICIES = (
     None,
-    PolicyOverlay(
-        [PolicyRule(name="waits", pool="n1", binding_conditions=("ready",), binding_failure_conditions=("failed",))]
-    ),
+    PolicyOverlay([PolicyRule(name="pinned", pool="fabric", binds_to_node=True)]),
     PolicyOverlay(
         [
             PolicyRule(name="one", physical_device=compile_expression('"gpu"', derived=True)),
