@@ -13,7 +13,7 @@ from rich.console import Console
 from app.cli_demo import HttpTransport, Story, examples, serve, with_policy
 from app.settings import ServerSettings, Settings
 from app.simulator.cluster import MemoryCluster
-from app.simulator.manifests import load_files, load_texts
+from app.simulator.manifests import Action, load_files, load_texts
 from app.simulator.objects import Key, Kind
 from app.simulator.report import Report, as_json
 from app.simulator.results import Effect, Step, StoryResult
