@@ -51,6 +51,7 @@ class HoldBook:
         self.overlay = UsageTable()
         self.changed = Signal()
         self.ended = 0
+        self.expired = 0
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -119,13 +120,14 @@ class HoldBook:
                 self._leave(pod_uid, claim_uid)
 
     def expire(self, now: float) -> int:
-        """End holds whose time is over and that no nomination keeps; returns how many."""
+        """End holds whose time is over and that no nomination keeps; returns how many, and adds them to `expired`."""
         if now < self._earliest:
             return 0
         over = [uid for uid, hold in self._holds.items() if not hold.nominated and hold.expires <= now]
         for claim_uid in over:
             self.end(claim_uid)
         self._earliest = min((hold.expires for hold in self._holds.values() if not hold.nominated), default=math.inf)
+        self.expired += len(over)
         return len(over)
 
     def settled_overlay(self) -> UsageTable:

@@ -56,6 +56,7 @@ class Reclaim:
         self._clock = clock
         self._options = options
         self._sightings: dict[str, _Sighting] = {}
+        self._expired = 0
         self._stopping = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -81,14 +82,21 @@ class Reclaim:
 
     async def look(self) -> None:
         """End holds whose time is over, and look at claims that tie a refused pod down or were suspicious before."""
-        for _ in range(self._ledger.holds.expire(self._clock.monotonic())):
-            self._metrics.reclaimed(Reason.HOLD_EXPIRED, Outcome.DONE)
+        self._expire_holds()
         if not self._options.reclaim_enabled:
             return
         tied = self._facts.tied_down()
         suspicious = [self._ledger.claims.by_uid(uid) for uid in {*self._sightings, *tied}]
         self._forget({uid for uid in self._sightings if self._ledger.claims.by_uid(uid) is None})
         await self._go_through((each for each in suspicious if each is not None), tied)
+
+    def _expire_holds(self) -> None:
+        """End what is over, and count also what others ended meanwhile because they could not wait."""
+        holds = self._ledger.holds
+        holds.expire(self._clock.monotonic())
+        for _ in range(holds.expired - self._expired):
+            self._metrics.reclaimed(Reason.HOLD_EXPIRED, Outcome.DONE)
+        self._expired = holds.expired
 
     async def sweep(self) -> None:
         """Look at every claim."""

@@ -108,25 +108,3 @@ async def test_devices_on_a_node_that_became_unfit_before_the_binding_are_given_
     node = await scene.bound("worker")
     assert node != held.partition("/")[0]
     assert await scene.allocated() == [f"{node}/gpu-0"]
-
-
-async def test_extender_killed_while_many_pods_are_bound_loses_and_leaks_nothing(scene: Scene, world: World) -> None:
-    """Wherever each of them was at that moment."""
-    for suffix in "abcde":
-        await scene.node_with_devices(suffix, *(device(f"gpu-{index}") for index in range(8)))
-    await scene.template("one")
-    names = [f"worker-{index}" for index in range(40)]
-    for name in names:
-        await scene.pod(name, template="one")
-
-    async def some() -> bool:
-        return len(await scene.allocated()) >= 5
-
-    for _ in range(3):
-        await scene.api.wait_for(some, SECONDS, "some claims are allocated")
-        world.extender.kill()
-        await world.extender.start()
-    for name in names:
-        await scene.bound(name, 2 * SECONDS)
-    held = await scene.allocated()
-    assert len(held) == len(set(held)) == len(names)

@@ -28,13 +28,13 @@ def small_world() -> World:
     return world
 
 
-async def reserved(world: World, node: str = "n1") -> None:
+async def reserved(world: World, node: str = "n1", pod: str = "p1") -> None:
     """The claim is allocated and reserved for the pod, which is not bound: kube-scheduler gave up waiting for the bind."""
     hung_up = asyncio.Event()
     hung_up.set()
     async with world.watching():
         with pytest.raises(TryAgain):
-            await world.bind("p1", node, hung_up)
+            await world.bind(pod, node, hung_up)
     world.sync()
 
 

@@ -285,6 +285,18 @@ async def test_a_hold_without_a_bind_ends_by_itself(world: World) -> None:
     assert await reclaimed(world, "hold_expired") == 1
 
 
+async def test_a_hold_that_a_filter_call_found_to_be_over_is_counted_too(world: World) -> None:
+    world.add_claim("c2")
+    world.add_pod("p2", "c2")
+    await world.filter("p1", "n1")
+    world.clock.seconds += OPTIONS.hold_seconds
+    assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
+
+    await world.extender.reclaim.look()
+
+    assert await reclaimed(world, "hold_expired") == 1
+
+
 async def started(options: Options) -> World:
     """The loop runs by itself; pod p1 holds the only device of n1 for nothing, and p2, which can only use n1, was refused."""
     world = World(options)
@@ -311,6 +323,27 @@ async def test_the_loop_works_by_itself_and_wakes_who_waited_for_the_devices() -
             assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
         finally:
             await world.extender.stop()
+
+
+async def test_between_two_claims_that_are_given_back_there_is_a_pause() -> None:
+    """Here so long a one that the second never comes; the stop does not wait for it."""
+    world = World(Options(reclaim_grace_seconds=0.0, reclaim_pause_seconds=3600.0, settle_wait_seconds=0.0))
+    world.node("n1")
+    world.gpus("n1", 2)
+    world.device_class()
+    for number in (1, 2):
+        world.add_claim(f"c{number}")
+        world.add_pod(f"p{number}", f"c{number}")
+        await reserved(world, pod=f"p{number}")
+    async with world.watching():
+        await world.extender.start()
+        try:
+            async with asyncio.timeout(10.0):
+                await world.ledger.helped.wait()
+            await asyncio.sleep(0.05)
+        finally:
+            await world.extender.stop()
+    assert len(world.devices("c1") + world.devices("c2")) == 1
 
 
 async def test_nothing_is_given_back_when_it_is_switched_off() -> None:
