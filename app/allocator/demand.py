@@ -1,5 +1,5 @@
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ class Wanted:
     `name` is how results call it ("gpu", or "gpu/big" for an alternative).  `count` is the number of devices, or ALL.
     `constraints` are the indexes of the claim's constraints that apply.  `capacity` is what is
     asked of single capacities, in nano-units, `derived` what is computed for constraints by attribute name.
+    Requests with equal `look` find the same devices eligible; None: like no other.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Wanted:
     constraints: tuple[int, ...]
     capacity: Mapping[str, int] = field(default_factory=dict)
     derived: Mapping[str, DerivedAttribute] = field(default_factory=dict)
+    look: Hashable = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -46,7 +46,11 @@ class Eligibility:
         self._facts = facts
         self._sharing = facts.sharing
         self._exact = wanted.count != ALL
-        self._standings = bytearray(len(facts.pools.devices))
+        count = len(facts.pools.devices)
+        known = None if wanted.look is None else facts.standings.get(wanted.look)
+        self._standings = bytearray(count) if known is None else known
+        if wanted.look is not None:
+            facts.standings[wanted.look] = self._standings
         self._rows: dict[int, VerdictRow] = {}
 
     def of(self, location: int) -> int:
@@ -124,7 +128,7 @@ class Eligibility:
             where = {"claim": self._label, "request": self._wanted.name, "device": device}
             raise Fatal(Rejection(code=Code.AMOUNT_INVALID, detail=f"device {device}: {problem}", **where)) from problem
         if (
-            (self._exact or not self._facts.rules.all_needs_used_up_devices)
+            self._exact
             and self._facts.holdings(location)
             and self._sharing.exhausted(self._wanted, location) is not None
         ):

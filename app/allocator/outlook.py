@@ -44,19 +44,21 @@ class Outlook:
         self._facts = facts
         self._gathered = gathered
         count = len(facts.pools.devices)
-        standings: list[bytes] = []
+        looks: dict[Hashable, tuple[bytes, Mask]] = {}
         derived: list[list[Attribute | None]] = []
         self.masks: dict[Option, Mask] = {}
         self._by_value: dict[tuple[Option, int], dict[tuple[str, Any], Mask]] = {}
         for claim, wish in enumerate(demand.claims):
             for request, each in enumerate(wish.requests):
                 for option, wanted in enumerate(each.options):
-                    of = eligibility(claim, request, option, wanted).of
-                    found = bytes(of(location) for location in range(count))
-                    standings.append(found)
-                    self.masks[claim, request, option] = _mask(found)
-                    derived += self._derived(claim, wanted, found)
-        self.alike = self._alike(standings, derived)
+                    look = (claim, request, option) if wanted.look is None else wanted.look
+                    if look not in looks:
+                        of = eligibility(claim, request, option, wanted).of
+                        found = bytes(map(of, range(count)))
+                        looks[look] = found, _mask(found)
+                    standings, self.masks[claim, request, option] = looks[look]
+                    derived += self._derived(claim, wanted, standings)
+        self.alike = self._alike([standings for standings, _ in looks.values()], derived)
 
     def candidates(self, option: Option, picked: Iterable[Pick], states: Sequence[Any]) -> Mask:
         """The devices that an option could take beside these picks, at most; `states` are those of its claim's constraints."""

@@ -8,16 +8,13 @@ Reads = frozenset[str]
 
 def reads_of(demand: Demand) -> Reads | None:
     """The attributes whose values can matter for a demand: in selectors, derived attributes and constraints; None for any."""
-    names: set[str] = set()
-    for claim in demand.claims:
-        names.update(each.attribute for each in claim.constraints)
-        for request in claim.requests:
-            for option in request.options:
-                for expression in _expressions(option):
-                    found = attributes_read(expression)
-                    if found is None:
-                        return None
-                    names |= found
+    options = [option for claim in demand.claims for request in claim.requests for option in request.options]
+    names = {constraint.attribute for claim in demand.claims for constraint in claim.constraints}
+    for expression in {expression for option in options for expression in _expressions(option)}:
+        found = attributes_read(expression)
+        if found is None:
+            return None
+        names |= found
     return frozenset(names)
 
 

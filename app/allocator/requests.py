@@ -124,16 +124,21 @@ class _Preparation:
         self._check(body, name, alternative=alternative)
         device_class = self._class(body.device_class_name, name)
         selectors = (*device_class.spec.selectors, *body.selectors)
-        expressions = [each.cel.expression for each in selectors if each.cel is not None]
+        verdicts = self._verdicts.of(
+            [each.cel.expression for each in selectors if each.cel is not None], self._programs
+        )
+        count, capacity = _count(body, name), _capacity(body, name)
+        admin = bool(body.admin_access) and not alternative
         return Wanted(
             name=name,
             device_class=device_class,
-            selectors=self._verdicts.of(expressions, self._programs),
-            count=_count(body, name),
-            admin=bool(body.admin_access) and not alternative,
+            selectors=verdicts,
+            count=count,
+            admin=admin,
             tolerations=body.tolerations,
             constraints=tuple(i for i, each in enumerate(constraints) if each.applies_to(request.name, name)),
-            capacity=_capacity(body, name),
+            capacity=capacity,
+            look=(verdicts, count == ALL, admin, body.tolerations, tuple(sorted(capacity.items()))),
             derived={
                 each.name: derived_attribute(self._label, name, each.name, each.expression, self._programs)
                 for each in body.derived_attributes

@@ -34,7 +34,7 @@ THRESHOLD = "app.allocator.search._VAIN_BEFORE_LOOKOUT"
 FEW = 1000
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(slices=nodes, wanted=st.lists(claims, min_size=1, max_size=3), usage=usages)
 def test_looking_out_never_changes_an_answer(slices: list[Any], wanted: list[Any], usage: list[Any]) -> None:
     demand, pools = demand_of(*wanted), pools_of(slices)

@@ -5,9 +5,9 @@ from typing import Final
 
 from tests.bench.allocator_blowups import BLOW_UPS, BlowUp
 from tests.bench.allocator_cluster import Cluster
-from tests.bench.allocator_go import GoTime, Upstream, upstream
+from tests.bench.allocator_go import GoTime, upstream
 from tests.bench.allocator_growth import GROWTHS, Growth
-from tests.bench.allocator_ours import Ours, decisions
+from tests.bench.allocator_ours import Ours, OurTime, decisions
 from tests.bench.allocator_shapes import SHAPES, Shape
 from tests.bench.rows import BenchError, Goal, Row, compare
 from tests.bench.scale import Scale
@@ -35,7 +35,7 @@ async def measure(scale: Scale, _: Path) -> list[Row]:
                 rows += await _shape(shape, nodes, scale.allocator_rounds)
     rows += [await _blow_up(each, scale.allocator_rounds) for each in BLOW_UPS]
     for each in GROWTHS:
-        rows += await _growth(each, scale.allocator_rounds)
+        rows.append(await _growth(each, scale.allocator_rounds))
     return rows
 
 
@@ -44,17 +44,19 @@ async def _shape(shape: Shape, nodes: int, rounds: int) -> list[Row]:
     cluster = shape.fill(nodes)
     ours = Ours(cluster)
     try:
-        first, _ = ours.ask()
+        first = ours.ask().seconds
         cold: list[tuple[float, float]] = []
         warm: list[tuple[float, float]] = []
+        processor: list[float] = []
         begin = monotonic()
         async with upstream(cluster, _SHAPE_CAP) as go:
             while len(cold) < rounds:
                 ours.forget()
                 mine = _checked(ours, theirs := await go.ask(), cluster)
+                processor.append(mine.processor / theirs.processor)
                 changed = [ours.after_a_change() for _ in range(_CHANGES)]
                 ours.calm()
-                cold.append((1e3 * mine, 1e3 * theirs.seconds))
+                cold.append((1e3 * mine.seconds, 1e3 * theirs.seconds))
                 warm.append((1e3 * median(changed), 1e3 * theirs.seconds))
                 if theirs.stopped or monotonic() - begin > _ENOUGH_SECONDS * rounds:
                     break
@@ -63,7 +65,11 @@ async def _shape(shape: Shape, nodes: int, rounds: int) -> list[Row]:
     case, goals = f"{nodes} nodes, {shape.name}", (_COLD, _WARM)
     if shape.varied:
         goals = (_COLD_VARIED, _WARM_VARIED)
-    details = {"first pod after a start ms": 1e3 * first, **_stopped(theirs)}
+    details = {
+        "ratio of processor time": median(processor),
+        "first pod after a start ms": 1e3 * first,
+        **_stopped(theirs),
+    }
     return [
         compare(AREA, f"{case}, cold", "ms", cold, PEER, goal=goals[0], details=details),
         compare(AREA, f"{case}, warm", "ms", warm, PEER, goal=goals[1]),
@@ -79,53 +85,45 @@ async def _blow_up(blow_up: BlowUp, rounds: int) -> Row:
         pairs = []
         for _ in range(rounds):
             ours.forget()
-            seconds = _checked(ours, theirs, cluster, fits=blow_up.fits)
-            pairs.append((1 / seconds, 1 / theirs.seconds))
+            mine = _checked(ours, theirs, cluster, fits=blow_up.fits)
+            pairs.append((1 / mine.processor, 1 / theirs.processor))
     finally:
         ours.close()
     case = f"blow-up: {blow_up.name}"
-    return compare(AREA, case, "answers per s", pairs, PEER, goal=_BLOW_UP, details=_stopped(theirs))
+    return compare(AREA, case, "answers per s of processor time", pairs, PEER, goal=_BLOW_UP, details=_stopped(theirs))
 
 
-async def _growth(growth: Growth, rounds: int) -> list[Row]:
+async def _growth(growth: Growth, rounds: int) -> Row:
     """How many times as long the larger one takes, by how many times it is larger."""
     factor = growth.large / growth.small
     mine: list[tuple[float, float]] = []
-    theirs: list[tuple[float, float]] = []
+    theirs: list[float] = []
     small, large = growth.fill(growth.small), growth.fill(growth.large)
-    with_small, with_large = Ours(small), Ours(large)
+    ours_small, ours_large = Ours(small), Ours(large)
     try:
         async with upstream(small, _SHAPE_CAP) as go_small, upstream(large, _SHAPE_CAP) as go_large:
             for _ in range(rounds):
-                pair = await _grown(with_small, with_large, go_small, go_large, (small, large))
-                mine.append((pair[0][1] / pair[0][0], factor))
-                theirs.append((pair[1][1] / pair[1][0], factor))
+                few, many = await go_small.ask(), await go_large.ask()
+                ours_small.forget()
+                ours_large.forget()
+                less, more = _checked(ours_small, few, small), _checked(ours_large, many, large)
+                mine.append((more.processor / less.processor, factor))
+                theirs.append(many.processor / few.processor)
     finally:
-        with_small.close()
-        with_large.close()
-    case = f"{growth.small} to {growth.large} {growth.name}: growth of the time"
-    told = {"Go's growth x": median(each for each, _ in theirs)}
-    return [compare(AREA, case, "x", mine, "linear growth", goal=_LINEAR, details=told)]
+        ours_small.close()
+        ours_large.close()
+    case = f"{growth.small} to {growth.large} {growth.name}: growth of the processor time"
+    return compare(AREA, case, "x", mine, "linear growth", goal=_LINEAR, details={"Go's growth x": median(theirs)})
 
 
-async def _grown(
-    small: Ours, large: Ours, go_small: Upstream, go_large: Upstream, clusters: tuple[Cluster, Cluster]
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """(seconds of ours, seconds of upstream), each for the small and the large cluster."""
-    few, many = await go_small.ask(), await go_large.ask()
-    small.forget()
-    large.forget()
-    return (_checked(small, few, clusters[0]), _checked(large, many, clusters[1])), (few.seconds, many.seconds)
-
-
-def _checked(ours: Ours, theirs: GoTime, cluster: Cluster, *, fits: bool | None = None) -> float:
-    """Our seconds; an answer that is not upstream's, or not the right one where upstream has none, is no measurement."""
-    seconds, attempt = ours.ask()
-    if not theirs.stopped and decisions(attempt, cluster.names) != theirs.decisions:
+def _checked(ours: Ours, theirs: GoTime, cluster: Cluster, *, fits: bool | None = None) -> OurTime:
+    """Our time; an answer that is not upstream's, or not the right one where upstream has none, is no measurement."""
+    mine = ours.ask()
+    if not theirs.stopped and decisions(mine.attempt, cluster.names) != theirs.decisions:
         raise BenchError("our decisions are not upstream's")
-    if fits is not None and bool(attempt.fits) != fits:
+    if fits is not None and bool(mine.attempt.fits) != fits:
         raise BenchError(f"a pod that {'fits' if fits else 'does not fit'} was judged otherwise")
-    return seconds
+    return mine
 
 
 def _stopped(theirs: GoTime) -> dict[str, float]:

@@ -16,10 +16,12 @@ _LINE_LIMIT: Final = 2**24
 class GoTime:
     """One pod over all nodes by upstream's allocator.
 
-    `seconds`, which are the cap if it was `stopped`, after `reached` nodes; `decisions` is a digest of every device it chose.
+    `seconds`, which are the cap if it was `stopped`, after `reached` nodes; `processor` are those of all its threads.  `decisions`
+    is a digest of every device it chose.
     """
 
     seconds: float
+    processor: float
     stopped: bool
     reached: int
     decisions: str
@@ -62,7 +64,7 @@ class Upstream:
         timed = answer["timed"]
         stopped = timed["reached"] < self._nodes
         seconds = self._cap if stopped else (timed["made"] + timed["asked"]) / 1e9
-        return GoTime(seconds, stopped, timed["reached"], timed["devices"])
+        return GoTime(seconds, timed["cpu"] / 1e9, stopped, timed["reached"], timed["devices"])
 
 
 @asynccontextmanager

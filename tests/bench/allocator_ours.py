@@ -4,8 +4,8 @@ import gc
 import hashlib
 import json
 from collections.abc import Sequence
-from time import perf_counter
-from typing import Final
+from time import perf_counter, process_time
+from typing import Final, NamedTuple
 
 from app.allocator import Demand, Features
 from app.ledger.ledger import Ledger
@@ -25,6 +25,14 @@ _REMEMBERED: Final = 200_000
 _STRIDE: Final = 7919
 
 
+class OurTime(NamedTuple):
+    """Seconds by the clock and of the processor, and what was found."""
+
+    seconds: float
+    processor: float
+    attempt: Attempt
+
+
 class Ours:
     """A ledger that has seen all objects of a cluster, and the question about its pod."""
 
@@ -39,8 +47,7 @@ class Ours:
         for kind, objects in cluster.objects.items():
             for each in objects:
                 self._ledger.feeds[kind].changed(json.dumps(each).encode())
-        # As the service does once it has read everything.
-        gc.enable()
+        # As the service does once it has read everything; it never collects by itself after that.
         gc.collect()
         gc.freeze()
         self.start()
@@ -48,6 +55,7 @@ class Ours:
     def close(self) -> None:
         """Let go of what was read."""
         gc.unfreeze()
+        gc.enable()
 
     def start(self) -> None:
         """As after a start: the ledger has all objects, and nobody has asked anything yet."""
@@ -65,19 +73,19 @@ class Ours:
         self._searching = Searching(self._ledger, Features(), Options())
         self._judging = Judging(self._ledger, self._searching, Metrics(), _REMEMBERED, self._likeness)
 
-    def ask(self) -> tuple[float, Attempt]:
-        """Seconds for one pod over all nodes, and what was found."""
+    def ask(self) -> "OurTime":
+        """One pod over all nodes."""
         gc.collect()
-        begin = perf_counter()
         attempt = Attempt()
+        begin, begin_processor = perf_counter(), process_time()
         self._judging.search(self._demand(), self._names, len(self._names) + 1, lambda: False, attempt)
-        return perf_counter() - begin, attempt
+        return OurTime(perf_counter() - begin, process_time() - begin_processor, attempt)
 
     def after_a_change(self) -> float:
         """Seconds for one pod, after somebody took the last device of some node, or gave it back."""
         self._change(self._changes)
         self._changes += 1
-        return self.ask()[0]
+        return self.ask().seconds
 
     def calm(self) -> None:
         """Give back what was taken last."""

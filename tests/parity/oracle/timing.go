@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"runtime"
+	"syscall"
 	"time"
 
 	"k8s.io/dynamic-resource-allocation/cel"
@@ -16,6 +17,7 @@ import (
 // about each node, one after the other. Reading the scenario is not in it.
 type timed struct {
 	Made    int64  `json:"made"`
+	CPU     int64  `json:"cpu"` // of all threads, the collection of garbage included
 	Asked   int64  `json:"asked"`
 	Reached int    `json:"reached"` // nodes that were answered, which is all unless the time was up
 	Fits    int    `json:"fits"`
@@ -42,6 +44,7 @@ func measure(s *scenario) answer {
 	out := answer{Name: s.Name, Timed: found}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.TimeoutMs)*time.Millisecond)
 	defer cancel()
+	before := processorTime()
 	begin := time.Now()
 	allocator, err := structured.NewAllocator(ctx, features, state, classLister(s.Classes), s.Slices, cache)
 	made := time.Now()
@@ -50,6 +53,7 @@ func measure(s *scenario) answer {
 	}
 	found.Asked = time.Since(made).Nanoseconds()
 	found.Made = made.Sub(begin).Nanoseconds()
+	found.CPU = processorTime() - before
 	if err != nil && ctx.Err() == nil {
 		out.Error = err.Error()
 	}
@@ -76,4 +80,12 @@ func askAll(ctx context.Context, allocator structured.Allocator, s *scenario, fo
 	}
 	found.Devices = hex.EncodeToString(digest.Sum(nil))
 	return nil
+}
+
+func processorTime() int64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0
+	}
+	return usage.Utime.Nano() + usage.Stime.Nano()
 }
