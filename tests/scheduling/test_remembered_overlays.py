@@ -109,6 +109,6 @@ async def compare(sequence: list[tuple[Any, ...]]) -> None:
 
 
 @given(operations)
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 def test_remembered_answers_follow_everything_that_lies_over_the_slices(sequence: list[tuple[Any, ...]]) -> None:
     asyncio.run(compare(sequence))
