@@ -14,6 +14,7 @@ from rich.console import Console
 
 from tests.bench import (
     allocator_area,
+    binding_area,
     cel_area,
     document,
     filter_area,
@@ -33,6 +34,7 @@ Area = Callable[[Scale, Path], Awaitable[list[Row]]]
 LATEST: Final = REPOSITORY / "bench" / "latest.json"
 AREAS: Final[dict[str, Area]] = {
     "allocator": allocator_area.measure,
+    "binding": binding_area.measure,
     "cel": cel_area.measure,
     "filter": filter_area.measure,
     "memory": memory_area.measure,

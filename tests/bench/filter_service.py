@@ -15,7 +15,7 @@ from app.simulator.cluster import MemoryCluster
 from app.simulator.objects import Kind
 from app.telemetry.logging import LogFormat, LogLevel, configure_logging
 from app.telemetry.metrics import Metrics
-from tests.bench import workload
+from tests.bench import slow_workload, workload
 from tests.controlplane import objects
 
 
@@ -55,6 +55,19 @@ def populate(cluster: MemoryCluster, nodes: int, pods: int, *, full: bool) -> No
         store.create(Kind.POD, pod)
 
 
+def populate_waiting(cluster: MemoryCluster, nodes: int, count: int) -> None:
+    """Pods whose devices have to be attached before they are bound, with a claim and a device each."""
+    store = cluster.store
+    store.create(Kind.CLASS, slow_workload.device_class())
+    for index in range(nodes):
+        store.create(Kind.SLICE, slow_workload.node_slice(index, -(-count // nodes)))
+    for index in range(count):
+        store.create(Kind.CLAIM, slow_workload.claim(index))
+        pod = slow_workload.pod(index)
+        pod["metadata"]["uid"] = workload.uid(slow_workload.name(index))
+        store.create(Kind.POD, pod)
+
+
 def _occupy(cluster: MemoryCluster, index: int) -> None:
     """A claim that has all devices of a node."""
     node = workload.node_name(index)
@@ -90,10 +103,13 @@ def main() -> None:
     parser.add_argument("--pods", type=int, required=True)
     parser.add_argument("--hold-seconds", type=float, required=True)
     parser.add_argument("--full", action="store_true")
+    parser.add_argument("--waiting", type=int, default=0)
     arguments = parser.parse_args()
     configure_logging(LogFormat.TEXT, LogLevel.WARNING)
     cluster = Embedded()
     populate(cluster, arguments.nodes, arguments.pods, full=arguments.full)
+    if arguments.waiting:
+        populate_waiting(cluster, arguments.nodes, arguments.waiting)
     settings = Settings(
         server=ServerSettings(host="127.0.0.1", port=arguments.port),
         scheduling=SchedulingSettings(hold_seconds=arguments.hold_seconds),

@@ -9,6 +9,7 @@ class Scale:
     `repeats`: how often at most a run is repeated because others used the machine meanwhile.
     `allocator_rounds`: rounds of that area, fewer where upstream's take long.
     `filter_nodes`, `throughput_nodes`, `allocator_nodes`: cluster sizes.
+    `slow_pods`: pods of the binding area that wait for a device in one run; `waiting`: binds that wait at once.
     `slices`: of devices, in the large and the small cluster of the memory area.
     """
 
@@ -21,6 +22,8 @@ class Scale:
     pods: int = 1_000
     loads: int = 2
     slices: tuple[int, int] = (5_000, 1_250)
+    slow_pods: int = 40
+    waiting: int = 2_000
     allocator_nodes: tuple[int, ...] = (500, 1_000, 5_000)
     allocator_rounds: int = 3
 
@@ -36,6 +39,8 @@ QUICK = Scale(
     pods=200,
     loads=1,
     slices=(400, 100),
+    slow_pods=10,
+    waiting=100,
     allocator_nodes=(50,),
     allocator_rounds=2,
 )

@@ -161,14 +161,15 @@ async def _populate(api: ApiClient, nodes: int, pods: int) -> None:
     await api.create(NAMESPACES, objects.namespace(workload.NAMESPACE))
     await api.create(DEVICE_CLASSES, workload.device_class())
     await api.create(DEVICE_CLASSES, yaml.safe_load((REPOSITORY / "deploy/wake-up-class.yaml").read_text("utf-8")))
-    await _grant(api)
+    await grant(api)
     await _create(api, NODES, (workload.node(index) for index in range(nodes)))
     await _create(api, RESOURCE_SLICES, (workload.node_slice(index) for index in range(nodes)))
     await _create(api, RESOURCE_CLAIMS, (workload.claim(index) for index in range(pods)))
     await _create(api, PODS, (workload.pod(index) for index in range(pods)))
 
 
-async def _grant(api: ApiClient) -> None:
+async def grant(api: ApiClient) -> None:
+    """Give the extender's user the rights that deploy/ gives its account."""
     rules = yaml.safe_load_all((REPOSITORY / "deploy/rbac.yaml").read_text("utf-8"))
     role = next(each for each in rules if each["kind"] == "ClusterRole")
     await api.create(CLUSTER_ROLES, role)
