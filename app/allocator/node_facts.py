@@ -1,8 +1,11 @@
 from collections.abc import Hashable
 
+import msgspec
+
 from app.allocator.constraints import lookup
 from app.allocator.demand import Wanted
 from app.allocator.pools import NodePools, Pool
+from app.allocator.rules import OWN, Rules
 from app.allocator.selectors import Deadline
 from app.allocator.sharing import Sharing
 from app.allocator.state import PoolUsage, Usage
@@ -19,7 +22,6 @@ class NodeFacts:
 
     __slots__ = (
         "_derived",
-        "_lapsed_shares_take",
         "_pool",
         "_pool_usage",
         "_usage",
@@ -28,6 +30,7 @@ class NodeFacts:
         "features",
         "operations",
         "pools",
+        "rules",
         "sharing",
         "standings",
     )
@@ -38,11 +41,10 @@ class NodeFacts:
         pools: NodePools,
         usage: Usage,
         deadline: Deadline | None,
-        *,
-        lapsed_shares_take: bool = True,
+        rules: Rules = OWN,
     ) -> None:
-        """With `lapsed_shares_take`, a share takes the whole device if the device cannot be shared (any more)."""
         self.pools = pools
+        self.rules = rules
         self.features = features = pools.features
         self.deadline = deadline
         self.operations = features.optional_node_operations and NODE_OPERATIONS_FEATURE in node.declared_features
@@ -51,7 +53,6 @@ class NodeFacts:
         self._usage = usage
         self._used: dict[int, PoolUsage] = {}
         self._derived: dict[tuple[int, str], Attribute] = {}
-        self._lapsed_shares_take = lapsed_shares_take
         self._pool: Pool | None = None
         self._pool_usage: PoolUsage = {}
         self.sharing = Sharing(pools, self.holdings)
@@ -64,7 +65,7 @@ class NodeFacts:
                 if holding.share_id is None:
                     return True
                 shared = True
-        return shared and self._lapsed_shares_take and not self.sharing.is_shareable(location)
+        return shared and self.rules.lapsed_shares_take and not self.sharing.is_shareable(location)
 
     def holdings(self, location: int) -> tuple[DeviceHolding, ...]:
         """Everything that allocated claims have of the device."""
@@ -77,7 +78,10 @@ class NodeFacts:
         """What is taken in a pool, asked for once per search."""
         found = self._used.get(id(pool))
         if found is None:
-            found = self._used[id(pool)] = self._usage.pool(pool.pool_id)
+            found = self._usage.pool(pool.pool_id)
+            if not self.rules.frozen_holdings:
+                found = {device: tuple(map(_thawed, holdings)) for device, holdings in found.items()}
+            self._used[id(pool)] = found
         return found
 
     def attribute(self, wanted: Wanted, name: str, location: int) -> Attribute | None:
@@ -95,3 +99,8 @@ class NodeFacts:
         if found is None:
             found = self._derived[key] = derived.of(view.published, location - view.base, self.deadline)
         return found
+
+
+def _thawed(holding: DeviceHolding) -> DeviceHolding:
+    """The holding as if no snapshot had been kept."""
+    return msgspec.structs.replace(holding, consumption=None, compatible_only_with=None)
