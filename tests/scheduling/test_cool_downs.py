@@ -1,0 +1,101 @@
+"""A device that just failed for a pod is left alone by that pod for a while: others are tried first, and its end is told."""
+
+import asyncio
+
+import pytest
+
+from app.scheduling.answers import TryAgain
+from app.scheduling.options import Options
+from app.simulator.objects import Json, Kind
+from tests.scheduling.world import DRIVER, World
+
+COOL_DOWN = 20.0
+FAILING: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=COOL_DOWN))
+    world.node("n1")
+    world.node("n2")
+    world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1", **FAILING}])
+    world.device_class()
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    return world
+
+
+async def fails(world: World, device: str, pod: str = "p1", claim: str = "c1") -> None:
+    """The pod's bind waits for this device, which then reports failure."""
+    bind = asyncio.create_task(world.bind(pod, "n1"))
+    await asyncio.sleep(0.05)
+    assert world.devices(claim) == [f"n1/{device}"]
+    stored = world.claim(claim)
+    condition = {"type": "Failed", "status": "True", "reason": "Test", "message": "no port"}
+    stored["status"]["devices"] = [{"driver": DRIVER, "pool": "n1", "device": device, "conditions": [condition]}]
+    world.cluster.store.update_status(Kind.CLAIM, stored)
+    with pytest.raises(
+        TryAgain, match=f"binding conditions failed: device {DRIVER}/n1/{device} reports Failed: no port"
+    ):
+        await bind
+    assert world.devices(claim) == []
+
+
+async def test_another_device_is_tried_first(world: World) -> None:
+    async with world.watching():
+        await fails(world, "gpu-0")
+        assert list((await world.filter("p1", "n1", "n2")).fitting) == ["n1"]
+        await fails(world, "gpu-1")
+
+
+async def test_bind_without_a_hold_leaves_the_device_alone_too(world: World) -> None:
+    async with world.watching():
+        await fails(world, "gpu-0")
+        await fails(world, "gpu-1")
+        with pytest.raises(TryAgain, match="does not fit on node n1 any more"):
+            await world.bind("p1", "n1")
+
+
+async def test_pod_that_has_no_other_device_is_told_so_until_the_end(world: World) -> None:
+    async with world.watching():
+        await fails(world, "gpu-0")
+        await fails(world, "gpu-1")
+        answer = await world.filter("p1", "n1", "n2")
+        assert answer.unresolvable["n1"] == "devices have just failed for this pod and are left alone for a while"
+        assert "no devices on this node" in answer.unresolvable["n2"]
+        world.clock.seconds += COOL_DOWN
+        assert list((await world.filter("p1", "n1")).fitting) == ["n1"]
+
+
+async def test_other_pods_may_have_the_device(world: World) -> None:
+    world.add_claim("c2")
+    world.add_pod("p2", "c2")
+    async with world.watching():
+        await fails(world, "gpu-0")
+        assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
+        await fails(world, "gpu-0", "p2", "c2")
+
+
+async def test_end_wakes_a_pod_that_was_refused_for_it() -> None:
+    options = Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=0.1)
+    world = World(options)
+    world.node("n1")
+    world.slice("n1", [{"name": "gpu-0", **FAILING}])
+    world.device_class()
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    async with world.watching():
+        await fails(world, "gpu-0")
+        await world.filter("p1", "n1")
+        before = world.ledger.progress.devices
+        world.clock.seconds += 1
+        assert await world.ledger.helped.wait(5.0)
+        assert world.ledger.progress.devices == before + 1
+
+
+async def test_without_a_cool_down_the_device_is_tried_again_at_once(world: World) -> None:
+    world.options = Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=0)
+    world.start()
+    async with world.watching():
+        await fails(world, "gpu-0")
+        await fails(world, "gpu-0")
