@@ -13,6 +13,7 @@ from app.api.protocol import (
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
     HostPriority,
+    LongExtenderArgs,
     MetaPod,
     MetaVictims,
     NamedNode,
@@ -20,9 +21,15 @@ from app.api.protocol import (
     encode,
 )
 from app.api.verbs import Verbs
+from app.model.base import ModelError
+from app.model.node_names import NodeNames
+from app.scheduling.answers import FilterAnswer
 
 _LISTS = ("NodeNames", "Nodes")
 _MAPS = ("NodeNameToMetaVictims", "NodeNameToVictims")
+_LONG = 16_384
+"""Bytes of a filter request from which on names are not all read."""
+_LONG_ARGS = msgspec.json.Decoder(LongExtenderArgs)
 _NODE = msgspec.json.Decoder(NamedNode)
 
 
@@ -35,15 +42,28 @@ class FilterHandler:
 
     async def __call__(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a Verb
         """See Verb."""
+        if len(body) > _LONG and (done := await self._long(body)) is not None:
+            return done
         args = self._reader.read(body)
         names = _names("filter", args)
         answer = await self._verbs.filter(args.pod.compact(), names)
-        failed, unresolvable = _reasons(answer.failed), _reasons(answer.unresolvable)
         if args.nodes is None or args.node_names is not None:
-            return encode(ExtenderFilterResult(None, list(answer.fitting), failed, unresolvable))
+            return _answered(answer, None, list(answer.fitting))
         fitting = set(answer.fitting)
         items = [item for name, item in zip(names, args.nodes.items or (), strict=True) if name in fitting]
-        return encode(ExtenderFilterResult(AnsweredNodes(items), None, failed, unresolvable))
+        return _answered(answer, AnsweredNodes(items), None)
+
+    async def _long(self, body: bytes) -> bytes | None:
+        """The answer for many names, of which only those are read that matter; None if the request is unusual in any way."""
+        try:
+            args = _LONG_ARGS.decode(body)
+            names = NodeNames.read(bytes(args.node_names)) if args.nodes is None else None
+            if names is None:
+                return None
+            answer = await self._verbs.filter(args.pod.compact(), names)
+            return _answered(answer, None, list(answer.fitting))
+        except (*UNREADABLE, ModelError):
+            return None
 
 
 class PrioritizeHandler:
@@ -96,6 +116,10 @@ class PreemptHandler:
         # A node without victims would fail the whole preemption.
         answer = {node: _merged(proposed.get(node, MetaVictims()), uids) for node, uids in kept.items() if uids}
         return encode(ExtenderPreemptionResult(answer))
+
+
+def _answered(answer: FilterAnswer, nodes: AnsweredNodes | None, names: list[str] | None) -> bytes:
+    return encode(ExtenderFilterResult(nodes, names, _reasons(answer.failed), _reasons(answer.unresolvable)))
 
 
 def _reasons(given: Mapping[str, str]) -> dict[str, str] | None:

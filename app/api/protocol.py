@@ -29,6 +29,14 @@ class ExtenderArgs(Struct, frozen=True, gc=False):
     node_names: list[str] | None = field(name="NodeNames", default=None)
 
 
+class LongExtenderArgs(Struct, frozen=True, gc=False):
+    """Request of filter with so many names that reading them takes longer than anything else; they are kept as they came."""
+
+    pod: WirePod = field(name="Pod")
+    nodes: NodeList | None = field(name="Nodes", default=None)
+    node_names: Raw = field(name="NodeNames", default=Raw(b"null"))
+
+
 class AnsweredNodes(Struct, frozen=True, gc=False):
     """The nodes that fit, as they came."""
 

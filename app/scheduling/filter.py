@@ -5,6 +5,7 @@ from app.allocator import Demand
 from app.ledger.holds import Hold
 from app.ledger.ledger import Ledger
 from app.model.allocation import Placement
+from app.model.node_names import turned
 from app.model.pod import Pod
 from app.model.rejection import Code, Rejection
 from app.scheduling.answers import FilterAnswer
@@ -127,11 +128,11 @@ class Filter:
     def _search(self, demand: Demand, nodes: Sequence[str], uid: str, attempt: Attempt) -> None:
         """Ask about the nodes, beginning at a place that depends on the pod."""
         out_of_time = time_is_up(self._clock, self._options.filter_budget_seconds)
-        start = zlib.crc32(uid.encode()) % len(nodes) if nodes else 0
-        in_order, enough = (*nodes[start:], *nodes[:start]), self._options.offered_nodes
+        in_order, enough = turned(nodes, zlib.crc32(uid.encode())), self._options.offered_nodes
         cooling = self._cool_downs.of(uid)
         if cooling:
-            search_around(cooling, self._ledger, self._searching.asking(demand, out_of_time), in_order, enough, attempt)
+            ask = self._searching.asking(demand, out_of_time)
+            search_around(cooling, self._ledger, ask, tuple(in_order), enough, attempt)
             return
         held = self._judging.search(demand, in_order, enough, out_of_time, attempt)
         if not attempt.fits and self._ledger.holds.unsettled:

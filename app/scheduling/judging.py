@@ -1,4 +1,4 @@
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -63,7 +63,7 @@ class Judging:
         self._likeness = likeness or Likeness(ledger, searching.features)
 
     def search(
-        self, demand: Demand, nodes: Sequence[str], enough: int, out_of_time: Callable[[], bool], attempt: Attempt
+        self, demand: Demand, nodes: Iterable[str], enough: int, out_of_time: Callable[[], bool], attempt: Attempt
     ) -> Sequence[str]:
         """Ask about the nodes in this order and tell `attempt`; returns those that holds concern, which come last.
 
@@ -75,7 +75,7 @@ class Judging:
         self._begin(demand, table, under_holds)
         asked = _Asked(demand, table, out_of_time, enough, attempt, under_holds, equal=not table.alternatives)
         held: Sequence[str] = ()
-        if table.fits or not self._all_refused(asked, nodes):
+        if table.fits or not self._all_refused(asked, nodes := list(nodes)):
             held = self._walk(asked, nodes)
         for name in held:
             if asked.satisfied:
@@ -114,7 +114,7 @@ class Judging:
         if table.asked == _AGAIN:
             table.stale.update(dict.fromkeys(self._ledger.nodes))
 
-    def _walk(self, asked: _Asked, nodes: Sequence[str]) -> Sequence[str]:
+    def _walk(self, asked: _Asked, nodes: Iterable[str]) -> Sequence[str]:
         """Go from node to node until nothing more is needed; returns those under holds, which are left for later."""
         known, refused, fits, under_holds = asked.table.fits, asked.table.refused, asked.attempt.fits, asked.under_holds
         passed: list[str] = []

@@ -2,6 +2,7 @@ import json
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -57,6 +58,27 @@ async def test_no_fitting_node_is_an_empty_list_not_null(client: httpx.AsyncClie
     site.verbs.answer = FilterAnswer([], {}, {"a": "no", "b": "no"})
     answer = await client.post("/filter", json=request())
     assert answer.json()["NodeNames"] == []
+
+
+MANY = [f"gpu-pool-a-{index:05}" for index in range(1_500)]
+
+
+@pytest.mark.parametrize("keys", ["Pod NodeNames", "pod nodeNames"])
+async def test_long_lists_of_names_are_read_as_short_ones_are(client: httpx.AsyncClient, site: Site, keys: str) -> None:
+    pod, names = keys.split()
+    content = msgspec.json.encode({pod: POD, names: MANY})
+    answer = await client.post("/filter", content=content)
+    assert answer.json() == {"NodeNames": MANY}
+    site.verbs.answer = FilterAnswer([MANY[7]], {}, {MANY[8]: "no"})
+    answer = await client.post("/filter", content=content)
+    assert answer.json() == {"NodeNames": [MANY[7]], "FailedAndUnresolvableNodes": {MANY[8]: "no"}}
+    assert [list(nodes) for _, nodes in site.verbs.filtered] == [MANY, MANY]
+
+
+async def test_long_list_with_something_that_is_no_name_is_malformed(client: httpx.AsyncClient) -> None:
+    content = msgspec.json.encode({"Pod": POD, "NodeNames": [*MANY, 5, "a"]})
+    answer = await client.post("/filter", content=content)
+    assert answer.json() == {"Error": f"filter: NodeNames[{len(MANY)}]: expected a string, got an integer"}
 
 
 async def test_whole_nodes_are_answered_with_whole_nodes(client: httpx.AsyncClient, site: Site) -> None:
