@@ -128,7 +128,7 @@ class Eligibility:
             where = {"claim": self._label, "request": self._wanted.name, "device": device}
             raise Fatal(Rejection(code=Code.AMOUNT_INVALID, detail=f"device {device}: {problem}", **where)) from problem
         if (
-            self._exact
+            (self._exact or not self._facts.rules.all_needs_used_up_devices)
             and self._facts.holdings(location)
             and self._sharing.exhausted(self._wanted, location) is not None
         ):
