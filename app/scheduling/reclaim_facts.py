@@ -8,10 +8,11 @@ from app.ledger.ledger import Ledger
 from app.model.allocation import AllocationResult
 from app.model.base import ModelError
 from app.model.pod import Pod
-from app.model.resource_claim import ResourceClaim
+from app.model.pod_group import GROUP, POD_GROUPS
+from app.model.resource_claim import ConsumerReference, ResourceClaim
 from app.scheduling.binding_conditions import Readiness, judge
 from app.scheduling.ports import Clock
-from app.scheduling.reclaim_rules import Standing, Surplus, named_nodes, standing, surplus
+from app.scheduling.reclaim_rules import Standing, Surplus, group_standing, named_nodes, standing, surplus
 from app.scheduling.refusals import Refusals
 
 RUNNING: Final = "Running"
@@ -46,7 +47,7 @@ class ReclaimFacts:
         Args:
             claim: The claim as it is known, or as it was just read.
             tied: UIDs of the claims that tie pods down, see `tied_down`.
-            live: Consumers that were just read, by UID; None for one that does not exist.
+            live: Pods that were just read, by UID; None for one that does not exist.
         """
         allocation = claim.status.allocation
         if live is None and allocation is not None and self._run_all(claim):
@@ -110,13 +111,32 @@ class ReclaimFacts:
     def _standings(
         self, claim: ResourceClaim, allocation: AllocationResult, live: Mapping[str, Pod | None]
     ) -> Mapping[str, Standing]:
-        ledger, found = self._ledger, {}
+        found = {}
         for consumer in claim.status.reserved_for:
             uid = consumer.uid
-            pod = live[uid] if uid in live else ledger.pods.by_uid(uid)
-            busy = uid in self._running or bool(ledger.holds.of_pod(uid))
-            found[uid] = standing(consumer, pod, allocation, busy=busy)
+            members = self.members(claim.metadata.namespace, consumer)
+            if members is None:
+                pod = live[uid] if uid in live else self._ledger.pods.by_uid(uid)
+                found[uid] = standing(consumer, pod, allocation, busy=self._busy(uid))
+            else:
+                known = (live.get(each.uid, each) for each in members)
+                found[uid] = group_standing(
+                    (each for each in known if each is not None), lambda pod: self._busy(pod.uid)
+                )
         return found
+
+    def members(self, namespace: str, consumer: ConsumerReference) -> tuple[Pod, ...] | None:
+        """The pods of a consumer that is a PodGroup which exists; None for any other consumer."""
+        if (consumer.api_group, consumer.resource) != (GROUP, POD_GROUPS):
+            return None
+        group = self._ledger.pod_groups.get(namespace, consumer.name)
+        if group is None or group.metadata.uid != consumer.uid:
+            return None
+        return self._ledger.pods.members(namespace, consumer.name)
+
+    def _busy(self, pod_uid: str) -> bool:
+        """Whether the pod is just being bound, or devices are held for it."""
+        return pod_uid in self._running or bool(self._ledger.holds.of_pod(pod_uid))
 
     def _readiness(self, claim: ResourceClaim) -> Readiness:
         now = self._clock.now()

@@ -4,7 +4,7 @@ kube-scheduler never tells an extender that a pod failed after it was offered a 
 Unreserve and PostFilter is found here by looking at claims and pods.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -106,6 +106,19 @@ def standing(consumer: ConsumerReference, pod: Pod | None, allocation: Allocatio
     names = named_nodes(allocation)
     started = pod.phase not in ("", "Pending")
     return Standing.ELSEWHERE if names is not None and pod.node_name not in names and not started else Standing.IN_USE
+
+
+def group_standing(members: Iterable[Pod], busy: Callable[[Pod], bool]) -> Standing:
+    """What a PodGroup that exists is to a claim: idle when some members wait, and none is bound, is being bound or has holds.
+
+    Without any member that waits it is kube-controller-manager's to end the reservation.
+    """
+    waits = False
+    for pod in members:
+        if busy(pod) or (pod.node_name and not pod.finished):
+            return Standing.IN_USE
+        waits = waits or not (pod.finished or pod.deleting)
+    return Standing.IDLE if waits else Standing.IN_USE
 
 
 def surplus(

@@ -16,7 +16,7 @@ from app.scheduling.answers import TryAgain
 from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.ports import Cluster, ClusterError, Conflict, NotFound, Refused, Unavailable
 from app.scheduling.reclaim_facts import Finding, ReclaimFacts
-from app.scheduling.reclaim_rules import WORDS, Reason, Standing, permitted
+from app.scheduling.reclaim_rules import WORDS, Reason, permitted
 
 RELEASED_REASON = "DevicesReleased"
 
@@ -74,16 +74,25 @@ class ReclaimWriting:
         return Outcome.DONE
 
     async def _consumers(self, claim: ResourceClaim, expected: Finding) -> Mapping[str, Pod | None]:
-        """The consumers whose reservation is to go, as they are now."""
+        """The pods whose reservation is to go, as they are now; those of a PodGroup are its members."""
         live: dict[str, Pod | None] = {}
+        namespace = claim.metadata.namespace
         for consumer in claim.status.reserved_for:
             if consumer.uid in expected.surplus.consumers:
-                try:
-                    pod = await self._cluster.pods.read(claim.metadata.namespace, consumer.name)
-                except NotFound:
-                    pod = None
-                live[consumer.uid] = pod if pod is not None and pod.uid == consumer.uid else None
+                members = self._facts.members(namespace, consumer)
+                named = (
+                    [(consumer.uid, consumer.name)] if members is None else [(each.uid, each.name) for each in members]
+                )
+                for uid, name in named:
+                    live[uid] = await self._pod(namespace, name, uid)
         return live
+
+    async def _pod(self, namespace: str, name: str, uid: str) -> Pod | None:
+        try:
+            pod = await self._cluster.pods.read(namespace, name)
+        except NotFound:
+            return None
+        return pod if pod.uid == uid else None
 
     async def _write(self, record: ClaimRecord, found: Finding, who: Writers) -> None:
         if found.surplus.reason is not Reason.HALF_WRITTEN:
@@ -111,8 +120,8 @@ class ReclaimWriting:
             devices=devices,
             consumers=[each.name for each in claim.status.reserved_for if each.uid in found.surplus.consumers],
         )
-        for uid, pod in live.items():
-            if pod is not None and found.standings[uid] is Standing.IDLE:
+        for pod in live.values():
+            if pod is not None and not (pod.node_name or pod.finished):
                 message = f"the devices of claim {name} were given back: {WORDS[found.surplus.reason]}"
                 self._cluster.events.about_pod(pod, warning=False, reason=RELEASED_REASON, message=message)
 
