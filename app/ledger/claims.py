@@ -11,7 +11,7 @@ from app.ledger.signal import Signal
 from app.ledger.usage import UsageTable
 from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from app.model.metadata import version_number
-from app.model.resource_claim import ResourceClaim, read_claim
+from app.model.resource_claim import MAX_RESERVATIONS, ResourceClaim, read_claim
 from app.model.snapshot import holdings_of
 
 _REMEMBERED_DELETIONS: Final = 20_000
@@ -167,10 +167,13 @@ class ClaimIndex:
         self, record: ClaimRecord, claim: ResourceClaim, data: bytes, holdings: tuple[DeviceHolding, ...]
     ) -> "UsageChange":
         before = record.counted
+        has_room = len(record.claim.status.reserved_for) >= MAX_RESERVATIONS > len(claim.status.reserved_for)
         self._index_consumers(record.claim, claim)
         record.claim, record.raw, record.holdings = claim, data, holdings
         self._tell_changed(claim.metadata.uid)
-        return self._recount(record, before)
+        change = self._recount(record, before)
+        change.has_room = has_room
+        return change
 
     def _count(self, record: ClaimRecord, *, taken: ClaimPlacement | None, node: str) -> "UsageChange":
         before = record.counted
@@ -223,6 +226,8 @@ class UsageChange:
     removed: tuple[DeviceHolding, ...] = ()
     added: tuple[DeviceHolding, ...] = ()
     created: bool = False
+    has_room: bool = False
+    """Whether the claim had as many consumers as it may have, and can take one more now."""
 
     @property
     def freed(self) -> bool:

@@ -113,7 +113,7 @@ class Ledger:
         self._allocations_moved(change)
         if record.claim.status.allocation is not None:
             self.holds.end(record.claim.metadata.uid)
-        if change.created:
+        if change.created or change.has_room:
             self.helpful_claim()
         if self.on_allocation is not None and any(each not in change.removed for each in change.added):
             self.on_allocation(record)

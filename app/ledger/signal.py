@@ -36,7 +36,9 @@ async def wait_for_any(signals: Collection[Signal], seconds: float | None = None
     for signal in signals:
         signal.join(waiter)
     try:
-        await asyncio.wait_for(waiter, seconds)
+        # Not `wait_for`, which loses a cancellation that comes together with the signal.
+        async with asyncio.timeout(seconds):
+            await waiter
     except TimeoutError:
         return False
     finally:

@@ -13,9 +13,9 @@ class NodeVersions:
 
     __slots__ = ("_all", "_begin", "_local", "_moves")
 
-    def __init__(self) -> None:
-        self._local: dict[str, int] = {}
-        self._all = 0
+    def __init__(self, local: dict[str, int] | None = None, every: int = 0) -> None:
+        self._local = local if local is not None else {}
+        self._all = every
         # The journal: nodes in the order in which they moved, of which those before place `_begin` are not told any more.
         self._moves: list[str] = []
         self._begin = 0
@@ -46,6 +46,17 @@ class NodeVersions:
         if place == reached:
             return (), reached
         return (None if place < self._begin else self._moves[place - self._begin :]), reached
+
+    def moved_since(self, earlier: "NodeVersions") -> frozenset[str] | None:
+        """The nodes that have moved since `earlier` was copied from here; None means any node may have."""
+        before, every = earlier.parts()
+        if self._all != every:
+            return None
+        return frozenset(node for node, version in self._local.items() if before.get(node, 0) != version)
+
+    def copy(self) -> "NodeVersions":
+        """The versions as they are now."""
+        return NodeVersions(dict(self._local), self._all)
 
     def parts(self) -> tuple[Mapping[str, int], int]:
         """For loops over many nodes: `of(node)` is `mapping.get(node, 0) + number`, until the next change."""

@@ -39,14 +39,16 @@ class Extender:
         self._cluster = cluster
         self._metrics = metrics
         self.refusals = Refusals(ledger, RefusalWords(ledger, searching), cluster.events, metrics)
-        cool_downs = CoolDowns(cluster.clock, options.device_cool_down_seconds, self._cooled_down)
+        self.cool_downs = cool_downs = CoolDowns(cluster.clock, options.device_cool_down_seconds, self._cooled_down)
         self._filter = Filter(ledger, searching, self.refusals, cool_downs, metrics, cluster.clock, options)
         self._prioritize = Prioritize(ledger, options)
         self._preempt = Preempt(ledger, searching, cluster.clock, options)
         decision = BindDecision(ledger, searching, cool_downs, cluster.clock, options)
         self._stopping = asyncio.Event()
         self._bind = Bind(ledger, decision, self.refusals, cool_downs, cluster, metrics, options, self._stopping)
-        self._wake_up = WakeUp(ledger, self.refusals, cluster.waker, metrics, cluster.clock, options)
+        self._wake_up = WakeUp(
+            ledger, self.refusals, self._filter.may_fit, cluster.waker, metrics, cluster.clock, options
+        )
         running, timeout = self._bind.running, options.binding_timeout_seconds
         facts = ReclaimFacts(ledger, self.refusals, running, cluster.clock, timeout)
         claims = ClaimWriting(ledger, cluster.claims, metrics)
@@ -109,8 +111,7 @@ class Extender:
 
     def _cooled_down(self, pod_uid: str) -> None:
         """Devices that a pod left alone are devices again, for a pod that could have used them."""
-        if pod_uid in self.refusals:
-            self._ledger.helpful_devices()
+        self._wake_up.reconsider(pod_uid)
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping.is_set():

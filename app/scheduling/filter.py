@@ -76,7 +76,17 @@ class Filter:
         self._refusals.settled(pod.uid)
         return FilterAnswer(self._offer(pod, attempt), {}, attempt.texts)
 
-    def _attempt(self, pod: Pod, nodes: Sequence[str]) -> Attempt:
+    def may_fit(self, pod: Pod, nodes: Sequence[str], seconds: float) -> bool:
+        """Whether a call for this refused pod and these nodes might end with a node now; nothing is held for it.
+
+        What cannot be found out in so many seconds, or not without holding anything, may be so.
+        """
+        if gang_of(pod, self._ledger) is not None:
+            return True
+        attempt = self._attempt(self._ledger.pods.newest(pod), nodes, seconds)
+        return bool(attempt.fits) or attempt.unsettled or Code.SEARCH_LIMIT in attempt.codes
+
+    def _attempt(self, pod: Pod, nodes: Sequence[str], seconds: float | None = None) -> Attempt:
         ledger = self._ledger
         ledger.holds.expire(self._clock.monotonic())
         gang = gang_of(pod, ledger)
@@ -104,7 +114,7 @@ class Filter:
         if demand is None:
             attempt.fits = dict.fromkeys(nodes)
         else:
-            self._search(demand, nodes, pod.uid, attempt)
+            self._search(demand, nodes, pod.uid, attempt, seconds or self._options.filter_budget_seconds)
         return attempt
 
     def _allowed(
@@ -125,9 +135,9 @@ class Filter:
                 attempt.refuse(name, refusal)
         return allowed
 
-    def _search(self, demand: Demand, nodes: Sequence[str], uid: str, attempt: Attempt) -> None:
+    def _search(self, demand: Demand, nodes: Sequence[str], uid: str, attempt: Attempt, seconds: float) -> None:
         """Ask about the nodes, beginning at a place that depends on the pod."""
-        out_of_time = time_is_up(self._clock, self._options.filter_budget_seconds)
+        out_of_time = time_is_up(self._clock, seconds)
         in_order, enough = turned(nodes, zlib.crc32(uid.encode())), self._options.offered_nodes
         cooling = self._cool_downs.of(uid)
         if cooling:

@@ -1,8 +1,10 @@
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from app.ledger.ledger import Ledger
 from app.model.pod import Pod
 from app.model.rejection import Code
+from app.scheduling.asked_nodes import AskedNodes
 from app.scheduling.attempt import Attempt
 from app.scheduling.ports import Events
 from app.scheduling.refusal_words import RefusalWords
@@ -24,18 +26,40 @@ _ABOUT_CLAIMS = frozenset(
 _BY_HOLDS = frozenset({Code.CLAIM_HELD_ELSEWHERE, Code.GANG})
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A pod that was turned away, and how far each kind of change had come at that moment."""
+class Mark(NamedTuple):
+    """How far each kind of change has come."""
 
-    pod: Pod
     devices: int
     claims: int
     classes: int
     holds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A pod that was turned away by the nodes asked about, and how far each kind of change had come at that moment."""
+
+    pod: Pod
+    nodes: AskedNodes
+    mark: Mark
     by_holds: bool
     about_claims: bool
     by_allocation: bool
+
+    def help_since(self, now: Mark) -> str | None:
+        """What has changed that matters to this pod; None if nothing has."""
+        then = self.mark
+        if now.devices != then.devices:
+            return "devices"
+        if now.classes != then.classes:
+            return "classes"
+        if self.by_holds and now.holds != then.holds:
+            return "holds"
+        return "claims" if self.about_claims and now.claims != then.claims else None
+
+    def concerns_all_nodes(self, now: Mark) -> bool:
+        """Whether the change may help on nodes about which themselves nothing has changed."""
+        return self.by_holds or self.about_claims or self.by_allocation or now.classes != self.mark.classes
 
 
 class Refusals:
@@ -59,15 +83,12 @@ class Refusals:
 
         A claim that is still being made from its template is no news: it happens to every such pod for a moment.
         """
-        progress = self._ledger.progress
         reasons = attempt.why()
         codes = {each.rejection.code for each in reasons}
         self._refused[pod.uid] = Refusal(
             pod=pod,
-            devices=progress.devices,
-            claims=progress.claims,
-            classes=progress.classes,
-            holds=self._ledger.holds.ended,
+            nodes=AskedNodes.of(attempt.texts, self._ledger.nodes),
+            mark=self.mark(),
             by_holds=attempt.unsettled or bool(codes & _BY_HOLDS),
             about_claims=bool(codes & _ABOUT_CLAIMS),
             by_allocation=Code.CLAIM_ON_OTHER_NODE in codes,
@@ -83,40 +104,30 @@ class Refusals:
         if self._refused.pop(pod_uid, None) is not None:
             self._metrics.waiting(len(self._refused))
 
+    def mark(self) -> Mark:
+        """How far each kind of change has come by now."""
+        progress = self._ledger.progress
+        return Mark(progress.devices, progress.claims, progress.classes, self._ledger.holds.ended)
+
     def helped_since(self) -> str | None:
         """What has changed since some refusal so that trying again may end differently; None if nothing has."""
-        progress, ended = self._ledger.progress, self._ledger.holds.ended
-        for refusal in self._refused.values():
-            if progress.devices != refusal.devices:
-                return "devices"
-            if progress.classes != refusal.classes:
-                return "classes"
-            if refusal.by_holds and ended != refusal.holds:
-                return "holds"
-            if refusal.about_claims and progress.claims != refusal.claims:
-                return "claims"
-        return None
+        now = self.mark()
+        return next((help_ for each in self._refused.values() if (help_ := each.help_since(now))), None)
+
+    def all(self) -> tuple[Refusal, ...]:
+        """Every pod that was turned away and has not been placed since."""
+        return tuple(self._refused.values())
 
     def tied_down(self) -> tuple[Pod, ...]:
         """Pods that fit nowhere where a claim allocated for other nodes is among the reasons."""
         return tuple(each.pod for each in self._refused.values() if each.by_allocation)
 
-    def poked(self) -> None:
-        """kube-scheduler has been told: what changed up to now needs no further telling."""
-        progress, ended = self._ledger.progress, self._ledger.holds.ended
-        self._refused = {
-            uid: Refusal(
-                pod=each.pod,
-                devices=progress.devices,
-                claims=progress.claims,
-                classes=progress.classes,
-                holds=ended,
-                by_holds=each.by_holds,
-                about_claims=each.about_claims,
-                by_allocation=each.by_allocation,
-            )
-            for uid, each in self._refused.items()
-        }
+    def considered(self, mark: Mark) -> None:
+        """Changes up to this mark need no further thought: kube-scheduler has been told of them, or they help nobody."""
+        for uid, each in self._refused.items():
+            latest = Mark(*map(max, each.mark, mark))
+            if latest != each.mark:
+                self._refused[uid] = replace(each, mark=latest)
 
     def forget_settled(self) -> None:
         """Drop pods that are gone, over, or bound by somebody else."""
