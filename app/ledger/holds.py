@@ -6,7 +6,7 @@ allocated, and losing them (a restart) costs a new decision at bind, never a wro
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.allocator.state import PoolId
@@ -39,9 +39,9 @@ class Hold:
 
 
 class HoldBook:
-    """All holds, by claim and by pod.  `overlay` is everything they keep; `moved` hears of each pool in which that changes."""
+    """All holds, by claim and by pod.  `overlay` is everything they keep; `moved` hears of the pools in which that changes."""
 
-    def __init__(self, moved: Callable[[PoolId], None]) -> None:
+    def __init__(self, moved: Callable[[Collection[PoolId]], None]) -> None:
         self._holds: dict[str, Hold] = {}
         self._by_pod: dict[str, set[str]] = {}
         self._kept: dict[str, Sequence[DeviceHolding]] = {}
@@ -147,14 +147,17 @@ class HoldBook:
 
     def _keep(self, hold: Hold) -> None:
         """Count what this hold keeps now instead of what it kept before; what it goes on keeping does not move."""
-        gone, added = list(self._kept.get(hold.claim_uid, ())), list[DeviceHolding]()
+        gone = list(self._kept.get(hold.claim_uid, ()))
         kept = self._kept[hold.claim_uid] = kept_by(hold.placements.values())
-        for holding in kept:
-            if holding in gone:
-                gone.remove(holding)
-            else:
-                added.append(holding)
-        self.overlay.remove(gone)
+        added = kept
+        if gone:
+            added = list[DeviceHolding]()
+            for holding in kept:
+                if holding in gone:
+                    gone.remove(holding)
+                else:
+                    added.append(holding)
+            self.overlay.remove(gone)
         self.overlay.add(added)
         self._tell((*gone, *added))
 
@@ -169,5 +172,4 @@ class HoldBook:
         self.changed.fire()
 
     def _tell(self, holdings: Iterable[DeviceHolding]) -> None:
-        for pool_id in {holding.pool_id for holding in holdings}:
-            self._report(pool_id)
+        self._report({(holding.driver, holding.pool) for holding in holdings})

@@ -181,10 +181,12 @@ class Ledger:
         if helpful and change.freed:
             self.helpful_devices()
 
-    def _holds_moved(self, pool_id: PoolId) -> None:
-        nodes = self.slices.nodes_of(pool_id)
-        self.held.moved(nodes)
-        if self.holds.overlay.pool(pool_id):
-            self._held_nodes.enter(pool_id, nodes)
-        else:
-            self._held_nodes.leave(pool_id)
+    def _holds_moved(self, pools: Collection[PoolId]) -> None:
+        overlay, held_nodes = self.holds.overlay, self._held_nodes
+        for pool_id in pools:
+            nodes = self.slices.nodes_of(pool_id)
+            self.held.moved(nodes)
+            if overlay.pool(pool_id):
+                held_nodes.enter(pool_id, nodes)
+            else:
+                held_nodes.leave(pool_id)

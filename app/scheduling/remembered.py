@@ -111,12 +111,14 @@ class Table:
             return
         for name in moved:
             self._drop(name)
-        for name in touched:
-            outcome = None if name in under_holds else self.free.get(name)
-            if outcome is not None and outcome.state == state.of(name):
-                self.keep(name, outcome)
-            else:
-                self._drop(name)
+        if touched:
+            free, (versions, moved_all) = self.free, state.parts()
+            for name in set(touched):
+                outcome = None if name in under_holds else free.get(name)
+                if outcome is not None and outcome.state == versions.get(name, 0) + moved_all:
+                    self.keep(name, outcome)
+                else:
+                    self._drop(name)
 
     def _drop(self, name: str) -> None:
         self.fits.pop(name, None)

@@ -72,7 +72,7 @@ def test_every_device_and_every_snapshot_of_it_is_kept(found: list[ClaimPlacemen
 def test_book_ends_up_empty_and_keeps_one_placement_once_settled(
     found: list[ClaimPlacement], chosen: int, twice: bool
 ) -> None:
-    book = HoldBook(lambda pool: None)
+    book = HoldBook(lambda pools: None)
     for uid in ("a", "b"):
         nodes = {f"n{index}": placement for index, placement in enumerate(found)}
         book.place(Hold(claim_uid=uid, placements=nodes, versions={}, expires=1.0, pods={"p"}))
@@ -91,7 +91,7 @@ def test_book_ends_up_empty_and_keeps_one_placement_once_settled(
 
 def test_pools_that_stay_held_do_not_move_when_a_hold_settles() -> None:
     moved: list[str] = []
-    book = HoldBook(lambda pool: moved.append(pool[1]))
+    book = HoldBook(lambda pools: moved.extend(pool for _, pool in sorted(pools)))
     nodes = {
         name: ClaimPlacement(
             allocation=AllocationResult(), holdings=(DeviceHolding(driver="d", pool=name, device="x"),)
