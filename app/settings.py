@@ -23,6 +23,7 @@ from pydantic_settings import (
 
 from app.allocator.features import Features
 from app.cel.environment import LATEST, Release
+from app.ledger.pod_groups import GroupReservation
 from app.scheduler_timing import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, WRITE_SECONDS
 from app.scheduling.options import Options
 from app.telemetry.logging import LogFormat, LogLevel
@@ -204,6 +205,11 @@ class SchedulingSettings(_Group):
     rewrite_attribute_suffixes: bool = Field(
         False,
         description="Read `.string`, `.int` and unqualified names in selectors as their author meant them; upstream refuses them",
+    )
+    reserve_for_pod_groups: GroupReservation = Field(
+        GroupReservation.AUTO,
+        description="Reserve claims of PodGroups for the group (always), for each pod (never), or as the node declares (auto);"
+        " kubelets without DRAWorkloadResourceClaims refuse pods that are reserved through their group alone",
     )
     selector_libraries: Release = Field(
         LATEST, description="Kubernetes release whose CEL libraries selectors may use and are evaluated with"

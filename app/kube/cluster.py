@@ -93,8 +93,8 @@ class KubeCluster:
     async def start(self, feeds: Mapping[str, Feed]) -> None:
         """Connect, learn what the server is, and begin to watch the kinds that have a feed, by plural name.
 
-        Kinds: resourceslices, resourceclaims, deviceclasses, pods, nodes; and podgroups, devicetaintrules, whose feed is told at
-        once that it is complete when the server does not serve them.
+        Kinds: resourceslices, resourceclaims, deviceclasses, pods, nodes; and podgroups, devicetaintrules, whose feed is told
+        that they are absent when the server does not serve them.
 
         Raises:
             ConfigurationError: no usable configuration.
@@ -113,7 +113,7 @@ class KubeCluster:
         for plural, feed in feeds.items():
             kind = self._kind(plural, self.facts)
             if kind is None:
-                feed.synced()
+                feed.absent()
             else:
                 self._watch(kind, feed)
         self._spawn(self._events.run(), "events")

@@ -23,3 +23,7 @@ class Feed(Protocol):
     def synced(self) -> None:
         """A list has been delivered completely: all that exists was announced.  Called after every list, not only the first."""
         ...
+
+    def absent(self) -> None:
+        """The server does not serve this kind: nothing will be announced."""
+        ...

@@ -37,6 +37,10 @@ class _Feed:
         """A complete list has been delivered."""
         self.ready = True
 
+    def absent(self) -> None:
+        """The cluster has no such objects."""
+        self.ready = True
+
 
 class NodeFeed(_Feed):
     """Nodes: labels and features decide which slices a node can use."""
@@ -153,7 +157,12 @@ class PodFeed(_Feed):
 
 
 class PodGroupFeed(_Feed):
-    """PodGroups; many servers do not serve them, and then this feed is complete from the beginning."""
+    """PodGroups, which many servers do not serve."""
+
+    def synced(self) -> None:
+        """See Feed."""
+        super().synced()
+        self._ledger.pod_groups.served = True
 
     def changed(self, data: bytes) -> None:
         """See Feed."""

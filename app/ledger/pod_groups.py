@@ -1,16 +1,43 @@
+from enum import StrEnum
+from typing import Final
+
+from app.model.node import Node
 from app.model.pod_group import PodGroup
+
+GROUP_RESERVATIONS_FEATURE: Final = "DRAWorkloadResourceClaims"
+"""What a node declares if its kubelet runs pods whose claims are reserved for their PodGroup; no release declares it yet."""
+
+
+class GroupReservation(StrEnum):
+    """Whether claims of PodGroups are reserved for the group or for each of its pods (256 at most).
+
+    A kubelet whose gate is off refuses pods that are reserved only through their group.  AUTO reserves for the group on nodes
+    that are known to support it.
+    """
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+    def applies_on(self, node: Node | None) -> bool:
+        """Whether to reserve for the group; without a node, when it is not known yet where the pod will run."""
+        if self is GroupReservation.AUTO:
+            return node is not None and GROUP_RESERVATIONS_FEATURE in node.declared_features
+        return self is GroupReservation.ALWAYS
 
 
 class PodGroupIndex:
     """PodGroups by name.
 
-    `served` tells whether the cluster has PodGroups at all; without them a pod's group is nothing but a name.
+    `served` tells whether the cluster has PodGroups at all; without them a pod's group is nothing but a name.  `reservation` is for
+    whom their claims are reserved.
     """
 
-    __slots__ = ("_by_key", "served")
+    __slots__ = ("_by_key", "reservation", "served")
 
     def __init__(self) -> None:
         self.served = False
+        self.reservation = GroupReservation.AUTO
         self._by_key: dict[tuple[str, str], PodGroup] = {}
 
     def __len__(self) -> int:
@@ -22,7 +49,6 @@ class PodGroupIndex:
 
     def put(self, group: PodGroup) -> PodGroup | None:
         """Add or replace; returns the previous state."""
-        self.served = True
         old = self._by_key.get(group.metadata.key)
         self._by_key[group.metadata.key] = group
         return old

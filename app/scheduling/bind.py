@@ -207,7 +207,7 @@ class Bind:
         end = loop.time() + self._options.shared_claim_wait_seconds
         while True:
             self._check_sensible(running, pod.uid)
-            found = find_claims(pod, self._ledger)
+            found = find_claims(pod, self._ledger, self._ledger.nodes.get(running.node))
             if isinstance(found, Rejection):
                 raise TryAgain(found.text)
             if not any(self._being_written(each.record) for each in found):

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.model.metadata import OwnerReference
+from app.model.node import Node
 from app.model.pod import Pod, PodResourceClaim
 from app.model.pod_group import GROUP, PodGroup, group_consumer
 from app.model.rejection import Code, Rejection
@@ -34,18 +35,19 @@ def consumer_of(pod: Pod) -> ConsumerReference:
     return ConsumerReference(resource=PODS, name=pod.name, uid=pod.uid)
 
 
-def find_claims(pod: Pod, ledger: Ledger, *, for_groups: bool = True) -> tuple[FoundClaim, ...] | Rejection:
+def find_claims(pod: Pod, ledger: Ledger, node: Node | None = None) -> tuple[FoundClaim, ...] | Rejection:
     """The claims a pod needs, in the order of its spec, or why they cannot be had yet.
 
     Same steps as upstream: the named claim, or the generated one that `status.resourceClaimStatuses` records (which may say that
     none is needed); the claim must exist, must not be going away, and a generated one must belong to this pod or to its PodGroup.
     An entry that the PodGroup has too, in all its fields, stands for the group's claim (KEP-5729 as released), and so does one
-    with `podGroupResourceClaim` (KEP-5729 as drafted); with `for_groups` it is reserved for the group.
+    with `podGroupResourceClaim` (KEP-5729 as drafted); such a claim is reserved for the group if that is so on the `node`, which
+    is None as long as it is open.
     """
     group = None if pod.pod_group is None else ledger.pod_groups.get(pod.namespace, pod.pod_group)
     if pod.pod_group is not None and group is None and ledger.pod_groups.served:
         return Rejection(code=Code.POD_GROUP_MISSING, detail=f"{pod.namespace}/{pod.pod_group}")
-    lookup = _Lookup(pod, group, ledger, for_groups=for_groups)
+    lookup = _Lookup(pod, group, ledger, for_groups=ledger.pod_groups.reservation.applies_on(node))
     found: list[FoundClaim] = []
     for entry in pod.claims:
         claim = lookup.of(entry)

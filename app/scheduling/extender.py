@@ -54,6 +54,7 @@ class Extender:
         claims = ClaimWriting(ledger, cluster.claims, metrics)
         taking_back = ReclaimWriting(ledger, cluster, claims, facts, options.field_manager)
         self.reclaim = Reclaim(ledger, self._bind, facts, taking_back, metrics, cluster.clock, options)
+        ledger.pod_groups.reservation = options.reserve_for_pod_groups
         ledger.on_pod_gone = lambda uid: self._bind.nudge((uid,))
         self._foreign = ForeignAllocations(ledger, self._bind.nudge, cluster.events, metrics, _REPORT_SECONDS)
         self._background: tuple[asyncio.Task[None], ...] = ()

@@ -1,6 +1,7 @@
 from dataclasses import dataclass
 
 from app.cel.environment import LATEST, Release
+from app.ledger.pod_groups import GroupReservation
 from app.scheduling.scoring import Weights
 
 
@@ -27,6 +28,7 @@ class Options:
     field_manager: str = "dra-extender"
     remembered_answers: int = 200_000
     rewrite_attribute_suffixes: bool = False
+    reserve_for_pod_groups: GroupReservation = GroupReservation.AUTO
     selector_libraries: Release = LATEST
     alternatives_weight: int = 4
     readiness_weight: int = 2

@@ -36,6 +36,10 @@ class RecordingFeed:
         """Count a completed list."""
         self.lists += 1
 
+    def absent(self) -> None:
+        """Remember that there is no such kind."""
+        self.told.append("absent")
+
     def take(self) -> list[str]:
         """What was told since the last call."""
         told, self.told = self.told, []

@@ -75,12 +75,12 @@ async def test_health_names_what_is_not_listed_and_why(server: FakeApiServer, ma
     )
 
 
-async def test_a_kind_that_is_not_served_is_complete_at_once_and_noted(make: Make) -> None:
+async def test_a_kind_that_is_not_served_is_told_absent_and_noted(make: Make) -> None:
     feeds = {"podgroups": RecordingFeed(), "devicetaintrules": RecordingFeed()}
     cluster = make()
     await cluster.start(feeds)
     await cluster.wait_synced()
-    assert [feed.lists for feed in feeds.values()] == [1, 1]
+    assert [feed.told for feed in feeds.values()] == [["absent"], ["absent"]]
     assert {"pod-groups", "device-taint-rules"} <= cluster.notes().keys()
 
 

@@ -56,6 +56,9 @@ class Mirror:
     def synced(self) -> None:
         self.lists += 1
 
+    def absent(self) -> None:
+        raise AssertionError
+
 
 @asynccontextmanager
 async def following(

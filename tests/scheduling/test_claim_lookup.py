@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from app.ledger.ledger import Ledger
+from app.ledger.pod_groups import GroupReservation
 from app.model.base import plain
+from app.model.node import Node
 from app.model.pod import Pod, pod_from
 from app.model.rejection import Code, Rejection
 from app.model.resource_claim import ConsumerReference
@@ -32,6 +34,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.ledger = Ledger()
+        self.ledger.pod_groups.reservation = GroupReservation.ALWAYS
         self._versions = iter(range(1, 100))
 
     def claim(self, *owners: Json, **meta: Any) -> None:
@@ -42,8 +45,8 @@ class Scene:
         meta = {"namespace": "ns", "name": "g", "uid": "g-uid"}
         self._feed("podgroups", {"metadata": meta, "spec": {"resourceClaims": list(claims)}, "status": status})
 
-    def find(self, *entries: Json, for_groups: bool = True, **more: Any) -> tuple[FoundClaim, ...] | Rejection:
-        return find_claims(pod(*entries, **more), self.ledger, for_groups=for_groups)
+    def find(self, *entries: Json, node: Node | None = None, **more: Any) -> tuple[FoundClaim, ...] | Rejection:
+        return find_claims(pod(*entries, **more), self.ledger, node)
 
     def one(self, *entries: Json, **more: Any) -> FoundClaim:
         found = self.find(*entries, **more)
@@ -128,10 +131,27 @@ def test_generated_claim_of_somebody_else_is_refused(scene: Scene, other: Json) 
     )
 
 
-def test_pods_are_reserved_one_by_one_where_nodes_know_no_groups(scene: Scene) -> None:
+KNOWING = Node(name="n1", declared_features=("DRAWorkloadResourceClaims",))
+
+
+@pytest.mark.parametrize(
+    ("setting", "node", "consumer"),
+    [
+        ("never", KNOWING, POD),
+        ("auto", Node(name="n2"), POD),
+        ("auto", None, POD),
+        ("auto", KNOWING, GROUP),
+        ("always", Node(name="n2"), GROUP),
+        ("always", None, GROUP),
+    ],
+)
+def test_the_setting_and_the_node_say_for_whom_to_reserve(
+    scene: Scene, setting: str, node: Node | None, consumer: ConsumerReference
+) -> None:
+    scene.ledger.pod_groups.reservation = GroupReservation(setting)
     scene.claim(GROUP_OWNER)
     scene.group(TEMPLATE)
-    assert scene.one(TEMPLATE, recorded="c", for_groups=False).consumer == POD
+    assert scene.one(TEMPLATE, recorded="c", node=node).consumer == consumer
 
 
 def test_group_that_is_missing_is_named_where_groups_are_served(scene: Scene) -> None:

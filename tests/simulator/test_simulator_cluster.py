@@ -117,6 +117,9 @@ class Recorder:
     def synced(self) -> None:
         self.told.append("synced")
 
+    def absent(self) -> None:
+        self.told.append("absent")
+
 
 def test_a_watch_lists_first_and_then_delivers_in_order_on_demand(cluster: MemoryCluster) -> None:
     feed, empty = Recorder(), Recorder()

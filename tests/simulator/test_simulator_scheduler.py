@@ -346,6 +346,9 @@ async def test_changes_are_delivered_before_the_next_pod_is_tried(bench: Bench) 
         def synced(self) -> None:
             pass
 
+        def absent(self) -> None:
+            raise AssertionError
+
     bench.cluster.watch.attach({"pods": Feed()})
     bench.add(node("n1"), pod("one"), pod("two"))
     known: list[list[str]] = []
