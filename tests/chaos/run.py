@@ -108,7 +108,10 @@ class _Run:
         async with driving(self._scene, fails=lambda: chance.random() < 0.1):
             async with _meanwhile(self._look_now_and_then()), _meanwhile(self._load.tend()):
                 self._relay.handler = self._faults
-                await asyncio.gather(self._load.make(), self._troubles.run(plan.seconds))
+                work = (self._load.make(), self._troubles.run(plan.seconds))
+                for outcome in await asyncio.gather(*work, return_exceptions=True):
+                    if isinstance(outcome, BaseException):
+                        result.violations.append(f"{type(outcome).__name__}: {outcome}")
                 self._faults.on = False
                 await self._calm()
             await self._rest()

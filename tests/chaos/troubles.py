@@ -1,12 +1,15 @@
 """What goes wrong with whole processes and connections, one thing after the other."""
 
 import asyncio
+import os
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Final
 
+from tests.chaos.patience import patiently
+from tests.controlplane.resources import NODES
 from tests.e2e.api_relay import ApiRelay
 from tests.e2e.replicas import DURATION, Pair
 
@@ -18,6 +21,8 @@ WEIGHTS: Final[Mapping[str, int]] = {
     "leader stopped": 1,
     "API server restarted": 1,
     "scheduler restarted": 1,
+    "controllers frozen": 2,
+    "node cordoned": 3,
 }
 AWAY_SECONDS: Final = 3.0
 
@@ -40,6 +45,8 @@ class Troubles:
             "leader stopped": self._stop_leader,
             "API server restarted": self._pair.cluster.restart_apiserver,
             "scheduler restarted": self._restart_scheduler,
+            "controllers frozen": self._freeze_controllers,
+            "node cordoned": self._cordon,
         }
 
     async def run(self, seconds: float) -> None:
@@ -86,6 +93,26 @@ class Troubles:
     async def _restart_scheduler(self) -> None:
         await self._pair.cluster.stop_scheduler()
         await self._pair.start_scheduler()
+
+    async def _freeze_controllers(self) -> None:
+        """Meanwhile no claims are made from templates, and nobody else ends the reservations of pods that are gone."""
+        pid = self._pair.cluster.pids["kube-controller-manager"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(self._random.uniform(0.5, 1.5) * 2 * AWAY_SECONDS)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    async def _cordon(self) -> None:
+        """For some time a node takes no pods, not even one for which it has devices already."""
+        api = self._pair.api
+        names = [each["metadata"]["name"] for each in await patiently(lambda: api.list(NODES))]
+        name = self._random.choice(sorted(names))
+        for cordoned in (True, None):
+            change = {"spec": {"unschedulable": cordoned}}
+            await patiently(lambda change=change: api.patch(NODES, name, change))  # type: ignore[misc]
+            if cordoned:
+                await self._away()
 
     async def _away(self) -> None:
         await asyncio.sleep(self._random.uniform(0, AWAY_SECONDS))
