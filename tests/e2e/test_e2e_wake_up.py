@@ -5,13 +5,14 @@ import asyncio
 import pytest
 
 from tests.controlplane.objects import device
-from tests.controlplane.resources import DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.controlplane.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
 from tests.e2e.world import World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 QUIET_SECONDS = 3.0
+BURST = 500
 
 
 async def settled(world: World, pods: int = 1) -> float:
@@ -106,3 +107,71 @@ async def test_pods_that_fit_nowhere_settle_and_one_helpful_change_wakes_them_al
     for index in range(4):
         assert await scene.bound(f"waiting-{index}", PROMPT_SECONDS) == node
     await settled(world, 1)
+
+
+async def heard(world: World, kind: str, more: int, since: float) -> None:
+    """Waits until the extender has heard of so many changes of this kind since it had heard of `since`."""
+
+    async def enough() -> bool:
+        return await world.metric("watch_events_total", kind=kind) >= since + more
+
+    await world.api.wait_for(enough, 2 * SECONDS, f"the extender has heard of {more} changes of {kind}")
+
+
+async def test_waiting_pods_are_bound_soon_after_only_their_class_or_claim_appeared(scene: Scene, world: World) -> None:
+    node = await scene.node_with_devices("a", device("gpu-0"), device("gpu-1"))
+    late = scene.device_class()
+    late["metadata"]["name"] = f"{scene.name}-late"
+    await scene.claim("of-late-class", device_class=late["metadata"]["name"])
+    await scene.pod("classless", claim="of-late-class")
+    await scene.pod("claimless", claim="late")
+    for name in ("classless", "claimless"):
+        await scene.waits(name)
+    await settled(world, 2)
+    await scene.api.create(DEVICE_CLASSES, late)
+    assert await scene.bound("classless", PROMPT_SECONDS) == node
+    await settled(world, 1)
+    await scene.claim("late")
+    assert await scene.bound("claimless", PROMPT_SECONDS) == node
+
+
+async def test_slices_that_help_no_waiting_pod_wake_none_however_many_change(scene: Scene, world: World) -> None:
+    """Another driver on the node, and devices that do not match, changed again and again: nobody is asked."""
+    node = await scene.node_with_devices("a", device("gpu-0", attributes={"type": "old"}))
+    await scene.template("new", f'{scene.attribute("type")} == "new"')
+    await scene.pod("waiting", template="new")
+    await scene.waits("waiting", "no device matches the selectors")
+    before, wakes = await settled(world), await world.metric("scheduler_wakes_total")
+    since = await world.metric("watch_events_total", kind="resourceslices")
+    other = scene.slice_of("other", node=node, pool=f"{node}-other", devices=[device("nic-0")])
+    other["spec"]["driver"] = f"other.{scene.driver}"
+    await scene.publish(other)
+    for generation in range(1, 50):
+        patch = {"spec": {"pool": {"generation": generation + 1}}}
+        await scene.api.patch(RESOURCE_SLICES, f"{scene.name}-a", patch)
+    await heard(world, "resourceslices", 50, since)
+    assert await settled(world) == before
+    assert await world.metric("scheduler_wakes_total") == wakes
+
+
+async def test_a_burst_of_helpful_changes_is_told_a_few_times_and_its_end_is_not_missed(
+    scene: Scene, world: World
+) -> None:
+    """While pods wait for more than each change brings, changes come as fast as they can; the last one brings enough."""
+    node = await scene.node_with_devices("a", device("gpu-0", attributes={"type": "old"}))
+    await scene.template("new", f'{scene.attribute("type")} == "new"')
+    names = [f"waiting-{number}" for number in range(5)]
+    for name in names:
+        await scene.pod(name, template="new")
+        await scene.waits(name, "no device matches the selectors")
+    await settled(world, len(names))
+    wakes = await world.metric("scheduler_wakes_total")
+    for generation in range(2, BURST):
+        devices = [device("gpu-0", attributes={"type": "old"})]
+        # Each of the last changes helps one pod more.
+        devices += [device(f"new-{index}", attributes={"type": "new"}) for index in range(generation + 6 - BURST)]
+        spec = {"pool": {"generation": generation}, "devices": devices}
+        await scene.api.patch(RESOURCE_SLICES, f"{scene.name}-a", {"spec": spec})
+    for name in names:
+        assert await scene.bound(name, PROMPT_SECONDS) == node
+    assert await world.metric("scheduler_wakes_total") - wakes <= len(names) + 1
