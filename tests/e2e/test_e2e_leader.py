@@ -76,6 +76,21 @@ async def test_pods_are_bound_on_while_the_leader_is_killed_in_the_middle(scene:
     assert await world.leader() is world.other(leader)
 
 
+async def test_a_pod_that_waits_is_woken_by_the_next_leader_for_what_happened_while_nobody_led(
+    scene: Scene, world: Pair
+) -> None:
+    """kube-scheduler has parked it, does not listen to slices, and the leader that had refused it is gone."""
+    leader = await world.both()
+    node = await scene.node("a")
+    await scene.template("one")
+    await scene.pod("waiting", template="one")
+    await scene.waits("waiting", "no devices on this node")
+    leader.process.kill()
+    await scene.publish(scene.slice_of("a", node=node, devices=[device("gpu-0")]))
+    assert await scene.bound("waiting") == node
+    assert await world.leader() is world.other(leader)
+
+
 async def waiting_bind(scene: Scene) -> Object:
     """A pod whose bind waits until the driver reports its device attached; returns its claim."""
     await scene.node("a")
