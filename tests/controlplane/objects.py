@@ -144,6 +144,25 @@ def resource_claim_template(name: str, namespace: str, *requests: Object, **fiel
     return {"apiVersion": DRA, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec}
 
 
+def pod_group(
+    name: str,
+    namespace: str,
+    *,
+    min_count: int | None = None,
+    claims: Mapping[str, str] | None = None,
+    templates: Mapping[str, str] | None = None,
+) -> Object:
+    """A PodGroup, a gang if `min_count` is given, with claims by name and from templates as pods have them."""
+    references = [
+        *({"name": own, "resourceClaimName": claim} for own, claim in (claims or {}).items()),
+        *({"name": own, "resourceClaimTemplateName": template} for own, template in (templates or {}).items()),
+    ]
+    policy: Object = {"basic": {}} if min_count is None else {"gang": {"minCount": min_count}}
+    spec: Object = {"schedulingPolicy": policy, **({"resourceClaims": references} if references else {})}
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": metadata, "spec": spec}
+
+
 def pod(
     name: str,
     namespace: str,

@@ -1,0 +1,136 @@
+"""Claims of PodGroups and gangs through the real kube-scheduler, whose own gates stay off (KEP-5729)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.controlplane.objects import device
+from tests.controlplane.resources import RESOURCE_CLAIMS
+from tests.e2e.gpus import gpu, partition
+from tests.e2e.scene import SECONDS, Scene
+from tests.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
+from tests.e2e.world import Setup
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+MANY = 300
+MANY_SECONDS = 120.0
+BINDING_SECONDS = 6
+
+
+@pytest.fixture(scope="module")
+def setup() -> Setup:
+    return Setup(
+        environment={
+            "DRA_EXTENDER_SCHEDULING__RESERVE_FOR_POD_GROUPS": "always",
+            "DRA_EXTENDER_SCHEDULING__BINDING_TIMEOUT_SECONDS": str(BINDING_SECONDS),
+            "DRA_EXTENDER_SCHEDULING__RECLAIM_GRACE_SECONDS": "1",
+        }
+    )
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def groups(scene: Scene) -> AsyncIterator[Scene]:
+    """The scene of a test that makes PodGroups."""
+    yield scene
+    await clear_groups(scene)
+
+
+async def count(scene: Scene) -> int:
+    return len(await bound_members(scene))
+
+
+async def test_group_of_300_pods_runs_under_one_reservation_until_the_group_goes(groups: Scene) -> None:
+    for suffix in ("a", "b"):
+        await groups.node(suffix)
+    await groups.publish(groups.slice_of("fabric", allNodes=True, pool="fabric", devices=[device("domain-0")]))
+    await groups.template("domain")
+    uid = await create_group(groups, "workers", templates={"gpu": "domain"})
+    names = [f"worker-{index}" for index in range(MANY)]
+    await asyncio.gather(*(member(groups, "workers", name, template="domain", cpu="1m") for name in names))
+
+    async def all_bound() -> bool:
+        return await count(groups) == MANY
+
+    await groups.api.wait_for(all_bound, MANY_SECONDS, "all members are bound")
+    (claim,) = await groups.api.list(RESOURCE_CLAIMS, groups.name)
+    assert claim["status"]["reservedFor"] == [
+        {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "workers", "uid": uid}
+    ]
+    await asyncio.gather(*(groups.delete_pod(name) for name in names[: MANY // 2]))
+    assert await groups.allocated() == ["fabric/domain-0"]
+    await member(groups, "workers", "late", template="domain", cpu="1m")
+    await groups.bound("late")
+    await asyncio.gather(*(groups.delete_pod(name) for name in (*names[MANY // 2 :], "late")))
+    await asyncio.sleep(2)
+    assert await groups.allocated() == ["fabric/domain-0"]
+    await delete_group(groups, "workers")
+    await groups.free()
+
+
+async def cards(scene: Scene, suffix: str, *, whole: bool) -> str:
+    """A node with one card, in halves, and as a whole if it can be had so."""
+    devices = [partition("half", index, "50", groups=()) for index in range(2)]
+    if whole:
+        devices.append(partition("whole", 0, "100", groups=()))
+    return await scene.node_with_counters(suffix, [gpu()], devices)
+
+
+async def test_gang_is_placed_where_pod_by_pod_would_fail(groups: Scene) -> None:
+    """Two members take anything, the third needs the one card that can be had whole."""
+    whole, halves = await cards(groups, "a", whole=True), await cards(groups, "b", whole=False)
+    await groups.template("any")
+    await groups.template("whole", f'{groups.attribute("type")} == "whole"')
+    await create_group(groups, "gang", min_count=3)
+    for name in ("first", "second"):
+        await member(groups, "gang", name, template="any")
+    await asyncio.sleep(1)
+    assert await bound_members(groups) == {}
+    await member(groups, "gang", "third", template="whole")
+    for name in ("first", "second", "third"):
+        await groups.bound(name)
+    assert await bound_members(groups) == {"first": halves, "second": halves, "third": whole}
+
+
+async def test_two_gangs_that_compete_end_with_one_whole_and_one_waiting(groups: Scene) -> None:
+    await groups.node_with_devices("a", *(device(f"gpu-{index}") for index in range(4)))
+    await groups.template("one")
+    for gang in ("x", "y"):
+        await create_group(groups, gang, min_count=3)
+    for index in range(3):
+        for gang in ("x", "y"):
+            await member(groups, gang, f"{gang}{index}", template="one")
+
+    async def one_gang() -> bool:
+        return await count(groups) == 3
+
+    await groups.api.wait_for(one_gang, SECONDS, "one gang is bound")
+    winners = {name[0] for name in await bound_members(groups)}
+    assert len(winners) == 1
+    (winner,) = winners
+    loser = "y" if winner == "x" else "x"
+    await groups.waits(f"{loser}0", "not enough members of the PodGroup fit at once")
+    await asyncio.gather(*(groups.delete_pod(f"{winner}{index}") for index in range(3)))
+    for index in range(3):
+        await groups.bound(f"{loser}{index}")
+
+
+async def test_gang_that_never_comes_together_is_not_bound_and_gives_its_devices_back(groups: Scene) -> None:
+    """One member finds no CPU: the others wait at the gate, with devices, until the time to bind is over; also over a restart."""
+    await groups.node_with_devices("a", *(device(f"gpu-{index}") for index in range(3)), cpu="1")
+    await groups.template("one")
+    await create_group(groups, "gang", min_count=3)
+    for name, cpu in [("a", "100m"), ("b", "100m"), ("c", "2")]:
+        await member(groups, "gang", name, template="one", cpu=cpu)
+
+    async def waiting() -> bool:
+        return len(await groups.allocated()) == 2
+
+    await groups.api.wait_for(waiting, SECONDS, "two members wait at the gate")
+    groups.world.extender.kill()
+    await groups.world.extender.start()
+    assert await bound_members(groups) == {}
+    await groups.free(BINDING_SECONDS + SECONDS)
+    assert await bound_members(groups) == {}
