@@ -183,6 +183,6 @@ def activation_of(published: ResourceSlice, device: Device) -> DeviceActivation:
     return prepare_device(
         published.driver,
         dict(device.attributes),
-        {name: capacity.value for name, capacity in device.capacity},
+        {name: capacity.text for name, capacity in device.capacity},
         device.allow_multiple_allocations,
     )

@@ -8,11 +8,12 @@ import msgspec
 from app.cel.addresses import Cidr, IpAddress
 from app.cel.cost import Extra
 from app.cel.named_formats import NamedFormat
+from app.cel.quantities import Quantity, QuantitySum
 from app.cel.semver import Semver
 from app.cel.times import Duration, Timestamp
 from app.cel.types import Type
 from app.cel.urls import Url
-from app.cel.values import LISTS, MAPS, Optional, Quantity, QuantitySum, TypeValue, Uint, from_map_key
+from app.cel.values import LISTS, MAPS, Optional, TypeValue, Uint, from_map_key
 
 Implementation = Callable[..., Any]
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
+from app.cel.quantities import read_quantity
 from app.cel.semver import SemverError, parse_semver
-from app.cel.values import DomainMap, Quantity
+from app.cel.values import DomainMap
 from app.model.device import Attribute
 
 
@@ -28,7 +29,7 @@ class DeviceActivation(msgspec.Struct, frozen=True):
 def prepare_device(
     driver: str,
     attributes: Mapping[str, Attribute],
-    capacity: Mapping[str, int],
+    capacity: Mapping[str, str],
     allow_multiple_allocations: bool,
 ) -> DeviceActivation:
     """Convert a device once.
@@ -36,8 +37,11 @@ def prepare_device(
     Args:
         driver: Name of the driver; also the domain of names without one.
         attributes: Values by name, "domain/name" or "name"; the qualified spelling wins if both are there.
-        capacity: Amounts in nano units, by name.
+        capacity: Amounts as they are published, by name.
         allow_multiple_allocations: The field of that name; False where it is absent.
+
+    Raises:
+        QuantityError: An amount cannot be read.
     """
     values = DomainMap()
     defect = None
@@ -49,8 +53,8 @@ def prepare_device(
             continue
         _put(values, driver, name, value)
     amounts = DomainMap()
-    for name, nano in sorted(capacity.items(), key=lambda item: "/" in item[0]):
-        _put(amounts, driver, name, Quantity(nano))
+    for name, text in sorted(capacity.items(), key=lambda item: "/" in item[0]):
+        _put(amounts, driver, name, read_quantity(text))
     fields = {
         "driver": driver,
         "allowMultipleAllocations": allow_multiple_allocations,

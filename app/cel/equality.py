@@ -6,9 +6,10 @@ from app.cel.addresses import Cidr, IpAddress
 from app.cel.cost import COMPARISON_WORK, Frame
 from app.cel.errors import CelRuntimeError
 from app.cel.named_formats import NamedFormat
+from app.cel.quantities import Quantity, QuantitySum
 from app.cel.semver import Semver
 from app.cel.urls import Url
-from app.cel.values import LISTS, MAPS, NUMBERS, DoubleKey, Optional, Quantity, QuantitySum, Uint, entry, no_overload
+from app.cel.values import LISTS, MAPS, NUMBERS, DoubleKey, Optional, Uint, entry, no_overload
 
 STRICT: Final = frozenset({Quantity, QuantitySum, Semver, IpAddress, Cidr, Url, NamedFormat})
 """Types that refuse to be compared with others."""
@@ -32,9 +33,7 @@ def equal(frame: Frame, one: Any, other: Any) -> bool:
     """
     kind, other_kind = type(one), type(other)
     if kind in STRICT:
-        if kind is QuantitySum:
-            kind, one = Quantity, _plain(one)
-        if kind is other_kind:
+        if other_kind is (Quantity if kind is QuantitySum else kind):
             return bool(one == other)
         if other is None:
             return False
@@ -98,12 +97,8 @@ def _alike(values: Elements) -> bool:
 def _element_equal(frame: Frame, one: Any, other: Any) -> bool:
     """Inside of containers strangers are not equal rather than an error."""
     if type(one) in STRICT:
-        return bool(_plain(one) == _plain(other))
+        return bool(one == other)
     return equal(frame, one, other)
-
-
-def _plain(value: Any) -> Any:
-    return Quantity(value.nano) if type(value) is QuantitySum else value
 
 
 def matches(frame: Frame, one: Any, other: Any) -> bool:

@@ -9,10 +9,11 @@ import msgspec
 
 from app.cel.addresses import Cidr, IpAddress
 from app.cel.printer import text_literal
+from app.cel.quantities import Quantity, QuantitySum
 from app.cel.semver import Semver
 from app.cel.times import Duration, Timestamp, seconds_text, timestamp_text
 from app.cel.urls import Url
-from app.cel.values import LISTS, MAPS, Optional, Quantity, QuantitySum, TypeValue, Uint, from_map_key, type_name
+from app.cel.values import LISTS, MAPS, Optional, TypeValue, Uint, from_map_key, type_name
 from app.model.quantity import NANO, format_quantity
 
 LONGEST_TEXT: Final = 200

@@ -12,7 +12,6 @@ from app.cel.lint_kinds import access_of, driver_of
 from app.cel.parser import MAX_LENGTH
 from app.cel.walk import nodes_of
 from app.model.device import Attribute
-from app.model.quantity import NANO
 
 _NEAR: Final = 0.9
 _COSTLY: Final = 0.5
@@ -40,7 +39,7 @@ def _largest_device(tree: s.Node) -> DeviceActivation:
     value = Attribute(string_value="x" * _LONGEST_VALUE)
     driver = next((name for name in map(driver_of, nodes_of(tree)) if name), _DRIVER)
     attributes: dict[str, Attribute] = {}
-    capacity: dict[str, int] = {}
+    capacity: dict[str, str] = {}
     for node in nodes_of(tree):
         access = access_of(node)
         if access is None:
@@ -49,7 +48,7 @@ def _largest_device(tree: s.Node) -> DeviceActivation:
         if access.place == "attributes":
             attributes[name] = value
         else:
-            capacity[name] = NANO
+            capacity[name] = "1"
     for number in range(_ATTRIBUTES - len(attributes)):
         attributes[f"{driver}/{number:032}"] = value
     return prepare_device(driver, attributes, capacity, allow_multiple_allocations=False)

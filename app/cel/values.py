@@ -15,6 +15,7 @@ from app.cel.limits import MAX_INT as MAX_INT
 from app.cel.limits import MAX_UINT as MAX_UINT
 from app.cel.limits import MIN_INT as MIN_INT
 from app.cel.named_formats import NamedFormat
+from app.cel.quantities import Quantity, QuantitySum
 from app.cel.semver import Semver
 from app.cel.times import Duration, Timestamp
 
@@ -23,16 +24,6 @@ class Uint(int):
     """An unsigned 64-bit integer."""
 
     __slots__ = ()
-
-
-class Quantity(msgspec.Struct, frozen=True, gc=False, order=False):
-    """A Kubernetes quantity in nano units."""
-
-    nano: int
-
-
-class QuantitySum(Quantity, frozen=True, gc=False, order=False):
-    """A quantity that add or sub made, which differs in one thing: nothing but itself is compared with it by `==`."""
 
 
 class Optional(msgspec.Struct, frozen=True):

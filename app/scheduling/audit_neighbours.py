@@ -74,7 +74,7 @@ def _problem(expression: str, other: Published | None, programs: ProgramCache) -
     if other is None:
         return "but nobody publishes"
     device = other.device
-    capacity = {name: each.value for name, each in device.capacity}
+    capacity = {name: each.text for name, each in device.capacity}
     facts = prepare_device(other.where.driver, dict(device.attributes), capacity, device.allow_multiple_allocations)
     try:
         return "" if programs.compile(expression).matches(facts) else "which is false for"

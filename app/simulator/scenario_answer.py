@@ -211,7 +211,7 @@ def _answer_cel(scenario: Mapping[str, Any]) -> Json:
     if device is None:
         return {"match": False}
     driver, read = _device(device)
-    capacity = {name: each.value for name, each in read.capacity}
+    capacity = {name: each.text for name, each in read.capacity}
     activation = prepare_device(driver, dict(read.attributes), capacity, read.allow_multiple_allocations)
     try:
         return {"match": program.matches(activation)}

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from app.cel import CelError, DeviceActivation, ProgramCache, compile_expression, prepare_device
 from app.model.device import Attribute
-from app.model.quantity import parse_quantity
 from tests.bench.cel_peers import DEVICE
 from tests.bench.rows import BenchError, Goal, Row, compare
 from tests.bench.scale import Scale
@@ -124,7 +123,7 @@ def _device() -> DeviceActivation:
         field = {bool: "bool_value", int: "int_value", str: "string_value"}[type(value)]
         values: dict[str, Any] = {"version_value" if name.endswith("Version") else field: value}
         attributes[name] = Attribute(**values)
-    return prepare_device("gpu.nvidia.com", attributes, {"memory": parse_quantity("40Gi")}, False)
+    return prepare_device("gpu.nvidia.com", attributes, {"memory": "40Gi"}, False)
 
 
 def _ours(text: str, device: DeviceActivation) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from app.model.device import Attribute
 DRIVER = "gpu.example.com"
 
 
-def matches(expression: str, attributes: dict[str, Attribute], capacity: dict[str, int] | None = None) -> bool:
+def matches(expression: str, attributes: dict[str, Attribute], capacity: dict[str, str] | None = None) -> bool:
     device = prepare_device(DRIVER, attributes, capacity or {}, allow_multiple_allocations=True)
     return compile_expression(expression).matches(device)
 
@@ -43,9 +43,11 @@ def test_lists_go_before_scalars_and_an_empty_list_counts() -> None:
     assert matches(f"device.attributes['{DRIVER}'].both.size() == 0", {"both": both})
 
 
-def test_capacity_is_a_quantity_in_nano_units() -> None:
+def test_capacity_is_the_quantity_that_was_published() -> None:
     expression = f"device.capacity['{DRIVER}'].memory.compareTo(quantity('1500m')) == 0"
-    assert matches(expression, {}, {"memory": 1_500_000_000})
+    assert matches(expression, {}, {"memory": "1.5"})
+    assert matches(f"!device.capacity['{DRIVER}'].memory.isInteger()", {}, {"memory": "1000m"})
+    assert matches(f"device.capacity['{DRIVER}'].memory.asInteger() == 1024", {}, {"memory": "1Ki"})
 
 
 def test_one_program_serves_many_devices_and_keeps_nothing_of_them() -> None:

@@ -10,7 +10,6 @@ from app.cel.explain import explain
 from app.cel.explain_text import indented, one_line, to_json
 from app.cel.explain_values import Part, Verdict
 from app.model.device import Attribute
-from app.model.quantity import parse_quantity
 
 A = 'device.attributes["gpu.example.com"]'
 C = 'device.capacity["gpu.example.com"]'
@@ -25,7 +24,7 @@ DEVICE = prepare_device(
         "links": Attribute(string_values=("a", "b")),
         "resource.kubernetes.io/pcieRoot": Attribute(string_value="p"),
     },
-    {"memory": parse_quantity("40Gi")},
+    {"memory": "40Gi"},
     allow_multiple_allocations=False,
 )
 NO_MODEL = 'device has no attribute "modle" of domain "gpu.example.com"; did you mean model? It has driverVersion'

@@ -4,7 +4,6 @@ import pytest
 
 from app.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
 from app.model.device import Attribute
-from app.model.quantity import parse_quantity
 
 DEVICE = prepare_device(
     "gpu.example.com",
@@ -17,7 +16,7 @@ DEVICE = prepare_device(
         "versions": Attribute(version_values=("1.2.3", "2.0.0")),
         "resource.kubernetes.io/root": Attribute(string_value="p"),
     },
-    {"memory": parse_quantity("40Gi")},
+    {"memory": "40Gi"},
     allow_multiple_allocations=False,
 )
 

@@ -8,7 +8,6 @@ from app.cel import CelCompileError, CelRuntimeError, compile_expression, prepar
 from app.cel.lint import lint
 from app.cel.lint_findings import LintCode, Severity
 from app.model.device import Attribute
-from app.model.quantity import parse_quantity
 
 A = 'device.attributes["gpu.example.com"]'
 C = 'device.capacity["gpu.example.com"]'
@@ -21,7 +20,7 @@ DEVICE = prepare_device(
         "driverVersion": Attribute(version_value="550.54.15"),
         "index": Attribute(int_value=3),
     },
-    {"memory": parse_quantity("80Gi")},
+    {"memory": "80Gi"},
     allow_multiple_allocations=False,
 )
 

@@ -12,7 +12,6 @@ from app.cel.explain_values import Verdict
 from app.cel.lint import lint
 from app.cel.lint_findings import Severity
 from app.model.device import Attribute
-from app.model.quantity import parse_quantity
 
 CORPUS = Path(__file__).parent.parent / "parity" / "scenarios" / "cel.jsonl.gz"
 
@@ -63,7 +62,7 @@ def device(raw: dict[str, Any]) -> Any:
     return prepare_device(
         raw["Driver"],
         {name: attribute(value) for name, value in (raw.get("Attributes") or {}).items()},
-        {name: parse_quantity(value["value"]) for name, value in (raw.get("Capacity") or {}).items()},
+        {name: value["value"] for name, value in (raw.get("Capacity") or {}).items()},
         allow_multiple_allocations=bool(raw.get("AllowMultipleAllocations")),
     )
 

@@ -9,7 +9,7 @@ from app.model.device import Attribute
 DEVICE = prepare_device(
     "gpu.example.com",
     {"n": Attribute(int_value=2), "s": Attribute(string_value="x"), "l": Attribute(int_values=(1, 2))},
-    {"memory": 10**9},
+    {"memory": "1"},
     allow_multiple_allocations=True,
 )
 WORDS = st.sampled_from(

@@ -5,7 +5,6 @@ from typing import Any, Final, NamedTuple
 
 from app.cel import CelCompileError, CelRuntimeError, DeviceActivation, compile_expression, prepare_device
 from app.model.device import Attribute
-from app.model.quantity import parse_quantity
 
 Json = Mapping[str, Any]
 
@@ -35,7 +34,7 @@ class Outcome(NamedTuple):
 def device(raw: Json) -> DeviceActivation:
     """The device of a scenario, prepared for evaluation."""
     attributes = {name: _attribute(value) for name, value in (raw.get("Attributes") or {}).items()}
-    capacity = {name: parse_quantity(value["value"]) for name, value in (raw.get("Capacity") or {}).items()}
+    capacity = {name: value["value"] for name, value in (raw.get("Capacity") or {}).items()}
     return prepare_device(raw["Driver"], attributes, capacity, bool(raw.get("AllowMultipleAllocations")))
 
 
@@ -53,9 +52,9 @@ def _answered(scenario: Json) -> Outcome:
         program = compile_expression(scenario["expression"], derived=derived)
     except CelCompileError:
         return Outcome("compile-error", None)
-    prepared = device(scenario["device"])
     try:
-        cost = program.evaluate(prepared)[1]
+        cost = program.evaluate(device(scenario["device"]))[1]
+        prepared = device(scenario["device"])
         if derived:
             return Outcome(_shown(program.attribute(prepared)), cost)
         return Outcome("match" if program.matches(prepared) else "no-match", cost)

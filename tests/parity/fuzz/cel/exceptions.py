@@ -3,20 +3,24 @@
 What they mean for users is in docs/differences.md; a difference that none of these explains is a failure.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
-from app.cel import CelError, access, compile_expression, equality
+import msgspec
+
+from app.cel import CelError, access, calls, compile_expression, equality, program
 from app.cel import checked as c
+from app.cel import device as device_values
 from app.cel.cost import Frame
-from app.cel.values import QuantitySum
+from app.cel.declarations import Function, Implementation
+from app.cel.environment import ENVIRONMENTS, LATEST
+from app.cel.quantities import Quantity, QuantitySum, read_quantity
 from tests.parity.selectors import Outcome, device, ours
 
 Json = Mapping[str, Any]
 
-_ADDED: Final = re.compile(r"\.(add|sub)\s*\(")
+_COMPARING: Final = ("compareTo", "isGreaterThan", "isLessThan")
 
 
 class Difference(NamedTuple):
@@ -45,14 +49,31 @@ def _undecided(found: Difference) -> bool:
     return len(answers) > 1 and found.ours.verdict in {answer.verdict for answer in answers}
 
 
-def _stored(found: Difference) -> bool:
-    text = _text(found)
-    amounts = f"{text} {found.scenario['device'].get('Capacity')}"
-    large = bool(re.search(r"[0-9]{19}|[0-9][EP]i?", amounts))
-    split = bool(re.search(r"\.[0-9]|[0-9][mun]\b|e-", amounts))
-    if re.search(r"\b(as|is)Integer\b|asApproximateFloat", text):
-        return large or split or bool(_ADDED.search(text))
-    return large and bool(_ADDED.search(text))
+def _compared(found: Difference) -> bool:
+    """Whether we would answer as upstream does if what is compared with a decimal became one."""
+    environment = ENVIRONMENTS[LATEST]
+    functions = {**environment.functions, **{name: _changing(environment.functions[name]) for name in _COMPARING}}
+    changed = {LATEST: msgspec.structs.replace(environment, functions=functions)}
+    with (
+        patch.object(program, "ENVIRONMENTS", changed),
+        patch.object(calls, "_known", lambda *_: None),
+        patch.object(device_values, "read_quantity", read_quantity.__wrapped__),
+    ):
+        return ours(found.scenario) == found.theirs
+
+
+def _changing(item: Function) -> Function:
+    overloads = (msgspec.structs.replace(each, run=_turning(each.run)) for each in item.overloads)
+    return Function(item.name, tuple(overloads), item.extra)
+
+
+def _turning(run: Implementation) -> Implementation:
+    def turned(one: Any, other: Any) -> Any:
+        if isinstance(one, Quantity) and isinstance(other, Quantity) and other.decimal:
+            msgspec.structs.force_setattr(one, "decimal", True)
+        return run(one, other)
+
+    return turned
 
 
 def _panics(found: Difference) -> bool:
@@ -98,8 +119,8 @@ def _our_error(found: Difference) -> str:
     if found.ours.verdict.startswith("crash"):
         return ""
     try:
-        program = compile_expression(found.scenario["expression"], derived=found.scenario["kind"] == "derived")
-        program.evaluate(device(found.scenario["device"]))
+        compiled = compile_expression(found.scenario["expression"], derived=found.scenario["kind"] == "derived")
+        compiled.evaluate(device(found.scenario["device"]))
     except CelError as error:
         return str(error)
     return ""
@@ -124,9 +145,9 @@ EXCEPTIONS: Final[Mapping[str, Deliberate]] = {
         _undecided,
     ),
     "panic": Deliberate("upstream's compiler or evaluation panics; here it is an ordinary error", _panics),
-    "storage": Deliberate(
-        "isInteger, asInteger and sums of large amounts are decided by the value, not by how the amount is stored",
-        _stored,
+    "compared": Deliberate(
+        "comparing an amount with one that is stored as a decimal makes a decimal of it, which is no integer; here it stays",
+        _compared,
     ),
     "strangers": Deliberate("inside of lists and maps, a library's type is not equal to another type", _strangers),
     "keys": Deliberate("lists, maps and optional values are no map keys", _keys),
