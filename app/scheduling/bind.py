@@ -152,6 +152,7 @@ class Bind:
             if pod.node_name != node:
                 raise TryAgain(_ALREADY.format(pod.key, pod.node_name))
             return
+        found: Sequence[FoundClaim] = ()
         if pod.needs_devices:
             found = await self._decided(running, pod)
             try:
@@ -168,6 +169,7 @@ class Bind:
         check = partial(self._check_waited_for, running, uid)
         async with self._gate.passing(pod, left, check, running.nudge):
             check()
+            await self._yield(found, pod)
             await self._post(pod, node)
 
     def _check_sensible(self, running: _Running, uid: str) -> None:

@@ -54,7 +54,7 @@ class Filter:
         self._metrics = metrics
         self._clock = clock
         self._options = options
-        self._gangs = Gangs(ledger, searching, clock, options)
+        self._gangs = Gangs(ledger, searching, cool_downs, clock, options)
         self._judging = Judging(ledger, searching, metrics, options.remembered_answers)
         self._look_ahead = LookAhead(self._judging, clock, options.offered_nodes)
 

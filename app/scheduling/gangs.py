@@ -18,6 +18,7 @@ from app.model.pod import Pod
 from app.model.pod_group import PodGroup
 from app.model.rejection import Code, Rejection
 from app.scheduling.attempt import Attempt, refused_everywhere
+from app.scheduling.cool_downs import CoolDowns, SetAside
 from app.scheduling.deadline import time_is_up
 from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
 from app.scheduling.gang_members import Candidate, Roll, call_the_roll, members_of
@@ -44,9 +45,12 @@ class _Plan:
 class Gangs:
     """The plans of all gangs that are being scheduled.  A plan is nothing but holds, and may be dropped at any time."""
 
-    def __init__(self, ledger: Ledger, searching: Searching, clock: Clock, options: Options) -> None:
+    def __init__(
+        self, ledger: Ledger, searching: Searching, cool_downs: CoolDowns, clock: Clock, options: Options
+    ) -> None:
         self._ledger = ledger
         self._searching = searching
+        self._cool_downs = cool_downs
         self._clock = clock
         self._options = options
         self._plans: dict[GroupKey, _Plan] = {}
@@ -118,7 +122,9 @@ class Gangs:
         if len(candidates) < needed:
             return refused_everywhere(nodes, self._too_few(group, roll))
         try:
-            found = self._planned(candidates, plan, nodes, needed, self._ledger.usage())
+            cooling = frozenset(device for each in candidates for device in self._cool_downs.of(each.pod.uid))
+            usage = self._ledger.usage()
+            found = self._planned(candidates, plan, nodes, needed, SetAside(usage, cooling) if cooling else usage)
         except PlanLimitError:
             return refused_everywhere(nodes, _stopped(group))
         if found is None or pod.uid not in found:

@@ -7,6 +7,7 @@ import pytest
 from app.scheduling.answers import TryAgain
 from app.scheduling.options import Options
 from app.simulator.objects import Json, Kind
+from tests.scheduling.test_gangs import GangWorld
 from tests.scheduling.world import DRIVER, World
 
 COOL_DOWN = 20.0
@@ -77,20 +78,21 @@ async def test_other_pods_may_have_the_device(world: World) -> None:
 
 
 async def test_end_wakes_a_pod_that_was_refused_for_it() -> None:
-    options = Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=0.1)
+    options = Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=1.0)
     world = World(options)
     world.node("n1")
     world.slice("n1", [{"name": "gpu-0", **FAILING}])
     world.device_class()
     world.add_claim("c1")
     world.add_pod("p1", "c1")
+    await world.extender.start()
     async with world.watching():
         await fails(world, "gpu-0")
         await world.filter("p1", "n1")
-        before = world.ledger.progress.devices
+        before = world.cluster.waker.calls
         world.clock.seconds += 1
-        assert await world.ledger.helped.wait(5.0)
-        assert world.ledger.progress.devices == before + 1
+        assert await world.cluster.waker.called_since(before, 10.0)
+    await world.extender.stop()
 
 
 async def test_without_a_cool_down_the_device_is_tried_again_at_once(world: World) -> None:
@@ -99,3 +101,17 @@ async def test_without_a_cool_down_the_device_is_tried_again_at_once(world: Worl
     async with world.watching():
         await fails(world, "gpu-0")
         await fails(world, "gpu-0")
+
+
+async def test_gang_is_planned_around_a_device_that_failed_for_a_member() -> None:
+    world = GangWorld()
+    world.node("n1")
+    world.slice("n1", [{"name": f"gpu-{index}"} for index in range(3)])
+    world.gang("g", 2)
+    for name in ("a", "b"):
+        world.member("g", name, "any")
+    world.extender._bind._cool_downs.start(world.pod("a")["metadata"]["uid"], [(DRIVER, "n1", "gpu-0")])
+    for name in ("a", "b"):
+        assert list((await world.filter(name, "n1")).fitting) == ["n1"]
+    held = world.ledger.holds.overlay.pool((DRIVER, "n1"))
+    assert sorted(held) == ["gpu-1", "gpu-2"]
