@@ -43,12 +43,12 @@ class KubePods:
         """Set `status.nominatedNodeName`, or take it away for an empty node.
 
         Raises:
-            Conflict: the pod has another UID.
+            Refused: the pod has another UID, or we lack the right.
             ClusterError: any other kind.
         """
         intent = Intent("patch", f"{PODS.plural}/status", f"{namespace}/{name}")
         path = PODS.path(namespace, name, "status")
-        # The UID in a patch is a precondition.
+        # The UID of a pod cannot be changed, so that a patch for another one is refused.
         body = msgspec.json.encode({"metadata": {"uid": uid}, "status": {"nominatedNodeName": node or None}})
         call = Call(
             intent,

@@ -98,12 +98,12 @@ class MemoryPods:
         self._store.replace(key, lambda thing: _assign(thing, node))
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
-        """Set or take away `status.nominatedNodeName`.  Raises NotFound, and Conflict for another UID."""
+        """Set or take away `status.nominatedNodeName`.  Raises NotFound, and Refused for another UID."""
         await asyncio.sleep(0)
         key = Key(Kind.POD, namespace, name)
         stored = self._store.get(key)["metadata"]["uid"]
         if uid != stored:
-            raise Conflict(f'pods "{name}": the UID in the precondition ({uid}) is not the stored one ({stored})')
+            raise Refused(f'pod "{name}" is invalid: metadata.uid: Invalid value: "{uid}": field is immutable')
         self._store.replace(key, lambda thing: _nominate(thing, node))
 
 

@@ -154,7 +154,7 @@ async def test_a_pod_is_nominated_and_that_is_taken_back_for_the_pod_that_was_me
     uid = await new_pod(plane, "nominated")
     await extender.pods.nominate(SPACE, "nominated", uid, "worker")
     assert (await extender.pods.read(SPACE, "nominated")).nominated_node_name == "worker"
-    with pytest.raises(Conflict, match="UID"):
+    with pytest.raises(Refused, match=r"metadata\.uid: .* field is immutable"):
         await extender.pods.nominate(SPACE, "nominated", "another", "other")
     await extender.pods.nominate(SPACE, "nominated", uid, "")
     assert (await extender.pods.read(SPACE, "nominated")).nominated_node_name == ""
