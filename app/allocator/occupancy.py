@@ -16,7 +16,8 @@ def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> It
     """(device, one entry of what it draws) for every held device: those published in the order given, then vanished ones by name.
 
     Several holdings of one device draw once.  Should their snapshots differ (the slice changed between two shares), every group
-    list counts and of each counter the highest amount.
+    list counts and of each counter the highest amount.  A name that the slices of several nodes give to different devices counts
+    for each of them, as upstream has it, unless a snapshot tells what was allocated.
     """
     rest = {device: found for device, holdings in usage.items() if (found := [h for h in holdings if not h.admin])}
     if not rest:
@@ -24,7 +25,9 @@ def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> It
     for each in published:
         for device in each.devices if rest else ():
             if device.name in rest:
-                frozen = _frozen(rest.pop(device.name))
+                frozen = _frozen(rest[device.name])
+                if frozen is not None:
+                    del rest[device.name]
                 for entry in device.consumes_counters if frozen is None else _placed(frozen, device):
                     yield device.name, entry
     for name in sorted(rest):

@@ -1,11 +1,14 @@
 """Shared counters (KEP-4815)."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.allocator.counters import CounterTable, Shortage
 from app.allocator.undo import Trail
+from app.model.allocation import Placement
 from app.model.device import CounterConsumption
+from app.model.quantity import NANO
 from app.model.rejection import Code
 from tests.allocator.building import ask, claim_of, consuming, counters_of, exactly, held, picks, reasons, slice_of
 
@@ -95,3 +98,18 @@ def test_rejection_tells_amounts() -> None:
     assert [each.code for each in found.rejections] == [Code.COUNTERS, Code.IN_USE]
     assert found.rejections[0].device == "b"
     assert found.rejections[0].detail == "b needs 2 of c in counter set set, 1 remain"
+
+
+@pytest.mark.parametrize(("frozen", "fits"), [(None, False), (1, True), (8, False)])
+def test_name_that_two_nodes_give_to_different_devices_counts_for_both_unless_it_was_frozen(
+    frozen: int | None, fits: bool
+) -> None:
+    """Nobody notices such a name, since only devices for the node at hand are compared; one of the two is held."""
+    slices = [
+        counters_of(set=8, count=3),
+        slice_of(consuming("twin", amount=8), name="there", count=3, nodeName="node-2"),
+        slice_of(consuming("twin", amount=1), consuming("free", amount=1), name="here", count=3),
+    ]
+    entry = None if frozen is None else (CounterConsumption(counter_set="set", counters=(("c", frozen * NANO),)),)
+    found = ask(slices, claim_of(exactly()), usage=[held("twin", consumption=entry)])
+    assert isinstance(found, Placement) == fits
