@@ -22,6 +22,7 @@ from tests.e2e.world import ACCOUNT, NAMESPACE, shipped_configuration
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 ATTACHED = "example.com/attached"
+MANY = 30
 FOLLOWED = "dra-extender-scheduler"
 PASSING = {"Pod": {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}, "NodeNames": ["a"]}
 
@@ -126,9 +127,21 @@ async def attach(scene: Scene, claim: Object) -> None:
 async def test_a_leader_that_was_frozen_past_its_deadline_writes_nothing_when_it_goes_on(
     scene: Scene, world: Pair
 ) -> None:
-    """Its bind would have had everything to go on with: the device is attached while it sleeps."""
+    """Its binds would have had everything to go on with: one device is attached while it sleeps, others are being written."""
     frozen = await world.both()
     claim = await waiting_bind(scene)
+    await scene.node_with_devices(
+        "many", *(device(f"gpu-{index}", attributes={"kind": "plain"}) for index in range(MANY))
+    )
+    await scene.template("one", f'{scene.attribute("kind")} == "plain"')
+    names = [f"crowd-{index}" for index in range(MANY)]
+    for name in names:
+        await scene.pod(name, template="one")
+
+    async def some() -> bool:
+        return len(await scene.allocated()) > 1
+
+    await scene.api.wait_for(some, SECONDS, "binds are in progress")
     frozen.send(signal.SIGSTOP)
     try:
         successor = await world.leader(10 * DURATION)
@@ -137,7 +150,8 @@ async def test_a_leader_that_was_frozen_past_its_deadline_writes_nothing_when_it
         before = len(world.writes(frozen))
     finally:
         frozen.send(signal.SIGCONT)
-    await scene.bound("worker")
+    for name in ("worker", *names):
+        await scene.bound(name, 2 * SECONDS)
     status, text = await frozen.page("/readyz")
     assert (status, f"this replica stands by, {successor.name}_" in text) == (503, True)
     assert world.writes(frozen)[before:] == []
