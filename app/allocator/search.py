@@ -26,7 +26,7 @@ Option = tuple[int, int, int]
 
 _POLL: Final = 15
 _VAIN_BEFORE_LOOKOUT: Final = 64
-_REFUSALS_LIKE_A_DEAD_END: Final = 8
+_REFUSALS_LIKE_A_DEAD_END: Final = 4
 
 
 class Search:

@@ -180,9 +180,9 @@ class Judging:
 
     def _without_holds(self, asked: _Asked, node: Node) -> Outcome:
         ledger, table = self._ledger, asked.table
-        state, kind = ledger.state.of(node.name), self._likeness.kind(node, table.reads)
-        inventory = self._likeness.inventory(node)
-        answer = table.kinds.get(kind) if kind is not None else None
+        state, inventory = ledger.state.of(node.name), self._likeness.inventory(node)
+        kind = None if inventory is None else self._likeness.kind_of(node, inventory, table.reads)
+        answer = None if kind is None else table.kinds.get(kind)
         if answer is not None and inventory is not None:
             outcome = table.free[node.name] = Outcome.of_twin(state, answer, node.name, inventory.pools)
             return outcome

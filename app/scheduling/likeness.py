@@ -71,19 +71,21 @@ class Likeness:
         With `reads`, they get the same answers to demands for which no other attributes than these have values that matter.
         """
         inventory = self.inventory(node)
-        if inventory is None:
-            return None
+        return None if inventory is None else self.kind_of(node, inventory, reads)
+
+    def kind_of(self, node: Node, inventory: Inventory, reads: Reads | None) -> Hashable | None:
+        """As `kind`, for a node with this inventory."""
         own, everywhere = self._ledger.state.parts()
         # What moves every node is a pool that several reach: it does not touch the local ones.
         version = own.get(node.name, 0)
         taken = self._taken.get(node.name)
-        if taken is None or taken.inventory is not inventory or taken.version != version:
+        if taken is None or taken.version != version or taken.inventory is not inventory:
             digest = _usage_digest([self._ledger.claims.usage.pool(pool) for pool in inventory.pools])
             taken = self._taken[node.name] = _Taken(inventory, version, digest)
         if taken.digest is None:
             return None
         has = inventory.digest if reads is None else self._projected(node, inventory, reads)
-        kind = has + taken.digest
+        kind = has + taken.digest if taken.digest else has
         return (kind, everywhere) if inventory.reaches else kind
 
     def _projected(self, node: Node, inventory: Inventory, reads: Reads) -> bytes:
