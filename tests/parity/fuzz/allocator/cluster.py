@@ -65,7 +65,7 @@ class Slices:
         defects = chance.of("defects")
         if defects and chance.rarely(0.15):
             count += chance.among([-1, 1])
-        if defects and chance.rarely(0.08):
+        if defects and chance.rarely(0.15):
             self._repeat(slices)
         for each in slices:
             at = where if where is not None else {"nodeName": chance.among(self._nodes)}
@@ -114,7 +114,8 @@ class Slices:
     def _repeat(self, slices: list[Json]) -> None:
         named = [each for part in slices for each in part.get("devices", [])]
         if len(named) > 1:
-            named[-1]["name"] = named[0]["name"]
+            one, other = self._chance.random.sample(named, 2)
+            one["name"] = other["name"]
 
     def _slice(self, driver: str, pool: str, generation: int, count: int, where: Json, what: Json) -> Json:
         chance = self._chance

@@ -221,7 +221,7 @@ def _values(thing: Any) -> Iterator[Json]:
 
 
 def _pool(random: Random, found: Json, _other: Json) -> None:
-    """A slice of another generation, count, name or reach."""
+    """A slice of another generation, count, name or reach, or with a device of another's name."""
     if not found["slices"]:
         return
     published = random.choice(found["slices"])
@@ -233,6 +233,8 @@ def _pool(random: Random, found: Json, _other: Json) -> None:
             pool["resourceSliceCount"] = max(1, pool["resourceSliceCount"] + random.choice([-1, 1]))
         case 2:
             published["metadata"]["name"] = f"{random.choice('amz')}-{random.randrange(100)}"
+        case 3 if published["spec"].get("devices") and random.random() < 0.5:
+            random.choice(published["spec"]["devices"])["name"] = random.choice(_devices(found))["name"]
         case 3 if "nodeName" in published["spec"]:
             del published["spec"]["nodeName"]
             published["spec"]["allNodes"] = True
