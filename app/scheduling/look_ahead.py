@@ -8,14 +8,14 @@ from app.scheduling.ports import Clock
 
 _AT_ONCE: Final = 2
 _AT_MOST: Final = 64
-_SECONDS: Final = 0.01
+_SECONDS: Final = 0.004
 
 
 class LookAhead:
     """Between two calls, asks about the nodes that changed, so that the next replica of the same pod need not wait for searches.
 
-    It fills the memory of `Judging` and nothing else, in steps of a few searches between which everything else goes on, and only
-    for the question that was asked last.
+    It fills the memory of `Judging` and nothing else, in steps of a few searches between which everything else goes on, only
+    for the question that was asked last, and not where searches take long.
     """
 
     def __init__(self, judging: Judging, clock: Clock, enough: int) -> None:
