@@ -21,8 +21,11 @@ from app.cel.syntax import Call, Node
 from app.cel.walk import inlined, nodes_of
 
 _NO_DEVICE: Final = prepare_device("", {}, {}, allow_multiple_allocations=False)
-_WORDS: Final = {"and": "&&", "or": "||", "not": "!", "=": "=="}
-_WORD: Final = re.compile(r"\w+|=")
+_WRITTEN: Final = ("and", "or", "not", "True", "False", "None", "=", "===", "&", "|")
+_MEANT: Final = ("&&", "||", "!", "true", "false", "null", "==", "==", "&&", "||")
+_WORDS: Final = dict(zip(_WRITTEN, _MEANT, strict=True))
+_WORD: Final = re.compile(r"\w+|[=!<>&|]+")
+_AFTER_NOT: Final = re.compile(r"(.*\W)?not\s+", re.DOTALL)
 
 
 def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool = True) -> tuple[Finding, ...]:
@@ -91,9 +94,12 @@ def _facts(before: Sequence[str]) -> frozenset[Fact]:
 
 
 def _not_compiling(problem: CelCompileError) -> Finding:
-    found = _WORD.match(problem.source, problem.offset)
-    meant = _WORDS.get(found.group()) if found is not None else None
-    suggestion = f"{meant} instead of {found.group()}" if meant is not None and found is not None else ""
+    words = _WORD.finditer(problem.source)
+    written = next((word.group() for word in words if word.start() <= problem.offset < word.end()), "")
+    if _AFTER_NOT.fullmatch(problem.source, 0, problem.offset):
+        written = "not"
+    meant = _WORDS.get(written)
+    suggestion = "" if meant is None else f"{meant} instead of {written}"
     return error(LintCode.DOES_NOT_COMPILE, problem.offset, problem.reason, suggestion)
 
 

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from app.cel import syntax as s
 from app.cel.lint_findings import Finding, LintCode, error, warning
 from app.cel.lint_kinds import Kind, access_of, kind_of, node_text
 from app.cel.printer import text_literal
-from app.cel.semver import SemverError, parse_semver
+from app.cel.quantities import is_quantity
+from app.cel.semver import SemverError, parse_lenient, parse_semver
 from app.cel.walk import nodes_of
 
 _ORDER: Final = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
@@ -83,12 +85,12 @@ def _method(node: s.Call, target: s.Node, argument: s.Node) -> Iterator[Finding]
     one, two = kind_of(target), kind_of(argument)
     if one in _QUANTITIES and two in _PLAIN:
         message = f"{node.function} of a quantity needs a quantity"
-        suggestion = f"{node_text(target)}.{node.function}({_quantity(argument)})"
+        suggestion = _call(target, node.function, _quantity(argument))
         yield error(LintCode.CAPACITY_COMPARISON, node.offset, message, suggestion)
     elif one is Kind.ATTRIBUTE and two is Kind.QUANTITY:
         yield _of_attribute(node, target, certain=True)
     elif one in {Kind.ATTRIBUTE, Kind.SEMVER} and two is Kind.TEXT:
-        suggestion = f"{node_text(target)}.{node.function}({_semver(argument)})"
+        suggestion = _call(target, node.function, _semver(argument))
         yield error(
             LintCode.VERSION_COMPARISON, node.offset, f"{node.function} of a version needs a version", suggestion
         )
@@ -103,21 +105,29 @@ def _of_attribute(node: s.Call, subject: s.Node, *, certain: bool) -> Finding:
 
 
 def _compare(subject: s.Node, other: str, symbol: str) -> str:
-    text = node_text(subject)
-    return f"{text} {symbol} {other}" if symbol in _EQUALITY.values() else f"{text}.compareTo({other}) {symbol} 0"
+    """What to write instead; nothing if it is not known what to compare with."""
+    if symbol in _EQUALITY.values():
+        return other and f"{node_text(subject)} {symbol} {other}"
+    return other and f"{_call(subject, 'compareTo', other)} {symbol} 0"
+
+
+def _call(target: s.Node, method: str, argument: str) -> str:
+    return argument and f"{node_text(target)}.{method}({argument})"
 
 
 def _quantity(node: s.Node) -> str:
-    if isinstance(node, s.Literal):
-        return f"quantity({text_literal(str(node.value))})"
-    return node_text(node)
+    """The quantity that a constant means, empty if it means none."""
+    if not isinstance(node, s.Literal):
+        return node_text(node)
+    text = str(node.value)
+    return f"quantity({text_literal(text)})" if is_quantity(text) else ""
 
 
 def _semver(node: s.Node) -> str:
-    """The version that a constant means, forgivingly read if it is no strict one."""
+    """The version that a constant means, forgivingly read if it is no strict one; empty if it means none."""
     text = str(node.value) if isinstance(node, s.Literal) else ""
-    try:
-        parse_semver(text)
-    except SemverError:
-        return f"semver({text_literal(text)}, true)"
-    return f"semver({text_literal(text)})"
+    for read, more in ((parse_semver, ""), (parse_lenient, ", true")):
+        with suppress(SemverError):
+            read(text)
+            return f"semver({text_literal(text)}{more})"
+    return ""

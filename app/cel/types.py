@@ -254,6 +254,8 @@ TYPE_NAMES: Final[Mapping[str, Type]] = {
     "optional_type": optional_of(DYN),
     "google.protobuf.Duration": DURATION,
     "google.protobuf.Timestamp": TIMESTAMP,
+    "google.protobuf.Empty": Type("object", "google.protobuf.Empty"),
+    "google.protobuf.Struct.FieldsEntry": Type("object", "google.protobuf.Struct.FieldsEntry"),
     "net.IP": IP,
     "net.CIDR": CIDR,
 }

@@ -65,6 +65,11 @@ WRONG = [
     ("driver == 'x'", "unknown-field", "device.driver"),
     ("device.driver = 'x'", "does-not-compile", "== instead of ="),
     ("device.driver == 'x' and true", "does-not-compile", "&& instead of and"),
+    ("device.driver == 'x' or true", "does-not-compile", "|| instead of or"),
+    ("device.driver == 'x' & true", "does-not-compile", "&& instead of &"),
+    ("device.driver === 'x'", "does-not-compile", "== instead of ==="),
+    ("not device.allowMultipleAllocations", "does-not-compile", "! instead of not"),
+    ("device.allowMultipleAllocations == True", "does-not-compile", "true instead of True"),
     ("", "does-not-compile", ""),
     ("device.driver", "does-not-compile", ""),
     ("lists.range(1000).all(a, lists.range(1000).all(b, true))", "cost-limit", ""),
@@ -79,6 +84,50 @@ def test_what_cannot_work_is_an_error_with_what_to_write_instead(expression: str
     assert [each.code for each in errors] == [code]
     assert suggestion in errors[0].suggestion
     assert 0 <= errors[0].offset <= len(expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("semver('1.0.0') == device.driver", "device.driver == semver('1.0.0')", "quantity('1') == device.driver"),
+        *("semver('1.0.0') == 'abc'", f"{C}.memory == 'abc'", f"{C}.memory.compareTo('') == 0", "knot true"),
+        *(f"{A}.driverVersion.isGreaterThan('abc')", f"{C}.memory > {A}.index", f"{A}.v.compareTo(device.driver) == 0"),
+    ],
+)
+def test_where_nothing_better_is_known_nothing_is_suggested(expression: str) -> None:
+    if expression != "knot true":
+        assert [each.suggestion for each in lint(expression) if each.severity is Severity.ERROR] == [""]
+    else:
+        assert [each.suggestion for each in lint(expression)] == [""]
+
+
+PLACES = [
+    ("value-suffix", f"{DRIVER} && {A}.type.string == 'x'", ".string"),
+    ("unqualified-name", f"{DRIVER} && device.attributes['type'] == 'x'", "['type']"),
+    ("qualified-key", f"{DRIVER} && device.attributes['gpu.example.com/type'] == 'x'", "['gpu.example.com/type']"),
+    ("capacity-comparison", f"{DRIVER} && {C}.memory >= 40", ">= 40"),
+    ("quantity-of-attribute", f"{DRIVER} && {A}.memory.compareTo(quantity('1')) == 0", ".compareTo"),
+    ("version-comparison", f"{DRIVER} && {A}.v >= semver('1.0.0')", ">= semver"),
+    ("unguarded-attribute", f"true == ({A}.type == 'x')", ".type"),
+    ("unknown-field", f"{DRIVER} && device.name == 'x'", ".name"),
+    ("constant-failure", f"{DRIVER} && 1 / 0 == 1", "== 1"),
+    ("always-false", f"{DRIVER} && device.driver == 'other'", DRIVER),
+    ("always-true", f"{DRIVER} || true", DRIVER),
+    ("does-not-compile", f"{DRIVER} &&\n  nope", "nope"),
+    ("cost-limit", f"{DRIVER} && lists.range(1000).all(a, lists.range(1000).all(b, true))", "device"),
+    ("length-limit", f"device.driver == '{'x' * 9500}'", "device"),
+]
+
+
+@pytest.mark.parametrize(("code", "expression", "marked"), PLACES, ids=lambda value: value[:30])
+def test_a_finding_of_each_kind_stands_where_it_is_wrong(code: str, expression: str, marked: str) -> None:
+    found = [each for each in lint(expression) if each.code == code]
+    assert len(found) == 1
+    assert expression[found[0].offset :].startswith(marked)
+
+
+def test_there_is_a_position_for_every_kind_of_finding() -> None:
+    assert {case[0] for case in PLACES} == set(LintCode)
 
 
 @pytest.mark.parametrize("expression", [each[0] for each in WRONG], ids=lambda value: value[:70])
