@@ -4,7 +4,7 @@ A write starts from the object as the server sent it, so fields this program doe
 takes and returns the bytes of a whole object and leaves its input alone.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -34,10 +34,11 @@ def with_allocation(raw: bytes, allocation: AllocationResult, consumer: Consumer
     return msgspec.json.encode(claim)
 
 
-def with_reservation(raw: bytes, consumer: ConsumerReference) -> bytes:
-    """The allocated claim, additionally reserved for this consumer."""
+def with_reservations(raw: bytes, consumers: Iterable[ConsumerReference]) -> bytes:
+    """The allocated claim, additionally reserved for these consumers."""
     claim = msgspec.json.decode(raw)
-    _reserve(claim.setdefault("status", {}), consumer)
+    for consumer in consumers:
+        _reserve(claim.setdefault("status", {}), consumer)
     return msgspec.json.encode(claim)
 
 

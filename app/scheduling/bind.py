@@ -29,6 +29,7 @@ from app.scheduling.options import Options
 from app.scheduling.overlap import overlap
 from app.scheduling.ports import Cluster, ClusterError, Conflict, NotFound, Unavailable
 from app.scheduling.refusals import Refusals
+from app.scheduling.reservations import Reservations
 from app.telemetry.metrics import Metrics
 
 _ALREADY: Final = "pod {} is bound to node {} already"
@@ -79,6 +80,7 @@ class Bind:
         self._options = options
         self._stopping = stopping
         self._writing = ClaimWriting(ledger, cluster.claims, metrics)
+        self._reserve = Reservations(self._writing)
         self._giving_back = GivingBack(ledger, self._writing)
         self._ready = BindingWait(ledger, self._giving_back, cool_downs, cluster, metrics, options)
         self._running: dict[str, _Running] = {}
@@ -232,6 +234,9 @@ class Bind:
 
         The claims are written at the same time; if one fails, the others are finished first, and the next bind finds them.
         """
+        if len(found) == 1:
+            stored = await self._own(found[0])
+            return [] if stored is None else [stored]
         outcomes = await asyncio.gather(*(self._own(each) for each in found), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
@@ -247,7 +252,7 @@ class Bind:
             return stored
         await self._writing.check_shares(record, claim.consumer.uid)
         if not claim.reserved:
-            await self._writing.reserve(record, claim.consumer)
+            await self._reserve(record, claim.consumer)
         return None
 
     def _settle(self, record: ClaimRecord) -> None:

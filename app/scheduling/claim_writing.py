@@ -4,19 +4,19 @@ Finalizer and snapshot annotation go first, in one update: a status write cannot
 finalizer would never be cleaned up.  Allocation, timestamp and reservation follow in one status update.
 """
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.model.allocation import AllocationResult, ClaimPlacement
 from app.model.base import ModelError
-from app.model.resource_claim import FINALIZER, ConsumerReference, ResourceClaim, read_claim
+from app.model.resource_claim import FINALIZER, MAX_RESERVATIONS, ConsumerReference, ResourceClaim, read_claim
 from app.model.snapshot import SNAPSHOT_ANNOTATION, LostShare, encode_snapshot, lost_share
 from app.model.writeback import (
     with_allocation,
     with_finalizer_and_snapshot,
-    with_reservation,
+    with_reservations,
     without_allocation,
     without_reservations,
     without_snapshot,
@@ -52,7 +52,9 @@ class ClaimWriting:
             claim = read_claim(raw)
             if claim.status.allocation is not None:
                 if _is_written(claim, placement.allocation, snapshot):
-                    return await self._reserve_once(raw, claim, consumer)
+                    if claim.reserved_by(consumer.uid):
+                        return raw
+                    return await self._update_status("reserve", claim, with_reservations(raw, (consumer,)))
                 raise TryAgain(f"claim {_name(claim)} was allocated by another scheduler")
             if (
                 FINALIZER not in claim.metadata.finalizers
@@ -70,8 +72,11 @@ class ClaimWriting:
             self._metrics.stripped(field)
         return stored
 
-    async def reserve(self, record: ClaimRecord, consumer: ConsumerReference) -> ClaimRecord:
-        """Add the consumer to an allocated claim, unless it is there; returns what the server has then.
+    async def reserve(self, record: ClaimRecord, consumers: Sequence[ConsumerReference]) -> frozenset[str]:
+        """Add the consumers to an allocated claim, in one update, as far as they are not there and as there is room.
+
+        Returns:
+            UIDs of those for which there is none.
 
         Raises:
             TryAgain: the claim is gone, going, or not allocated any more; or the server could not be written to.
@@ -81,9 +86,11 @@ class ClaimWriting:
             claim = read_claim(raw)
             if claim.status.allocation is None:
                 raise TryAgain(f"claim {_name(claim)} was deallocated meanwhile")
-            return await self._reserve_once(raw, claim, consumer)
+            missing = [each for each in consumers if not claim.reserved_by(each.uid)][: room(claim)]
+            return await self._update_status("reserve", claim, with_reservations(raw, missing)) if missing else raw
 
-        return await self._persist(record, write)
+        stored = await self._persist(record, write)
+        return frozenset(each.uid for each in consumers if not stored.claim.reserved_by(each.uid))
 
     async def check_shares(self, record: ClaimRecord, consumer_uid: str) -> None:
         """Refuse an allocation of ours whose shares the server stored as something else; it is released first.
@@ -138,11 +145,6 @@ class ClaimWriting:
         except ClaimGone:
             return True
 
-    async def _reserve_once(self, raw: bytes, claim: ResourceClaim, consumer: ConsumerReference) -> bytes:
-        if claim.reserved_by(consumer.uid):
-            return raw
-        return await self._update_status("reserve", claim, with_reservation(raw, consumer))
-
     async def _persist(
         self,
         record: ClaimRecord,
@@ -192,6 +194,11 @@ class ClaimWriting:
 
 class ClaimGone(TryAgain):
     """The claim was deleted, or replaced by another of the same name."""
+
+
+def room(claim: ResourceClaim) -> int:
+    """For how many more consumers the claim can be reserved."""
+    return max(MAX_RESERVATIONS - len(claim.status.reserved_for), 0)
 
 
 def _check_alive(claim: ResourceClaim, uid: str, *, dying: bool) -> None:

@@ -9,7 +9,7 @@ from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.model.writeback import (
     with_allocation,
     with_finalizer_and_snapshot,
-    with_reservation,
+    with_reservations,
     without_allocation,
     without_reservations,
     without_snapshot,
@@ -45,8 +45,8 @@ def without_known(raw: Any) -> Any:
     [
         with_finalizer_and_snapshot(RAW, "s"),
         with_allocation(RAW, ALLOCATION, POD),
-        with_reservation(RAW, POD),
-        without_reservations(with_reservation(RAW, POD), ("u",)),
+        with_reservations(RAW, (POD,)),
+        without_reservations(with_reservations(RAW, (POD,)), ("u",)),
         without_allocation(with_allocation(RAW, ALLOCATION, POD)),
         without_snapshot(with_finalizer_and_snapshot(RAW, "s")),
     ],
@@ -72,4 +72,4 @@ def test_an_allocation_is_written_with_its_reservation_and_nothing_empty() -> No
 
 
 def test_a_consumer_is_reserved_once() -> None:
-    assert len(decoded(with_reservation(with_reservation(RAW, POD), POD))["status"]["reservedFor"]) == 1
+    assert len(decoded(with_reservations(with_reservations(RAW, (POD,)), (POD,)))["status"]["reservedFor"]) == 1

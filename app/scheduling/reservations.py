@@ -1,0 +1,63 @@
+"""Reservations of one claim for many pods at once.
+
+Each of hundreds of binds that share a claim has to add its pod to the same list, and every write but one would meet a conflict.
+So they go together: while one update is under way, those that come are gathered for the next.
+"""
+
+import asyncio
+
+from app.ledger.claims import ClaimRecord
+from app.model.rejection import Code, Rejection
+from app.model.resource_claim import ConsumerReference
+from app.scheduling.answers import TryAgain
+from app.scheduling.claim_writing import ClaimWriting
+
+Waiting = tuple[ConsumerReference, asyncio.Future[None]]
+
+
+class Reservations:
+    """Adds consumers to allocated claims, one update at a time for each claim."""
+
+    def __init__(self, writing: ClaimWriting) -> None:
+        self._writing = writing
+        self._waiting: dict[str, list[Waiting]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, record: ClaimRecord, consumer: ConsumerReference) -> None:
+        """Return when the claim is reserved for the consumer.
+
+        Raises:
+            TryAgain: it is reserved by as many as can be, gone, or not allocated any more; or the server could not be written to.
+        """
+        uid, done = record.claim.metadata.uid, asyncio.get_running_loop().create_future()
+        gathered = self._waiting.get(uid)
+        if gathered is not None:
+            gathered.append((consumer, done))
+        else:
+            self._waiting[uid] = [(consumer, done)]
+            task = asyncio.create_task(self._write(uid, record))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        await done
+
+    async def _write(self, uid: str, record: ClaimRecord) -> None:
+        """Write until nobody waits any more."""
+        while batch := self._waiting[uid]:
+            self._waiting[uid] = []
+            try:
+                without = await self._writing.reserve(record, [consumer for consumer, _ in batch])
+            except Exception as problem:  # noqa: BLE001 - whoever waits for it hears of it
+                _fail([done for _, done in batch], problem)
+                continue
+            full = Rejection(code=Code.CLAIM_FULLY_RESERVED, detail="/".join(record.claim.metadata.key))
+            _fail([done for consumer, done in batch if consumer.uid in without], TryAgain(full.text))
+            for _, done in batch:
+                if not done.done():
+                    done.set_result(None)
+        del self._waiting[uid]
+
+
+def _fail(waiting: list[asyncio.Future[None]], problem: Exception) -> None:
+    for done in waiting:
+        if not done.done():
+            done.set_exception(problem)
