@@ -90,8 +90,9 @@ def _first(holdings: Sequence[DeviceHolding], usage: UsageTable, slices: SliceIn
             return Overlap(DEVICE, name)
         if rivals and holding.consumed_capacity and _exceeded(holding, rivals, slices):
             return Overlap(CAPACITY, name)
-    for pool_id in dict.fromkeys(each.pool_id for each in holdings):
-        found = _in_pool(pool_id, [each for each in holdings if each.pool_id == pool_id], usage.pool(pool_id), slices)
+    drawing = [each for each in holdings if each.consumption is None or each.consumption]
+    for pool_id in dict.fromkeys(each.pool_id for each in drawing):
+        found = _in_pool(pool_id, [each for each in drawing if each.pool_id == pool_id], usage.pool(pool_id), slices)
         if found is not None:
             return found
     return None
