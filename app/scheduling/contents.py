@@ -22,7 +22,7 @@ class Contents:
 
     def __init__(self) -> None:
         self._digests: dict[int, tuple[weakref.ref[ResourceSlice], bytes | None]] = {}
-        self._kept: dict[tuple[Reads, str, str], bool] = {}
+        self._kept: dict[tuple[Reads, str], dict[str, bool]] = {}
 
     def of_pool(self, slices: Sequence[ResourceSlice], reads: Reads | None) -> Any:
         """What a pool of one node publishes, with the order in which its slices count; None if it cannot be compared."""
@@ -49,20 +49,19 @@ class Contents:
 
         Values that may be defective stay, because expressions fail on a device with such an attribute, whatever they read.
         """
-        attributes = tuple(
-            (name, attribute if self._is_kept(name, driver, reads) or not _is_sound(attribute) else _UNREAD)
-            for name, attribute in device.attributes
-        )
-        return msgspec.structs.replace(device, attributes=attributes)
-
-    def _is_kept(self, name: str, driver: str, reads: Reads) -> bool:
-        key = reads, driver, name
-        known = self._kept.get(key)
-        if known is None:
-            if len(self._kept) >= _MAX_KEPT:
-                self._kept.clear()
-            known = self._kept[key] = is_read(reads, driver, name)
-        return known
+        known = self._kept.get((reads, driver))
+        if known is None or len(known) >= _MAX_KEPT:
+            known = self._kept[reads, driver] = {}
+        attributes = []
+        for pair in device.attributes:
+            name, attribute = pair
+            kept = known.get(name)
+            if kept is None:
+                kept = known[name] = is_read(reads, driver, name)
+            if not kept and _is_sound(attribute):
+                pair = name, _UNREAD  # noqa: PLW2901 - one pair for another, in a loop that runs for every attribute of a fleet
+            attributes.append(pair)
+        return msgspec.structs.replace(device, attributes=tuple(attributes))
 
 
 def digest_of(content: Any) -> bytes:
@@ -74,8 +73,7 @@ def _is_sound(attribute: Attribute) -> bool:
     """Whether the value is one for expressions without being looked at closely."""
     if attribute.version_values is not None:
         return False
-    scalars = (attribute.string_value, attribute.int_value, attribute.bool_value)
-    return any(value is not None for value in scalars)
+    return attribute.string_value is not None or attribute.int_value is not None or attribute.bool_value is not None
 
 
 def _slice_digest(item: ResourceSlice, devices: Sequence[Device]) -> bytes | None:
