@@ -1,25 +1,39 @@
-import asyncio
+"""Waiting for the first of several things to happen."""
 
-import pytest
+import asyncio
 
 from app.ledger.signal import Signal, wait_for_any
 
 
-async def test_a_wait_ends_with_the_signal_and_without_it_after_its_time() -> None:
-    signal = Signal()
-    waiting = asyncio.create_task(signal.wait(30.0))
+async def test_the_first_signal_ends_the_wait_and_all_forget_the_waiter() -> None:
+    first, second = Signal(), Signal()
+    wait = asyncio.create_task(wait_for_any((first, second), 10.0))
     await asyncio.sleep(0)
-    signal.fire()
-    assert await waiting
+    second.fire()
+    assert await wait
+    assert not first._waiters
+    assert not second._waiters
+
+
+async def test_nothing_happens_in_time() -> None:
+    signal = Signal()
     assert not await wait_for_any((signal, Signal()), 0.001)
+    assert not signal._waiters
 
 
-async def test_a_cancellation_that_comes_together_with_the_signal_counts() -> None:
-    """Whoever is told to end would otherwise go on."""
+async def test_a_wait_that_is_cancelled_is_forgotten() -> None:
     signal = Signal()
-    waiting = asyncio.create_task(signal.wait(30.0))
+    wait = asyncio.create_task(signal.wait())
+    await asyncio.sleep(0)
+    wait.cancel()
+    await asyncio.gather(wait, return_exceptions=True)
+    assert not signal._waiters
+    signal.fire()
+
+
+async def test_several_waiters_of_one_signal_all_wake() -> None:
+    signal = Signal()
+    waits = [asyncio.create_task(signal.wait(10.0)) for _ in range(3)]
     await asyncio.sleep(0)
     signal.fire()
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
+    assert await asyncio.gather(*waits) == [True, True, True]
