@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
-from app.scheduler_check import Limits, check, read_document
+from app.scheduler_check import check, limits_of, read_document
 from app.scheduler_config import SchedulerSetup, render
 from app.settings import BadSettings, Settings, load_settings
 
@@ -88,7 +88,7 @@ def scheduler(
         server_name=server_name,
     )
     document = render(setup)
-    for problem in check(document, limits(settings)):
+    for problem in check(document, limits_of(settings)):
         sys.stderr.write(f"dra-extender: {problem}\n")
         raise typer.Exit(EXIT_UNREADABLE)
     typer.echo(_HEAD + _yaml(document) if output is Output.YAML else json.dumps(document, indent=2), nl=False)
@@ -110,7 +110,7 @@ def check_file(
     """
     settings = _settings(config)
     try:
-        problems = check(read_document(None if file == _STDIN else file), limits(settings))
+        problems = check(read_document(None if file == _STDIN else file), limits_of(settings))
     except BadSettings as unreadable:
         sys.stderr.write(f"dra-extender: {unreadable}\n")
         raise typer.Exit(EXIT_UNREADABLE) from unreadable
@@ -133,11 +133,6 @@ def show_settings(
     """
     values = _settings(config).model_dump(mode="json")
     typer.echo(_yaml(values).rstrip() if output is Output.YAML else json.dumps(values, indent=2))
-
-
-def limits(settings: Settings) -> Limits:
-    """What kube-scheduler's configuration is measured by."""
-    return Limits(settings.scheduling.binding_timeout_seconds, settings.scheduling.filter_budget_seconds)
 
 
 def _settings(file: Path | None) -> Settings:

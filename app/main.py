@@ -18,7 +18,7 @@ from app.kube.server_facts import Support
 from app.kube.service_route import ServiceRoute
 from app.kube.settings import KubeSettings
 from app.leadership import KubeLeadership
-from app.scheduler_check import Limits, check, read_document
+from app.scheduler_check import check, limits_of, read_document
 from app.service import Service
 from app.settings import BadSettings, LeaderElectionSettings, Settings
 from app.telemetry.metrics import Metrics
@@ -54,13 +54,10 @@ async def serve(settings: Settings) -> None:
 
 
 def _check_scheduler(settings: Settings) -> None:
-    scheduling = settings.scheduling
-    if scheduling.scheduler_config is None:
-        return
-    limits = Limits(scheduling.binding_timeout_seconds, scheduling.filter_budget_seconds)
-    problems = check(read_document(scheduling.scheduler_config), limits)
+    file = settings.scheduling.scheduler_config
+    problems = check(read_document(file), limits_of(settings)) if file is not None else []
     if problems:
-        raise BadSettings(f"{scheduling.scheduler_config}: {'; '.join(map(str, problems))}")
+        raise BadSettings(f"{file}: {'; '.join(map(str, problems))}")
 
 
 def run(settings: Settings) -> None:

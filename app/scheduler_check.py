@@ -15,19 +15,31 @@ import yaml
 
 from app.scheduler_config import API_VERSION, KIND, PLUGIN
 from app.scheduler_stanzas import Problem, check_stanzas
-from app.settings import BadSettings
+from app.settings import BadSettings, Settings
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _ALL_NODES: Final = 100
 _DEFAULT_LEASE: Final = "kube-scheduler"
+_FOLLOWED: Final = "(setting leader_election.follow_lease)"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the service keeps to, in seconds: how long a bind waits for devices, and how long a filter call may search."""
+    """What the service keeps to, in seconds: how long a bind waits for devices, and how long a filter call may search.
+
+    `lease`: the Lease by which it finds the kube-scheduler that leads, if it follows one.
+    """
 
     binding_timeout: float = 600.0
     filter_budget: float = 4.0
+    lease: str | None = None
+
+
+def limits_of(settings: Settings) -> Limits:
+    """What these settings mean for kube-scheduler's configuration."""
+    scheduling, election = settings.scheduling, settings.leader_election
+    lease = election.follow_lease if election.enabled else None
+    return Limits(scheduling.binding_timeout_seconds, scheduling.filter_budget_seconds, lease)
 
 
 def check(document: object, limits: Limits) -> list[Problem]:
@@ -38,7 +50,7 @@ def check(document: object, limits: Limits) -> list[Problem]:
     if wrong:
         return wrong
     return [
-        *_leader_election(document),
+        *_leader_election(document, limits.lease),
         *_profiles(document),
         *check_stanzas(document.get("extenders"), limits.binding_timeout, limits.filter_budget),
     ]
@@ -50,9 +62,19 @@ def _identity(document: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(field, f"expected {wanted}, got {document.get(field)!r}")
 
 
-def _leader_election(document: Mapping[str, Any]) -> Iterator[Problem]:
+def _leader_election(document: Mapping[str, Any], lease: str | None) -> Iterator[Problem]:
     given = document.get("leaderElection")
     election = given if isinstance(given, Mapping) else {}
+    if lease is not None:
+        if election.get("leaderElect", True) is not True:
+            yield Problem(
+                "leaderElection.leaderElect",
+                f"expected true: the service leads where Lease {lease} is held {_FOLLOWED}",
+            )
+        elif election.get("resourceName", _DEFAULT_LEASE) != lease:
+            found = election.get("resourceName", _DEFAULT_LEASE)
+            yield Problem("leaderElection.resourceName", f"expected {lease} {_FOLLOWED}, got {found!r}")
+        return
     names = {each.get("schedulerName") for each in _mappings(document.get("profiles"))}
     if election.get("leaderElect", True) is False or _DEFAULT_SCHEDULER in names:
         return

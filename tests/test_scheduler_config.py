@@ -164,6 +164,17 @@ def test_encryption_needs_an_authority_and_is_the_same_in_both_stanzas() -> None
     assert "extenders[1].tlsConfig: expected the same as in extenders[0]" in said(halved)[0]
 
 
+def test_a_service_that_follows_a_lease_needs_a_scheduler_that_holds_it() -> None:
+    follows = Limits(lease="dra-extender-scheduler")
+    assert said(lambda document: document, follows) == []
+    (problem,) = said(lambda document: document["leaderElection"].update(leaderElect=False), follows)
+    assert problem.startswith(
+        "leaderElection.leaderElect: expected true: the service leads where Lease dra-extender-scheduler"
+    )
+    (problem,) = said(lambda document: document["leaderElection"].update(resourceName="other"), follows)
+    assert "expected dra-extender-scheduler (setting leader_election.follow_lease), got 'other'" in problem
+
+
 def test_other_extenders_beside_this_service_are_left_alone() -> None:
     foreign = {"urlPrefix": "http://other:80", "filterVerb": "look", "ignorable": True, "httpTimeout": "30s"}
     assert said(lambda document: document["extenders"].append(foreign)) == []

@@ -16,7 +16,7 @@ from app.telemetry.metrics import Metrics
 MayFit = Callable[[Pod, Sequence[str], float], bool]
 """Whether a refused pod might be placed on one of these nodes now, as far as can be found out in so many seconds."""
 
-_LOOK_SECONDS: Final = 0.05
+_LOOK_SECONDS: Final = 0.2
 _LONGEST_PAUSE: Final = 1.0
 _LAPSE_SECONDS: Final = 1.0
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from app.scheduler_check import Limits, check
+from app.scheduler_check import check, limits_of
 from app.scheduler_timing import bind_http_seconds
 from app.settings import Settings, load_settings
 from tests.chart.programs import Helm, Object, documents
@@ -34,8 +34,8 @@ def test_manifests_set_what_ports_probes_and_timeouts_rely_on(
     assert first["urlPrefix"] == second["urlPrefix"] == f"http://127.0.0.1:{settings.server.port}"
     assert settings.scheduling.filter_budget_seconds < seconds(first)
     assert bind_http_seconds(settings.scheduling.binding_timeout_seconds) == seconds(second)
-    limits = Limits(settings.scheduling.binding_timeout_seconds, settings.scheduling.filter_budget_seconds)
-    assert check(configuration, limits) == []
+    assert check(configuration, limits_of(settings)) == []
+    assert limits_of(settings).lease == configuration["leaderElection"]["resourceName"]
     assert str(settings.scheduling.scheduler_config) in mounted_files(manifests)
     assert settings.server.stop_seconds < pod_spec(manifests)["terminationGracePeriodSeconds"]
 
