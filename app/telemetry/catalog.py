@@ -55,7 +55,11 @@ DEFINITIONS: Final = (
     ),
     Definition("claim_writes", "counter", "Writes of ResourceClaims by step and outcome", ("step", "outcome")),
     Definition(
-        "scheduler_wakes", "counter", "Times kube-scheduler was told to try rejected pods again, by reason", ("reason",)
+        "scheduler_wakes",
+        "counter",
+        "Times kube-scheduler was told to try rejected pods again, by what may help one of them: devices, classes, claims, holds, "
+        "cool_down, or start (a term as leader has begun)",
+        ("reason",),
     ),
     Definition(
         "node_answers",
