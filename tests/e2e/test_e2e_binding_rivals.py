@@ -9,7 +9,8 @@ import pytest_asyncio
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
-from tests.e2e.fabric import ATTACHED, FakeDriver, allocated_claim, fabric, said
+from tests.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, said
+from tests.e2e.gpus import gpu, partition
 from tests.e2e.relay import Relay
 from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
 from tests.e2e.world import Setup, World, page, shipped_configuration, total
@@ -82,11 +83,12 @@ async def test_no_device_is_bound_twice_by_two_extenders_that_are_both_active(
     assert await yielded(*urls) > before
 
 
-async def foreign_claim(scene: Scene, like: Object) -> None:
-    """Somebody else allocates the device of this claim to another one."""
+async def foreign_claim(scene: Scene, like: Object, device: str | None = None) -> None:
+    """Somebody else allocates the device of this claim, or another one of its pool, to a claim of theirs."""
     await scene.claim("foreign")
     (result,) = like["status"]["allocation"]["devices"]["results"]
     taken = {key: result[key] for key in ("request", "driver", "pool", "device")}
+    taken |= {} if device is None else {"device": device}
     consumer = {"resource": "pods", "name": "somebody", "uid": "00000000-0000-4000-8000-000000000001"}
     change = {"status": {"allocation": {"devices": {"results": [taken]}}, "reservedFor": [consumer]}}
     await scene.api.patch(RESOURCE_CLAIMS, "foreign", change, scene.name, subresource="status")
@@ -113,6 +115,27 @@ async def test_pod_that_waits_for_its_device_gives_it_up_when_a_foreign_writer_t
     await FakeDriver(scene).report(again, ATTACHED)
     await scene.bound("worker", PROMPT_SECONDS)
     await foreign_claim_ends(scene)
+
+
+async def test_pod_that_waits_gives_way_to_a_foreign_partition_with_which_its_own_cannot_be(
+    scene: Scene, world: World
+) -> None:
+    """Not the same device, but the same GPU, in another mode (compatibility groups)."""
+    slow = {"bindingConditions": [ATTACHED], "bindingFailureConditions": [FAILED]}
+    vgpu, mig = partition("vgpu", 0, "50") | slow, partition("mig", 0, "20")
+    node = await scene.node_with_counters("a", [gpu()], [vgpu, mig])
+    await scene.claim("one", f'{scene.attribute("type")} == "vgpu"')
+    await scene.pod("worker", claim="one")
+    taken = await allocated_claim(scene)
+    await scene.told("worker", "waits for")
+    await foreign_claim(scene, taken, "gpu-0-mig-0")
+    await said(scene, "worker", f"another writer allocated groups {scene.driver}/{node}/gpu-0 first")
+    await scene.waits("worker", "compatibility groups in conflict")
+    assert await scene.allocated() == [f"{node}/gpu-0-mig-0"]
+    await foreign_claim_ends(scene)
+    again = await allocated_claim(scene, after=taken)
+    await FakeDriver(scene).report(again, ATTACHED)
+    assert await scene.bound("worker", PROMPT_SECONDS) == node
 
 
 async def test_what_a_foreign_writer_takes_of_a_bound_pod_is_reported(scene: Scene, world: World) -> None:
