@@ -14,7 +14,7 @@ from app.cel.values import LISTS, NUMBERS, size_of
 
 COST_LIMIT: Final = 1_000_000
 """Most cost units that one evaluation may spend, as in the API (CELSelectorExpressionMaxCost)."""
-WORK_LIMIT: Final = 2_000_000
+WORK_LIMIT: Final = 1_500_000
 """Most elements copied, compared or visited in one evaluation."""
 MAX_TEXT: Final = 10_000_000
 """Longest string or byte string that an evaluation may build; characters beyond ASCII count for four."""

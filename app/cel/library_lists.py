@@ -63,7 +63,7 @@ def _range(frame: Frame, count: int) -> list[int]:
         raise CelRuntimeError(f"lists.range: size must be non-negative, got {count}")
     frame.afford(count)
     frame.build_list(count)
-    frame.spend(count)
+    frame.spend(count // 2)
     return list(range(count))
 
 
@@ -107,7 +107,7 @@ def sort_by_keys(frame: Frame, values: Elements, keys: Elements) -> Elements:
 
 
 def _is_sorted(frame: Frame, values: Elements) -> bool:
-    frame.spend(len(values))
+    frame.spend(3 * len(values))
     return not any(_comparable(one, other) and one > other for one, other in pairwise(values))
 
 
@@ -115,7 +115,7 @@ def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[Frame, 
     def run(frame: Frame, values: Elements) -> Any:
         if not values:
             raise CelRuntimeError(f"{name} called on empty list")
-        frame.spend(len(values))
+        frame.spend(3 * len(values))
         best = values[0]
         for value in values[1:]:
             if _comparable(best, value) and better(value, best):
@@ -127,7 +127,7 @@ def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[Frame, 
 
 def _sum(kind: type, zero: Any, checked: Callable[[Any], Any]) -> Callable[[Frame, Elements], Any]:
     def run(frame: Frame, values: Elements) -> Any:
-        frame.spend(len(values))
+        frame.spend(3 * len(values))
         total = zero
         for value in values:
             if type(value) is not kind:

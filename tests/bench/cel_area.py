@@ -8,6 +8,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from statistics import geometric_mean, median
 from time import perf_counter, thread_time
@@ -77,9 +78,10 @@ async def measure(scale: Scale, _: Path) -> list[Row]:
         rows.append(compare(AREA, f"geometric mean: {what}", unit, pairs, "fastest of each", goal=goal))
     size = [(_cached_megabytes(), MEGABYTES)]
     rows.append(compare(AREA, f"{PROGRAMS} cached programs", "MB", size, "goal", goal=_WITHIN))
-    worst = [max(_hostile_milliseconds(text, device) for text in HOSTILE.values()) for _ in rounds]
-    pairs = [(each, HOSTILE_MILLISECONDS) for each in worst]
-    rows.append(compare(AREA, f"slowest of {len(HOSTILE)} hostile expressions", "ms CPU", pairs, "goal", goal=_WITHIN))
+    slowest = [_slowest_hostile(device) for _ in rounds]
+    pairs = [(spent, HOSTILE_MILLISECONDS) for _, spent in slowest]
+    goal = f"goal; slowest: {max(slowest, key=itemgetter(1))[0]}"
+    rows.append(compare(AREA, f"slowest of {len(HOSTILE)} hostile expressions", "ms CPU", pairs, goal, goal=_WITHIN))
     held = [(max(_hostile_megabytes(text, device) for text in HOSTILE.values()), HOSTILE_MEGABYTES)]
     rows.append(compare(AREA, f"largest of {len(HOSTILE)} hostile expressions", "MB", held, "goal", goal=_WITHIN))
     return rows
@@ -90,14 +92,19 @@ def _answer(text: str, device: DeviceActivation) -> None:
         compile_expression(text).matches(device)
 
 
-def _hostile_milliseconds(text: str, device: DeviceActivation) -> float:
-    """Processor time to compile and evaluate, the median of three."""
-    spent = []
+def _slowest_hostile(device: DeviceActivation) -> tuple[str, float]:
+    """The expression that takes longest, and the milliseconds of processor time it takes to compile and evaluate it.
+
+    Of each expression the median of three counts. All are asked before any is asked again, because what else runs on the
+    machine makes processor time longer, too, for as long as a few expressions take.
+    """
+    spent: dict[str, list[float]] = {name: [] for name in HOSTILE}
     for _ in range(3):
-        begun = thread_time()
-        _answer(text, device)
-        spent.append(1e3 * (thread_time() - begun))
-    return median(spent)
+        for name, text in HOSTILE.items():
+            begun = thread_time()
+            _answer(text, device)
+            spent[name].append(1e3 * (thread_time() - begun))
+    return max(((name, median(times)) for name, times in spent.items()), key=itemgetter(1))
 
 
 def _hostile_megabytes(text: str, device: DeviceActivation) -> float:
