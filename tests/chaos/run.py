@@ -26,6 +26,7 @@ from tests.e2e.scene import Scene
 
 CALM_SECONDS: Final = 120.0
 """How long the last pods may take when nothing goes wrong any more."""
+DRIVER_SECONDS: Final = 1.0
 SETTINGS: Final = {
     "SCHEDULING__RECLAIM_GRACE_SECONDS": "5",
     "SCHEDULING__RECLAIM_INTERVAL_SECONDS": "1",
@@ -105,7 +106,7 @@ class _Run:
         plan, result = self._plan, self._result
         await furnish(self._scene, plan.nodes)
         chance = self._stream()
-        async with driving(self._scene, fails=lambda: chance.random() < 0.1):
+        async with driving(self._scene, delay=DRIVER_SECONDS, fails=lambda: chance.random() < 0.1):
             async with _meanwhile(self._look_now_and_then()), _meanwhile(self._load.tend()):
                 self._relay.handler = self._faults
                 work = (self._load.make(), self._troubles.run(plan.seconds))

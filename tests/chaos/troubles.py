@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from tests.chaos.patience import patiently
-from tests.controlplane.resources import NODES
+from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS
 from tests.e2e.api_relay import ApiRelay
 from tests.e2e.replicas import DURATION, Pair
 
@@ -23,8 +23,13 @@ WEIGHTS: Final[Mapping[str, int]] = {
     "scheduler restarted": 1,
     "controllers frozen": 2,
     "node cordoned": 3,
+    "leader killed and node closed": 2,
 }
 AWAY_SECONDS: Final = 3.0
+CLOSED_SHARE: Final = 0.2
+"""The part of the nodes that may be closed for good."""
+LOOK_SECONDS: Final = 0.1
+LOOKS: Final = 50
 
 
 class Troubles:
@@ -37,6 +42,7 @@ class Troubles:
         self._relay = relay
         self._random = random
         self._pause = pause
+        self._closed: set[str] = set()
         self._makers: Mapping[str, Callable[[], Awaitable[None]]] = {
             "watches dropped": self._drop_watches,
             "leader killed": self._kill_leader,
@@ -47,6 +53,7 @@ class Troubles:
             "scheduler restarted": self._restart_scheduler,
             "controllers frozen": self._freeze_controllers,
             "node cordoned": self._cordon,
+            "leader killed and node closed": self._close,
         }
 
     async def run(self, seconds: float) -> None:
@@ -108,11 +115,37 @@ class Troubles:
         api = self._pair.api
         names = [each["metadata"]["name"] for each in await patiently(lambda: api.list(NODES))]
         name = self._random.choice(sorted(names))
-        for cordoned in (True, None):
-            change = {"spec": {"unschedulable": cordoned}}
-            await patiently(lambda change=change: api.patch(NODES, name, change))  # type: ignore[misc]
-            if cordoned:
-                await self._away()
+        await self._unschedulable(name, closed=True)
+        await self._away()
+        await self._unschedulable(name, closed=name in self._closed)
+
+    async def _close(self) -> None:
+        """A pod has its devices and is not bound; its node takes no pods any more, and who was to bind it is gone."""
+        nodes = await patiently(lambda: self._pair.api.list(NODES))
+        node = await self._node_in_use()
+        leader = await self._pair.leader()
+        leader.process.kill()
+        if node and len(self._closed) < len(nodes) * CLOSED_SHARE:
+            self._closed.add(node)
+            await self._unschedulable(node, closed=True)
+        await leader.process.start(ready=None)
+
+    async def _node_in_use(self) -> str:
+        """A node for which a pod that is not bound has a claim allocated; the empty name if there is none for a while."""
+        api = self._pair.api
+        for _ in range(LOOKS):
+            pods = await patiently(lambda: api.list(PODS))
+            waiting = {each["metadata"]["uid"] for each in pods if not each["spec"].get("nodeName")}
+            for claim in await patiently(lambda: api.list(RESOURCE_CLAIMS)):
+                status = claim.get("status", {})
+                if any(each["uid"] in waiting for each in status.get("reservedFor", ())):
+                    return str(status["allocation"]["devices"]["results"][0]["pool"])
+            await asyncio.sleep(LOOK_SECONDS)
+        return ""
+
+    async def _unschedulable(self, node: str, *, closed: bool) -> None:
+        change = {"spec": {"unschedulable": True if closed else None}}
+        await patiently(lambda: self._pair.api.patch(NODES, node, change))
 
     async def _away(self) -> None:
         await asyncio.sleep(self._random.uniform(0, AWAY_SECONDS))
