@@ -121,7 +121,10 @@ def test_all_bad_settings_are_named_at_once() -> None:
     [
         ("server: [", "expected YAML"),
         ("- 1", "expected a mapping of groups"),
-        ("sever: {}", "there is no group 'sever'; the groups are server, cluster, leader_election, scheduling, features, log"),
+        (
+            "sever: {}",
+            "there is no group 'sever'; the groups are server, cluster, leader_election, scheduling, features, log",
+        ),
         ("1: {}", "there is no group 1"),
         ("server: 7", "setting server (DRA_EXTENDER_SERVER): expected"),
         ("server: {1: 2}", "setting server"),

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from app.ledger.pod_groups import GroupReservation
 from app.model.pod import Pod
 from app.scheduling.answers import TryAgain
 from app.scheduling.reclaim_rules import Standing, group_standing
@@ -38,6 +39,7 @@ def test_a_group_is_idle_when_members_wait_and_none_is_bound_or_being_bound(
 @pytest.fixture
 def world() -> World:
     world = small_world()
+    world.ledger.pod_groups.reservation = GroupReservation.ALWAYS
     world.add_claim("shared")
     group = {"metadata": {"name": "team", "namespace": "default"}, "spec": {"resourceClaims": [ENTRY]}}
     world.create(Kind.POD_GROUP, group)
