@@ -189,6 +189,25 @@ async def test_a_class_that_selects_free_devices_now_wakes_and_one_that_does_not
         assert await pokes(world) == 1
 
 
+async def test_a_pod_group_that_appears_wakes_its_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another group's appearance wakes nobody."""
+    async with started("n0") as world:
+        monkeypatch.setattr(world.ledger.pod_groups, "served", True)
+        spec = {
+            "schedulerName": "dra-extender-scheduler",
+            "containers": [{"name": "main", "image": "pause"}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "c1"}],
+            "schedulingGroup": {"podGroupName": "team"},
+        }
+        world.create(Kind.POD, {"metadata": {"name": "member"}, "spec": spec})
+        assert list((await world.filter("member", "n0")).fitting) == []
+        world.create(Kind.POD_GROUP, {"metadata": {"name": "other", "namespace": "default"}, "spec": {}})
+        assert await pokes(world) == 0
+        world.create(Kind.POD_GROUP, {"metadata": {"name": "team", "namespace": "default"}, "spec": {}})
+        assert await pokes(world) == 1
+        assert list((await world.filter("member", "n0")).fitting) == ["n0"]
+
+
 async def test_the_end_of_a_hold_wakes_who_was_refused_for_it() -> None:
     async with started("n0", "n1") as world:
         await world.filter("p1", "n0", "n1")
