@@ -21,6 +21,7 @@ from app.scheduling.scoring import merits_of
 DeviceId = tuple[str, str, str]
 """(driver, pool, device)."""
 
+_SHORTEST_SECONDS: Final = 0.001
 COOLING: Final = Rejection(code=Code.COOLING_DOWN)
 
 
@@ -59,6 +60,9 @@ class CoolDowns:
             return
         left = self.of(pod_uid)
         if len(left) == len(found):
+            # Timers may come a little early: they go by another clock.
+            soonest = min(found.values()) - self._clock.monotonic()
+            asyncio.get_running_loop().call_later(max(soonest, _SHORTEST_SECONDS), self._over, pod_uid)
             return
         if left:
             self._until[pod_uid] = {device: found[device] for device in left}

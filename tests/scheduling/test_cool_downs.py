@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from app.scheduling.answers import TryAgain
+from app.scheduling.cool_downs import CoolDowns
 from app.scheduling.options import Options
 from app.simulator.objects import Json, Kind
 from tests.scheduling.test_gangs import GangWorld
-from tests.scheduling.world import DRIVER, World
+from tests.scheduling.world import DRIVER, Steady, World
 
 COOL_DOWN = 20.0
 FAILING: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
@@ -93,6 +94,18 @@ async def test_end_wakes_a_pod_that_was_refused_for_it() -> None:
         world.clock.seconds += 1
         assert await world.cluster.waker.called_since(before, 10.0)
     await world.extender.stop()
+
+
+async def test_end_is_told_even_if_the_timer_comes_before_the_time_has_passed() -> None:
+    """The event loop's clock and ours need not agree to the last digit."""
+    clock, told = Steady(), asyncio.Event()
+    cool_downs = CoolDowns(clock, 0.01, lambda _: told.set())
+    cool_downs.start("pod", [(DRIVER, "n1", "gpu-0")])
+    await asyncio.sleep(0.05)
+    assert not told.is_set()
+    clock.seconds += 0.01
+    await asyncio.wait_for(told.wait(), 5.0)
+    assert not cool_downs.of("pod")
 
 
 async def test_without_a_cool_down_the_device_is_tried_again_at_once(world: World) -> None:
