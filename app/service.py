@@ -88,9 +88,9 @@ class Service:
         self.ledger = Ledger()
         self.gate = Gate(LOADING)
         self.health = Health()
-        self.extender = Extender(
-            self.ledger, cluster, metrics, settings.scheduling.options(), settings.features.features()
-        )
+        features = settings.features
+        options = settings.scheduling.options(extended_resources=features.extended_resources)
+        self.extender = Extender(self.ledger, cluster, metrics, options, features.features())
         self.policy = PolicyWatch(
             settings.scheduling.policy_file,
             self.ledger,

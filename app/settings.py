@@ -250,9 +250,12 @@ class SchedulingSettings(_Group):
             )
         return self
 
-    def options(self) -> Options:
-        """What the use cases are given of these."""
-        return Options(**{each.name: getattr(self, each.name) for each in fields(Options)})
+    def options(self, *, extended_resources: bool = True) -> Options:
+        """What the use cases are given of these, and of the features that are theirs."""
+        given = {
+            each.name: getattr(self, each.name) for each in fields(Options) if each.name in type(self).model_fields
+        }
+        return Options(**given, extended_resources=extended_resources)
 
 
 class FeatureSettings(_Group):
@@ -271,6 +274,10 @@ class FeatureSettings(_Group):
         description="DRADeviceBindingConditions: wait for devices to be ready before binding",
     )
     device_taints: bool = Field(_ON.device_taints, description="DRADeviceTaints: taints and tolerations of devices")
+    extended_resources: bool = Field(
+        True,
+        description="DRAExtendedResource: claims for extended resources that a device class backs",
+    )
     fractional_capacity_range: bool = Field(
         _ON.fractional_capacity_range, description="DRAFractionalCapacityRange: capacity steps below one"
     )
@@ -288,7 +295,7 @@ class FeatureSettings(_Group):
 
     def features(self) -> Features:
         """The switches of the allocator."""
-        return Features(**self.model_dump())
+        return Features(**self.model_dump(exclude={"extended_resources"}))
 
 
 class LogSettings(_Group):

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from app.allocator.features import Features
 from app.scheduling.options import Options
-from app.settings import BadSettings, Settings, load_settings
+from app.settings import BadSettings, FeatureSettings, Settings, load_settings
 
 GROUPS = {name: type(getattr(Settings(), name)) for name in Settings.model_fields}
 
@@ -52,7 +52,9 @@ def test_defaults_agree_with_the_use_cases_and_the_allocator() -> None:
     """One default, stated twice for readers, kept equal here; and every option can be set."""
     assert asdict(Settings().scheduling.options()) == asdict(Options())
     assert Settings().features.features() == Features()
-    assert set(GROUPS["features"].model_fields) == {each.name for each in fields(Features)}
+    off = Settings(features=FeatureSettings(extended_resources=False))
+    assert not off.scheduling.options(extended_resources=off.features.extended_resources).extended_resources
+    assert set(GROUPS["features"].model_fields) == {each.name for each in fields(Features)} | {"extended_resources"}
 
 
 def test_keep_alive_outlasts_the_idle_connections_of_go() -> None:

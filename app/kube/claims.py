@@ -1,3 +1,5 @@
+import msgspec
+
 from app.kube.errors import Intent
 from app.kube.kinds import RESOURCE_CLAIMS
 from app.kube.requests import perform
@@ -21,6 +23,21 @@ class KubeClaims:
         intent = Intent("get", RESOURCE_CLAIMS.plural, f"{namespace}/{name}")
         path = RESOURCE_CLAIMS.path(namespace, name)
         return await perform(self._transport, Call(intent, "GET", path, self._timeouts.read))
+
+    async def create(self, namespace: str, body: bytes) -> bytes:
+        """Store a new claim.  Raises Conflict if there is one of that name, and every other ClusterError."""
+        intent = Intent("create", RESOURCE_CLAIMS.plural, namespace)
+        path = RESOURCE_CLAIMS.path(namespace)
+        return await perform(
+            self._transport, Call(intent, "POST", path, self._timeouts.write, query=self._query, body=body)
+        )
+
+    async def delete(self, namespace: str, name: str, uid: str) -> None:
+        """Delete the claim with this UID.  Raises Conflict for another UID, and every other ClusterError."""
+        intent = Intent("delete", RESOURCE_CLAIMS.plural, f"{namespace}/{name}")
+        path = RESOURCE_CLAIMS.path(namespace, name)
+        body = msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}})
+        await perform(self._transport, Call(intent, "DELETE", path, self._timeouts.write, body=body))
 
     async def update(self, namespace: str, name: str, body: bytes) -> bytes:
         """Replace metadata and spec; `body` carries the resourceVersion it was made from.  Raises every ClusterError."""

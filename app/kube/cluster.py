@@ -15,7 +15,7 @@ from app.kube.lease import LeaderElection
 from app.kube.observer import Observer, Unobserved
 from app.kube.pods import KubePods
 from app.kube.reflector import Chance, Reflector
-from app.kube.server_facts import ServerFacts
+from app.kube.server_facts import EXTENDED_RESOURCES, ServerFacts, Support
 from app.kube.settings import KubeSettings
 from app.kube.transport import Transport
 from app.kube.wake import KubeWaker
@@ -143,6 +143,11 @@ class KubeCluster:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
         await self._transport.close()
+
+    @property
+    def keeps_extended_claims(self) -> bool:
+        """Whether `status.extendedResourceClaimStatus` of pods is kept, as far as is known."""
+        return self.facts is None or self.facts.fields.get(EXTENDED_RESOURCES) is not Support.DROPPED
 
     def health(self) -> Mapping[str, str | None]:
         """A check for each watched kind: None when listed and in contact."""

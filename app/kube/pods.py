@@ -1,3 +1,6 @@
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import msgspec
 
 from app.kube.errors import Intent
@@ -46,10 +49,32 @@ class KubePods:
             Refused: the pod has another UID, or we lack the right.
             ClusterError: any other kind.
         """
+        await self._patch_status(namespace, name, uid, {"nominatedNodeName": node or None})
+
+    async def tell_extended_claim(
+        self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
+    ) -> bool:
+        """Set `status.extendedResourceClaimStatus`; returns whether the server kept it.
+
+        Raises:
+            Refused: the pod has another UID, or we lack the right.
+            ClusterError: any other kind.
+        """
+        listed = [dict(zip(("containerName", "resourceName", "requestName"), each, strict=True)) for each in mappings]
+        told = {"resourceClaimName": claim, "requestMappings": listed}
+        stored = await self._patch_status(namespace, name, uid, {"extendedResourceClaimStatus": told})
+        try:
+            return read_pod(stored).extended_claim == claim
+        except ModelError as problem:
+            raise Unavailable(
+                f"patch pods/status {namespace}/{name}: the answer cannot be read: {problem}"
+            ) from problem
+
+    async def _patch_status(self, namespace: str, name: str, uid: str, status: Mapping[str, Any]) -> bytes:
         intent = Intent("patch", f"{PODS.plural}/status", f"{namespace}/{name}")
         path = PODS.path(namespace, name, "status")
         # The UID of a pod cannot be changed, so that a patch for another one is refused.
-        body = msgspec.json.encode({"metadata": {"uid": uid}, "status": {"nominatedNodeName": node or None}})
+        body = msgspec.json.encode({"metadata": {"uid": uid}, "status": status})
         call = Call(
             intent,
             "PATCH",
@@ -59,7 +84,7 @@ class KubePods:
             body=body,
             content_type=MERGE_PATCH,
         )
-        await perform(self._transport, call)
+        return await perform(self._transport, call)
 
 
 def _binding(namespace: str, name: str, uid: str, node: str) -> bytes:

@@ -30,6 +30,7 @@ class OptionalField:
     always: int | None = None
 
 
+EXTENDED_RESOURCES: Final = "extended-resources"
 OPTIONAL_FIELDS: Final = (
     OptionalField("compatibility-groups", "DRADeviceCompatibilityGroups", 37, "drivers cannot publish groups"),
     OptionalField("partitionable-devices", "DRAPartitionableDevices", 33, "drivers cannot publish shared counters"),
@@ -41,6 +42,13 @@ OPTIONAL_FIELDS: Final = (
     ),
     OptionalField(
         "device-status", "DRAResourceClaimDeviceStatus", 32, "drivers cannot report conditions of devices", always=37
+    ),
+    OptionalField(
+        EXTENDED_RESOURCES,
+        "DRAExtendedResource",
+        34,
+        "pods cannot be told of a claim, so extended resources are served by nodes that list them and by no device class",
+        always=37,
     ),
     OptionalField("device-taints", "DRADeviceTaints", 33, "devices cannot be tainted"),
 )

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from app.ledger.extended_claims import ExtendedClaims
 from app.ledger.signal import Signal
 from app.ledger.usage import UsageTable
 from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
@@ -58,6 +59,7 @@ class ClaimIndex:
         self._deleted: OrderedDict[str, None] = OrderedDict()
         self._waiting: dict[str, list[tuple[int, asyncio.Future[bool]]]] = {}
         self._changes: dict[str, Signal] = {}
+        self.extended = ExtendedClaims()
         self.usage = UsageTable()
 
     def __len__(self) -> int:
@@ -75,6 +77,10 @@ class ClaimIndex:
         """The claim with this name."""
         uid = self._by_key.get((namespace, name))
         return None if uid is None else self._by_uid[uid]
+
+    def for_extended_resources(self, pod_uid: str) -> tuple[ClaimRecord, ...]:
+        """The claims that exist for the extended resources of this pod; more than one only after trouble."""
+        return tuple(self._by_uid[claim] for claim in self.extended.of_pod(pod_uid))
 
     def of_consumer(self, uid: str) -> tuple[ClaimRecord, ...]:
         """Claims reserved for this pod or PodGroup."""
@@ -95,7 +101,8 @@ class ClaimIndex:
         before = None if record is None else record.claim.status.allocation
         if record is None:
             self._replace_name(claim)
-            record = self._by_uid[uid] = ClaimRecord(claim, data, _digest(claim))
+            record = self._by_uid[uid] = ClaimRecord(claim, data, digest_of_spec(claim))
+            self.extended.add(claim)
             change = self._update(record, claim, data, holdings)
             change.created = True
         elif version > version_number(record.claim.metadata.resource_version):
@@ -124,6 +131,7 @@ class ClaimIndex:
         if self._by_key.get(record.claim.metadata.key) == uid:
             del self._by_key[record.claim.metadata.key]
         self._index_consumers(record.claim, None)
+        self.extended.drop(record.claim)
         self.usage.remove(record.counted)
         return UsageChange(removed=record.counted)
 
@@ -250,8 +258,8 @@ def _same_devices(left: tuple[DeviceHolding, ...], right: tuple[DeviceHolding, .
     ]
 
 
-def _digest(claim: ResourceClaim) -> bytes:
-    """The spec is immutable, so that this is worked out once."""
+def digest_of_spec(claim: ResourceClaim) -> bytes:
+    """Equal for claims that ask for the same.  The spec is immutable, so that this is worked out once."""
     return hashlib.blake2b(msgspec.json.encode(claim.spec), digest_size=16).digest()
 
 

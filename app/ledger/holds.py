@@ -85,6 +85,19 @@ class HoldBook:
         hold.expires = max(hold.expires, expires)
         self._by_pod.setdefault(pod_uid, set()).add(claim_uid)
 
+    def rename(self, claim_uid: str, new_uid: str) -> None:
+        """The claim has another UID from now on; a hold that the new one has already is replaced."""
+        hold = self._holds.get(claim_uid)
+        if hold is None:
+            return
+        self.end(new_uid)
+        self._holds[new_uid] = self._holds.pop(claim_uid)
+        self._kept[new_uid] = self._kept.pop(claim_uid)
+        hold.claim_uid = new_uid
+        for pod in hold.pods:
+            self._leave(pod, claim_uid)
+            self._by_pod.setdefault(pod, set()).add(new_uid)
+
     def settle(self, claim_uid: str, node: str, *, nominated: bool = False) -> None:
         """Keep this node only.  A nominated hold lasts as long as the nomination; a node that is not held ends the hold."""
         hold = self._holds.get(claim_uid)

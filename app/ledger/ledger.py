@@ -53,6 +53,8 @@ class Ledger:
         self.progress = Progress()
         self.helped = Signal()
         self.backing: dict[str, str] = {}
+        # Whether claims are made for extended resources that a class backs; otherwise only a node's own resources count.
+        self.serves_extended_resources = True
         # Told of each claim for which the watch brings an allocation that was not known: somebody else's, or from before our start.
         self.on_allocation: Callable[[ClaimRecord], None] | None = None
         # Told the UID of each pod that goes away.

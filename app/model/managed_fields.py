@@ -9,18 +9,22 @@ from typing import Any, Final
 import msgspec
 
 from app.model.base import Value, decode
-from app.model.resource_claim import FINALIZER
+from app.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 
 _ENTRY: Final = "k:"
 
 
 class Writers(Value, frozen=True, rename=None):
-    """The field managers of the parts of a claim; `reservations` by the consumer's UID.  Unknown writers are left out."""
+    """The field managers of the parts of a claim; `reservations` by the consumer's UID.  Unknown writers are left out.
+
+    `extended`: who made it for extended resources of a pod.
+    """
 
     allocation: frozenset[str] = frozenset()
     finalizer: frozenset[str] = frozenset()
     snapshot: frozenset[str] = frozenset()
+    extended: frozenset[str] = frozenset()
     reservations: dict[str, frozenset[str]] = {}
 
     def reserved(self, uid: str) -> frozenset[str]:
@@ -53,6 +57,7 @@ def writers_of(raw: bytes) -> Writers:
     allocation: set[str] = set()
     finalizer: set[str] = set()
     snapshot: set[str] = set()
+    extended: set[str] = set()
     reservations: dict[str, set[str]] = {}
     for entry in decode("ResourceClaim", _DECODER, raw).metadata.managed_fields:
         status, metadata = _part(entry.fields, "f:status"), _part(entry.fields, "f:metadata")
@@ -62,12 +67,15 @@ def writers_of(raw: bytes) -> Writers:
             finalizer.add(entry.manager)
         if f"f:{SNAPSHOT_ANNOTATION}" in _part(metadata, "f:annotations"):
             snapshot.add(entry.manager)
+        if f"f:{EXTENDED_ANNOTATION}" in _part(metadata, "f:annotations"):
+            extended.add(entry.manager)
         for uid in _entries(_part(status, "f:reservedFor")):
             reservations.setdefault(uid, set()).add(entry.manager)
     return Writers(
         allocation=frozenset(allocation),
         finalizer=frozenset(finalizer),
         snapshot=frozenset(snapshot),
+        extended=frozenset(extended),
         reservations={uid: frozenset(managers) for uid, managers in reservations.items()},
     )
 

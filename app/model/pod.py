@@ -1,13 +1,17 @@
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from app.model.base import ModelError, Value, decode
+from app.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from app.model.metadata import ObjectMeta
-from app.model.quantity import QuantityError, parse_quantity
+from app.model.quantity import NANO, QuantityError, parse_quantity
 
-_NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+_NATIVE_MARK: Final = "kubernetes.io/"
+_QUOTA_PREFIX: Final = "requests."
+NO_COUNT: Final = -1
+"""An amount that is no whole number, so that no devices can be counted for it."""
 
 
 class PodResourceClaim(Value, frozen=True):
@@ -26,8 +30,33 @@ class PodClaimStatus(Value, frozen=True):
     resource_claim_name: str | None = None
 
 
+class ResourceRequest(Value, frozen=True, rename=None):
+    """So many of one extended resource (or NO_COUNT); `place` counts the container's requests of any kind by name, from 0."""
+
+    resource: str
+    amount: int
+    place: int
+
+
+class ContainerRequests(Value, frozen=True, rename=None):
+    """What one container asks of extended resources.
+
+    `index` counts init containers and then containers, from 0.  `long_lived` are all but init containers that run to their end
+    before the next one starts.
+    """
+
+    index: int
+    name: str
+    long_lived: bool
+    requests: tuple[ResourceRequest, ...]
+
+
 class Pod(Value, frozen=True, rename=None):
-    """A pod as far as decisions read it."""
+    """A pod as far as decisions read it.
+
+    `extended_resources` are the names in `extended_requests`, sorted; `extended_claim` is the name of the claim that
+    `status.extendedResourceClaimStatus` tells of.
+    """
 
     namespace: str
     name: str
@@ -42,6 +71,8 @@ class Pod(Value, frozen=True, rename=None):
     claims: tuple[PodResourceClaim, ...] = ()
     claim_statuses: tuple[PodClaimStatus, ...] = ()
     extended_resources: tuple[str, ...] = ()
+    extended_requests: tuple[ContainerRequests, ...] = ()
+    extended_claim: str = ""
     pod_group: str | None = None
 
     @property
@@ -66,6 +97,8 @@ class _Resources(Value, frozen=True):
 
 
 class _Container(Value, frozen=True):
+    name: str = ""
+    restart_policy: str | None = None
     resources: _Resources | None = None
 
 
@@ -89,10 +122,15 @@ class _Spec(Value, frozen=True):
     workload_ref: _WorkloadRef | None = None
 
 
+class _ExtendedClaimStatus(Value, frozen=True):
+    resource_claim_name: str = ""
+
+
 class _Status(Value, frozen=True):
     phase: str | None = None
     nominated_node_name: str | None = None
     resource_claim_statuses: tuple[PodClaimStatus, ...] | None = None
+    extended_resource_claim_status: _ExtendedClaimStatus | None = None
 
 
 class WirePod(Value, frozen=True):
@@ -108,6 +146,8 @@ class WirePod(Value, frozen=True):
         group = spec.scheduling_group.pod_group_name if spec.scheduling_group else None
         if group is None and spec.workload_ref is not None:
             group = spec.workload_ref.pod_group_name or spec.workload_ref.pod_group
+        asking = _extended(spec.init_containers or (), spec.containers or ())
+        told = status.extended_resource_claim_status
         return Pod(
             namespace=meta.namespace,
             name=meta.name,
@@ -121,34 +161,55 @@ class WirePod(Value, frozen=True):
             priority=spec.priority or 0,
             claims=spec.resource_claims or (),
             claim_statuses=status.resource_claim_statuses or (),
-            extended_resources=_extended((*(spec.init_containers or ()), *(spec.containers or ()))),
+            extended_resources=tuple(sorted({each.resource for one in asking for each in one.requests})),
+            extended_requests=asking,
+            extended_claim=told.resource_claim_name if told is not None else "",
             pod_group=group,
         )
 
 
-def _extended(containers: Iterable[_Container]) -> tuple[str, ...]:
-    """Names of requested resources that are not native to Kubernetes, sorted; amounts of zero do not count."""
-    names: set[str] = set()
-    for container in containers:
+def _extended(init: Sequence[_Container], main: Sequence[_Container]) -> tuple[ContainerRequests, ...]:
+    """The containers that ask for extended resources; amounts of zero do not count."""
+    found: list[ContainerRequests] = []
+    for index, container in enumerate((*init, *main)):
         resources = container.resources
         if resources is None:
             continue
-        for found in (resources.requests, resources.limits):
-            names.update(name for name, amount in (found or {}).items() if _is_extended(name) and _positive(amount))
-    return tuple(sorted(names))
+        limits, requested = resources.limits or {}, resources.requests or {}
+        if not any("/" in name for name in (*limits, *requested)):
+            continue
+        # A limit without a request is a request, as the API server has it.
+        requests = _requests({**limits, **requested})
+        if requests:
+            lasting = index >= len(init) or container.restart_policy == "Always"
+            found.append(
+                ContainerRequests(index=index, name=container.name, long_lived=lasting, requests=tuple(requests))
+            )
+    return tuple(found)
 
 
-def _is_extended(name: str) -> bool:
-    return name not in _NATIVE and "/" in name and not name.startswith("kubernetes.io/")
+def _requests(wanted: Mapping[str, str | float]) -> list[ResourceRequest]:
+    return [
+        ResourceRequest(resource=name, amount=count, place=place)
+        for place, name in enumerate(sorted(wanted))
+        if is_extended(name) and (count := _count(wanted[name]))
+    ]
 
 
-def _positive(amount: str | float) -> bool:
-    if isinstance(amount, str):
-        try:
-            return parse_quantity(amount) > 0
-        except QuantityError:
-            return True
-    return amount > 0
+def is_extended(name: str) -> bool:
+    """Whether this is an extended resource, or the implicit one of a device class (as kube-scheduler tells them apart)."""
+    if "/" not in name or name.startswith(_QUOTA_PREFIX):
+        return False
+    return _NATIVE_MARK not in name or name.startswith(IMPLICIT_RESOURCE_PREFIX)
+
+
+def _count(amount: str | float) -> int:
+    """The amount as a number of devices, NO_COUNT if it is none."""
+    try:
+        whole, rest = divmod(parse_quantity(str(amount)), NANO)
+    except QuantityError:
+        return NO_COUNT
+    return NO_COUNT if rest or whole < 0 else whole
 
 
 _DECODER = msgspec.json.Decoder(WirePod)

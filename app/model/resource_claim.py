@@ -8,6 +8,8 @@ from app.model.base import ModelError, Value, decode
 from app.model.metadata import ObjectMeta
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+EXTENDED_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
+"""Is "true" on a claim that a scheduler made for extended resources of the pod that controls it (KEP-5004)."""
 MAX_RESERVATIONS: Final = 256
 
 
@@ -130,6 +132,14 @@ class ResourceClaim(Value, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
+
+    @property
+    def extended_for(self) -> str:
+        """UID of the pod for whose extended resources the claim was made, empty for any other claim."""
+        owner = self.metadata.controller
+        if owner is None or self.metadata.annotations.get(EXTENDED_ANNOTATION) != "true":
+            return ""
+        return owner.uid
 
     def reserved_by(self, uid: str) -> bool:
         """Whether the consumer with this UID is in `reservedFor`."""

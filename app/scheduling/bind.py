@@ -22,6 +22,7 @@ from app.scheduling.binding_wait import BindingWait
 from app.scheduling.claim_lookup import FoundClaim, find_claims, names_missing
 from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.cool_downs import CoolDowns
+from app.scheduling.extended_claims import Claimed, ExtendedClaims
 from app.scheduling.gang_gate import GangGate
 from app.scheduling.gang_members import gang_of
 from app.scheduling.giving_back import GivenBack, GivingBack
@@ -82,6 +83,7 @@ class Bind:
         self._writing = ClaimWriting(ledger, cluster.claims, metrics)
         self._reserve = Reservations(self._writing)
         self._giving_back = GivingBack(ledger, self._writing)
+        self._extended = ExtendedClaims(ledger, self._writing, cluster, options.field_manager)
         self._ready = BindingWait(ledger, self._giving_back, cool_downs, cluster, metrics, options)
         self._running: dict[str, _Running] = {}
         self._written = Signal()
@@ -154,9 +156,14 @@ class Bind:
             if pod.node_name != node:
                 raise TryAgain(_ALREADY.format(pod.key, pod.node_name))
             return
-        found: Sequence[FoundClaim] = ()
+        async with self._extended.claimed(pod, node) as extended:
+            await self._bound(running, pod, extended, begun)
+
+    async def _bound(self, running: _Running, pod: Pod, extended: Claimed | None, begun: float) -> None:
+        """Everything from the decision to the Binding; `extended` is the pod's claim for extended resources, if it needs one."""
+        node, uid, found = running.node, pod.uid, tuple[FoundClaim, ...]()
         if pod.needs_devices:
-            found = await self._decided(running, pod)
+            found = await self._decided(running, pod, extended)
             try:
                 await self._delivered(await self._make_ours(found), pod)
             finally:
@@ -167,6 +174,8 @@ class Bind:
                 await self._yield(found, pod)
 
             await self._ready(found, pod, node, go_on, running.nudge)
+            if extended is not None:
+                await self._extended.tell(pod, extended)
         left = begun + self._options.binding_timeout_seconds - self._cluster.clock.monotonic()
         check = partial(self._check_waited_for, running, uid)
         async with self._gate.passing(pod, left, check, running.nudge):
@@ -205,7 +214,7 @@ class Bind:
             raise TryAgain(f"pod {namespace}/{name} with UID {uid} does not exist any more")
         return pod
 
-    async def _decided(self, running: _Running, pod: Pod) -> Sequence[FoundClaim]:
+    async def _decided(self, running: _Running, pod: Pod, extended: Claimed | None) -> tuple[FoundClaim, ...]:
         """Decide for every open claim of the pod and take it; without any await between decision and taking."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._options.shared_claim_wait_seconds
@@ -214,6 +223,8 @@ class Bind:
             found = find_claims(pod, self._ledger, self._ledger.nodes.get(running.node))
             if isinstance(found, Rejection):
                 raise TryAgain(found.text)
+            if extended is not None:
+                found = (*found, self._extended.known(extended))
             if not any(self._being_written(each.record) for each in found):
                 break
             left = end - loop.time()

@@ -5,12 +5,12 @@ from app.ledger.ledger import Ledger
 from app.model.allocation import ClaimPlacement
 from app.model.node import Node
 from app.model.pod import Pod
-from app.model.rejection import Rejection
+from app.model.rejection import Code, Rejection
 from app.scheduling.answers import TryAgain
 from app.scheduling.claim_lookup import FoundClaim
 from app.scheduling.cool_downs import CoolDowns, SetAside
 from app.scheduling.deadline import time_is_up
-from app.scheduling.extended_resources import backed_resources, uncovered
+from app.scheduling.extended_resources import EXTENDED_LABEL, extended_need
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 from app.scheduling.searching import Searching
@@ -41,9 +41,8 @@ class BindDecision:
         node = ledger.nodes.get(node_name)
         if node is None:
             raise TryAgain(f"node {node_name} is not known yet")
-        resources = backed_resources(pod, ledger.backing)
         claims = sort_claims(found, ledger)
-        refusal = uncovered(node, resources, ledger.backing) or fully_reserved(found) or excluded(node, claims, ledger)
+        refusal = self._unserved(pod, node, found) or fully_reserved(found) or excluded(node, claims, ledger)
         if refusal is not None:
             raise TryAgain(refusal.text)
         undecided = (*claims.held, *claims.open)
@@ -51,6 +50,17 @@ class BindDecision:
             return ()
         held = self._held(undecided, node_name)
         return held if held is not None else self._anew(pod, undecided, claims, node)
+
+    def _unserved(self, pod: Pod, node: Node, found: tuple[FoundClaim, ...]) -> Rejection | None:
+        """Why these claims are not what the pod's extended resources need on the node as it is now."""
+        need = extended_need(pod, self._ledger)
+        special = None if need is None else need.on(node)
+        if isinstance(special, Rejection):
+            return special
+        specs = [each.record.claim.spec for each in found if each.label == EXTENDED_LABEL]
+        if specs != ([] if special is None else [special.found.record.claim.spec]):
+            return Rejection(code=Code.EXTENDED_RESOURCE, detail=f"node {node.name} serves it differently now")
+        return None
 
     def _held(self, undecided: tuple[FoundClaim, ...], node: str) -> Sequence[tuple[FoundClaim, ClaimPlacement]] | None:
         """The held placements, if each claim has one here and nothing that was read to decide it has changed since."""

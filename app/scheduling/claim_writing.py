@@ -5,7 +5,7 @@ finalizer would never be cleaned up.  Allocation, timestamp and reservation foll
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
@@ -18,6 +18,7 @@ from app.model.writeback import (
     with_finalizer_and_snapshot,
     with_reservations,
     without_allocation,
+    without_finalizer,
     without_reservations,
     without_snapshot,
 )
@@ -27,6 +28,7 @@ from app.scheduling.ports import Claims, ClusterError, Conflict, NotFound, Unava
 from app.telemetry.metrics import Metrics
 
 _TRIES: Final = 5
+_Answer = TypeVar("_Answer")
 
 
 class ClaimWriting:
@@ -145,6 +147,47 @@ class ClaimWriting:
         except ClaimGone:
             return True
 
+    async def create(self, namespace: str, body: bytes) -> ClaimRecord:
+        """Store a new claim; what the server has then.
+
+        Raises:
+            Conflict: there is one of that name.
+            ClusterError: any other kind.
+        """
+        return self._ledger.own_write(await self._counted("create", self._claims.create(namespace, body)))
+
+    async def discard(self, record: ClaimRecord) -> None:
+        """Delete the claim whatever is allocated to it; returns when it is gone.
+
+        Raises:
+            TryAgain: the server could not be written to, or somebody else keeps the claim by a finalizer.
+        """
+        namespace, name = record.claim.metadata.key
+
+        async def write(raw: bytes) -> bytes:
+            claim = read_claim(raw)
+            if FINALIZER in claim.metadata.finalizers:
+                raw = await self._update(claim, without_finalizer(raw))
+            await self._counted("discard", self._claims.delete(namespace, name, claim.metadata.uid))
+            return raw
+
+        try:
+            await self._persist(record, write, dying=True)
+            await self._check_gone(record)
+        except ClaimGone:
+            self._ledger.claim_gone(namespace, name, record.claim.metadata.uid)
+
+    async def _check_gone(self, record: ClaimRecord) -> None:
+        namespace, name = record.claim.metadata.key
+        try:
+            if read_claim(await self._claims.read(namespace, name)).metadata.uid == record.claim.metadata.uid:
+                raise TryAgain(f"claim {namespace}/{name} is being deleted")
+        except NotFound as gone:
+            raise ClaimGone(f"claim {namespace}/{name} does not exist any more") from gone
+        except (ClusterError, ModelError) as problem:
+            raise TryAgain(f"claim {namespace}/{name}: {problem}") from problem
+        raise ClaimGone(f"claim {namespace}/{name} was replaced by another of the same name")
+
     async def _persist(
         self,
         record: ClaimRecord,
@@ -182,7 +225,7 @@ class ClaimWriting:
     async def _update_status(self, step: str, claim: ResourceClaim, body: bytes) -> bytes:
         return await self._counted(step, self._claims.update_status(*claim.metadata.key, body))
 
-    async def _counted(self, step: str, call: Awaitable[bytes]) -> bytes:
+    async def _counted(self, step: str, call: Awaitable[_Answer]) -> _Answer:
         try:
             answer = await call
         except ClusterError as problem:

@@ -1,21 +1,132 @@
-from collections.abc import Mapping
+"""Extended resources of a pod that device classes back (KEP-5004): which node serves them how.
 
+With the in-tree plugin off nobody else checks them: NodeResourcesFit skips such a resource on nodes that do not list it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from app.ledger.claims import ClaimRecord, digest_of_spec
+from app.ledger.ledger import Ledger
+from app.model.metadata import ObjectMeta
 from app.model.node import Node
-from app.model.pod import Pod
+from app.model.pod import NO_COUNT, Pod
 from app.model.rejection import Code, Rejection
+from app.model.resource_claim import ClaimSpec, DeviceClaim, ResourceClaim
+from app.scheduling.claim_lookup import FoundClaim, consumer_of
+from app.scheduling.extended_requests import RequestMapping, extended_requests
+
+EXTENDED_LABEL: Final = "<extended-resources>"
+"""What the claim for extended resources is called in words; no claim of a pod can be called so."""
 
 
-def backed_resources(pod: Pod, backing: Mapping[str, str]) -> tuple[str, ...]:
-    """Extended resources of the pod that a device class backs (`backing`: resource name -> class name).
+class Special(NamedTuple):
+    """The claim for what device classes serve of a pod's extended resources, on the nodes that serve the rest by plugin.
 
-    With the in-tree plugin off nobody else checks them: NodeResourcesFit skips such a resource on nodes that do not list it.
+    It exists in memory only, under a UID of its own, until a bind creates it.
     """
-    return tuple(name for name in pod.extended_resources if name in backing)
+
+    found: FoundClaim
+    mappings: tuple[RequestMapping, ...]
+
+    def is_asked_by(self, claim: ResourceClaim) -> bool:
+        """Whether a stored claim asks for the same."""
+        return claim.spec == self.found.record.claim.spec
 
 
-def uncovered(node: Node, resources: tuple[str, ...], backing: Mapping[str, str]) -> Rejection | None:
-    """Why the node cannot serve these resources; None if its allocatable lists all, so that NodeResourcesFit decides."""
-    for name in resources:
-        if name not in node.extended_resources:
-            return Rejection(code=Code.EXTENDED_RESOURCE, detail=f"{name} is backed by device class {backing[name]}")
+class ExtendedNeed:
+    """What a pod needs of extended resources, some of which a class backs."""
+
+    def __init__(self, pod: Pod, ledger: Ledger, left: FoundClaim | None = None) -> None:
+        """`left`: the claim with which the need is met, if there is one."""
+        self._pod = pod
+        self._ledger = ledger
+        self._left = left
+        self._wanted = frozenset(pod.extended_resources)
+        self._known: dict[frozenset[str], Special | Rejection | None] = {}
+
+    @property
+    def is_met(self) -> bool:
+        """Whether a claim exists that serves it."""
+        return self._left is not None
+
+    def on(self, node: Node) -> Special | Rejection | None:
+        """The claim that the pod needs on this node, the same value on nodes alike; None if the node's own resources do.
+
+        A resource that the node lists with a positive amount is served by its device plugin, which NodeResourcesFit checks.
+        """
+        own = self._wanted & node.extended_resources
+        try:
+            return self._known[own]
+        except KeyError:
+            found = self._known[own] = self._beside_left(self._find(own))
+            return found
+
+    def met_by(self, left: FoundClaim) -> "ExtendedNeed":
+        """The need as this claim meets it, which exists: nothing is left on nodes that ask for the same, others are refused."""
+        return ExtendedNeed(self._pod, self._ledger, left)
+
+    def _beside_left(self, found: Special | Rejection | None) -> Special | Rejection | None:
+        left = self._left
+        if left is None or isinstance(found, Rejection):
+            return found
+        if found is not None and found.is_asked_by(left.record.claim):
+            return None
+        return Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=left.label)
+
+    def _find(self, own: frozenset[str]) -> Special | Rejection | None:
+        backing = self._ledger.backing
+        missing = sorted(self._wanted - own)
+        for name in missing:
+            if name not in backing:
+                return Rejection(code=Code.EXTENDED_RESOURCE, detail=name)
+            if not self._ledger.serves_extended_resources:
+                detail = f"{name} is backed by device class {backing[name]}, but DRAExtendedResource is off"
+                return Rejection(code=Code.EXTENDED_RESOURCE, detail=detail)
+        if missing:
+            return self._special({name: backing[name] for name in missing})
+        if self._pod.extended_claim:
+            # The API server lets nobody take this back, and the kubelet would wait for the claim.
+            detail = f"the pod is told to use claim {self._pod.extended_claim}, which is not needed there"
+            return Rejection(code=Code.EXTENDED_CLAIM, detail=detail)
+        return None
+
+    def _special(self, classes: Mapping[str, str]) -> Special | Rejection:
+        for container in self._pod.extended_requests:
+            for each in container.requests:
+                if each.amount == NO_COUNT and each.resource in classes:
+                    detail = f"container {container.name} asks for no whole number of {each.resource}"
+                    return Rejection(code=Code.EXTENDED_RESOURCE, detail=detail)
+        asked = extended_requests(self._pod.extended_requests, classes)
+        metadata = ObjectMeta(name=EXTENDED_LABEL, namespace=self._pod.namespace, uid=special_uid(self._pod))
+        claim = ResourceClaim(metadata=metadata, spec=ClaimSpec(devices=DeviceClaim(requests=asked.requests)))
+        record = ClaimRecord(claim, b"", digest_of_spec(claim))
+        return Special(FoundClaim(EXTENDED_LABEL, record, consumer_of(self._pod)), asked.mappings)
+
+
+class Group(NamedTuple):
+    """Nodes on which a pod needs the same claim for its extended resources (None: none)."""
+
+    special: Special | None
+    nodes: Sequence[str]
+
+
+def extended_need(pod: Pod, ledger: Ledger) -> ExtendedNeed | None:
+    """What the pod needs of extended resources; None if no class backs any of them, which leaves them to NodeResourcesFit."""
+    if pod.extended_claim or any(name in ledger.backing for name in pod.extended_resources):
+        return ExtendedNeed(pod, ledger)
     return None
+
+
+def left_over(pod: Pod, ledger: Ledger) -> FoundClaim | None:
+    """The claim that an earlier attempt of the pod wrote and that has devices; a bind decides what becomes of any other."""
+    for record in ledger.claims.for_extended_resources(pod.uid):
+        decided = record.claim.status.allocation is not None or record.taken is not None
+        if decided and record.claim.metadata.deletion_timestamp is None:
+            return FoundClaim(EXTENDED_LABEL, record, consumer_of(pod))
+    return None
+
+
+def special_uid(pod: Pod) -> str:
+    """The UID under which devices are held for a claim that does not exist yet."""
+    return f"{pod.uid}/extended-resources"

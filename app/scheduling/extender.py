@@ -54,6 +54,8 @@ class Extender:
         claims = ClaimWriting(ledger, cluster.claims, metrics)
         taking_back = ReclaimWriting(ledger, cluster, claims, facts, options.field_manager)
         self.reclaim = Reclaim(ledger, self._bind, facts, taking_back, metrics, cluster.clock, options)
+        self._extended_resources = options.extended_resources
+        self._decide_about_extended_resources()
         ledger.pod_groups.reservation = options.reserve_for_pod_groups
         ledger.on_pod_gone = lambda uid: self._bind.nudge((uid,))
         self._foreign = ForeignAllocations(ledger, self._bind.nudge, cluster.events, metrics, _REPORT_SECONDS)
@@ -64,6 +66,7 @@ class Extender:
     async def start(self) -> None:
         """Begin the work that goes on between requests; also again after a `stop`."""
         self._stopping.clear()
+        self._decide_about_extended_resources()
         self._ledger.on_allocation = self._foreign.seen
         going_on = (self._wake_up.run(), self.reclaim.run(), self._foreign.run())
         self._background = tuple(asyncio.create_task(each) for each in going_on)
@@ -109,6 +112,10 @@ class Extender:
         """See Preempt."""
         self._refuse_when_stopping()
         return await self._preempt(pod, victims)
+
+    def _decide_about_extended_resources(self) -> None:
+        """Serve them by claims if that is wanted and, as far as is known, the API server lets pods be told of them."""
+        self._ledger.serves_extended_resources = self._extended_resources and self._cluster.keeps_extended_claims
 
     def _cooled_down(self, pod_uid: str) -> None:
         """Devices that a pod left alone are devices again, for a pod that could have used them."""

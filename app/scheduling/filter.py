@@ -13,7 +13,7 @@ from app.scheduling.attempt import Attempt, refused_everywhere
 from app.scheduling.claim_lookup import FoundClaim, find_claims
 from app.scheduling.cool_downs import CoolDowns, search_around
 from app.scheduling.deadline import time_is_up
-from app.scheduling.extended_resources import backed_resources, uncovered
+from app.scheduling.extended_resources import ExtendedNeed, Group, Special, extended_need, left_over
 from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
 from app.scheduling.gang_members import gang_of
 from app.scheduling.gangs import Gangs
@@ -100,40 +100,65 @@ class Filter:
         refusal = fully_reserved(found) or not_ready(found, self._clock.now(), self._options.binding_timeout_seconds)
         if refusal is not None:
             return refused_everywhere(nodes, refusal)
-        claims = sort_claims(found, ledger)
-        demand: Demand | None = None
+        claims, need = sort_claims(found, ledger), extended_need(pod, ledger)
         if claims.open:
             asked = self._searching.demand(claims.open)
             if isinstance(asked, Rejection):
                 return refused_everywhere(nodes, asked)
-            demand = asked
-        attempt = Attempt(open=claims.open, held=claims.held, demand=demand)
-        resources = backed_resources(pod, ledger.backing)
-        if resources or claims.allocated or claims.held or demand is None:
-            nodes = self._allowed(nodes, claims, resources, attempt)
-        if demand is None:
-            attempt.fits = dict.fromkeys(nodes)
-        else:
-            self._search(demand, nodes, pod.uid, attempt, seconds or self._options.filter_budget_seconds)
+        end = self._clock.monotonic() + (seconds or self._options.filter_budget_seconds)
+        left = None if need is None else left_over(pod, ledger)
+        if need is None or left is None:
+            return self._placed(pod, claims, need, nodes, end)
+        # An earlier attempt wrote it: the pod goes where it can be used, or everything is decided anew without it.
+        adopted = self._placed(pod, claims.with_allocated(left), need.met_by(left), nodes, end)
+        if adopted.fits:
+            return adopted
+        anew = self._placed(pod, claims, need, nodes, end)
+        if anew.fits or anew.unsettled:
+            return anew
+        return refused_everywhere(nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=left.label))
+
+    def _placed(self, pod: Pod, claims: Sorted, need: ExtendedNeed | None, nodes: Sequence[str], end: float) -> Attempt:
+        """Where everything that is open fits; nodes that serve extended resources in different ways are asked differently."""
+        attempt = Attempt(open=claims.open, held=claims.held)
+        groups: Sequence[Group] = (Group(None, nodes),)
+        if need is not None or claims.allocated or claims.held or not claims.open:
+            groups = self._allowed(nodes, claims, need, attempt)
+        for special, names in groups:
+            wanted = claims.open if special is None else (*claims.open, special.found)
+            if not wanted:
+                attempt.fits.update(dict.fromkeys(names))
+                continue
+            demand = self._searching.demand(wanted)
+            if isinstance(demand, Rejection):
+                for name in names:
+                    attempt.refuse(name, demand)
+                continue
+            attempt.open, attempt.demand = max(attempt.open, wanted, key=len), demand
+            self._search(demand, names, pod.uid, attempt, max(end - self._clock.monotonic(), 0.0))
         return attempt
 
     def _allowed(
-        self, nodes: Sequence[str], claims: Sorted, resources: tuple[str, ...], attempt: Attempt
-    ) -> Sequence[str]:
-        """Known nodes that neither decided claims nor extended resources exclude."""
+        self, nodes: Sequence[str], claims: Sorted, need: ExtendedNeed | None, attempt: Attempt
+    ) -> Sequence[Group]:
+        """Known nodes that neither decided claims nor extended resources exclude, by what they leave to device classes."""
         ledger = self._ledger
-        allowed: list[str] = []
+        allowed: dict[int, tuple[Special | None, list[str]]] = {}
         for name in nodes:
             node = ledger.nodes.get(name)
             if node is None:
                 attempt.refuse(name, NODE_UNKNOWN)
                 continue
-            refusal = uncovered(node, resources, ledger.backing) or excluded(node, claims, ledger)
+            special = None if need is None else need.on(node)
+            if isinstance(special, Rejection):
+                attempt.refuse(name, special)
+                continue
+            refusal = excluded(node, claims, ledger)
             if refusal is None:
-                allowed.append(name)
+                allowed.setdefault(id(special), (special, []))[1].append(name)
             else:
                 attempt.refuse(name, refusal)
-        return allowed
+        return tuple(Group(*each) for each in allowed.values())
 
     def _search(self, demand: Demand, nodes: Sequence[str], uid: str, attempt: Attempt, seconds: float) -> None:
         """Ask about the nodes, beginning at a place that depends on the pod."""
@@ -172,12 +197,15 @@ class Filter:
             ledger.holds.join(claim.record.claim.metadata.uid, pod.uid, expires)
         if not attempt.open:
             return tuple(attempt.fits)
+        unheld = [name for name, outcome in attempt.fits.items() if outcome is None]
         if attempt.demand is not None:
             self._look_ahead.follow(attempt.demand)
         offered = self._best(attempt)
         for index, claim in enumerate(attempt.open):
-            ledger.holds.place(_hold(claim, index, offered, pod, expires))
-        return tuple(offered)
+            hold = _hold(claim, index, offered, pod, expires)
+            if hold.placements:
+                ledger.holds.place(hold)
+        return (*unheld, *offered)
 
     def _best(self, attempt: Attempt) -> dict[str, Outcome]:
         """The nodes with the highest ratings; among equals those that were looked at first."""
@@ -195,15 +223,17 @@ class Filter:
 
 
 def _hold(claim: FoundClaim, index: int, offered: dict[str, Outcome], pod: Pod, expires: float) -> Hold:
+    """The claim's hold on the offered nodes; on some of them a claim for extended resources is not needed."""
+    placements = {
+        name: with_fresh_shares(outcome.placement.claims[index], new_share_id)
+        for name, outcome in offered.items()
+        if outcome.placement is not None and index < len(outcome.placement.claims)
+    }
     return Hold(
         claim_uid=claim.record.claim.metadata.uid,
-        placements={
-            name: with_fresh_shares(outcome.placement.claims[index], new_share_id)
-            for name, outcome in offered.items()
-            if outcome.placement is not None
-        },
-        versions={name: outcome.state for name, outcome in offered.items()},
-        merits={name: outcome.merits[index] for name, outcome in offered.items() if outcome.merits},
+        placements=placements,
+        versions={name: offered[name].state for name in placements},
+        merits={name: offered[name].merits[index] for name in placements if offered[name].merits},
         expires=expires,
         pods={pod.uid},
     )

@@ -10,22 +10,32 @@ from app.model.pod import Pod
 from app.model.pod_group import PodGroup
 from app.model.rejection import Rejection
 from app.scheduling.claim_lookup import FoundClaim, find_claims
-from app.scheduling.extended_resources import backed_resources, uncovered
+from app.scheduling.extended_resources import ExtendedNeed, Special, extended_need, left_over, special_uid
 from app.scheduling.gang_plan import Member
 from app.scheduling.standing import Sorted, excluded, fully_reserved, sort_claims
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A member with claims to be allocated."""
+    """A member with claims to be allocated, or with extended resources that device classes may have to serve (`need`)."""
 
     pod: Pod
     claims: Sorted
-    resources: tuple[str, ...]
+    need: ExtendedNeed | None
+
+    @property
+    def special(self) -> str:
+        """UID under which a claim for extended resources is planned, empty if none can be needed."""
+        return "" if self.need is None or self.need.is_met else special_uid(self.pod)
 
     def refusal(self, node: Node, ledger: Ledger) -> Rejection | None:
         """Why what is decided already keeps the member off this node."""
-        return uncovered(node, self.resources, ledger.backing) or excluded(node, self.claims, ledger)
+        special = self.special_on(node)
+        return special if isinstance(special, Rejection) else excluded(node, self.claims, ledger)
+
+    def special_on(self, node: Node) -> Special | Rejection | None:
+        """The claim for extended resources that the member needs on this node."""
+        return None if self.need is None else self.need.on(node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +74,21 @@ def call_the_roll(group: PodGroup, ledger: Ledger) -> Roll:
         if refusal is not None:
             missing.append((pod, refusal))
         elif not isinstance(found, Rejection):
-            claims = sort_claims(found, ledger)
-            if claims.open:
-                candidates.append(Candidate(pod, claims, backed_resources(pod, ledger.backing)))
+            candidate = _candidate(pod, sort_claims(found, ledger), ledger)
+            if candidate.claims.open or candidate.special:
+                candidates.append(candidate)
             else:
                 settled += 1
     needed = max((group.min_count or 0) - settled, 1)
     return Roll(tuple(candidates), needed, tuple(missing))
+
+
+def _candidate(pod: Pod, claims: Sorted, ledger: Ledger) -> Candidate:
+    need = extended_need(pod, ledger)
+    left = None if need is None else left_over(pod, ledger)
+    if need is None or left is None:
+        return Candidate(pod, claims, need)
+    return Candidate(pod, claims.with_allocated(left), need.met_by(left))
 
 
 def members_of(candidates: Sequence[Candidate]) -> list[Member]:
@@ -82,7 +100,9 @@ def members_of(candidates: Sequence[Candidate]) -> list[Member]:
 
 
 def _open(candidate: Candidate) -> tuple[str, ...]:
-    return tuple(each.record.claim.metadata.uid for each in candidate.claims.open)
+    """UIDs of what has to be allocated for the member."""
+    uids = tuple(each.record.claim.metadata.uid for each in candidate.claims.open)
+    return (*uids, candidate.special) if candidate.special else uids
 
 
 def _kind(candidate: Candidate, users: Counter[str]) -> Hashable:
@@ -93,13 +113,14 @@ def _kind(candidate: Candidate, users: Counter[str]) -> Hashable:
     return (
         tuple(each.record.spec_digest for each in candidate.claims.open),
         tuple(sorted(each.record.claim.metadata.uid for each in decided)),
-        candidate.resources,
+        candidate.pod.extended_requests,
     )
 
 
 def _devices(candidate: Candidate) -> int:
     """How many devices the member asks for, roughly: mode All counts as many."""
-    return sum(_claim_devices(each) for each in candidate.claims.open)
+    asked = sum(each.amount for one in candidate.pod.extended_requests for each in one.requests)
+    return asked + sum(_claim_devices(each) for each in candidate.claims.open)
 
 
 def _claim_devices(found: FoundClaim) -> int:

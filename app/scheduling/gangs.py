@@ -12,14 +12,17 @@ from app.allocator.state import Usage
 from app.ledger.holds import Hold
 from app.ledger.ledger import Ledger
 from app.ledger.usage import Overlaid, UsageTable
-from app.model.allocation import ClaimPlacement, DeviceHolding
+from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from app.model.base import ModelError
+from app.model.node import Node
 from app.model.pod import Pod
 from app.model.pod_group import PodGroup
 from app.model.rejection import Code, Rejection
 from app.scheduling.attempt import Attempt, refused_everywhere
+from app.scheduling.claim_lookup import FoundClaim
 from app.scheduling.cool_downs import CoolDowns, SetAside
 from app.scheduling.deadline import time_is_up
+from app.scheduling.extended_resources import Special
 from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
 from app.scheduling.gang_members import Candidate, Roll, call_the_roll, members_of
 from app.scheduling.gang_plan import Ask, GangPlan, Member, PlanLimitError, Seat
@@ -27,6 +30,7 @@ from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 from app.scheduling.searching import Searching
 
+_NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
 _ELSEWHERE = Rejection(code=Code.GANG_ELSEWHERE)
 
 GroupKey = tuple[str, str]
@@ -154,19 +158,32 @@ class Gangs:
 
     def _asking(self, candidates: Sequence[Candidate], usage: Usage, out_of_time: Callable[[], bool]) -> Ask:
         claims = {each.record.claim.metadata.uid: each for one in candidates for each in one.claims.open}
+        special = {each.special: each for each in candidates if each.special}
+
+        def claim_on(uid: str, node: Node) -> FoundClaim | None:
+            """The claim with this UID; None for one that is not needed on the node."""
+            if uid not in special:
+                return claims[uid]
+            found = special[uid].special_on(node)
+            return found.found if isinstance(found, Special) else None
 
         def ask(
             uids: Sequence[str], name: str, elsewhere: Sequence[DeviceHolding]
         ) -> Mapping[str, ClaimPlacement] | None:
-            demand = self._searching.demand([claims[uid] for uid in uids])
+            node = self._ledger.nodes[name]
+            wanted = {uid: claim for uid in uids if (claim := claim_on(uid, node)) is not None}
+            placements = dict.fromkeys(uids, _NOTHING)
+            if not wanted:
+                return placements
+            demand = self._searching.demand(tuple(wanted.values()))
             if isinstance(demand, Rejection):
                 return None
             extra = UsageTable()
             extra.add(elsewhere)
-            answer = self._searching.on_node(
-                demand, self._ledger.nodes[name], Overlaid(usage, extra) if elsewhere else usage, out_of_time
-            )
-            return None if isinstance(answer, NoFit) else dict(zip(uids, answer.claims, strict=True))
+            answer = self._searching.on_node(demand, node, Overlaid(usage, extra) if elsewhere else usage, out_of_time)
+            if isinstance(answer, NoFit):
+                return None
+            return placements | dict(zip(wanted, answer.claims, strict=True))
 
         return ask
 

@@ -27,6 +27,7 @@ class Options:
     reclaim_pause_seconds: float = 0.05
     field_manager: str = "dra-extender"
     remembered_answers: int = 200_000
+    extended_resources: bool = True
     rewrite_attribute_suffixes: bool = False
     reserve_for_pod_groups: GroupReservation = GroupReservation.AUTO
     selector_libraries: Release = LATEST

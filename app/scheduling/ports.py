@@ -9,7 +9,7 @@ Errors are shaped by what the caller can do about them:
     └── Unavailable    no answer, or try again later: the outcome of a write is unknown, read before repeating it
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from app.model.pod import Pod
@@ -36,10 +36,28 @@ class Unavailable(ClusterError):  # noqa: N818 - as above
 
 
 class Claims(Protocol):
-    """Reads and writes of ResourceClaims as whole raw objects (JSON bytes); every write returns the object as stored."""
+    """Reads and writes of ResourceClaims as whole raw objects (JSON bytes); every write but the last returns what is stored."""
 
     async def read(self, namespace: str, name: str) -> bytes:
         """The live object.  Raises NotFound, Refused, Unavailable."""
+        ...
+
+    async def create(self, namespace: str, body: bytes) -> bytes:
+        """Store a new claim.
+
+        Raises:
+            Conflict: there is one of that name.
+            ClusterError: any other kind.
+        """
+        ...
+
+    async def delete(self, namespace: str, name: str, uid: str) -> None:
+        """Delete the claim with this UID; with finalizers it is only marked.
+
+        Raises:
+            Conflict: the claim of that name has another UID.
+            ClusterError: any other kind.
+        """
         ...
 
     async def update(self, namespace: str, name: str, body: bytes) -> bytes:
@@ -69,6 +87,26 @@ class Pods(Protocol):
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Publish where the pod is going (`status.nominatedNodeName`), guarded by the UID; an empty node takes it back.
+
+        Raises:
+            ClusterError: of every kind.
+        """
+        ...
+
+    async def tell_extended_claim(
+        self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
+    ) -> bool:
+        """Publish which claim serves the pod's extended resources, guarded by the UID: `status.extendedResourceClaimStatus`.
+
+        Args:
+            namespace: Where the pod is.
+            name: The pod.
+            uid: Its UID.
+            claim: Name of the claim.
+            mappings: (container, resource, request of the claim), each.
+
+        Returns:
+            Whether the server kept it.
 
         Raises:
             ClusterError: of every kind.
@@ -130,6 +168,11 @@ class Cluster(Protocol):
     @property
     def clock(self) -> Clock:
         """The time."""
+        ...
+
+    @property
+    def keeps_extended_claims(self) -> bool:
+        """Whether pods can be told which claim serves their extended resources, as far as is known: what is unknown may be so."""
         ...
 
     def health(self) -> Mapping[str, str | None]:

@@ -11,7 +11,7 @@ from app.model.pod import Pod
 from app.model.rejection import Code, Rejection
 from app.scheduling.claim_lookup import FoundClaim, find_claims
 from app.scheduling.deadline import time_is_up
-from app.scheduling.extended_resources import backed_resources, uncovered
+from app.scheduling.extended_resources import ExtendedNeed, extended_need
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 from app.scheduling.searching import Searching
@@ -48,19 +48,29 @@ class Preempt:
             return {}
         claims = sort_claims(found, ledger)
         undecided = (*claims.held, *claims.open)
-        demand = self._searching.demand(undecided) if undecided else None
-        if isinstance(demand, Rejection):
-            return {}
-        resources = backed_resources(pod, ledger.backing)
+        need = extended_need(pod, ledger)
         out_of_time = time_is_up(self._clock, self._options.filter_budget_seconds)
         kept: dict[str, Sequence[str]] = {}
         for name, uids in victims.items():
             node = ledger.nodes.get(name)
-            if node is None or uncovered(node, resources, ledger.backing) or excluded(node, claims, ledger):
+            if node is None or excluded(node, claims, ledger):
+                continue
+            demand = self._demand(undecided, need, node)
+            if isinstance(demand, Rejection):
                 continue
             if demand is None or self._fits_without(demand, node, uids, out_of_time):
                 kept[name] = uids
         return kept
+
+    def _demand(
+        self, undecided: tuple[FoundClaim, ...], need: ExtendedNeed | None, node: Node
+    ) -> Demand | Rejection | None:
+        """What has to be allocated on the node, or why nothing can be; None for nothing."""
+        special = None if need is None else need.on(node)
+        if isinstance(special, Rejection):
+            return special
+        wanted = undecided if special is None else (*undecided, special.found)
+        return self._searching.demand(wanted) if wanted else None
 
     async def _claims(self, pod: Pod) -> tuple[FoundClaim, ...] | Rejection:
         ledger = self._ledger

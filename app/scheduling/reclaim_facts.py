@@ -53,7 +53,7 @@ class ReclaimFacts:
         if live is None and allocation is not None and self._run_all(claim):
             return None
         if allocation is None:
-            found = surplus(claim, {})
+            found = None if self._is_expected(claim) else surplus(claim, {})
             return None if found is None else Finding(found, {})
         standings = self._standings(claim, allocation, live or {})
         if Standing.IN_USE in standings.values():
@@ -90,8 +90,17 @@ class ReclaimFacts:
                 return True
         return False
 
+    def _is_expected(self, claim: ResourceClaim) -> bool:
+        """Whether a claim without allocation is for extended resources of a pod that is being bound, or was told to use it."""
+        uid = claim.extended_for
+        pod = self._ledger.pods.by_uid(uid) if uid else None
+        return bool(uid) and (
+            self._busy(uid) or (pod is not None and bool(pod.node_name) and pod.extended_claim == claim.metadata.name)
+        )
+
     def _claims_of(self, pod: Pod) -> Iterator[ClaimRecord]:
         """The claims that the pod names or that were made for it, as far as they exist."""
+        yield from self._ledger.claims.for_extended_resources(pod.uid)
         generated = {each.name: each.resource_claim_name for each in pod.claim_statuses}
         for entry in pod.claims:
             name = entry.resource_claim_name or generated.get(entry.name)

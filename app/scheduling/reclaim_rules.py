@@ -178,7 +178,7 @@ def permitted(found: Surplus, claim: ResourceClaim, standings: Mapping[str, Stan
     finalizer loses its allocation with the last one.
     """
     if found.reason is Reason.HALF_WRITTEN:
-        return us in who.snapshot or us in who.finalizer
+        return us in who.snapshot or us in who.finalizer or us in who.extended
     kinds = {standings[uid] for uid in found.consumers}
     if kinds and kinds <= _ENDED and (not found.release or FINALIZER in claim.metadata.finalizers):
         return True
@@ -209,5 +209,5 @@ def _names_in(term: NodeSelectorTerm) -> frozenset[str] | None:
 def _prepared(claim: ResourceClaim) -> bool:
     metadata = claim.metadata
     return metadata.deletion_timestamp is None and (
-        SNAPSHOT_ANNOTATION in metadata.annotations or FINALIZER in metadata.finalizers
+        SNAPSHOT_ANNOTATION in metadata.annotations or FINALIZER in metadata.finalizers or bool(claim.extended_for)
     )

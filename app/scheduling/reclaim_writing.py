@@ -95,7 +95,12 @@ class ReclaimWriting:
         return pod if pod.uid == uid else None
 
     async def _write(self, record: ClaimRecord, found: Finding, who: Writers) -> None:
-        if found.surplus.reason is not Reason.HALF_WRITTEN:
+        half_written = found.surplus.reason is Reason.HALF_WRITTEN
+        if record.claim.extended_for and (half_written or found.surplus.release):
+            # It is good for this one attempt of its pod; the next makes another.
+            await self._writing.discard(record)
+            return
+        if not half_written:
             await self._writing.release(record, found.surplus.consumers, tries=1)
             return
         raw, metadata = record.raw, record.claim.metadata

@@ -18,6 +18,10 @@ class Sorted(NamedTuple):
     held: tuple[FoundClaim, ...]
     open: tuple[FoundClaim, ...]
 
+    def with_allocated(self, found: FoundClaim) -> "Sorted":
+        """These and a further claim that is allocated."""
+        return self._replace(allocated=(*self.allocated, found))
+
 
 def sort_claims(found: tuple[FoundClaim, ...], ledger: Ledger) -> Sorted:
     """Tell apart what is decided and what is not."""

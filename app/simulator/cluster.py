@@ -1,6 +1,6 @@
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -41,6 +41,18 @@ class MemoryClaims:
         """The live object.  Raises NotFound."""
         await asyncio.sleep(0)
         return self._store.read(Key(Kind.CLAIM, namespace, name))
+
+    async def create(self, namespace: str, body: bytes) -> bytes:
+        """Store a new claim.  Raises Conflict, Refused."""
+        await asyncio.sleep(0)
+        claim = _object(body)
+        claim.setdefault("metadata", {})["namespace"] = namespace
+        return msgspec.json.encode(self._store.create(Kind.CLAIM, claim, self._field_manager))
+
+    async def delete(self, namespace: str, name: str, uid: str) -> None:
+        """Delete, or mark as deleted while finalizers are left.  Raises NotFound, Conflict."""
+        await asyncio.sleep(0)
+        self._store.delete(Key(Kind.CLAIM, namespace, name), uid)
 
     async def update(self, namespace: str, name: str, body: bytes) -> bytes:
         """Replace metadata and spec.  Raises NotFound, Conflict, Refused."""
@@ -99,12 +111,26 @@ class MemoryPods:
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Set or take away `status.nominatedNodeName`.  Raises NotFound, and Refused for another UID."""
+        await self._patch_status(namespace, name, uid, lambda thing: _nominate(thing, node))
+
+    async def tell_extended_claim(
+        self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
+    ) -> bool:
+        """Set `status.extendedResourceClaimStatus`; whether it is kept.  Raises NotFound, and Refused for another UID."""
+        listed = [dict(zip(("containerName", "resourceName", "requestName"), each, strict=True)) for each in mappings]
+        told = {"resourceClaimName": claim, "requestMappings": listed}
+        stored = await self._patch_status(
+            namespace, name, uid, lambda thing: thing.setdefault("status", {}).update(extendedResourceClaimStatus=told)
+        )
+        return part(stored, "status", "extendedResourceClaimStatus") == told
+
+    async def _patch_status(self, namespace: str, name: str, uid: str, edit: Callable[[Json], None]) -> Json:
         await asyncio.sleep(0)
         key = Key(Kind.POD, namespace, name)
         stored = self._store.get(key)["metadata"]["uid"]
         if uid != stored:
             raise Refused(f'pod "{name}" is invalid: metadata.uid: Invalid value: "{uid}": field is immutable')
-        self._store.replace(key, lambda thing: _nominate(thing, node))
+        return self._store.replace(key, edit)
 
 
 class MemoryWaker:
@@ -141,6 +167,7 @@ class MemoryCluster:
     def __init__(self, *, clock: Clock | None = None, served: Served | None = None) -> None:
         self._clock = clock or SystemClock()
         self.store = Store(self._clock, served)
+        self._served = served or Served()
         self.watch = Watch(self.store)
         self._claims = MemoryClaims(self.store)
         self._pods = MemoryPods(self.store)
@@ -188,6 +215,11 @@ class MemoryCluster:
     def clock(self) -> Clock:
         """The clock that stamps objects."""
         return self._clock
+
+    @property
+    def keeps_extended_claims(self) -> bool:
+        """As the emulated release has it."""
+        return self._served.extended
 
     def health(self) -> Mapping[str, str | None]:
         """Memory is always reachable."""

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from app.model.resource_claim import FINALIZER
+from app.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.simulator.objects import Json, part
 
@@ -13,6 +13,7 @@ Path = tuple[str, ...]
 _ALLOCATION: Final = ("f:status", "f:allocation")
 _FINALIZER: Final = ("f:metadata", "f:finalizers", f'v:"{FINALIZER}"')
 _SNAPSHOT: Final = ("f:metadata", "f:annotations", f"f:{SNAPSHOT_ANNOTATION}")
+_EXTENDED: Final = ("f:metadata", "f:annotations", f"f:{EXTENDED_ANNOTATION}")
 
 
 def note_writer(old: Json, new: Json, manager: str) -> None:
@@ -41,6 +42,8 @@ def _parts(claim: Json) -> dict[Path, Any]:
         found[_FINALIZER] = True
     if SNAPSHOT_ANNOTATION in part(metadata, "annotations"):
         found[_SNAPSHOT] = metadata["annotations"][SNAPSHOT_ANNOTATION]
+    if EXTENDED_ANNOTATION in part(metadata, "annotations"):
+        found[_EXTENDED] = metadata["annotations"][EXTENDED_ANNOTATION]
     for consumer in status.get("reservedFor") or ():
         key = msgspec.json.encode({"uid": consumer.get("uid")}).decode()
         found["f:status", "f:reservedFor", f"k:{key}"] = consumer

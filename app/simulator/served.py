@@ -12,12 +12,13 @@ class Served(msgspec.Struct, frozen=True):
 
     `groups`: `compatibilityGroups` on slices (KEP-5963).  `conditions`: binding conditions and `bindsToNode` on slices and in
     allocations (KEP-5007).  `shares`: sharing by capacity, in slices, requests and allocations (KEP-5075).  No release keeps
-    `compatibilityGroups` in an allocation result.
+    `compatibilityGroups` in an allocation result.  `extended`: what extended resources backed by device classes need (KEP-5004).
     """
 
     groups: bool = True
     conditions: bool = True
     shares: bool = True
+    extended: bool = True
 
     def strip(self, kind: Kind, thing: Json) -> None:
         """Drop what the server does not keep, in place."""
@@ -29,6 +30,10 @@ class Served(msgspec.Struct, frozen=True):
             for request in part(thing, "spec", "devices").get("requests") or [] if not self.shares else ():
                 for body in (request.get("exactly") or {}, *(request.get("firstAvailable") or [])):
                     body.pop("capacity", None)
+        elif kind is Kind.CLASS and not self.extended:
+            part(thing, "spec").pop("extendedResourceName", None)
+        elif kind is Kind.POD and not self.extended:
+            part(thing, "status").pop("extendedResourceClaimStatus", None)
 
     def _strip_device(self, device: Json) -> None:
         if not self.groups:
@@ -63,5 +68,5 @@ def served_by(minor: int) -> Served:
     """
     if not OLDEST <= minor <= NEWEST:
         raise ValueError(f"cannot emulate Kubernetes 1.{minor}: expected a minor release from {OLDEST} to {NEWEST}")
-    recent = minor >= 36  # noqa: PLR2004 - the release since which the gates of both are on by default
-    return Served(groups=minor >= NEWEST, conditions=recent, shares=recent)
+    recent = minor >= 36  # noqa: PLR2004 - the release since which the gates of these are on by default
+    return Served(groups=minor >= NEWEST, conditions=recent, shares=recent, extended=recent)

@@ -96,8 +96,11 @@ class Store:
         """As `all`, as JSON."""
         return [data for key, data in self._objects.items() if key.kind is kind]
 
-    def create(self, kind: Kind, thing: Json) -> Json:
-        """Store a new object.  A claim starts without status, a pod as Pending; `metadata.uid` is kept if it is given."""
+    def create(self, kind: Kind, thing: Json, manager: str = "") -> Json:
+        """Store a new object.  A claim starts without status, a pod as Pending; `metadata.uid` is kept if it is given.
+
+        `manager` is noted as the writer of a claim.
+        """
         thing = _copy(thing)
         metadata = thing.setdefault("metadata", {})
         if not metadata.get("name") and metadata.get("generateName"):
@@ -118,6 +121,8 @@ class Store:
         metadata["creationTimestamp"] = self._now()
         if kind in _COUNTED:
             metadata["generation"] = 1
+        if kind is Kind.CLAIM:
+            note_writer({}, thing, manager)
         return self._write(Verb.ADDED, key, thing)
 
     def update(self, kind: Kind, thing: Json, manager: str = "") -> Json:

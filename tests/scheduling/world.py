@@ -61,6 +61,10 @@ class Ports:
     def clock(self) -> Clock:
         return self._clock
 
+    @property
+    def keeps_extended_claims(self) -> bool:
+        return self._cluster.keeps_extended_claims
+
     def health(self) -> Mapping[str, str | None]:
         return {}
 

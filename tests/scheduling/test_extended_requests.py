@@ -1,0 +1,126 @@
+"""Which requests a claim for extended resources has, and which container uses which of them: upstream's rules, one by one."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.model.pod import NO_COUNT, pod_from
+from app.scheduling.extended_requests import ExtendedRequests, extended_requests
+
+GPU, NIC = "example.com/gpu", "example.com/nic"
+CLASSES = {GPU: "gpu-class", NIC: "nic-class"}
+Container = tuple[str, Mapping[str, object]]
+
+
+def asked(
+    main: list[Container], init: list[Container] | None = None, sidecars: tuple[str, ...] = ()
+) -> ExtendedRequests:
+    def container(each: Container) -> dict[str, object]:
+        name, requests = each
+        restart = {"restartPolicy": "Always"} if name in sidecars else {}
+        return {"name": name, "resources": {"requests": dict(requests)}, **restart}
+
+    spec = {"containers": list(map(container, main)), "initContainers": list(map(container, init or []))}
+    return extended_requests(pod_from({"metadata": {"name": "p"}, "spec": spec}).extended_requests, CLASSES)
+
+
+def counts(found: ExtendedRequests) -> dict[str, int]:
+    return {each.name: each.exactly.count for each in found.requests if each.exactly is not None}
+
+
+def uses(found: ExtendedRequests) -> list[tuple[str, str]]:
+    return [(each.container, each.request) for each in found.mappings]
+
+
+def test_a_request_names_container_and_place_among_all_requests_of_the_container() -> None:
+    found = asked([("a", {"cpu": "1"}), ("b", {"cpu": "1", "memory": "1Gi", GPU: "2", NIC: "1"})])
+    assert counts(found) == {"container-1-request-1": 2, "container-1-request-2": 1}
+    body = found.requests[0].exactly
+    assert body is not None
+    assert (body.device_class_name, body.allocation_mode) == ("gpu-class", "ExactCount")
+    assert found.mappings == (("b", GPU, "container-1-request-1"), ("b", NIC, "container-1-request-2"))
+
+
+def test_containers_that_run_side_by_side_have_devices_of_their_own() -> None:
+    found = asked([("a", {GPU: "1"}), ("b", {GPU: "3"})])
+    assert counts(found) == {"container-0-request-0": 1, "container-1-request-0": 3}
+    assert uses(found) == [("a", "container-0-request-0"), ("b", "container-1-request-0")]
+
+
+def test_an_init_container_uses_devices_of_later_containers() -> None:
+    found = asked([("main", {GPU: "2"})], init=[("first", {GPU: "1"})])
+    assert counts(found) == {"container-1-request-0": 2}
+    assert uses(found) == [("main", "container-1-request-0"), ("first", "container-1-request-0")]
+
+
+def test_an_init_container_that_needs_more_has_the_rest_of_its_own() -> None:
+    found = asked([("main", {GPU: "1"})], init=[("first", {GPU: "3"})])
+    assert counts(found) == {"container-0-request-0": 2, "container-1-request-0": 1}
+    assert uses(found) == [
+        ("main", "container-1-request-0"),
+        ("first", "container-1-request-0"),
+        ("first", "container-0-request-0"),
+    ]
+
+
+def test_init_containers_share_the_largest_of_their_own_requests() -> None:
+    found = asked([("main", {})], init=[("a", {GPU: "1"}), ("b", {GPU: "4"}), ("c", {GPU: "4"})])
+    assert counts(found) == {"container-1-request-0": 4}
+    assert uses(found) == [(name, "container-1-request-0") for name in ("a", "b", "c")]
+
+
+def test_a_sidecar_has_devices_of_its_own_which_only_init_containers_before_it_use() -> None:
+    found = asked([("main", {})], init=[("a", {GPU: "1"}), ("side", {GPU: "1"}), ("z", {GPU: "1"})], sidecars=("side",))
+    assert counts(found) == {"container-1-request-0": 1, "container-2-request-0": 1}
+    assert uses(found) == [
+        ("side", "container-1-request-0"),
+        ("a", "container-1-request-0"),
+        ("z", "container-2-request-0"),
+    ]
+
+
+def test_requests_are_sorted_as_text_and_mappings_by_resource() -> None:
+    found = asked([(f"c{index}", {GPU: "1", NIC: "1"}) for index in range(11)])
+    assert [each.name for each in found.requests] == sorted(each.name for each in found.requests)
+    assert found.requests[4].name == "container-10-request-0"
+    assert [each.resource for each in found.mappings] == [GPU] * 11 + [NIC] * 11
+
+
+def test_resources_without_class_and_amounts_of_zero_are_left_out() -> None:
+    found = asked([("a", {"other.com/x": "1", GPU: "0"})])
+    assert found == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("amount", "count"), [("3", 3), ("1k", 1000), ("500m", NO_COUNT), (2, 2), ("nonsense", NO_COUNT)]
+)
+def test_only_whole_numbers_are_counted(amount: object, count: int) -> None:
+    spec = {"containers": [{"name": "a", "resources": {"limits": {GPU: amount}}}]}
+    pod = pod_from({"metadata": {"name": "p"}, "spec": spec})
+    assert [each.amount for each in pod.extended_requests[0].requests] == [count]
+
+
+@given(
+    st.lists(st.integers(0, 4), max_size=4),
+    st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=4),
+)
+def test_every_container_has_what_it_asks_for_and_no_two_that_run_together_share(
+    main: list[int], init: list[tuple[int, bool]]
+) -> None:
+    sidecars = tuple(f"i{index}" for index, (_, sidecar) in enumerate(init) if sidecar)
+    found = asked(
+        [(f"m{index}", {GPU: str(amount)}) for index, amount in enumerate(main)],
+        [(f"i{index}", {GPU: str(amount)}) for index, (amount, _) in enumerate(init)],
+        sidecars,
+    )
+    sizes, mapped = counts(found), uses(found)
+    wanted = {f"m{index}": amount for index, amount in enumerate(main)}
+    wanted |= {f"i{index}": amount for index, (amount, _) in enumerate(init)}
+    for name, amount in wanted.items():
+        own = [request for container, request in mapped if container == name]
+        assert len(own) == len(set(own))
+        assert sum(sizes[request] for request in own) >= amount
+    lasting = [request for name, request in mapped if name.startswith("m") or name in sidecars]
+    assert len(lasting) == len(set(lasting))
