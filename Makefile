@@ -32,7 +32,7 @@ lint: $(READY) ## Format, lint, types, layers
 
 .PHONY: unit
 unit: $(READY) ## Unit and property tests with coverage
-	$(PYTEST) tests -m "not e2e and not chart" --ignore tests/parity --ignore tests/bench \
+	$(PYTEST) tests -m "not e2e and not chart" --ignore tests/parity --ignore tests/bench -n $(WORKERS) --dist worksteal \
 	  --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 
 .PHONY: parity
@@ -46,7 +46,7 @@ chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, valida
 .PHONY: e2e
 e2e: $(READY) ## End to end on a real etcd, API server, controller manager and scheduler (K=expression selects)
 	$(BIN)/python tests/controlplane/build.py
-	$(PYTEST) tests -m e2e --ignore tests/bench $(if $(K),-k "$(K)")
+	$(PYTEST) tests -m e2e --ignore tests/bench -n $(WORKERS) --dist loadfile $(if $(K),-k "$(K)")
 
 .PHONY: bench
 bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=area selects, ROUNDS=n)
@@ -84,6 +84,8 @@ clean: ## Remove the environment and everything generated
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9_-]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# Test processes at a time; files of tests on a control plane are not divided.
+WORKERS ?= 2
 # The floor only rises.
 COVERAGE_FLOOR := 91
 PARITY_all = tests/parity
