@@ -39,6 +39,15 @@ def compile_pattern(pattern: str) -> Any:
     return _light(pattern) or _heavy(pattern)
 
 
+def is_pattern(pattern: str) -> bool:
+    """Whether RE2 accepts it."""
+    try:
+        compile_pattern(pattern)
+    except CelRuntimeError:
+        return False
+    return True
+
+
 @lru_cache(maxsize=1024)
 def _light(pattern: str) -> Any:
     compiled = _compiled(pattern)

@@ -1,10 +1,12 @@
 """From an expression to something that can be asked about devices."""
 
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from app.cel.budget import Budget
+from app.cel.checked import Checked
 from app.cel.checker import Checker
 from app.cel.code import Run
 from app.cel.compiler import Compiler
@@ -14,6 +16,8 @@ from app.cel.device import DeviceActivation
 from app.cel.environment import ENVIRONMENTS, LATEST, Release
 from app.cel.errors import CelCompileError, CelCostError, CelRuntimeError
 from app.cel.parser import parse
+from app.cel.quick import GIVES_UP, quick_answer
+from app.cel.quick_terms import Ask
 from app.cel.types import BOOL, Type, TypeLimitError
 from app.cel.values import Optional, type_name, unwrapped
 from app.model.device import Attribute
@@ -21,13 +25,30 @@ from app.model.device import Attribute
 _TOO_DEEP: Final = "the expression is nested too deeply"
 
 
-class Program(msgspec.Struct, frozen=True):
-    """A compiled expression: immutable, and shareable between threads and devices."""
+class Counted(msgspec.Struct, frozen=True):
+    """An expression compiled with all the rules and all that they cost: `base_cost` is certain, `slots` are variables."""
 
-    expression: str
     run: Run
     base_cost: int
     slots: int
+
+    def frame(self, device: DeviceActivation, deadline: Deadline | None) -> Frame:
+        """For one evaluation."""
+        return Frame(device, self.base_cost, [None] * self.slots if self.slots else (), deadline)
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A compiled expression: immutable, and shareable between threads and devices.
+
+    `quick` asks a device without counting, for expressions that cost `most` at the most whatever the device is. Most of
+    these are never evaluated otherwise; `counted` is then compiled when it is asked for.
+    """
+
+    expression: str
+    emulate: Release
+    counted: Counted | None
+    quick: Ask | None = None
+    most: int = 0
 
     def matches(
         self, device: DeviceActivation, *, deadline: Deadline | None = None, budget: Budget | None = None
@@ -43,18 +64,24 @@ class Program(msgspec.Struct, frozen=True):
             CelRuntimeError: The result is no bool, or the evaluation failed; upstream aborts the pod's scheduling then.
             CelCostError: It cost more than allowed, time was up, or the budget was spent.
         """
+        quick = self.quick
+        if quick is not None and device.defect is None and (budget is None or budget.left > 0):
+            try:
+                value = quick(device)
+            except GIVES_UP:
+                pass
+            else:
+                if budget is not None:
+                    budget.left -= self.most
+                if value is True or value is False:
+                    return value
         if budget is not None:
             value = self._within(budget, device, deadline)[0]
         else:
             if device.defect is not None:
                 raise CelRuntimeError(device.defect)
-            frame = Frame(device, self.base_cost, [None] * self.slots if self.slots else (), deadline)
-            try:
-                value = self.run(frame)
-            except (CelRuntimeError, RecursionError) as error:
-                raise _reported(error, frame) from None
-            if frame.cost > COST_LIMIT:
-                raise over_cost()
+            counted = self._counted()
+            value = _finish(counted, counted.frame(device, deadline))[0]
         if value is True or value is False:
             return value
         if type(value) is Optional and type(unwrapped(value)) is bool:
@@ -78,26 +105,32 @@ class Program(msgspec.Struct, frozen=True):
         """The value of the expression for a device, and the cost units that were spent; raises as `matches` does."""
         if device.defect is not None:
             raise CelRuntimeError(device.defect)
-        return self._finish(Frame(device, self.base_cost, [None] * self.slots, deadline))
+        counted = self._counted()
+        return _finish(counted, counted.frame(device, deadline))
 
-    def _finish(self, frame: Frame) -> tuple[Any, int]:
-        try:
-            value = self.run(frame)
-        except (CelRuntimeError, RecursionError) as error:
-            raise _reported(error, frame) from None
-        if frame.cost > COST_LIMIT:
-            raise over_cost()
-        return value, frame.cost
+    def _counted(self) -> Counted:
+        return self.counted or _counted_selector(self.expression, self.emulate)
 
     def _within(self, budget: Budget, device: DeviceActivation, deadline: Deadline | None) -> tuple[Any, int]:
         interrupts = budget.begin()
         if device.defect is not None:
             raise CelRuntimeError(device.defect)
-        frame = Frame(device, self.base_cost, [None] * self.slots, interrupts if deadline is None else deadline)
+        counted = self._counted()
+        frame = counted.frame(device, interrupts if deadline is None else deadline)
         try:
-            return self._finish(frame)
+            return _finish(counted, frame)
         finally:
             budget.charge(frame)
+
+
+def _finish(counted: Counted, frame: Frame) -> tuple[Any, int]:
+    try:
+        value = counted.run(frame)
+    except (CelRuntimeError, RecursionError) as error:
+        raise _reported(error, frame) from None
+    if frame.cost > COST_LIMIT:
+        raise over_cost()
+    return value, frame.cost
 
 
 def _reported(error: CelRuntimeError | RecursionError, frame: Frame) -> CelRuntimeError:
@@ -120,20 +153,37 @@ def compile_expression(expression: str, *, derived: bool = False, emulate: Relea
     Raises:
         CelCompileError: It is not a valid expression, or its result can never be what is wanted.
     """
-    environment = ENVIRONMENTS[emulate]
     try:
-        tree = parse(expression)
-        checker = Checker(expression, environment.functions, environment.device)
-        checked = checker.check(tree)
-        problem = _unsuitable(checker.final(checked.type), environment.attribute, derived=derived)
-        if problem is not None:
-            raise CelCompileError(problem, expression, tree.offset)
-        code = Compiler(expression, careful=checker.careful).compile(checked)
+        checker, checked = _checked(expression, emulate, derived=derived)
+        quick = None if derived else quick_answer(checked)
+        if quick is not None:
+            return Program(expression, emulate, None, *quick)
+        return Program(expression, emulate, _counted(expression, checker, checked))
     except RecursionError:
         raise CelCompileError(_TOO_DEEP, expression, 0) from None
     except TypeLimitError:
         raise CelCompileError("the types in the expression are too large", expression, 0) from None
-    return Program(expression, code.run, code.cost, checker.slots)
+
+
+@lru_cache(maxsize=1024)
+def _counted_selector(expression: str, emulate: Release) -> Counted:
+    return _counted(expression, *_checked(expression, emulate, derived=False))
+
+
+def _counted(expression: str, checker: Checker, checked: Checked) -> Counted:
+    code = Compiler(expression, careful=checker.careful).compile(checked)
+    return Counted(code.run, code.cost, checker.slots)
+
+
+def _checked(expression: str, emulate: Release, *, derived: bool) -> tuple[Checker, Checked]:
+    environment = ENVIRONMENTS[emulate]
+    tree = parse(expression)
+    checker = Checker(expression, environment.functions, environment.device)
+    checked = checker.check(tree)
+    problem = _unsuitable(checker.final(checked.type), environment.attribute, derived=derived)
+    if problem is not None:
+        raise CelCompileError(problem, expression, tree.offset)
+    return checker, checked
 
 
 def _unsuitable(result: Type, attribute: Type, *, derived: bool) -> str | None:

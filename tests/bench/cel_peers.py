@@ -2,13 +2,18 @@
 
 Reads {"selectors": {name: text}, "seconds": per measurement} from standard input, and prints {name: {library: [seconds per
 evaluation, seconds per compilation]}}. A library that cannot answer a selector, or answers other than true, is left out.
+
+Quantities and versions are bound as they have to be for the verdicts of Kubernetes. cel-expr-python takes no values of types
+of our own, so they come as lists of numbers and as texts of the same order, made once for the device, and functions make
+them of what a selector writes; those keep what they have read.
 """
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 DEVICE: dict[str, Any] = {
@@ -31,12 +36,48 @@ DEVICE: dict[str, Any] = {
 }
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(".")))
+DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+QUANTITY = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)([numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]{1,3})")
+NUMBER = "(0|[1-9][0-9]*)"
+SEMVER = re.compile(rf"{NUMBER}\.{NUMBER}\.{NUMBER}(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
 
-def amount(text: str) -> int:
-    return int(text.removesuffix("Gi")) * 2**30
+@lru_cache(maxsize=1024)
+def amount(text: str) -> list[int]:
+    """A quantity as units and nano units: in nano units alone, 10Gi is no 64-bit integer any more.
+
+    Raises:
+        ValueError: It is none.
+    """
+    found = QUANTITY.fullmatch(text)
+    if found is None:
+        raise ValueError(f"no quantity: {text}")
+    sign, whole, fraction, suffix = found.groups()
+    digits, power = int(f"0{whole}{fraction}"), 9 - len(fraction)
+    if suffix in BINARY:
+        digits <<= BINARY[suffix]
+    else:
+        power += DECIMAL[suffix] if suffix in DECIMAL else int(suffix[1:])
+    nano = digits * 10**power if power >= 0 else -(-digits // 10**-power)
+    return [*divmod(-nano if sign == "-" else nano, 10**9)]
+
+
+@lru_cache(maxsize=1024)
+def version(text: str) -> str:
+    """A semantic version as a text whose order is that of versions, which are neither numbers nor ordered as they are written.
+
+    Raises:
+        ValueError: It is none.
+    """
+    found = SEMVER.fullmatch(text)
+    if found is None:
+        raise ValueError(f"no version: {text}")
+    *parts, early = found.groups()
+    key = ".".join(part.zfill(20) for part in parts)
+    if early is None:
+        return f"{key}~"
+    return key + "".join(f" 0{each.zfill(20)}" if each.isdigit() else f" 1{each}" for each in early.split("."))
 
 
 def compare(one: Any, other: Any) -> int:
@@ -44,9 +85,9 @@ def compare(one: Any, other: Any) -> int:
 
 
 def prepared() -> dict[str, Any]:
-    """The device with its quantity as a number and its versions as lists of them, parsed once, as we do it, too."""
+    """The device with its quantity and its versions in the forms above, parsed once, as we do it, too."""
     attributes = DEVICE["attributes"]["gpu.nvidia.com"]
-    versions = {name: list(numbers(attributes[name])) for name in ("driverVersion", "cudaVersion")}
+    versions = {name: version(attributes[name]) for name in ("driverVersion", "cudaVersion")}
     capacity = {"memory": amount(DEVICE["capacity"]["gpu.nvidia.com"]["memory"])}
     return {
         **DEVICE,
@@ -72,13 +113,13 @@ def with_celpy(text: str, seconds: float) -> list[float]:
     from celpy import celtypes  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415 - likewise
 
     def quantity(value: Any) -> Any:
-        return celtypes.IntType(amount(str(value)))
+        return celtypes.ListType(map(celtypes.IntType, amount(str(value))))
 
     def semver(value: Any) -> Any:
-        return celtypes.ListType([celtypes.IntType(part) for part in numbers(str(value))])
+        return celtypes.StringType(version(str(value)))
 
     def compare_to(one: Any, other: Any) -> Any:
-        return celtypes.IntType(compare(one, other))
+        return celtypes.IntType(compare(*([*each] for each in (one, other))))
 
     def lower(value: Any) -> Any:
         return celtypes.StringType(str(value).lower())
@@ -107,14 +148,11 @@ def with_celcpp(text: str, seconds: float) -> list[float]:
     def ordering(name: str, kind: Any) -> Any:
         return cel.Overload(name, cel.Type.INT, [kind, kind], is_member=True, impl=compare)
 
-    text_only, whole = [cel.Type.STRING], cel.Type.INT
-    versions = cel.Type.List(cel.Type.INT)
+    words, amounts = cel.Type.STRING, cel.Type.List(cel.Type.INT)
     functions = [
-        cel.FunctionDecl("quantity", [cel.Overload("quantity_of", whole, text_only, impl=amount)]),
-        cel.FunctionDecl(
-            "semver", [cel.Overload("semver_of", versions, text_only, impl=lambda each: [*numbers(each)])]
-        ),
-        cel.FunctionDecl("compareTo", [ordering("quantities", whole), ordering("semvers", versions)]),
+        cel.FunctionDecl("quantity", [cel.Overload("quantity_of", amounts, [words], impl=amount)]),
+        cel.FunctionDecl("semver", [cel.Overload("semver_of", words, [words], impl=version)]),
+        cel.FunctionDecl("compareTo", [ordering("quantities", amounts), ordering("semvers", words)]),
     ]
     environment = cel.NewEnvConfigFromYaml("extensions: [{name: strings}]")
     compiler = cel.NewEnv(config=environment, variables={"device": cel.Type.DYN}, functions=functions)

@@ -1,0 +1,174 @@
+"""The answers that are had without counting are those of the full evaluation, and cost at most what is said."""
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.cel import (
+    Budget,
+    CelBudgetError,
+    CelCompileError,
+    CelRuntimeError,
+    DeviceActivation,
+    compile_expression,
+    prepare_device,
+)
+from app.cel.program import Program
+from app.model.device import Attribute
+
+A = 'device.attributes["gpu.example.com"]'
+C = 'device.capacity["gpu.example.com"]'
+VALUES = (
+    *(Attribute(string_value=text) for text in ("a100", "", "A100", "x" * 300, "é")),
+    *(Attribute(int_value=number) for number in (0, 1, 3, -1)),
+    *(Attribute(bool_value=truth) for truth in (True, False)),
+    *(Attribute(version_value=text) for text in ("1.2.3", "1.2.3-rc.1", "550.54.15")),
+    *(Attribute(string_values=("a100", "b")), Attribute(int_values=())),
+)
+TERMS = (
+    *('device.driver == "gpu.example.com"', 'device.driver != "other"', "device.allowMultipleAllocations", "true"),
+    *(
+        f'{A}.x == "a100"',
+        f'"a100" == {A}.y',
+        f'{A}.y != "a100"',
+        f"{A}.x == 3",
+        f"{A}.z != 1",
+        f"{A}.z == true",
+        f"{A}.x",
+    ),
+    *(
+        f"{A}.x > 2",
+        f"2 <= {A}.y",
+        f"{A}.z < 1",
+        f"{A}.y >= 3",
+        f"1 > {A}.x",
+        f"has({A}.x)",
+        f"has({C}.memory)",
+        f"!{A}.y",
+    ),
+    *(f'{A}.x in ["a100", "h100"]', f"{A}.y in [0, 1]", "device.driver in ['a', 'gpu.example.com']", f"{A}.x in []"),
+    *(
+        f'{C}.memory.compareTo(quantity("20Gi")) >= 0',
+        f'{C}.memory.isGreaterThan(quantity("1"))',
+        f"{C}.memory == {C}.cores",
+    ),
+    *(
+        f'{A}.x.compareTo(semver("1.2.3")) == 0',
+        f'{A}.y.isLessThan(semver("2.0.0"))',
+        f'{A}.z.compareTo(quantity("1")) == 0',
+    ),
+    *(
+        f'{A}.x.lowerAscii().matches("^a.*0$")',
+        f'{A}.y.startsWith("a")',
+        f'{A}.x.contains("1")',
+        f'{A}.z.endsWith("é")',
+    ),
+    *(
+        f'{A}.x.upperAscii() == "A100"',
+        f'{A}["y"] == "a100"',
+        'device.attributes["other"].x == 1',
+        f"{A}.y.size() == 4",
+    ),
+)
+CONDITIONS = st.recursive(
+    st.sampled_from(TERMS),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=7).map(lambda terms: f"({' && '.join(terms)})"),
+        st.lists(inner, min_size=2, max_size=7).map(lambda terms: f"({' || '.join(terms)})"),
+        st.builds("!({})".format, inner),
+        st.builds("({} ? {} : {})".format, inner, inner, inner),
+    ),
+    max_leaves=10,
+)
+
+
+def made(attributes: dict[str, Attribute], memory: str | None) -> DeviceActivation:
+    capacity = {} if memory is None else {"memory": memory, "cores": "8"}
+    return prepare_device("gpu.example.com", attributes, capacity, allow_multiple_allocations=True)
+
+
+DEVICES = st.builds(
+    made,
+    st.dictionaries(st.sampled_from("xyz"), st.sampled_from(VALUES)),
+    st.sampled_from([None, "40Gi", "1500m", "8"]),
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(CONDITIONS, DEVICES)
+def test_a_quick_answer_is_that_of_the_full_evaluation(condition: str, device: DeviceActivation) -> None:
+    try:
+        program = compile_expression(condition)
+    except CelCompileError:
+        return
+    full = msgspec.structs.replace(program, quick=None)
+    expected = outcome(full, device)
+    assert outcome(program, device) == expected
+    if isinstance(expected, bool):
+        budget = Budget(10**6)
+        assert program.matches(device, budget=budget) is expected
+        assert budget.left <= 10**6 - full.evaluate(device)[1]
+
+
+def outcome(program: Program, device: DeviceActivation) -> object:
+    try:
+        return program.matches(device)
+    except CelRuntimeError as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize(
+    "term", [term for term in TERMS if "size()" not in term and "in []" not in term and ".cores" not in term]
+)
+def test_what_selectors_consist_of_is_answered_quickly(term: str) -> None:
+    quick = compile_expression(f"device.driver == 'a' && {term}" if "attributes" in term else term).quick
+    assert (quick is None) is (term == "true")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "[1, 2].all(x, x > 0)",
+        "device.attributes.exists(d, d == 'x')",
+        f"cel.bind(a, {A}, a.x == 1)",
+        f"{A}.?x.orValue('') == 'a'",
+        f"{A}.x == {A}.y",
+        f"{A}.x + 'a' == 'b'",
+        f"{A}.x.matches({A}.y)",
+        f"{A}.x == 1.5",
+        " || ".join(f"{A}.x.contains('{'x' * 2000}')" for _ in range(4)) + f" || {A}.x.matches('{'y' * 1900}')",
+    ],
+    ids=lambda value: value[:40],
+)
+def test_what_has_rules_of_its_own_or_may_cost_much_is_counted(expression: str) -> None:
+    program = compile_expression(expression)
+    assert program.quick is None or program.most <= 500_000
+
+
+def test_a_pattern_that_is_none_is_a_compile_error_as_ever() -> None:
+    with pytest.raises(CelCompileError, match="invalid matches argument"):
+        compile_expression(f"{A}.x.matches('(')")
+
+
+def test_hundreds_of_terms_are_answered_without_nesting_as_deep() -> None:
+    device = made({"x": Attribute(int_value=1)}, None)
+    assert compile_expression(" || ".join(['device.driver == ""'] * 300 + ["device.driver != ''"])).matches(device)
+    assert not compile_expression(" && ".join(["device.driver != ''"] * 300 + [f"{A}.x == 2"])).matches(device)
+
+
+def test_a_quick_answer_is_taken_off_a_budget_and_an_empty_one_gives_none() -> None:
+    program = compile_expression(f"has({A}.x) && {A}.x == 1")
+    device = made({"x": Attribute(int_value=1)}, None)
+    assert program.quick is not None
+    budget = Budget(program.most)
+    assert program.matches(device, budget=budget)
+    assert budget.left == 0
+    with pytest.raises(CelBudgetError):
+        program.matches(device, budget=budget)
+
+
+def test_a_device_with_a_defect_fails_where_the_answer_would_be_quick() -> None:
+    device = made({"broken": Attribute(version_value="1.2")}, None)
+    with pytest.raises(CelRuntimeError, match="attribute broken"):
+        compile_expression("device.driver == 'gpu.example.com'").matches(device)
