@@ -91,8 +91,15 @@ class Filter:
         ledger.holds.expire(self._clock.monotonic())
         gang = gang_of(pod, ledger)
         planned = None if gang is None else self._gangs.attempt(pod, gang, nodes)
-        if planned is not None:
+        if planned is not None and (planned.fits or Code.GANG not in planned.codes):
             return planned
+        # A member that would not even fit alone is told why, in more than the gang's words.
+        alone = self._alone(pod, nodes, seconds)
+        return planned if planned is not None and alone.fits else alone
+
+    def _alone(self, pod: Pod, nodes: Sequence[str], seconds: float | None) -> Attempt:
+        """As if there were no other pods to be placed with this one."""
+        ledger = self._ledger
         ledger.holds.leave(pod.uid)
         found = find_claims(pod, ledger)
         if isinstance(found, Rejection):

@@ -11,6 +11,7 @@ import pytest
 
 from app.scheduling.options import Options
 from app.simulator.objects import Kind
+from tests.scheduling.test_gang_plan import fits_somehow
 from tests.scheduling.world import DRIVER, World
 
 Json = dict[str, Any]
@@ -110,6 +111,17 @@ async def test_no_member_is_offered_anything_where_the_gang_does_not_fit(world: 
     assert "PodGroup g: no placement for 3 of 3 waiting members at once" in world.messages("a")[0]
 
 
+async def test_a_member_that_does_not_fit_alone_is_told_its_own_reason(world: GangWorld) -> None:
+    world.cards("n1", 1, whole=False)
+    world.gang("g", 2)
+    world.member("g", "a", "half")
+    world.member("g", "b", "whole")
+    assert await world.ask("ab", "n1") == {"a": [], "b": []}
+    assert "PodGroup g: no placement for 2 of 2 waiting members at once" in world.messages("a")[0]
+    assert 'size is "half", wanted "whole"' in world.messages("b")[0]
+    assert not len(world.ledger.holds)
+
+
 async def test_too_few_members_wait_in_words(world: GangWorld) -> None:
     world.cards("n1", 2)
     world.gang("g", 3)
@@ -184,6 +196,23 @@ async def test_a_member_that_comes_late_is_placed_beside_bound_ones(world: GangW
     world.sync()
     world.member("g", "late", "half")
     assert await world.ask(["late"], "n1") == {"late": ["n1"]}
+
+
+@pytest.mark.parametrize("seed", range(50))
+async def test_a_gang_is_offered_nodes_exactly_when_it_fits_somehow(world: GangWorld, seed: int) -> None:
+    """Whichever member is asked first."""
+    chance = random.Random(seed)
+    kinds = {f"n{index}": [chance.choice(["whole", "half"])] * chance.randint(0, 2) for index in range(3)}
+    for node, found in kinds.items():
+        world.cards(node, len(found), whole="whole" in found)
+    wishes = [chance.choice(["half", "any", "whole"]) for _ in range(chance.randint(1, 5))]
+    world.gang("g", len(wishes))
+    pods = [f"p{index}" for index in range(len(wishes))]
+    for pod, wish in zip(pods, wishes, strict=True):
+        world.member("g", pod, wish)
+    chance.shuffle(pods)
+    offered = await world.ask(pods, *kinds)
+    assert all(len(nodes) == fits_somehow(kinds, wishes) for nodes in offered.values())
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -53,8 +53,9 @@ async def test_each_example_proves_itself(story: Story) -> None:
 
 
 def test_every_scenario_has_its_example() -> None:
-    numbers = [*range(1, 9), *range(10, 16)]
-    assert [path.name[:2] for path in sorted(EXAMPLES.glob("*.yaml"))] == [f"{number:02}" for number in numbers]
+    numbers = [path.name[:2] for path in sorted(EXAMPLES.glob("*.yaml"))]
+    assert len(set(numbers)) == len(numbers)
+    assert {f"{number:02}" for number in (*range(1, 9), *range(10, 17))} <= set(numbers)
 
 
 @pytest.mark.parametrize("minor", [34, 35, 36])
