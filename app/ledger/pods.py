@@ -40,6 +40,11 @@ class PodIndex:
         uids = self._by_group.get((namespace, group), ())
         return tuple(sorted((self._by_uid[uid] for uid in uids), key=lambda pod: pod.name))
 
+    def group_runs(self, namespace: str, group: str, besides: str = "") -> bool:
+        """Whether a pod of this PodGroup, other than the one with the UID `besides`, is bound and not over."""
+        uids = self._by_group.get((namespace, group), ())
+        return any((pod := self._by_uid[uid]).node_name and not pod.finished for uid in uids if uid != besides)
+
     def put(self, pod: Pod) -> Pod | None:
         """Add or replace; returns the previous state.  A pod of the same name with another UID is gone."""
         key = (pod.namespace, pod.name)

@@ -57,6 +57,11 @@ def group_consumer(name: str, uid: str) -> ConsumerReference:
     return ConsumerReference(api_group=GROUP, resource=POD_GROUPS, name=name, uid=uid)
 
 
+def is_group(consumer: ConsumerReference) -> bool:
+    """Whether this entry of `reservedFor` is a PodGroup."""
+    return (consumer.api_group, consumer.resource) == (GROUP, POD_GROUPS)
+
+
 _DECODER = msgspec.json.Decoder(PodGroup)
 
 

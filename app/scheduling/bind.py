@@ -181,7 +181,10 @@ class Bind:
         async with self._gate.passing(pod, left, check, running.nudge):
             check()
             await self._yield(found, pod)
-            await self._post(pod, node)
+            for each in found:
+                self._giving_back.current(each, pod)
+            with self._giving_back.at_the_point(pod):
+                await self._post(pod, node)
 
     def _check_sensible(self, running: _Running, uid: str) -> None:
         """Raises TryAgain if the bind has lost its sense."""

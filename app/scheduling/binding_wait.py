@@ -6,8 +6,8 @@ import structlog
 from app.ledger.ledger import Ledger
 from app.ledger.signal import Signal, wait_for_any
 from app.model.pod import Pod
+from app.model.pod_group import is_group
 from app.model.snapshot import allocated_at
-from app.scheduling.answers import TryAgain
 from app.scheduling.binding_conditions import Readiness, Verdict, conditional_devices, judge
 from app.scheduling.claim_lookup import FoundClaim
 from app.scheduling.cool_downs import CoolDowns
@@ -94,7 +94,7 @@ class BindingWait:
                     told = text
                     self._cluster.events.about_pod(pod, warning=False, reason=PENDING_REASON, message=text)
                 if nominated:
-                    await self._something_changes(pending, nudge)
+                    await self._something_changes(found, pending, nudge)
                 else:
                     # What changes meanwhile is found by judging again.
                     nominated = True
@@ -116,18 +116,27 @@ class BindingWait:
         for readiness, status in ((Readiness.FAILED, "failed"), (Readiness.TIMED_OUT, "timeout")):
             bad = [each for each in judged if each.verdict.readiness is readiness]
             if bad:
-                self._cool_downs.start(pod.uid, [trouble.device for each in bad for trouble in each.verdict.troubles])
+                self._leave_alone(bad, pod)
                 for each in bad:
                     await self._giving_back(each.found, pod)
                 words = "; ".join(each.verdict.text for each in bad)
                 raise _NotReady(f"binding conditions {readiness}: {words}", status)
         return [each for each in judged if each.verdict.readiness is Readiness.PENDING]
 
+    def _leave_alone(self, bad: Sequence[_Judged], pod: Pod) -> None:
+        """Have the pod try other devices first for a while; of a claim of its PodGroup also the members that wait."""
+        for each in bad:
+            devices = frozenset(trouble.device for trouble in each.verdict.troubles)
+            waiting = {pod.uid}
+            if is_group(each.found.consumer):
+                members = self._ledger.pods.members(pod.namespace, each.found.consumer.name)
+                waiting |= {other.uid for other in members if not (other.node_name or other.finished)}
+            for uid in waiting:
+                if not devices <= self._cool_downs.of(uid):
+                    self._cool_downs.start(uid, devices)
+
     def _judged(self, found: FoundClaim, pod: Pod, since: float) -> _Judged:
-        meta = found.record.claim.metadata
-        known = self._ledger.claims.by_uid(meta.uid)
-        if known is None or known.claim.status.allocation is None or not known.claim.reserved_by(found.consumer.uid):
-            raise TryAgain(f"claim {'/'.join(meta.key)} was deallocated while pod {pod.key} waited for it")
+        known = self._giving_back.current(found, pod)
         now, timeout = self._cluster.clock.now(), self._options.binding_timeout_seconds
         return _Judged(found, judge(known.claim, now=now, waiting_since=since, timeout=timeout))
 
@@ -138,11 +147,11 @@ class BindingWait:
         except ClusterError as problem:
             _LOG.warning("the nominated node could not be published", pod=pod.key, node=node, problem=str(problem))
 
-    async def _something_changes(self, pending: Sequence[_Judged], nudge: Signal) -> None:
-        """Until a claim changes, the first clock runs out, or there is a nudge."""
+    async def _something_changes(self, found: Sequence[FoundClaim], pending: Sequence[_Judged], nudge: Signal) -> None:
+        """Until a claim changes (one that is ready may fail yet), the first clock runs out, or there is a nudge."""
         claims = self._ledger.claims
         left = min(each.verdict.deadline for each in pending) - self._cluster.clock.now()
-        signals = [claims.change_of(each.found.record.claim.metadata.uid) for each in pending]
+        signals = [claims.change_of(each.record.claim.metadata.uid) for each in found]
         await wait_for_any((*signals, nudge), min(max(left, 0.0) + 0.001, _LONGEST_SECONDS))
 
 

@@ -98,7 +98,8 @@ class _Lookup:
         if target.generated and not owned and not of_group:
             whose = "this pod" if self._pod.pod_group is None else "this pod or its PodGroup"
             return Rejection(code=Code.CLAIM_FOREIGN, claim=entry.name, detail=f"{where} is not controlled by {whose}")
-        return FoundClaim(entry.name, record, self._consumer(target, controller, owned=owned))
+        alone = owned or record.claim.reserved_by(self._pod.uid)
+        return FoundClaim(entry.name, record, self._consumer(target, controller, alone=alone))
 
     def _target(self, entry: PodResourceClaim) -> _Target | Rejection | None:
         if entry.pod_group_resource_claim:
@@ -140,9 +141,13 @@ class _Lookup:
         detail = f"from template {theirs.resource_claim_template_name} for PodGroup {group.metadata.name}"
         return Rejection(code=Code.CLAIM_NOT_CREATED, claim=entry.name, detail=detail)
 
-    def _consumer(self, target: _Target, controller: OwnerReference | None, *, owned: bool) -> ConsumerReference:
-        """The group for its own claims, else the pod; a claim that was generated for the pod alone is the pod's in any case."""
-        if not self._for_groups or owned:
+    def _consumer(self, target: _Target, controller: OwnerReference | None, *, alone: bool) -> ConsumerReference:
+        """The group for its own claims, else the pod.
+
+        A claim that was generated for the pod alone (`alone`) is the pod's in any case, and so is one that is reserved for it
+        already, from a time when groups were not reserved: that suffices everywhere.
+        """
+        if not self._for_groups or alone:
             return consumer_of(self._pod)
         if target.of_group and self._group is not None:
             return self._group.consumer

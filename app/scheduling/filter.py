@@ -104,7 +104,8 @@ class Filter:
         found = find_claims(pod, ledger)
         if isinstance(found, Rejection):
             return refused_everywhere(nodes, found)
-        refusal = fully_reserved(found) or not_ready(found, self._clock.now(), self._options.binding_timeout_seconds)
+        now, timeout = self._clock.now(), self._options.binding_timeout_seconds
+        refusal = fully_reserved(found) or not_ready(found, pod, ledger, now, timeout)
         if refusal is not None:
             return refused_everywhere(nodes, refusal)
         claims, need = sort_claims(found, ledger), extended_need(pod, ledger)

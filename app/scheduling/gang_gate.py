@@ -84,7 +84,7 @@ class GangGate:
         """Whether a member is bound; then those that follow need not wait for each other."""
         if group.metadata.uid in self._admitted:
             return True
-        return any(pod.node_name and not pod.finished for pod in self._ledger.pods.members(*group.metadata.key))
+        return self._ledger.pods.group_runs(*group.metadata.key)
 
     def _admit(self, uid: str) -> None:
         self._admitted[uid] = None

@@ -1,5 +1,10 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.model.pod import Pod
+from app.model.pod_group import is_group
 from app.scheduling.answers import TryAgain
 from app.scheduling.claim_lookup import FoundClaim
 from app.scheduling.claim_writing import ClaimWriting
@@ -10,31 +15,82 @@ class GivenBack(TryAgain):
 
 
 class GivingBack:
-    """Gives back what a pod that is not bound yet has of a claim: its reservation, and the allocation if nobody else uses it."""
+    """Gives back what a pod that is not bound yet has of a claim: its reservation, and the allocation if nobody else uses it.
+
+    What is reserved for the pod's PodGroup stays while another member is bound, or on the point of being bound.
+    """
 
     def __init__(self, ledger: Ledger, writing: ClaimWriting) -> None:
         self._ledger = ledger
         self._writing = writing
+        self._at_the_point: dict[str, Pod] = {}
+        self._going: set[tuple[str, str]] = set()
 
     async def __call__(self, found: FoundClaim, pod: Pod) -> None:
-        """A claim that is reserved for the pod's PodGroup stays as it is while another member runs on it.
+        """Another member that gives back the same at the same time changes nothing.
 
         Raises:
             TryAgain: the server could not be written to.
         """
-        if found.consumer.uid == pod.uid or not self._group_runs(pod):
+        going = (found.record.claim.metadata.uid, found.consumer.uid)
+        if going in self._going or (found.consumer.uid != pod.uid and self._group_runs(pod, found.consumer.name)):
+            return
+        self._going.add(going)
+        try:
             await self._writing.release(found.record, (found.consumer.uid,))
+        finally:
+            self._going.discard(going)
+
+    def current(self, found: FoundClaim, pod: Pod) -> ClaimRecord:
+        """The claim as it is known now.
+
+        Raises:
+            GivenBack: it is not allocated for the pod or its PodGroup any more, or is just being given back.
+        """
+        meta, consumer = found.record.claim.metadata, found.consumer.uid
+        known = self._ledger.claims.by_uid(meta.uid)
+        if (
+            known is None
+            or known.claim.status.allocation is None
+            or not known.claim.reserved_by(consumer)
+            or (meta.uid, consumer) in self._going
+        ):
+            raise GivenBack(f"claim {'/'.join(meta.key)} was deallocated while pod {pod.key} waited for it")
+        return known
+
+    @contextmanager
+    def at_the_point(self, pod: Pod) -> Iterator[None]:
+        """Inside, the pod counts as bound; after an end without an error, until the watch shows it bound or gone."""
+        pods = self._ledger.pods
+        for uid in [each for each in self._at_the_point if _is_known(pods.by_uid(each)) or pods.gone(each)]:
+            del self._at_the_point[uid]
+        self._at_the_point[pod.uid] = pod
+        try:
+            yield
+        except BaseException:
+            self._at_the_point.pop(pod.uid, None)
+            raise
 
     def runs_somewhere(self, found: FoundClaim, pod: Pod) -> bool:
         """Whether another pod that uses this claim is bound: then its allocation cannot be taken back."""
-        if found.consumer.uid != pod.uid and self._group_runs(pod):
-            return True
-        consumers = (self._ledger.pods.by_uid(each.uid) for each in found.record.claim.status.reserved_for)
-        return any(each is not None and each.node_name and each.uid != pod.uid for each in consumers)
+        for consumer in found.record.claim.status.reserved_for:
+            if is_group(consumer):
+                if self._group_runs(pod, consumer.name):
+                    return True
+            elif consumer.uid != pod.uid:
+                other = self._ledger.pods.by_uid(consumer.uid)
+                if other is not None and other.node_name:
+                    return True
+        return False
 
-    def _group_runs(self, pod: Pod) -> bool:
-        return any(
-            each.node_name and not each.finished
-            for each in self._ledger.pods.all()
-            if each.uid != pod.uid and (each.namespace, each.pod_group) == (pod.namespace, pod.pod_group)
+    def _group_runs(self, pod: Pod, group: str) -> bool:
+        """Whether a member other than the pod is bound, or on the point of it."""
+        return self._ledger.pods.group_runs(pod.namespace, group, besides=pod.uid) or any(
+            (each.namespace, each.pod_group) == (pod.namespace, group)
+            for each in self._at_the_point.values()
+            if each.uid != pod.uid
         )
+
+
+def _is_known(pod: Pod | None) -> bool:
+    return pod is not None and bool(pod.node_name)

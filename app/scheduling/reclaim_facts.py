@@ -8,7 +8,7 @@ from app.ledger.ledger import Ledger
 from app.model.allocation import AllocationResult
 from app.model.base import ModelError
 from app.model.pod import Pod
-from app.model.pod_group import GROUP, POD_GROUPS
+from app.model.pod_group import is_group
 from app.model.resource_claim import ConsumerReference, ResourceClaim
 from app.scheduling.binding_conditions import Readiness, judge
 from app.scheduling.ports import Clock
@@ -136,7 +136,7 @@ class ReclaimFacts:
 
     def members(self, namespace: str, consumer: ConsumerReference) -> tuple[Pod, ...] | None:
         """The pods of a consumer that is a PodGroup which exists; None for any other consumer."""
-        if (consumer.api_group, consumer.resource) != (GROUP, POD_GROUPS):
+        if not is_group(consumer):
             return None
         group = self._ledger.pod_groups.get(namespace, consumer.name)
         if group is None or group.metadata.uid != consumer.uid:

@@ -5,6 +5,8 @@ from typing import NamedTuple
 from app.ledger.ledger import Ledger
 from app.model.base import ModelError
 from app.model.node import Node
+from app.model.pod import Pod
+from app.model.pod_group import is_group
 from app.model.rejection import Code, Rejection
 from app.model.resource_claim import MAX_RESERVATIONS
 from app.scheduling.binding_conditions import Readiness, judge
@@ -45,14 +47,16 @@ def fully_reserved(found: tuple[FoundClaim, ...]) -> Rejection | None:
     return None
 
 
-def not_ready(found: tuple[FoundClaim, ...], now: float, timeout: float) -> Rejection | None:
+def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: float, timeout: float) -> Rejection | None:
     """Why an allocated claim is of no use: its devices failed or took too long, and others hold it, so it cannot be given back.
 
-    One that only the pod holds is no reason: the bind gives it back.
+    One that only the pod holds, or its PodGroup of which nobody is bound, is no reason: the bind gives it back.
     """
     for each in found:
         claim = each.record.claim
-        if all(other.uid == each.consumer.uid for other in claim.status.reserved_for):
+        if all(other.uid == each.consumer.uid for other in claim.status.reserved_for) and not (
+            is_group(each.consumer) and ledger.pods.group_runs(pod.namespace, each.consumer.name, besides=pod.uid)
+        ):
             continue
         verdict = judge(claim, now=now, waiting_since=now, timeout=timeout)
         if verdict.readiness in (Readiness.FAILED, Readiness.TIMED_OUT):

@@ -18,8 +18,10 @@ class ClaimController:
     `problems` says what could not be done in the last call, e.g. because a template does not exist, naming pod or claim.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, for_groups: bool = True) -> None:
+        """`for_groups`: the gate DRAWorkloadResourceClaims; without it claims and reservations of PodGroups are left alone."""
         self._store = store
+        self._for_groups = for_groups
         self._groups = GroupClaims(store)
         self.problems: list[str] = []
 
@@ -30,7 +32,7 @@ class ClaimController:
             self.problems = []
             pods = {pod["metadata"]["uid"]: pod for pod in self._store.all(Kind.POD)}
             groups = {group["metadata"]["uid"]: group for group in self._store.all(Kind.POD_GROUP)}
-            for group in groups.values():
+            for group in groups.values() if self._for_groups else ():
                 self._guarded(self._groups.generate, group)
             for pod in pods.values():
                 self._guarded(self._generate, pod)
@@ -70,7 +72,7 @@ class ClaimController:
     def _claim_for(self, pod: Json, entry: Json, template: str) -> str | None:
         """The name of the claim of a template entry, which is made now unless the pod's group has it."""
         if self._groups.has(pod, entry):
-            return self._groups.claim_name(pod, entry)
+            return self._groups.claim_name(pod, entry) if self._for_groups else None
         store, name = self._store, entry["name"]
         claim = orphan(store, pod, name) or from_template(store, pod, name, template)
         return str(claim["metadata"]["name"])
@@ -92,7 +94,8 @@ class ClaimController:
         claim = self._store.get(key_of(Kind.CLAIM, claim))
         status = claim.setdefault("status", {})
         reserved = status.get("reservedFor") or []
-        valid = [each for each in reserved if _still_uses(each, pods, groups)]
+        known = groups if self._for_groups else None
+        valid = [each for each in reserved if _still_uses(each, pods, known)]
         guarded = FINALIZER in (claim["metadata"].get("finalizers") or [])
         deleting = "deletionTimestamp" in claim["metadata"]
         if len(valid) == len(reserved) and not (deleting and guarded and not valid):
@@ -143,10 +146,10 @@ def is_finished(pod: Json) -> bool:
     return part(pod, "status").get("phase") in ("Succeeded", "Failed")
 
 
-def _still_uses(consumer: Json, pods: dict[str, Json], groups: dict[str, Json]) -> bool:
-    """A reservation of another kind of consumer than pods and PodGroups stays."""
+def _still_uses(consumer: Json, pods: dict[str, Json], groups: dict[str, Json] | None) -> bool:
+    """A reservation of another kind of consumer than pods and PodGroups stays; without `groups`, that of PodGroups too."""
     if (consumer.get("apiGroup"), consumer.get("resource")) == ("scheduling.k8s.io", str(Kind.POD_GROUP)):
-        return consumer["uid"] in groups
+        return groups is None or consumer["uid"] in groups
     if consumer.get("resource") != "pods" or consumer.get("apiGroup"):
         return True
     pod = pods.get(consumer["uid"])
