@@ -1,12 +1,13 @@
 """The rules of kube-scheduler itself that matter beside devices, and its way of putting reasons into one sentence."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from app.model.base import ModelError
 from app.model.node_selector import NodeSelector
+from app.model.pod import is_extended
 from app.model.quantity import NANO, QuantityError, parse_quantity
 from app.simulator.controller import is_finished
 from app.simulator.objects import Json, part
@@ -15,29 +16,42 @@ NO_NODES = "no nodes available to schedule pods"
 _CHECKED = ("cpu", "memory", "ephemeral-storage")
 
 
-def misfit(pod: Json, node: Json, others: Iterable[Json]) -> str | None:
-    """Why the pod cannot run on the node beside the `others` there, in the words of the in-tree plugins; None if it can."""
+def misfit(pod: Json, node: Json, others: Iterable[Json], backed: Collection[str] = ()) -> str | None:
+    """Why the pod cannot run on the node beside the `others` there, in the words of the in-tree plugins; None if it can.
+
+    `backed`: extended resources that device classes back, which NodeResourcesFit leaves to others where the node has none.
+    """
     if part(node, "spec").get("unschedulable"):
         return "node(s) were unschedulable"
     if not _selected(pod, node):
         return "node(s) didn't match Pod's node affinity/selector"
     allocatable = part(node, "status", "allocatable")
+    wanted = _checked(requests_of(pod), allocatable, backed)
     if not allocatable:
-        return None
+        return next((f"Insufficient {name}" for name in wanted if is_extended(name)), None)
     neighbours = list(others)
     if "pods" in allocatable and len(neighbours) + 1 > amount(allocatable["pods"]) // NANO:
         return "Too many pods"
     used: Counter[str] = Counter()
     for neighbour in neighbours:
         used.update(requests_of(neighbour))
-    for name, wanted in requests_of(pod).items():
-        if wanted > 0 and used[name] + wanted > amount(allocatable.get(name, "0")):
+    for name, more in wanted.items():
+        if used[name] + more > amount(allocatable.get(name, "0")):
             return f"Insufficient {name}"
     return None
 
 
+def _checked(requests: Mapping[str, int], allocatable: Json, backed: Collection[str]) -> dict[str, int]:
+    """What NodeResourcesFit compares with what the node has."""
+    return {
+        name: wanted
+        for name, wanted in requests.items()
+        if wanted > 0 and (name not in backed or amount(allocatable.get(name, "0")))
+    }
+
+
 def requests_of(pod: Json) -> dict[str, int]:
-    """CPU, memory and ephemeral storage that the pod asks for, in nano-units; nothing for a pod that has ended.
+    """CPU, memory, ephemeral storage and extended resources that the pod asks for, in nano-units; nothing for a pod that has ended.
 
     Containers add up; an init container counts where it alone asks for more.
     """
@@ -73,7 +87,7 @@ def amount(text: str | float) -> int:
 
 def _requests(container: Json) -> dict[str, int]:
     wanted = part(container, "resources", "requests")
-    return {name: amount(wanted[name]) for name in _CHECKED if name in wanted}
+    return {name: amount(wanted[name]) for name in sorted(wanted) if name in _CHECKED or is_extended(name)}
 
 
 def _selected(pod: Json, node: Json) -> bool:

@@ -12,6 +12,7 @@ from app.simulator.objects import Json, Key, Kind, part
 from app.simulator.results import AllocatedDevice, ClaimUse, PodState
 from app.simulator.scheduler import Outcome, Waiting
 
+_EXTENDED: Final = "<extended-resources>"
 _BETWEEN_NODES: Final = re.compile(r"; (?=\d+ of \d+ nodes \()")
 
 
@@ -31,14 +32,10 @@ def state_of(cluster: MemoryCluster, pod: Json, outcome: Outcome | None) -> PodS
 
 
 def _claims(cluster: MemoryCluster, pod: Json) -> Iterator[ClaimUse]:
-    namespace = pod["metadata"]["namespace"]
-    statuses = part(pod, "status").get("resourceClaimStatuses") or []
-    recorded = {each["name"]: each.get("resourceClaimName") for each in statuses}
-    for entry in pod["spec"].get("resourceClaims") or []:
-        name = entry.get("resourceClaimName") or recorded.get(entry["name"]) or ""
-        raw = cluster.store.find(Key(Kind.CLAIM, namespace, name))
+    for label, name in _named(pod):
+        raw = cluster.store.find(Key(Kind.CLAIM, pod["metadata"]["namespace"], name))
         if raw is None:
-            yield ClaimUse(entry["name"], name)
+            yield ClaimUse(label, name)
             continue
         claim = claim_from(raw)
         allocation = claim.status.allocation
@@ -47,7 +44,18 @@ def _claims(cluster: MemoryCluster, pod: Json) -> Iterator[ClaimUse]:
             AllocatedDevice(each.request, each.driver, each.pool, each.device, _counter_sets(cluster, holding))
             for each, holding in zip(results, holdings_of(claim), strict=True)
         )
-        yield ClaimUse(entry["name"], name, devices)
+        yield ClaimUse(label, name, devices)
+
+
+def _named(pod: Json) -> Iterator[tuple[str, str]]:
+    """The pod's names for its claims, and what they are called; the one for its extended resources comes last."""
+    status = part(pod, "status")
+    recorded = {each["name"]: each.get("resourceClaimName") for each in status.get("resourceClaimStatuses") or []}
+    for entry in pod["spec"].get("resourceClaims") or []:
+        yield entry["name"], entry.get("resourceClaimName") or recorded.get(entry["name"]) or ""
+    extended = part(status, "extendedResourceClaimStatus").get("resourceClaimName")
+    if extended:
+        yield _EXTENDED, extended
 
 
 def _counter_sets(cluster: MemoryCluster, holding: DeviceHolding) -> dict[str, tuple[str, ...]]:

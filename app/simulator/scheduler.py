@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from app.model.device_class import device_class_from
 from app.simulator.cluster import MemoryCluster
 from app.simulator.controller import ClaimController, is_finished
 from app.simulator.extender_wire import Extender, ExtenderFailure, Transport
@@ -254,12 +255,18 @@ class SchedulingLoop:
             if not is_finished(other):
                 running.setdefault(other["spec"].get("nodeName") or "", []).append(other)
         reasons: dict[str, str] = {}
+        backed = self._backed()
         for node in nodes:
             name = node["metadata"]["name"]
-            reason = misfit(pod, node, running.get(name, ()))
+            reason = misfit(pod, node, running.get(name, ()), backed)
             if reason is not None:
                 reasons[name] = reason
         return reasons, [node["metadata"]["name"] for node in nodes if node["metadata"]["name"] not in reasons]
+
+    def _backed(self) -> frozenset[str]:
+        """Extended resources that device classes back, in releases in which kube-scheduler knows of that."""
+        classes = self._store.all(Kind.CLASS) if self._cluster.keeps_extended_claims else ()
+        return frozenset(name for each in classes for name in device_class_from(each).extended_resources)
 
     def _report_unscheduled(self, key: Key, outcome: Waiting | Failed) -> None:
         """Write the PodScheduled condition; a changed text is a change of the pod, and so one more attempt."""

@@ -141,6 +141,8 @@ DRA = "resource.k8s.io"
 MAY: list[Right] = [
     ("watch", DRA, "resourceclaims", "", ""),
     ("update", DRA, "resourceclaims", "x", "default"),
+    ("create", DRA, "resourceclaims", "", "default"),
+    ("delete", DRA, "resourceclaims", "x", "default"),
     ("update", DRA, "resourceclaims/status", "x", "default"),
     ("update", DRA, "resourceclaims/binding", "x", "default"),
     ("watch", DRA, "resourceslices", "", ""),

@@ -20,10 +20,19 @@ def service_account(name: str, namespace: str) -> Object:
 
 
 def node(
-    name: str, *, cpu: str = "64", memory: str = "256Gi", pods: int = 200, labels: Mapping[str, str] | None = None
+    name: str,
+    *,
+    cpu: str = "64",
+    memory: str = "256Gi",
+    pods: int = 200,
+    extended: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> Object:
-    """A node that is Ready with these resources; the API server accepts the status in the create."""
-    amounts = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+    """A node that is Ready with these resources; the API server accepts the status in the create.
+
+    `extended` are resources as a device plugin would list them.
+    """
+    amounts = {"cpu": cpu, "memory": memory, "pods": str(pods), **(extended or {})}
     return {
         "apiVersion": "v1",
         "kind": "Node",

@@ -73,18 +73,3 @@ async def test_class_that_is_deleted_while_a_pod_waits_is_missed_until_it_is_bac
     await scene.free()
     await scene.api.create(DEVICE_CLASSES, scene.device_class())
     assert await scene.bound("second", PROMPT_SECONDS) == node
-
-
-@pytest.mark.parametrize("kind", ["explicit", "implicit"])
-async def test_pod_with_an_extended_resource_that_a_class_backs_is_not_bound(scene: Scene, kind: str) -> None:
-    """kube-scheduler leaves the check to the plugin that the extender replaces; the pod would run without a device."""
-    await scene.node_with_devices("a", device("gpu-0"))
-    backing = f"{scene.name}-backing"
-    explicit = f"{scene.driver}/gpu"
-    fields = {"extendedResourceName": explicit} if kind == "explicit" else {}
-    await scene.api.create(DEVICE_CLASSES, device_class(backing, f'device.driver == "{scene.driver}"', **fields))
-    resource = explicit if kind == "explicit" else f"deviceclass.resource.kubernetes.io/{backing}"
-
-    await scene.pod("extended", extended={resource: "1"})
-    await scene.waits("extended", "extended resource is backed by a device class and not served here")
-    await scene.told("extended", f"{resource} is backed by device class {backing}")

@@ -17,6 +17,8 @@ RIGHTS: Final[dict[str, Rule]] = {
     "follow claims": rule("resource.k8s.io", "resourceclaims", "list", "watch"),
     "read a claim": rule("resource.k8s.io", "resourceclaims", "get"),
     "write a claim": rule("resource.k8s.io", "resourceclaims", "update"),
+    "make a claim": rule("resource.k8s.io", "resourceclaims", "create"),
+    "delete a claim": rule("resource.k8s.io", "resourceclaims", "delete"),
     "write a claim's status": rule("resource.k8s.io", "resourceclaims/status", "update"),
     "allocate a claim": rule("resource.k8s.io", "resourceclaims/binding", "update"),
     "follow slices": rule("resource.k8s.io", "resourceslices", "list", "watch"),

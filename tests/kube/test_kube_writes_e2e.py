@@ -67,8 +67,12 @@ async def extender(plane: ControlPlane) -> AsyncIterator[KubeCluster]:
     await cluster.stop()
 
 
+def _claim(name: str) -> bytes:
+    return json.dumps(objects.resource_claim(name, SPACE, objects.request("gpu", "gpu"))).encode()
+
+
 async def new_claim(plane: ControlPlane, name: str) -> bytes:
-    made = await plane.api.create(RESOURCE_CLAIMS, objects.resource_claim(name, SPACE, objects.request("gpu", "gpu")))
+    made = await plane.api.create(RESOURCE_CLAIMS, json.loads(_claim(name)))
     return json.dumps(made).encode()
 
 
@@ -120,6 +124,42 @@ async def test_a_claim_is_finalized_allocated_and_released_under_our_name(
     assert "allocation" not in released.get("status", {})
     with pytest.raises(NotFound, match=r'404 NotFound: .*"nothing" not found'):
         await extender.claims.read(SPACE, "nothing")
+
+
+async def test_a_claim_is_made_once_under_our_name_and_deleted_if_it_is_the_one_that_is_meant(
+    extender: KubeCluster,
+) -> None:
+    body = _claim("made")
+    stored = json.loads(await extender.claims.create(SPACE, body))
+    assert {each["manager"] for each in stored["metadata"]["managedFields"]} == {"dra-extender"}
+    with pytest.raises(Conflict, match='"made" already exists'):
+        await extender.claims.create(SPACE, body)
+    with pytest.raises(Conflict, match="UID in precondition"):
+        await extender.claims.delete(SPACE, "made", "another")
+    await extender.claims.delete(SPACE, "made", stored["metadata"]["uid"])
+    with pytest.raises(NotFound):
+        await extender.claims.delete(SPACE, "made", stored["metadata"]["uid"])
+
+
+async def test_a_pod_is_told_of_its_extended_resource_claim(plane: ControlPlane, extender: KubeCluster) -> None:
+    """A second telling replaces the first."""
+    uid = await new_pod(plane, "told", extended={"example.com/gpu": "1"})
+    for claim in ("first", "second"):
+        mapping = ("main", "example.com/gpu", "container-0-request-1")
+        assert await extender.pods.tell_extended_claim(SPACE, "told", uid, claim, [mapping])
+        stored = await plane.api.get(PODS, "told", SPACE)
+        assert stored["status"]["extendedResourceClaimStatus"] == {
+            "resourceClaimName": claim,
+            "requestMappings": [
+                {
+                    "containerName": "main",
+                    "resourceName": "example.com/gpu",
+                    "requestName": "container-0-request-1",
+                }
+            ],
+        }
+    with pytest.raises(Refused, match=r"metadata\.uid: .* field is immutable"):
+        await extender.pods.tell_extended_claim(SPACE, "told", "another", "first", [])
 
 
 async def test_an_item_of_a_list_can_be_written_back_as_it_came(plane: ControlPlane, extender: KubeCluster) -> None:
@@ -235,6 +275,10 @@ async def attempt(plane: ControlPlane, cluster: KubeCluster, purpose: str) -> No
     name = f"{purpose.replace(' ', '-').replace(chr(39), '')}-{cluster_user(cluster).replace(':', '-')}"[:60].strip("-")
     actions: dict[str, Callable[[], Awaitable[object]]] = {
         "read a claim": lambda: claim_then(plane, name, lambda raw: cluster.claims.read(SPACE, name)),
+        "make a claim": lambda: cluster.claims.create(SPACE, _claim(name)),
+        "delete a claim": lambda: claim_then(
+            plane, name, lambda raw: cluster.claims.delete(SPACE, name, json.loads(raw)["metadata"]["uid"])
+        ),
         "write a claim": lambda: claim_then(
             plane, name, lambda raw: cluster.claims.update(SPACE, name, finalized(raw))
         ),

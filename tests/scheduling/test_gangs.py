@@ -66,6 +66,17 @@ class GangWorld(World):
         }
         self.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
 
+    def extended_member(self, gang: str, name: str, resource: str, *claims: str) -> None:
+        """A pod of the gang that wants one of an extended resource, and uses these claims."""
+        container = {"name": "main", "image": "pause", "resources": {"limits": {resource: "1"}}}
+        spec = {
+            "schedulerName": "dra-extender-scheduler",
+            "containers": [container],
+            "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
+            "schedulingGroup": {"podGroupName": gang},
+        }
+        self.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+
     async def ask(self, pods: Sequence[str], *nodes: str) -> dict[str, list[str]]:
         """The nodes that each pod is offered, asked in this order."""
         return {pod: list((await self.filter(pod, *nodes)).fitting) for pod in pods}
@@ -242,3 +253,35 @@ async def test_gangs_asked_at_random_never_take_a_device_twice(world: GangWorld,
             members = [pod for pod in pods if pod[0] == gang]
             held = sum(bool(world.ledger.holds.of_pod(world.pod(pod)["metadata"]["uid"])) for pod in members)
             assert held in (0, len(members))
+
+
+async def test_members_with_extended_resources_are_planned_with_the_others_and_bound_as_planned() -> None:
+    """Where a device plugin serves the member no device is planned for it; elsewhere its claim is made by the bind."""
+    world = GangWorld()
+    world.device_class("half", f'device.attributes["{DRIVER}"].size == "half"', extendedResourceName="example.com/half")
+    world.cards("n1", 1)
+    world.node("n2", **{"example.com/half": "1"})
+    world.gang("g", 3)
+    world.member("g", "whole", "half")
+    world.extended_member("g", "a", "example.com/half")
+    world.extended_member("g", "b", "example.com/half")
+    seats = await world.ask(("a", "b", "whole"), "n1", "n2")
+    assert sorted(node for each in seats.values() for node in each) == ["n1", "n1", "n2"]
+    assert seats["whole"] == ["n1"]
+    async with world.watching():
+        await asyncio.gather(*(world.bind(pod, *nodes) for pod, nodes in seats.items()))
+    claims = world.cluster.store.all(Kind.CLAIM)
+    assert len(claims) == 2
+    results = [each["status"]["allocation"]["devices"]["results"][0] for each in claims]
+    assert {(each["pool"], each["device"]) for each in results} == {("n1", "half-a-0"), ("n1", "half-b-0")}
+
+
+async def test_a_gang_with_too_few_devices_for_its_extended_resources_gets_none() -> None:
+    world = GangWorld()
+    world.device_class("half", f'device.attributes["{DRIVER}"].size == "half"', extendedResourceName="example.com/half")
+    world.cards("n1", 1)
+    world.gang("g", 3)
+    for name in ("a", "b", "c"):
+        world.extended_member("g", name, "example.com/half")
+    assert await world.ask(("a", "b", "c"), "n1") == {"a": [], "b": [], "c": []}
+    assert len(world.ledger.holds) == 0

@@ -132,6 +132,29 @@ async def test_in_tree_rules_come_first_and_every_reason_is_counted(bench: Bench
     assert (condition["reason"], condition["message"]) == ("Unschedulable", outcome.message)
 
 
+async def test_extended_resources_are_counted_where_nodes_list_them_and_left_to_the_extender_where_a_class_backs_them(
+    bench: Bench,
+) -> None:
+    """As NodeResourcesFit does: a node without amounts has no extended resources, either."""
+    amounts = {"example.com/gpu": "1", "example.com/nic": "1"}
+    bench.cluster.store.create(
+        Kind.CLASS, {"metadata": {"name": "c"}, "spec": {"extendedResourceName": "example.com/gpu"}}
+    )
+    bench.add(
+        node("bare"), node("none", **{"example.com/nic": "1"}), node("listed", **amounts), node("full", **amounts)
+    )
+    bench.add(pod("before", requests={"example.com/gpu": "1"}, nodeName="full"))
+    bench.add(pod("p", requests=amounts))
+    bench.extender.filter = refuse("not here")
+    (outcome, _) = await bench.rest()
+    assert isinstance(outcome, Waiting)
+    assert sorted(bench.extender.calls[0][1]["NodeNames"]) == ["listed", "none"]
+    assert (outcome.reasons["bare"], outcome.reasons["full"]) == (
+        "Insufficient example.com/nic",
+        "Insufficient example.com/gpu",
+    )
+
+
 async def test_required_node_affinity_is_honoured(bench: Bench) -> None:
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}
     rule = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}

@@ -1,0 +1,143 @@
+"""Extended resources that device classes back (KEP-5004), with the real kube-scheduler, whose NodeResourcesFit skips them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from app.model.snapshot import SNAPSHOT_ANNOTATION
+from tests.controlplane.objects import Object, device, device_class
+from tests.controlplane.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
+from tests.controlplane.schedulers import in_tree_config
+from tests.e2e.scene import PROMPT_SECONDS, Scene, devices_of
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+IN_TREE = "default-scheduler"
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+
+
+async def backed(scene: Scene) -> str:
+    """Creates a class; the extended resource that it backs."""
+    resource = f"{scene.driver}/gpu"
+    fields = {"extendedResourceName": resource}
+    await scene.api.create(
+        DEVICE_CLASSES, device_class(f"{scene.name}-backing", f'device.driver == "{scene.driver}"', **fields)
+    )
+    return resource
+
+
+async def special(scene: Scene, pod: str) -> Object:
+    """The claim of which the pod was told."""
+    told = (await scene.read(pod))["status"]["extendedResourceClaimStatus"]
+    return await scene.stored_claim(told["resourceClaimName"])
+
+
+async def claims(scene: Scene) -> list[Object]:
+    return list(await scene.api.list(RESOURCE_CLAIMS, scene.name))
+
+
+def container(name: str, resource: str, amount: str, **fields: Any) -> Object:
+    amounts = {resource: amount}
+    return {"name": name, "image": "pause:3.10", "resources": {"requests": amounts, "limits": amounts}, **fields}
+
+
+def shape(claim: Object, pod: Object) -> Object:
+    """What a claim says beside names, times and devices; and what the pod says of it."""
+    metadata = claim["metadata"]
+    annotations = {key: value for key, value in metadata["annotations"].items() if key != SNAPSHOT_ANNOTATION}
+    (owner,) = metadata["ownerReferences"]
+    told = dict(pod["status"]["extendedResourceClaimStatus"])
+    results = claim["status"]["allocation"]["devices"]["results"]
+    return {
+        "prefix": metadata["name"][:-5].removeprefix(pod["metadata"]["name"]),
+        "suffix": len(metadata["name"].rpartition("-")[2]),
+        "generated": metadata["generateName"] == metadata["name"][:-5],
+        "annotations": annotations,
+        "finalizers": metadata["finalizers"],
+        "owner": {
+            **owner,
+            "name": owner["name"] == pod["metadata"]["name"],
+            "uid": owner["uid"] == pod["metadata"]["uid"],
+        },
+        "spec": claim["spec"],
+        "results": sorted((each["request"], sorted(each)) for each in results),
+        "allocation": sorted(claim["status"]["allocation"]),
+        "reserved": [{**each, "name": "", "uid": ""} for each in claim["status"]["reservedFor"]],
+        "told": {**told, "resourceClaimName": told["resourceClaimName"] == metadata["name"]},
+    }
+
+
+async def test_claim_and_pod_status_are_what_the_in_tree_plugin_writes(scene: Scene) -> None:
+    """The same pod, once by each scheduler on a node of its own, with all kinds of containers."""
+    await scene.world.cluster.start_scheduler(in_tree_config(IN_TREE), "in-tree")
+    resource = await backed(scene)
+    nodes = [await scene.node_with_devices(each, *(device(f"gpu-{index}") for index in range(6))) for each in "ab"]
+    for node, scheduler in zip(nodes, ("dra-extender-scheduler", IN_TREE), strict=True):
+        fields: dict[str, Any] = {
+            "initContainers": [
+                container("first", resource, "3"),
+                container("side", resource, "1", restartPolicy="Always"),
+                container("last", resource, "4"),
+            ],
+            "nodeSelector": {"kubernetes.io/hostname": node},
+        }
+        await scene.pod(f"twin-{scheduler}", scheduler=scheduler, extended={resource: "2"}, **fields)
+    ours, theirs = "twin-dra-extender-scheduler", f"twin-{IN_TREE}"
+    assert [await scene.bound(ours), await scene.bound(theirs)] == nodes
+    shapes = [shape(await special(scene, each), await scene.read(each)) for each in (ours, theirs)]
+    assert shapes[0] == shapes[1]
+    assert len(devices_of(await special(scene, ours))) == 5
+
+
+@pytest.mark.parametrize("kind", ["explicit", "implicit"])
+async def test_a_pod_waits_for_devices_of_its_extended_resource_and_frees_them(scene: Scene, kind: str) -> None:
+    """kube-scheduler leaves the check to the plugin that the extender replaces."""
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    resource = await backed(scene)
+    if kind == "implicit":
+        resource = f"{IMPLICIT}{scene.name}-backing"
+    await scene.pod("first", extended={resource: "1"})
+    assert await scene.bound("first") == node
+    assert devices_of(await special(scene, "first")) == [f"{node}/gpu-0"]
+    await scene.pod("second", extended={resource: "1"})
+    await scene.waits("second", "matching devices are in use")
+    await scene.delete_pod("first")
+    assert await scene.bound("second", PROMPT_SECONDS * 2) == node
+    assert [each["metadata"]["annotations"][EXTENDED_CLAIM] for each in await claims(scene)] == ["true"]
+
+
+async def test_nodes_with_a_device_plugin_and_with_devices_serve_one_workload(scene: Scene) -> None:
+    """Four pods, two nodes with two each: where the plugin serves no claim is made, and a fifth pod fits nowhere."""
+    resource = await backed(scene)
+    plugin = await scene.node("plugin", extended={resource: "2"})
+    devices = await scene.node_with_devices("devices", device("gpu-0"), device("gpu-1"))
+    names = [f"pod-{index}" for index in range(4)]
+    for name in names:
+        await scene.pod(name, extended={resource: "1"})
+    assert sorted(await asyncio.gather(*map(scene.bound, names))) == sorted([plugin] * 2 + [devices] * 2)
+    assert len(await claims(scene)) == 2
+    assert await scene.allocated() == [f"{devices}/gpu-0", f"{devices}/gpu-1"]
+    await scene.pod("fifth", extended={resource: "1"})
+    await scene.waits("fifth", f"Insufficient {resource}")
+
+
+async def test_a_claim_and_an_extended_resource_of_one_pod_are_decided_together(scene: Scene) -> None:
+    resource = await backed(scene)
+    await scene.node_with_devices("a", device("gpu-0"))
+    await scene.template("one")
+    await scene.pod("both", template="one", extended={resource: "1"})
+    await scene.waits("both", "no combination of devices fits")
+    node = await scene.node_with_devices("b", device("gpu-0"), device("gpu-1"))
+    assert await scene.bound("both", PROMPT_SECONDS * 2) == node
+    assert await scene.allocated() == [f"{node}/gpu-0", f"{node}/gpu-1"]
+
+
+async def test_a_pod_that_nobody_can_serve_is_refused_in_words(scene: Scene) -> None:
+    resource = await backed(scene)
+    await scene.node_with_devices("a", device("gpu-0"))
+    await scene.pod("more", extended={resource: "2"})
+    await scene.waits("more", "claim <extended-resources>: ")
+    assert await claims(scene) == []
+    await scene.api.delete(PODS, "more", scene.name, grace_seconds=0)
