@@ -1,0 +1,68 @@
+"""Failing devices (KEP-5007) of a claim that belongs to a PodGroup (KEP-5729): only the rules of groups free them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, said
+from tests.e2e.scene import PROMPT_SECONDS, Scene, devices_of
+from tests.e2e.workloads import clear_groups, create_group, delete_group, member
+from tests.e2e.world import Setup
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest.fixture(scope="module")
+def setup() -> Setup:
+    return Setup(
+        environment={
+            "DRA_EXTENDER_SCHEDULING__RESERVE_FOR_POD_GROUPS": "always",
+            "DRA_EXTENDER_SCHEDULING__DEVICE_COOL_DOWN_SECONDS": "4",
+            "DRA_EXTENDER_SCHEDULING__RECLAIM_GRACE_SECONDS": "1",
+        }
+    )
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def groups(scene: Scene) -> AsyncIterator[Scene]:
+    """The scene of a test that makes PodGroups."""
+    yield scene
+    await clear_groups(scene)
+
+
+async def test_device_that_fails_is_given_back_while_all_wait_and_kept_once_a_member_is_bound(groups: Scene) -> None:
+    driver = FakeDriver(groups)
+    await fabric(groups, "gpu-0", "gpu-1")
+    await groups.claim("one")
+    uid = await create_group(groups, "team", claims={"gpu": "one"})
+    reservation = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "team", "uid": uid}
+    for name in ("first", "second"):
+        await member(groups, "team", name, claim="one")
+    failed = await allocated_claim(groups)
+    assert failed["status"]["reservedFor"] == [reservation]
+    await said(groups, "second", f"waits for {ATTACHED}")
+    await driver.report(failed, FAILED, message="no free port")
+
+    again = await allocated_claim(groups, after=failed)
+    assert devices_of(again) == ["fabric/gpu-1"]
+    assert again["status"]["reservedFor"] == [reservation]
+    await driver.report(again, ATTACHED)
+    assert await groups.bound("first") == await groups.bound("second")
+
+    await driver.report(again, FAILED, message="cable pulled")
+    await member(groups, "team", "late", claim="one")
+    await groups.waits("late", "not ready in time, and other pods use it")
+    await groups.delete_pod("first")
+    await asyncio.sleep(PROMPT_SECONDS)
+    kept = await groups.stored_claim("one")
+    assert (devices_of(kept), kept["status"]["reservedFor"]) == (["fabric/gpu-1"], [reservation])
+
+    await groups.delete_pod("second")
+    anew = await allocated_claim(groups, after=again)
+    await driver.report(anew, ATTACHED)
+    await groups.bound("late")
+    await groups.delete_pod("late")
+    await delete_group(groups, "team")
+    await groups.free()
