@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.controlplane.objects import device
+from tests.controlplane.objects import device, device_class
 from tests.controlplane.options import ControlPlaneOptions
-from tests.controlplane.resources import RESOURCE_SLICES
+from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.e2e.gpus import gpu, mig_or_vgpu
 from tests.e2e.scene import PROMPT_SECONDS, Scene
 from tests.e2e.world import Setup, World
@@ -56,3 +56,18 @@ async def test_without_counters_a_claim_is_allocated_released_and_allocated_agai
     await scene.delete_pod("first")
     assert await scene.bound("second", PROMPT_SECONDS) == node
     assert await scene.allocated() == [f"{node}/gpu-0"]
+
+
+@WITHOUT_COUNTERS
+async def test_extended_resources_are_left_to_nodes_that_list_them_where_no_class_can_back_them(scene: Scene) -> None:
+    """kube-scheduler of these releases checks the resource on every node by itself, and no claim is made."""
+    resource = f"{scene.driver}/gpu"
+    await scene.node_with_devices("a", device("gpu-0"))
+    backing = device_class(f"{scene.name}-backing", f'device.driver == "{scene.driver}"', extendedResourceName=resource)
+    await scene.api.create(DEVICE_CLASSES, backing)
+    assert "[i]extended-resources: not served" in await scene.world.page("/readyz?verbose")
+    await scene.pod("extended", extended={resource: "1"})
+    await scene.waits("extended", f"Insufficient {resource}")
+    listed = await scene.node("b", extended={resource: "1"})
+    assert await scene.bound("extended") == listed
+    assert list(await scene.api.list(RESOURCE_CLAIMS, scene.name)) == []
