@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from tests.controlplane.objects import device
-from tests.controlplane.resources import RESOURCE_CLAIMS
+from tests.controlplane.resources import EVENTS, RESOURCE_CLAIMS
 from tests.e2e.gpus import gpu, partition
 from tests.e2e.scene import SECONDS, Scene
 from tests.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
@@ -18,6 +18,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 MANY = 300
 MANY_SECONDS = 120.0
 BINDING_SECONDS = 6
+QUIET_SECONDS = 3.0
+# Two gangs of three: a call for each member, and some more while claims are made and the first gang is bound.
+MOST_CALLS = 40
+MOST_EVENTS = 60
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +82,17 @@ async def cards(scene: Scene, suffix: str, *, whole: bool) -> str:
     return await scene.node_with_counters(suffix, [gpu()], devices)
 
 
+async def attempts(scene: Scene) -> float:
+    """How often the extender was asked about a pod."""
+    return await scene.world.metric("requests_total", verb="filter")
+
+
+async def told(scene: Scene) -> int:
+    """How often something was said about a pod of the scene, repetitions included."""
+    found = await scene.api.list(EVENTS, scene.name)
+    return sum(int((each.get("series") or {}).get("count", 1)) for each in found)
+
+
 async def test_gang_is_placed_where_pod_by_pod_would_fail(groups: Scene) -> None:
     """Two members take anything, the third needs the one card that can be had whole."""
     whole, halves = await cards(groups, "a", whole=True), await cards(groups, "b", whole=False)
@@ -97,6 +112,7 @@ async def test_gang_is_placed_where_pod_by_pod_would_fail(groups: Scene) -> None
 async def test_two_gangs_that_compete_end_with_one_whole_and_one_waiting(groups: Scene) -> None:
     await groups.node_with_devices("a", *(device(f"gpu-{index}") for index in range(4)))
     await groups.template("one")
+    before = await attempts(groups)
     for gang in ("x", "y"):
         await create_group(groups, gang, min_count=3)
     for index in range(3):
@@ -111,7 +127,15 @@ async def test_two_gangs_that_compete_end_with_one_whole_and_one_waiting(groups:
     assert len(winners) == 1
     (winner,) = winners
     loser = "y" if winner == "x" else "x"
-    await groups.waits(f"{loser}0", "not enough members of the PodGroup fit at once")
+    for index in range(3):
+        await groups.waits(f"{loser}{index}", "not enough members of the PodGroup fit at once")
+    await asyncio.sleep(QUIET_SECONDS)
+    asked, events = await attempts(groups), await told(groups)
+    await asyncio.sleep(QUIET_SECONDS)
+    assert await attempts(groups) == asked
+    assert await told(groups) == events
+    assert 6 <= asked - before <= MOST_CALLS
+    assert 0 < events <= MOST_EVENTS
     await asyncio.gather(*(groups.delete_pod(f"{winner}{index}") for index in range(3)))
     for index in range(3):
         await groups.bound(f"{loser}{index}")
