@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,13 @@ DELIBERATE = {
 @pytest.mark.parametrize("expression", DELIBERATE.values(), ids=DELIBERATE.keys())
 def test_upstream_accidents_that_would_misplace_or_abort_are_not_copied(expression: str) -> None:
     assert compile_expression(expression).matches(DEVICE)
+
+
+def test_the_time_zone_local_is_utc_wherever_the_process_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert compile_expression("timestamp('2026-07-01T12:00:00Z').getHours('Local') == 12").matches(DEVICE)
+    finally:
+        monkeypatch.undo()
+        time.tzset()

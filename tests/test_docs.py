@@ -1,0 +1,156 @@
+"""What the documents point at exists: links, sections, files, tests, settings, metrics; and they say nothing of any one machine."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from app.settings import Settings
+from app.telemetry.catalog import DEFINITIONS, PREFIX
+from tests.parity.fuzz.cel.exceptions import EXCEPTIONS
+from tests.settings_document import DOCUMENT as SETTINGS
+from tests.settings_document import tables
+
+ROOT: Final = Path(__file__).parent.parent
+DOCUMENTS: Final = tuple(
+    sorted(
+        path.relative_to(ROOT).as_posix()
+        for pattern in ("*.md", "docs/*.md", "helm/*/*.md")
+        for path in ROOT.glob(pattern)
+    )
+)
+_LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_CODE: Final = re.compile(r"`([^`\n]+)`")
+_PATH: Final = re.compile(r"(?:app|tests|deploy|helm|docs|bench)/[\w./-]+")
+
+
+@cache
+def text_of(name: str) -> str:
+    """A document without its fenced blocks, which hold examples."""
+    return re.sub(r"^```.*?^```", "", (ROOT / name).read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+@cache
+def anchors_of(path: Path) -> frozenset[str]:
+    """The sections of a document, as a link names them."""
+    titles = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return frozenset(re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles)
+
+
+def rows_of(name: str) -> list[list[str]]:
+    """The cells of each table row, without the heads of the tables."""
+    rows = [line for line in text_of(name).splitlines() if line.startswith("|")]
+    rules = {number for number, line in enumerate(rows) if set(line) <= set("|-")}
+    return [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for number, line in enumerate(rows)
+        if number not in rules and number + 1 not in rules
+    ]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_somewhere(name: str) -> None:
+    """Relative links name a file that exists, and a section that it has."""
+    lost = []
+    for target in _LINK.findall(text_of(name)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, section = target.partition("#")
+        path = (ROOT / name).parent / file if file else ROOT / name
+        if not path.exists() or (section and section not in anchors_of(path)):
+            lost.append(target)
+    assert lost == []
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_files_that_are_named_exist(name: str) -> None:
+    """In code marks: `app/room/file.py`, with `other.py` behind it in the same folder, or the start of a name."""
+    lost = []
+    for line in text_of(name).splitlines():
+        folder = ROOT
+        for code in _CODE.findall(line):
+            path = code.partition("::")[0].rstrip("/")
+            if _PATH.fullmatch(path) and "latest" not in path:
+                folder = (ROOT / path).parent
+                if not list(folder.glob(f"{Path(path).name}*")):
+                    lost.append(code)
+            elif folder != ROOT and re.fullmatch(r"\w+\.py", code) and not (folder / code).exists():
+                lost.append(code)
+    assert lost == []
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_nothing_is_said_of_one_machine(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert (
+        re.findall(r"(?:/root|/work|/tmp|/home)/\S*|https?://\S*(?:pypi|proxy|mirror|artifactory|nexus)\S*", text) == []
+    )
+
+
+@cache
+def shown_by() -> str:
+    """All text from which a difference may name its test: test files, scenarios and expected differences."""
+    files = [*(ROOT / "tests").rglob("test_*.py"), ROOT / "tests" / "parity" / "differences.yaml"]
+    return "\n".join(file.read_text() for file in files)
+
+
+def test_each_difference_names_what_shows_it() -> None:
+    """A test file, a scenario that is known to differ, or a class of deliberate differences of the fuzz."""
+    bare = [row[0] for row in rows_of("docs/differences.md") if not _shows(row[-1])]
+    assert bare == []
+
+
+def _shows(cell: str) -> bool:
+    classes = re.findall(r'"(\w+)" in `make fuzz`', cell)
+    scenarios = yaml.safe_load((ROOT / "tests" / "parity" / "differences.yaml").read_text())
+    codes = _CODE.findall(cell)
+    named = any(code in scenarios or re.match(r"tests/\S*test_\w+\.py", code) for code in codes)
+    return all(each in EXCEPTIONS for each in classes) and (named or bool(classes))
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_tests_that_are_named_exist(name: str) -> None:
+    """`tests/file.py::test_name`, or a scenario of tests/parity/differences.yaml."""
+    lost = []
+    for file, function in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text_of(name)):
+        if f"def {function}(" not in (ROOT / file).read_text():
+            lost.append(function)
+    lost += [code for code in re.findall(r"`(S\d[\w.-]+)`", text_of(name)) if code not in shown_by()]
+    assert lost == []
+
+
+def test_the_settings_document_is_made_from_the_settings() -> None:
+    """If it fails: `python -m tests.settings_document`."""
+    assert SETTINGS.read_text().endswith(f"\n{tables()}")
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_settings_and_metrics_that_are_named_exist(name: str) -> None:
+    groups = {group: set(field.annotation.model_fields) for group, field in Settings.model_fields.items()}  # type: ignore[union-attr]
+    text = (ROOT / name).read_text()
+    lost = [
+        f"{group}.{setting}"
+        for group, setting in re.findall(rf"`({'|'.join(groups)})\.([a-z_]+)\b", text)
+        if setting not in groups[group]
+    ]
+    suffixed = {f"{each.full_name}{end}" for each in DEFINITIONS for end in ("", "_bucket", "_sum", "_count")}
+    lost += [metric for metric in re.findall(rf"\b{PREFIX}[a-z_]+\b(?!\*)", text) if not _is_metric(metric, suffixed)]
+    assert lost == []
+
+
+def _is_metric(name: str, known: set[str]) -> bool:
+    """A whole name, or (with an underscore at its end) what several names begin with."""
+    return name in known or (name.endswith("_") and any(each.startswith(name) for each in known))
+
+
+def test_the_readme_leads_to_every_document() -> None:
+    linked = set(_LINK.findall(text_of("README.md")))
+    assert {name for name in DOCUMENTS if name.startswith("docs/")} <= linked
+
+
+def test_each_example_is_told_of_in_the_demo_document() -> None:
+    examples = {path.stem for path in (ROOT / "deploy" / "examples").glob("*.yaml")}
+    assert {row[0] for row in rows_of("docs/demo.md") if re.match(r"\d\d-", row[0])} == examples
