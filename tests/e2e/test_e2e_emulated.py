@@ -44,6 +44,21 @@ async def test_it_is_told_that_groups_are_not_served(world: World) -> None:
     assert [line["compatibility-groups"] for line in world.log_lines() if "compatibility-groups" in line] == [words]
 
 
+@WITHOUT_GROUPS
+async def test_without_podgroups_pods_that_name_one_are_placed_one_by_one(scene: Scene) -> None:
+    """What fits is bound, whatever becomes of the others; that is said on the readiness page and once in the log."""
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    await scene.template("one")
+    await scene.pod("first", template="one", schedulingGroup={"podGroupName": "team"})
+    assert await scene.bound("first") == node
+    await scene.pod("second", template="one", schedulingGroup={"podGroupName": "team"})
+    await scene.waits("second", "matching devices are in use")
+    assert [each["resource"] for each in (await scene.claim_of("first"))["status"]["reservedFor"]] == ["pods"]
+    words = "not served by this API server: pods are placed one by one"
+    assert f"[i]pod-groups: {words}" in (await scene.world.page("/readyz?verbose")).splitlines()
+    assert [line["pod-groups"] for line in scene.world.log_lines() if "pod-groups" in line] == [words]
+
+
 @WITHOUT_COUNTERS
 async def test_without_counters_a_claim_is_allocated_released_and_allocated_again(scene: Scene) -> None:
     node = await scene.node_with_devices("a", device("gpu-0"))

@@ -120,26 +120,6 @@ def test_a_pod_keeps_what_decisions_need() -> None:
     assert pod.claim_statuses[0].resource_claim_name == "x"
 
 
-def test_a_pod_of_the_first_draft_names_its_group_by_workload_reference() -> None:
-    assert pod_from({"metadata": {}, "spec": {"workloadRef": {"podGroupName": "g"}}}).pod_group == "g"
-
-
-def test_a_pod_group_is_read_the_same_in_every_served_version() -> None:
-    group = read_pod_group(
-        msgspec.json.encode(
-            {
-                "apiVersion": "scheduling.k8s.io/v1alpha2",
-                "metadata": {"name": "g"},
-                "spec": {"resourceClaims": [{"name": "c", "resourceClaimTemplateName": "t"}]},
-                "status": {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "g-c"}]},
-            }
-        )
-    )
-
-    assert group.spec.resource_claims[0].resource_claim_template_name == "t"
-    assert group.status.resource_claim_statuses[0].resource_claim_name == "g-c"
-
-
 def test_a_node_lists_the_extended_resources_it_has() -> None:
     node = node_from(
         {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "x.io/gpu": "2", "x.io/no": "0"}}}
