@@ -116,6 +116,14 @@ class Attempt:
         marked = self._marks.get(location)
         return marked is not None and (not wanted.admin or bool(marked & 1 << claim))
 
+    def marks(self) -> Iterable[tuple[int, int]]:
+        """(location, the claims that have it as bits) of every device that this attempt has whole."""
+        return self._marks.items()
+
+    def mark(self, location: int) -> int:
+        """The claims of this attempt that have the whole device, as bits."""
+        return self._marks.get(location, 0)
+
     def shared(self, location: int) -> Amounts | None:
         """What this attempt has of the device in shares; None without any."""
         return self._shares.get(location)

@@ -138,7 +138,7 @@ class DeviceLoop:
         self._mark = mark
         self._took = False
         self._candidates: Mask | None = None
-        self._failed: set[tuple[int, Amounts | None]] = set()
+        self._failed: set[tuple[int, int, Amounts | None]] = set()
         self._refusals: dict[int, Refusal] = {}
 
     def advance(self, search: Machine) -> Outcome:
@@ -149,7 +149,7 @@ class DeviceLoop:
             if attempt.is_picked(claim, wanted, location) or standing(location) != Standing.ELIGIBLE:
                 continue
             if outlook is not None:
-                if (outlook.alike[location], attempt.shared(location)) in self._failed:
+                if _looks(outlook, attempt, location) in self._failed:
                     continue
                 if not self._enough(outlook, attempt, location):
                     break
@@ -161,7 +161,7 @@ class DeviceLoop:
             self._refusals[location] = refusal
             if outlook is not None:
                 # An interchangeable device would be refused, too.
-                self._failed.add((outlook.alike[location], attempt.shared(location)))
+                self._failed.add(_looks(outlook, attempt, location))
         search.dead_end(len(self._refusals))
         if not self._took:
             search.shortfall.note(self._place, self._eligibility, self._refusals)
@@ -176,8 +176,7 @@ class DeviceLoop:
             return outcome
         if search.outlook is not None:
             # An interchangeable device in the same place would fail in the same way.
-            location = self._next - 1
-            self._failed.add((search.outlook.alike[location], search.attempt.shared(location)))
+            self._failed.add(_looks(search.outlook, search.attempt, self._next - 1))
         return self.advance(search)
 
     def _enough(self, outlook: Outlook, attempt: Attempt, location: int) -> bool:
@@ -185,6 +184,10 @@ class DeviceLoop:
         claim, request, picked, wanted = self._place
         if self._candidates is None:
             # Whenever this frame looks for a device, the picks and constraints are those it began with.
-            key = (claim, request, max(self._option, 0))
-            self._candidates = outlook.candidates(key, attempt.picks, attempt.constraint_states(claim))
+            self._candidates = outlook.candidates((claim, request, max(self._option, 0)), attempt)
         return (self._candidates >> location).bit_count() >= wanted.count - picked
+
+
+def _looks(outlook: Outlook, attempt: Attempt, location: int) -> tuple[int, int, Amounts | None]:
+    """Equal for devices that the same picks make no difference between."""
+    return outlook.alike[location], attempt.mark(location), attempt.shared(location)

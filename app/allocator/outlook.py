@@ -4,11 +4,12 @@ It never changes the answer: the first solution stays the first, and nothing is 
 no outlook if a selector fails on any device, nor for claims with mode All and constraints, which may end in an error anywhere.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, NamedTuple
 
-from app.allocator.attempt import Pick
+from app.allocator.attempt import Attempt
 from app.allocator.bounds import Bounds, Mask, Wish, is_hopeless, locations
+from app.allocator.capacity import Misfit
 from app.allocator.constraints import lookup, value_set
 from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
 from app.allocator.eligibility import Eligibility, Standing
@@ -20,13 +21,24 @@ from app.model.device import Attribute
 Option = tuple[int, int, int]
 
 
+class Rest(NamedTuple):
+    """What matters to the requests from one on.
+
+    `devices` are those that they can take, and those that draw on the pools that these draw on; `constraints` the indexes of those
+    of its claim that bind them.
+    """
+
+    devices: Mask
+    constraints: tuple[int, ...]
+
+
 class Outlook:
     """Which devices each option can take, and which devices are interchangeable.
 
     `alike[location]` is a number; devices with the same number are equal in everything that the rest of the search reads.
     """
 
-    __slots__ = ("_by_value", "_demand", "_facts", "_gathered", "alike", "masks")
+    __slots__ = ("_by_value", "_demand", "_drawing", "_facts", "_gathered", "_rests", "alike", "masks")
 
     def __init__(
         self,
@@ -56,18 +68,87 @@ class Outlook:
                         of = eligibility(claim, request, option, wanted).of
                         found = bytes(map(of, range(count)))
                         looks[look] = found, _mask(found)
-                    standings, self.masks[claim, request, option] = looks[look]
+                    standings, mask = looks[look]
+                    self.masks[claim, request, option] = self._joining(claim, wanted, mask)
                     derived += self._derived(claim, wanted, standings)
         self.alike = self._alike([standings for standings, _ in looks.values()], derived)
+        self._drawing = self._drawing_by_pool()
+        self._rests: dict[tuple[int, int], Rest] = {}
 
-    def candidates(self, option: Option, picked: Iterable[Pick], states: Sequence[Any]) -> Mask:
-        """The devices that an option could take beside these picks, at most; `states` are those of its claim's constraints."""
-        mask = self.masks[option]
-        for pick in picked:
-            if not self._facts.sharing.is_shareable(pick.location):
-                mask &= ~(1 << pick.location)
+    def _joining(self, claim: int, wanted: Wanted, mask: Mask) -> Mask:
+        """Those of the devices that every constraint could admit, each seen by itself."""
+        for index in wanted.constraints:
+            constraint = self._demand.claims[claim].constraints[index]
+            if not constraint.lists:
+                having = (each for each in locations(mask) if self._facts.attribute(wanted, constraint.attribute, each))
+                mask = sum(1 << location for location in having)
+                continue
+            # Without a value a device joins nothing, and with matchAttribute one value has to be on all devices of the request.
+            fewest = 1 if constraint.distinct else wanted.count
+            found, mask = self._by_values(wanted, constraint.attribute, mask).values(), 0
+            for holders in found:
+                if holders.bit_count() >= fewest:
+                    mask |= holders
+        return mask
+
+    def _by_values(self, wanted: Wanted, name: str, mask: Mask) -> dict[tuple[str, Any], Mask]:
+        """Those of the devices that have a value, by value."""
+        found: dict[tuple[str, Any], Mask] = {}
+        for location in locations(mask):
+            attribute = self._facts.attribute(wanted, name, location)
+            for value in value_set(attribute) if attribute is not None else ():
+                found[value] = found.get(value, 0) | 1 << location
+        return found
+
+    def _drawing_by_pool(self) -> list[Mask]:
+        pools, found = self._facts.pools, dict[int, Mask]()
+        for location, device in enumerate(pools.devices):
+            if device.consumes_counters:
+                pool = id(pools.views[location].pool)
+                found[pool] = found.get(pool, 0) | 1 << location
+        return list(found.values())
+
+    def rest(self, claim: int, request: int) -> Rest:
+        """What matters from this request on."""
+        known = self._rests.get((claim, request))
+        if known is None:
+            options = [option for option in self.masks if option[:2] >= (claim, request)]
+            devices = 0
+            for option in options:
+                devices |= self.masks[option]
+            for drawing in self._drawing:
+                if drawing & devices:
+                    devices |= drawing
+            wishes = self._demand.claims[claim].requests[request:]
+            bound = {index for wish in wishes for wanted in wish.options for index in wanted.constraints}
+            known = self._rests[claim, request] = Rest(devices, tuple(sorted(bound)))
+        return known
+
+    @property
+    def more_is_less(self) -> bool:
+        """Whether no pick can ever give back what others take: nobody draws or asks for a negative amount."""
+        demand, sharing, devices = self._demand, self._facts.sharing, self._facts.pools.devices
+        for device in devices:
+            if any(amount < 0 for entry in device.consumes_counters for _, amount in entry.counters):
+                return False
+        for (claim, request, option), mask in self.masks.items():
+            wanted = demand.claims[claim].requests[request].options[option]
+            for location in locations(mask):
+                needed = sharing.needs(wanted, location)
+                if not isinstance(needed, Misfit) and any(amount < 0 for amount in needed):
+                    return False
+        return True
+
+    def candidates(self, option: Option, attempt: Attempt) -> Mask:
+        """The devices that an option could take beside what this attempt has, at most."""
         claim, request, index = option
-        for constraint in self._demand.claims[claim].requests[request].options[index].constraints:
+        wanted = self._demand.claims[claim].requests[request].options[index]
+        mask = self.masks[option]
+        for location, _ in attempt.marks():
+            if attempt.is_picked(claim, wanted, location):
+                mask &= ~(1 << location)
+        states = attempt.constraint_states(claim)
+        for constraint in wanted.constraints:
             if states[constraint] is not None:
                 mask &= self._holders(option, constraint, states[constraint])
         return mask
@@ -80,12 +161,9 @@ class Outlook:
             return self.masks[option]
         by_value = self._by_value.get((option, index))
         if by_value is None:
-            by_value = self._by_value[option, index] = {}
             wanted = self._demand.claims[claim].requests[request].options[chosen]
-            for location in locations(self.masks[option]):
-                attribute = self._facts.attribute(wanted, constraint.attribute, location)
-                for value in value_set(attribute) if attribute is not None else ():
-                    by_value[value] = by_value.get(value, 0) | 1 << location
+            by_value = self._by_values(wanted, constraint.attribute, self.masks[option])
+            self._by_value[option, index] = by_value
         mask = 0
         for value in state:
             mask |= by_value.get(value, 0)

@@ -7,6 +7,7 @@ alternatives, or at the claim's end as FAILED.
 """
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from app.allocator.attempt import Attempt, Refusal
@@ -27,6 +28,7 @@ Option = tuple[int, int, int]
 _POLL: Final = 15
 _VAIN_BEFORE_LOOKOUT: Final = 64
 _REFUSALS_LIKE_A_DEAD_END: Final = 4
+_STEPS_ALONE: Final = 2_000
 
 
 class Search:
@@ -110,7 +112,8 @@ class Search:
         if request == len(requests):
             self._frames.append(CLAIM_END)
             return self.call(claim + 1, 0)
-        if self.outlook is not None and self._option == NOT_CHOSEN and not self._picked and self._is_known_failure():
+        fresh = self._option == NOT_CHOSEN and not self._picked
+        if fresh and self.outlook is not None and self._is_known_failure(self.outlook):
             return Outcome.FAILED
         wish = requests[request]
         if wish.prioritized and self._option == NOT_CHOSEN:
@@ -179,30 +182,47 @@ class Search:
         if self._demand.may_break_off:
             return False
         try:
-            outlook = Outlook(self._demand, self.facts, self._gathered, self.eligibility)
+            self.outlook = Outlook(self._demand, self.facts, self._gathered, self.eligibility)
         except Fatal:
             return False  # where the search would get to it, it finds out by itself
-        if outlook.is_hopeless():
-            return True
-        if not self._demand.asks_for_admin_access:
-            self.outlook = outlook
+        return self.outlook.is_hopeless() or (self.outlook.more_is_less and self._has_a_hopeless_claim())
+
+    def _has_a_hopeless_claim(self) -> bool:
+        """Whether some claim of several could not even be met if it were the only one."""
+        claims = self._demand.claims
+        for index, claim in enumerate(claims) if len(claims) > 1 else ():
+            gathered = {(0, *key[1:]): found for key, found in self._gathered.items() if key[0] == index}
+            alone = Search(replace(self._demand, claims=(claim,)), self.facts, gathered, _STEPS_ALONE)
+            try:
+                if not alone.run():
+                    return True
+            except Fatal:
+                continue
         return False
 
-    def _is_known_failure(self) -> bool:
+    def _is_known_failure(self, outlook: Outlook) -> bool:
         """Whether this request failed before with equal devices picked; if not, its failure will be remembered."""
-        state = self._state()
+        state = self._state(outlook)
         if state in self.failed_states:
             return True
         self._frames.append(Remember(state))
         return False
 
-    def _state(self) -> Hashable:
+    def _state(self, outlook: Outlook) -> Hashable:
         """Everything that decides whether the requests from here on can be met, up to interchangeable devices."""
         attempt, claim = self.attempt, self._claim
-        alike = self.outlook.alike if self.outlook is not None else []
-        whole = tuple(sorted(alike[pick.location] for pick in attempt.picks if pick.share is None))
-        shared = tuple(sorted((alike[location], total) for location, total in attempt.shares()))
-        return claim, self._request, attempt.size(claim), attempt.constraint_states(claim), whole, shared
+        rest, alike = outlook.rest(claim, self._request), outlook.alike
+        whole = sorted(
+            (alike[location], claims.bit_count(), claims >> claim & 1)
+            for location, claims in attempt.marks()
+            if rest.devices >> location & 1
+        )
+        shared = sorted(
+            (alike[location], total) for location, total in attempt.shares() if rest.devices >> location & 1
+        )
+        states = attempt.constraint_states(claim)
+        bound = tuple(states[index] for index in rest.constraints)
+        return claim, self._request, attempt.size(claim), bound, tuple(whole), tuple(shared)
 
     def _check_limits(self) -> None:
         if self.steps > self._max_steps:

@@ -91,6 +91,34 @@ def test_many_equal_requests_before_an_impossible_one_end_soon() -> None:
     assert found.steps < FEW
 
 
+def _numbered(*values: int) -> list[Any]:
+    return [slice_of(*({"name": f"d{i:02}", "attributes": {"k": {"int": value}}} for i, value in enumerate(values)))]
+
+
+def test_a_claim_that_cannot_be_met_behind_many_that_can_ends_soon() -> None:
+    """Two devices of one value, but all values differ: no other claim needs to be looked at."""
+    last = claim_of(exactly(2), constraints=[{"matchAttribute": "gpu.example.com/k"}])
+    found = ask(_numbered(*range(14)), *(claim_of(exactly(2)) for _ in range(3)), last)
+    assert (reasons(found).verdict, found.steps < FEW) == ("no", True)
+
+
+def test_a_claim_that_others_leave_too_little_for_ends_soon() -> None:
+    """The last claim minds but three of the devices, so what the others have of the rest makes no difference to it."""
+    slices = _numbered(*range(10), 20, 20, 20)
+    first = claim_of(exactly(2, expression="device.attributes['gpu.example.com'].k == 20"))
+    others = [claim_of(exactly(3, expression="device.attributes['gpu.example.com'].k < 20")) for _ in range(2)]
+    last = claim_of(exactly(2), constraints=[{"matchAttribute": "gpu.example.com/k"}])
+    found = ask(slices, first, *others, last)
+    assert (reasons(found).verdict, found.steps < FEW) == ("no", True)
+
+
+def test_admin_access_before_a_claim_that_cannot_be_met_ends_soon() -> None:
+    admin = [exactly(1, name=f"r{index}", adminAccess=True) for index in range(4)]
+    last = claim_of(exactly(4), constraints=[{"matchAttribute": "gpu.example.com/k"}])
+    found = ask(_numbered(*(index // 3 for index in range(12))), claim_of(*admin), last)
+    assert (reasons(found).verdict, found.steps < FEW) == ("no", True)
+
+
 def test_a_group_that_is_large_enough_behind_others_that_are_not_is_found_soon() -> None:
     """matchAttribute over sets: what the picks have in common tells how many devices can still join them."""
     sizes = (24, 24, 25)
