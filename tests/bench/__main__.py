@@ -21,6 +21,7 @@ from tests.bench import (
     memory_area,
     offered_nodes_area,
     throughput_area,
+    workloads_area,
 )
 from tests.bench.report import show
 from tests.bench.rows import BenchError, Row, read_rows, write_rows
@@ -39,6 +40,7 @@ AREAS: Final[dict[str, Area]] = {
     "filter": filter_area.measure,
     "memory": memory_area.measure,
     "throughput": throughput_area.measure,
+    "workloads": workloads_area.measure,
 }
 ON_REQUEST: Final[dict[str, Area]] = {"offered-nodes": offered_nodes_area.measure}
 
@@ -79,7 +81,7 @@ def _scale(arguments: argparse.Namespace) -> Scale:
     if arguments.rounds is None:
         return scale
     rounds = arguments.rounds
-    return replace(scale, filter_rounds=rounds, runs=rounds, loads=rounds, allocator_rounds=rounds)
+    return replace(scale, filter_rounds=rounds, runs=rounds, loads=rounds, allocator_rounds=rounds, group_runs=rounds)
 
 
 async def _measure(only: str | None, scale: Scale) -> list[Row]:

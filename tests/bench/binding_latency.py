@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from tests.bench import slow_workload, workload
 from tests.bench.contenders import Contender
+from tests.bench.load import grant
 from tests.bench.rows import BenchError
-from tests.bench.throughput_run import grant
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
 from tests.controlplane.objects import namespace

@@ -21,6 +21,7 @@ class Contender:
     """One way to schedule pods with claims: a configuration for kube-scheduler, given the extender's URL, and that extender.
 
     `command` None: there is no extender.  `audited`: its allocations are real and must be right.
+    `scheduler_gates`: feature gates of its kube-scheduler beside the defaults.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Contender:
     command: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     audited: bool = True
+    scheduler_gates: Mapping[str, bool] = field(default_factory=dict)
 
     def extender(self, workdir: Path, kubeconfig: Path) -> ExtenderProcess | None:
         """The extender, not started."""

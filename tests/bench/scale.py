@@ -10,6 +10,7 @@ class Scale:
     `allocator_rounds`: rounds of that area, fewer where upstream's take long.
     `filter_nodes`, `throughput_nodes`, `allocator_nodes`: cluster sizes.
     `slow_pods`: pods of the binding area that wait for a device in one run; `waiting`: binds that wait at once.
+    `group`: pods of the one PodGroup; `groups`, `gangs`: how many, and pods in each; `group_runs`: rounds of the area workloads.
     `slices`: of devices, in the large and the small cluster of the memory area.
     """
 
@@ -26,6 +27,10 @@ class Scale:
     waiting: int = 2_000
     allocator_nodes: tuple[int, ...] = (500, 1_000, 5_000)
     allocator_rounds: int = 3
+    group_runs: int = 2
+    group: int = 1_000
+    groups: tuple[int, int] = (100, 50)
+    gangs: tuple[int, int] = (20, 10)
 
 
 FULL = Scale()
@@ -43,4 +48,8 @@ QUICK = Scale(
     waiting=100,
     allocator_nodes=(50,),
     allocator_rounds=2,
+    group_runs=1,
+    group=300,
+    groups=(10, 20),
+    gangs=(5, 5),
 )

@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.bench import contenders
 from tests.bench.contenders import IN_TREE, IN_TREE_ALL_NODES, NO_OP, Contender
+from tests.bench.load import Load, one_device_each
 from tests.bench.rows import Goal, Row, compare
 from tests.bench.scale import Scale
 from tests.bench.throughput_run import Run, run
@@ -27,11 +28,12 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
     peers = (IN_TREE_ALL_NODES, IN_TREE, NO_OP)
     rows: list[Row] = []
     for nodes in scale.throughput_nodes:
-        runs = await interleaved([ours, *peers], nodes, scale, workdir)
+        load = one_device_each(nodes, scale.pods)
+        runs = await interleaved([ours, *peers], load, scale, workdir)
         rows += [
             compare(
                 AREA,
-                f"{nodes} nodes, {scale.pods} pods",
+                load.name,
                 "pods/s",
                 pairs(runs[ours.name], runs[peer.name]),
                 peer.name,
@@ -43,17 +45,17 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
     return rows
 
 
-async def interleaved(chosen: Sequence[Contender], nodes: int, scale: Scale, workdir: Path) -> dict[str, list[Run]]:
+async def interleaved(chosen: Sequence[Contender], load: Load, scale: Scale, workdir: Path) -> dict[str, list[Run]]:
     """Runs by name of contender; in each round everybody has a turn, and no one is always first."""
     runs: dict[str, list[Run]] = {each.name: [] for each in chosen}
     for number in range(scale.runs):
         first = number % len(chosen)
         for contender in (*chosen[first:], *chosen[:first]):
-            found = await _quietest(contender, nodes, scale, workdir)
+            found = await _quietest(contender, load, scale, workdir)
             _LOG.info(
-                "round %d, %d nodes, %s: %.0f pods/s, %.2f cores (%.2f foreign), ms per pod: %s",
+                "round %d, %s, %s: %.0f pods/s, %.2f cores (%.2f foreign), ms per pod: %s",
                 number + 1,
-                nodes,
+                load.name,
                 contender.name,
                 found.rate,
                 found.cores,
@@ -64,14 +66,14 @@ async def interleaved(chosen: Sequence[Contender], nodes: int, scale: Scale, wor
     return runs
 
 
-async def _quietest(contender: Contender, nodes: int, scale: Scale, workdir: Path) -> Run:
+async def _quietest(contender: Contender, load: Load, scale: Scale, workdir: Path) -> Run:
     """One run; while somebody else used the machine, another one, and of those the least disturbed."""
-    found = await run(contender, nodes, scale.pods, workdir)
+    found = await run(contender, load, workdir)
     for _ in range(scale.repeats):
         if found.foreign <= _QUIET_CORES:
             break
         _LOG.info("%s: others used %.2f cores, so this run is repeated", contender.name, found.foreign)
-        found = min(found, await run(contender, nodes, scale.pods, workdir), key=lambda each: each.foreign)
+        found = min(found, await run(contender, load, workdir), key=lambda each: each.foreign)
     return found
 
 
@@ -81,10 +83,11 @@ def pairs(ours: Sequence[Run], peer: Sequence[Run]) -> list[tuple[float, float]]
 
 
 def processor(runs: Sequence[Run], whose: str) -> dict[str, float]:
-    """Medians of processor milliseconds per pod by process, of the cores in use, and of those that others used meanwhile."""
+    """Medians of the whole time, of processor milliseconds per pod by process, of the cores in use, and of those others used."""
     names = runs[0].milliseconds
     spent = {f"{whose}: {name} ms/pod": median(each.milliseconds[name] for each in runs) for name in names}
     return {
+        f"{whose}: s from the scheduler's start": median(each.seconds for each in runs),
         **spent,
         f"{whose}: cores used": median(each.cores for each in runs),
         f"{whose}: foreign cores": median(each.foreign for each in runs),

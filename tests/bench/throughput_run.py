@@ -1,42 +1,33 @@
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
+import msgspec
 
 from app.model.node import node_from
 from app.model.pod import pod_from
+from app.model.pod_group import read_pod_group
 from app.model.resource_claim import claim_from
 from app.model.resource_slice import SliceReader
 from app.scheduling.audit import audit
 from tests.bench import workload
 from tests.bench.accounting import busy_seconds, processor_seconds
 from tests.bench.contenders import Contender
+from tests.bench.group_loads import wrong_reservations
+from tests.bench.load import Load, prepare
 from tests.bench.rows import BenchError
-from tests.controlplane import objects
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
-from tests.controlplane.extender import REPOSITORY, ExtenderProcess
-from tests.controlplane.resources import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    DEVICE_CLASSES,
-    NAMESPACES,
-    NODES,
-    PODS,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
-    Resource,
-)
+from tests.controlplane.extender import ExtenderProcess
+from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.resources import NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 
-_AT_ONCE: Final = 40
 _RUN_SECONDS: Final = 300.0
 _SETTLE_SECONDS: Final = 2.0
-_GROUP: Final = "rbac.authorization.k8s.io"
 _SHOWN: Final = 10
 
 
@@ -44,11 +35,13 @@ _SHOWN: Final = 10
 class Run:
     """One queue of pods, scheduled: pods per second, and where the processor time went.
 
-    `milliseconds`: per pod and process, from the scheduler's start to the last Binding.  `cores`: used on average by all of them
-    between the first and the last Binding; `foreign`: used meanwhile by everything else on the machine, which disturbs the rate.
+    `seconds`: from the scheduler's start to the last Binding; a group may be planned as a whole before its first Binding.
+    `milliseconds`: per pod and process, over the same time.  `cores`: used on average by all of them between the first and the
+    last Binding; `foreign`: used meanwhile by everything else on the machine, which disturbs the rate.
     """
 
     rate: float
+    seconds: float
     milliseconds: dict[str, float]
     cores: float
     foreign: float
@@ -77,12 +70,13 @@ class _Bindings:
     last: _Moment | None = None
 
     async def follow(self, events: AsyncIterator[dict[str, Any]], waiting: asyncio.Event) -> None:
-        """Until all pods are bound; `waiting` is set when all were seen to exist."""
+        """Until all pods are bound; `waiting` is set when all were seen to exist and to have their claims."""
         seen: set[str] = set()
         bound: set[str] = set()
         async for event in events:
             name: str = event["object"]["metadata"]["name"]
-            seen.add(name)
+            if _has_claims(event["object"]):
+                seen.add(name)
             if len(seen) == self.expected:
                 waiting.set()
             if name in bound or not event["object"]["spec"].get("nodeName"):
@@ -95,18 +89,27 @@ class _Bindings:
                 return
 
 
-async def run(contender: Contender, nodes: int, pods: int, workdir: Path) -> Run:
+def _has_claims(pod: Mapping[str, Any]) -> bool:
+    """Whether a claim is recorded for each template that the pod names."""
+    recorded = {each["name"] for each in pod["status"].get("resourceClaimStatuses", ())}
+    wanted = pod["spec"].get("resourceClaims", ())
+    return all(each["name"] in recorded for each in wanted if each.get("resourceClaimTemplateName"))
+
+
+async def run(contender: Contender, load: Load, workdir: Path) -> Run:
     """Schedule pods that wait already, on a control plane of their own.
 
     Raises BenchError if pods are left over or the allocations are wrong.
     """
-    async with ControlPlane.start(workdir) as cluster, AsyncExitStack() as stack:
-        await _populate(cluster.api, nodes, pods)
+    options = ControlPlaneOptions(scheduler_feature_gates=contender.scheduler_gates)
+    async with ControlPlane.start(workdir, options) as cluster, AsyncExitStack() as stack:
+        await prepare(cluster.api)
+        await load.populate(cluster.api)
         extender = contender.extender(cluster.logs("x").parent, cluster.kubeconfig_for(EXTENDER_USER))
         if extender is not None:
             await stack.enter_async_context(extender)
         await asyncio.sleep(_SETTLE_SECONDS)
-        measured = await _scheduled(cluster, contender, extender, pods)
+        measured = await _scheduled(cluster, contender, extender, load.pods)
         if contender.audited:
             await _audited(cluster.api, contender)
         return measured
@@ -137,6 +140,7 @@ def _told(before: _Moment, bindings: _Bindings, pods: int) -> Run:
     used = sum(last.used.values()) - sum(first.used.values())
     return Run(
         rate=(pods - 1) / seconds,
+        seconds=last.time - before.time,
         milliseconds={name: 1000 * (spent - before.used.get(name, 0.0)) / pods for name, spent in last.used.items()},
         cores=used / seconds,
         foreign=(last.busy - first.busy - used) / seconds,
@@ -156,58 +160,18 @@ async def _following(bindings: _Bindings, events: AsyncIterator[dict[str, Any]])
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _populate(api: ApiClient, nodes: int, pods: int) -> None:
-    """Nodes, slices, the class, rights as deploy/ gives them, and pods with their claims; all before anybody schedules."""
-    await api.create(NAMESPACES, objects.namespace(workload.NAMESPACE))
-    await api.create(DEVICE_CLASSES, workload.device_class())
-    await api.create(DEVICE_CLASSES, yaml.safe_load((REPOSITORY / "deploy/wake-up-class.yaml").read_text("utf-8")))
-    await grant(api)
-    await _create(api, NODES, (workload.node(index) for index in range(nodes)))
-    await _create(api, RESOURCE_SLICES, (workload.node_slice(index) for index in range(nodes)))
-    await _create(api, RESOURCE_CLAIMS, (workload.claim(index) for index in range(pods)))
-    await _create(api, PODS, (workload.pod(index) for index in range(pods)))
-
-
-async def grant(api: ApiClient) -> None:
-    """Give the extender's user the rights that deploy/ gives its account."""
-    rules = yaml.safe_load_all((REPOSITORY / "deploy/rbac.yaml").read_text("utf-8"))
-    role = next(each for each in rules if each["kind"] == "ClusterRole")
-    await api.create(CLUSTER_ROLES, role)
-    binding = {
-        "apiVersion": f"{_GROUP}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "bench"},
-        "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": role["metadata"]["name"]},
-        "subjects": [{"apiGroup": _GROUP, "kind": "User", "name": EXTENDER_USER}],
-    }
-    await api.create(CLUSTER_ROLE_BINDINGS, binding)
-
-
-async def _create(api: ApiClient, resource: Resource, bodies: Iterable[dict[str, Any]]) -> None:
-    left = iter(bodies)
-
-    async def work() -> None:
-        for body in left:
-            await api.create(resource, body)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(_AT_ONCE):
-            group.create_task(work())
-
-
 async def _audited(api: ApiClient, contender: Contender) -> None:
     """What the API objects say, judged without the code that decided."""
     reader = SliceReader()
     pods = [pod_from(each) for each in await api.list(PODS)]
-    findings = audit(
-        [claim_from(each) for each in await api.list(RESOURCE_CLAIMS)],
-        [reader.convert(each) for each in await api.list(RESOURCE_SLICES)],
-        pods,
-        [node_from(each) for each in await api.list(NODES)],
-    )
+    claims = [claim_from(each) for each in await api.list(RESOURCE_CLAIMS)]
+    groups = [read_pod_group(msgspec.json.encode(each)) for each in await api.list(POD_GROUPS)]
+    slices = [reader.convert(each) for each in await api.list(RESOURCE_SLICES)]
+    nodes = [node_from(each) for each in await api.list(NODES)]
+    findings = [*map(str, audit(claims, slices, pods, nodes, groups)), *wrong_reservations(claims, groups)]
     unbound = [pod.key for pod in pods if not pod.node_name]
     if findings or unbound:
-        told = "\n".join(map(str, findings[:_SHOWN]))
+        told = "\n".join(findings[:_SHOWN])
         raise BenchError(
             f"{contender.name}: {len(unbound)} pods unbound, {len(findings)} findings of the audit:\n{told}"
         )

@@ -59,8 +59,13 @@ def pod_name(index: int) -> str:
 
 
 def pod(index: int) -> Object:
-    """A pod that asks for 1/128 of a node's cores, so that schedulers spread pods, and for one device."""
-    made = objects.pod(pod_name(index), NAMESPACE, claims={"gpu": claim_name(index)}, cpu="500m")
+    """A pod that asks for one device."""
+    return small_pod(pod_name(index), claims={"gpu": claim_name(index)})
+
+
+def small_pod(name: str, **fields: Any) -> Object:
+    """A pod that asks for 1/128 of a node's cores, so that schedulers spread pods; `fields` as in objects.pod."""
+    made = objects.pod(name, NAMESPACE, cpu="500m", **fields)
     made["spec"]["containers"][0]["resources"]["requests"]["memory"] = "2Gi"
     return made
 
