@@ -14,7 +14,7 @@ from app.cel.errors import CelCompileError, CelCostError, CelRuntimeError
 from app.cel.format_text import check_format
 from app.cel.library_core import CONVERSIONS
 from app.cel.library_optional import LAZY
-from app.cel.library_regex import PATTERN_FUNCTIONS, charge_pattern, compile_pattern
+from app.cel.library_regex import OF_TYPES, PATTERN_FUNCTIONS, charge_pattern, compile_pattern
 from app.cel.types import NULLABLE, Type
 from app.cel.values import LISTS, MAPS, NUMBERS, UNHASHABLE, Optional, member_key, no_overload
 
@@ -74,6 +74,9 @@ def _compile_plain(node: c.Invoke, arguments: tuple[Code, ...], *, careful: bool
             return Code(run=_binary_known(single.run, runs[0], arguments[1].value), cost=cost)
         return known or Code(run=_direct(single, runs, extra, costs, early=early), cost=cost)
     overloads = (single,) if single is not None else _of_arity(node)
+    of_type = OF_TYPES.get((node.function.name, len(arguments)))
+    if of_type is not None and arguments[1].constant:
+        overloads += (of_type,)
     return Code(run=_dispatched(overloads, runs, extra, costs, early=early), cost=cost)
 
 

@@ -190,7 +190,7 @@ def _result_size(_: tuple[Any, ...], result: Any) -> int:
 
 def _input_by_depth(arguments: tuple[Any, ...], _: Any) -> int:
     depth = arguments[1] if len(arguments) > 1 and type(arguments[1]) is int else 1
-    return min(size_of(arguments[0]) * depth, MAX_INT) + _BASE
+    return min(size_of(arguments[0]) * (depth if depth >= 0 else 1), MAX_INT) + _BASE
 
 
 def self_compared(arguments: tuple[Any, ...], _: Any) -> int:

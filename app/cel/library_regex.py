@@ -7,9 +7,10 @@ from typing import Any, Final
 import re2
 
 from app.cel.cost import Frame, pattern_searched
-from app.cel.declarations import function, method, overload
+from app.cel.declarations import Implementation, Overload, function, method, overload
 from app.cel.errors import CelRuntimeError
-from app.cel.types import BOOL, INT, STRING, list_of
+from app.cel.types import BOOL, DYN, INT, STRING, Type, list_of, type_of
+from app.cel.values import TypeValue
 
 PATTERN_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
 """Functions whose second argument is a pattern; a constant one is compiled with the expression."""
@@ -131,6 +132,13 @@ def _find_all(frame: Frame, text: str, pattern: str, limit: int = -1) -> list[st
     return results
 
 
+def _of_type(run: Implementation, result: Type, *more: Type) -> Overload:
+    def named(frame: Frame, value: TypeValue, *others: Any) -> Any:
+        return run(frame, value.name, *others)
+
+    return overload((type_of(DYN), STRING, *more), result, named, metered=True)
+
+
 _PAIR: Final = (STRING, STRING)
 _TEXTS: Final = list_of(STRING)
 
@@ -148,3 +156,11 @@ FUNCTIONS: Final = (
         extra=pattern_searched,
     ),
 )
+
+OF_TYPES: Final = {
+    ("matches", 2): _of_type(_matches, BOOL),
+    ("find", 2): _of_type(_find, STRING),
+    ("findAll", 2): _of_type(_find_all, _TEXTS),
+    ("findAll", 3): _of_type(_find_all, _TEXTS, INT),
+}
+"""What functions, by how many arguments they have, do with a constant pattern and a type: they search its name."""

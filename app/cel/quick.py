@@ -5,6 +5,7 @@ unexpected type it says so, and the expression is evaluated as a whole by the ot
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from app.cel.quick_terms import (
     LONGEST,
     ORDERINGS,
     Ask,
+    Check,
     Undecided,
     certain,
     chain,
@@ -47,14 +49,14 @@ GIVES_UP: Final = (Undecided, KeyError, CelRuntimeError)
 class Quick(msgspec.Struct, frozen=True):
     """A compiled part: how to ask, the most that it costs, and the type of every answer if that is certain.
 
-    `attribute` is the domain and name of an attribute, `check` says what it is compared with.
+    `attribute` is the domain and name of an attribute that is read, `check` says what one is compared with, after its domain.
     """
 
     ask: Ask
     cost: int
     kind: type | None = None
     attribute: tuple[str, str] | None = None
-    check: tuple[type, Any, bool] | None = None
+    check: tuple[str, Check] | None = None
 
 
 def quick_answer(node: c.Checked) -> tuple[Ask, int] | None:
@@ -117,25 +119,14 @@ def _logical(node: c.Logical) -> Quick | None:
 def _fused(terms: Sequence[Quick]) -> list[Ask]:
     """One question each, or one for a row of attributes of one domain that are compared with constants."""
     asks: list[Ask] = []
-    row: list[Quick] = []
-    for term in [*terms, None]:
-        domain = None if term is None or term.check is None or term.attribute is None else term.attribute[0]
-        if row and (row[0].attribute or ("",))[0] != domain:
-            asks.extend(_row(row))
-            row = []
-        if domain is not None and term is not None:
-            row.append(term)
-        elif term is not None:
-            asks.append(_truth(term))
+    for domain, group in groupby(terms, lambda term: term.check and term.check[0]):
+        row = list(group)
+        checks = tuple(term.check[1] for term in row if term.check is not None)
+        if domain is None or len(row) < _FEW:
+            asks.extend(map(_truth, row))
+        else:
+            asks.append(same_domain(domain, checks))
     return asks
-
-
-def _row(terms: Sequence[Quick]) -> list[Ask]:
-    if len(terms) < _FEW:
-        return [term.ask for term in terms]
-    places = [term.attribute or ("", "") for term in terms]
-    checks = [(name, *(term.check or (bool, True, True))) for (_, name), term in zip(places, terms, strict=True)]
-    return [same_domain(places[0][0], tuple(checks))]
 
 
 def _truth(term: Quick) -> Ask:
@@ -176,7 +167,8 @@ def _equality(part: c.Checked, constant: c.Checked, *, same: bool) -> Quick | No
     cost = operand.cost + 1 + (tenth(len(value)) if kind is str else 1)
     if operand.attribute is not None:
         ask = of_attribute(*operand.attribute, kind, value, same=same)
-        return Quick(ask, cost, bool, operand.attribute, (kind, value, same))
+        domain, attribute = operand.attribute
+        return Quick(ask, cost, bool, None, (domain, (attribute, kind, value, same)))
     return Quick(comparison(operand.ask, operand.kind, value, "_==_" if same else "_!=_"), cost, bool)
 
 

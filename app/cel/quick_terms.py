@@ -8,6 +8,8 @@ from app.cel.device import DeviceActivation
 from app.cel.library_regex import compile_pattern
 
 Ask = Callable[[DeviceActivation], Any]
+Check = tuple[str, type, Any, bool]
+"""An attribute's name, the type it must have for a plain answer, a constant, and whether it should equal it."""
 
 LONGEST: Final = 256
 """Characters of a text up to which looking through it is cheap whatever is looked for."""
@@ -50,7 +52,7 @@ def of_attribute(domain: str, name: str, kind: type, wanted: Any, *, same: bool)
     return asked
 
 
-def same_domain(domain: str, checks: tuple[tuple[str, type, Any, bool], ...]) -> Ask:
+def same_domain(domain: str, checks: tuple[Check, ...]) -> Ask:
     """Whether all of several attributes of a domain equal their constants, or do not."""
 
     def asked(device: DeviceActivation) -> bool:

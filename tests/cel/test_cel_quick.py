@@ -77,6 +77,7 @@ CONDITIONS = st.recursive(
         st.lists(inner, min_size=2, max_size=7).map(lambda terms: f"({' && '.join(terms)})"),
         st.lists(inner, min_size=2, max_size=7).map(lambda terms: f"({' || '.join(terms)})"),
         st.builds("!({})".format, inner),
+        st.builds("({} == {})".format, inner, st.sampled_from(["true", "false"])),
         st.builds("({} ? {} : {})".format, inner, inner, inner),
     ),
     max_leaves=10,

@@ -3,6 +3,7 @@
 What they mean for users is in docs/differences.md; a difference that none of these explains is a failure.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
@@ -20,6 +21,7 @@ from tests.parity.selectors import Outcome, device, ours
 
 Json = Mapping[str, Any]
 
+_LEADING_DOT: Final = re.compile(r"(?:^|[(\[{,:?!=<>&|+*/%-])\s*\.\s*[A-Za-z_]")
 _COMPARING: Final = ("compareTo", "isGreaterThan", "isLessThan")
 
 
@@ -134,9 +136,15 @@ def _open(found: Difference) -> bool:
     """Functions on lists that may be of any type: an empty literal, or a dynamic value that is sorted by a key."""
     text = _text(found)
     empty = "[]" in text or "unwrap" in text
-    if empty and "compile-error" in {found.ours.verdict, found.theirs.verdict}:
+    refused = "compile-error" in {found.ours.verdict, found.theirs.verdict}
+    if refused and (empty or (".format(" in text and "none()" in text)):
         return True
     return ("sortBy" in text and (empty or "device" in text or "dyn" in text)) or (".format(" in text and empty)
+
+
+def _dotted(found: Difference) -> bool:
+    """Upstream refuses to find a variable behind a dot that begins a name, and names one so that nothing finds it."""
+    return found.theirs.verdict == "compile-error" and bool(_LEADING_DOT.search(_text(found)))
 
 
 EXCEPTIONS: Final[Mapping[str, Deliberate]] = {
@@ -152,7 +160,11 @@ EXCEPTIONS: Final[Mapping[str, Deliberate]] = {
     "strangers": Deliberate("inside of lists and maps, a library's type is not equal to another type", _strangers),
     "keys": Deliberate("lists, maps and optional values are no map keys", _keys),
     "dynamic": Deliberate("an optional value that is found inside of a dynamic value is looked into", _dynamic),
-    "open": Deliberate("what an element of an empty list is taken for after a function that takes many types", _open),
+    "dotted": Deliberate("a dot before the name of a variable is ignored", _dotted),
+    "open": Deliberate(
+        "what elements of an empty list and what optional.none() has are taken for after a function of many types",
+        _open,
+    ),
 }
 
 
