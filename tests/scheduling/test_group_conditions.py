@@ -142,6 +142,42 @@ async def test_with_a_member_bound_the_claim_stays_and_others_are_refused_in_wor
     assert (world.devices("shared"), world.reserved()) == (["fabric/gpu-0"], [TEAM])
 
 
+async def test_a_process_that_did_not_bind_the_member_leaves_it_the_claim_too() -> None:
+    world = attachable()
+    async with world.watching():
+        tasks = await waiting(world, "a")
+        world.report("Attached")
+        await asyncio.gather(*tasks)
+    world.set_up("always")
+    async with world.watching():
+        world.report("Failed")
+        await world.cluster.watch.caught_up()
+        with pytest.raises(TryAgain, match=FAILED):
+            await world.bind("b", "n1")
+    assert (world.devices("shared"), world.reserved()) == (["fabric/gpu-0"], [TEAM])
+
+
+@pytest.mark.parametrize("setting", ["always", "never"])
+async def test_an_overlap_with_another_writer_takes_nothing_from_a_group_that_runs(setting: str) -> None:
+    """The devices are in use already, so the member is bound beside the others, reserved by itself or through the group."""
+    world = GroupWorld()
+    world.devices_everywhere()
+    world.add_claim("shared")
+    world.group(NAMED)
+    for name in ("a", "b"):
+        world.member(name)
+    await world.bound("a")
+    world.set_up(setting)
+    world.add_claim("foreign")
+    stored = world.claim("foreign")
+    stored["status"] = {"allocation": world.claim("shared")["status"]["allocation"]}
+    world.cluster.store.update_status(Kind.CLAIM, stored)
+    world.sync()
+    await world.bound("b")
+    assert world.devices("shared") == ["fabric/gpu-0"]
+    assert world.reserved() == [TEAM, *(["pods/b"] if setting == "never" else [])]
+
+
 async def test_a_member_on_the_point_of_being_bound_keeps_the_claim() -> None:
     """Its Binding is on its way when the device fails; another member that still waits for a claim of its own notices."""
     world = attachable()
