@@ -134,7 +134,7 @@ async def test_a_claim_is_made_once_under_our_name_and_deleted_if_it_is_the_one_
     assert {each["manager"] for each in stored["metadata"]["managedFields"]} == {"dra-extender"}
     with pytest.raises(Conflict, match='"made" already exists'):
         await extender.claims.create(SPACE, body)
-    with pytest.raises(Conflict, match="UID in precondition"):
+    with pytest.raises(Conflict, match=r"the UID in the precondition \(another\) does not match"):
         await extender.claims.delete(SPACE, "made", "another")
     await extender.claims.delete(SPACE, "made", stored["metadata"]["uid"])
     with pytest.raises(NotFound):

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from app.model.pod import Pod
 from app.model.resource_claim import FINALIZER
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.scheduling.answers import TryAgain
 from app.scheduling.ports import Unavailable
+from app.simulator.cluster import MemoryClaims, MemoryPods
 from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.world import World
 
@@ -157,10 +157,11 @@ async def test_devices_stored_by_another_writer_first_are_yielded_to(world: Worl
     assert world.devices("foreign") == ["n1/gpu-0"]
 
 
-class Failing:
+class Failing(MemoryClaims):
     """The claims port; the call with this number fails, before or after it took effect."""
 
     def __init__(self, world: World, call: int, *, after: bool) -> None:
+        super().__init__(world.cluster.store)
         self._claims = world.cluster.claims
         self._left = call
         self._after = after
@@ -195,10 +196,11 @@ async def test_an_unknown_outcome_of_a_write_is_read_back_and_finished(world: Wo
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
 
 
-class Dying:
+class Dying(MemoryClaims):
     """The claims port of a process that ends after some writes."""
 
     def __init__(self, world: World, writes: int) -> None:
+        super().__init__(world.cluster.store)
         self._claims = world.cluster.claims
         self._left = writes
 
@@ -221,17 +223,14 @@ class Dying:
 
 @pytest.mark.parametrize("writes", [0, 1, 2])
 async def test_a_process_that_dies_between_two_writes_is_resumed_by_the_next_one(world: World, writes: int) -> None:
-    class NeverBinds:
+    class NeverBinds(MemoryPods):
         async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
             await asyncio.Event().wait()
 
         async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
             await asyncio.Event().wait()
 
-        async def read(self, namespace: str, name: str) -> Pod:
-            return await world.cluster.pods.read(namespace, name)
-
-    world.claims, world.pods = Dying(world, writes), NeverBinds()
+    world.claims, world.pods = Dying(world, writes), NeverBinds(world.cluster.store)
     world.start()
     async with world.watching():
         dying = asyncio.create_task(world.bind("p1", "n1"))

@@ -269,7 +269,7 @@ async def test_members_with_extended_resources_are_planned_with_the_others_and_b
     assert sorted(node for each in seats.values() for node in each) == ["n1", "n1", "n2"]
     assert seats["whole"] == ["n1"]
     async with world.watching():
-        await asyncio.gather(*(world.bind(pod, *nodes) for pod, nodes in seats.items()))
+        await asyncio.gather(*(world.bind(pod, node) for pod, (node,) in seats.items()))
     claims = world.cluster.store.all(Kind.CLAIM)
     assert len(claims) == 2
     results = [each["status"]["allocation"]["devices"]["results"][0] for each in claims]

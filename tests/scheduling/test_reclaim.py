@@ -8,6 +8,7 @@ import pytest
 from app.model.resource_claim import FINALIZER
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.scheduling.options import Options
+from app.simulator.cluster import MemoryClaims
 from app.simulator.objects import Json, Kind
 from tests.scheduling.reclaiming import (
     GRACE,
@@ -236,10 +237,11 @@ async def test_a_reservation_of_another_scheduler_keeps_our_allocation(world: Wo
     assert await reclaimed(world, "pod_idle", "foreign") == 1
 
 
-class DiesAfterOneWrite:
+class DiesAfterOneWrite(MemoryClaims):
     """The claims port of a process that ends between the first two writes of a bind."""
 
     def __init__(self, world: World) -> None:
+        super().__init__(world.cluster.store)
         self._claims = world.cluster.claims
 
     async def read(self, namespace: str, name: str) -> bytes:
