@@ -141,7 +141,10 @@ async def test_extended_resources_are_counted_where_nodes_list_them_and_left_to_
         Kind.CLASS, {"metadata": {"name": "c"}, "spec": {"extendedResourceName": "example.com/gpu"}}
     )
     bench.add(
-        node("bare"), node("none", **{"example.com/nic": "1"}), node("listed", **amounts), node("full", **amounts)
+        node("bare"),
+        node("none", None, **{"example.com/nic": "1"}),
+        node("listed", None, **amounts),
+        node("full", None, **amounts),
     )
     bench.add(pod("before", requests={"example.com/gpu": "1"}, nodeName="full"))
     bench.add(pod("p", requests=amounts))
