@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
 def answer() -> None:
     """Answer scenarios: one JSON object a line on standard input, one answer a line on standard output.
 
-    A line that cannot be read gets an answer with an error; it does not end the run.
+    A line that cannot be read gets an answer with an error; it does not end the run.  Exit status: 0 when all lines are answered.
     """
     _copy(sys.stdin.buffer, sys.stdout.buffer)
 
