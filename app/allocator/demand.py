@@ -83,16 +83,6 @@ class Demand:
         """Whether any claim has constraints."""
         return any(claim.constraints for claim in self.claims)
 
-    @property
-    def may_break_off(self) -> bool:
-        """Whether a search may end in an error because a constraint refuses a device of mode All."""
-        return any(claim.uses_all and claim.constraints for claim in self.claims)
-
-    @property
-    def asks_for_admin_access(self) -> bool:
-        """Whether any request wants admin access."""
-        return any(option.admin for claim in self.claims for each in claim.requests for option in each.options)
-
 
 def signature_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass], features: Features) -> bytes:
     """A digest of everything that decides an answer: claim specs, the classes they name, the pod's names for claims, features."""

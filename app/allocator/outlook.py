@@ -1,7 +1,7 @@
 """What a search that takes long learns about its node, to skip what cannot succeed.
 
-It never changes the answer: the first solution stays the first, and nothing is skipped that could end in an error.  So there is
-no outlook if a selector fails on any device, nor for claims with mode All and constraints, which may end in an error anywhere.
+It never changes the answer: the first solution stays the first, and nothing is skipped that could end in an error.  So it is not
+for wishes with a selector that fails on any device, and has no say about claims with mode All and constraints (see `calm`).
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -169,12 +169,12 @@ class Outlook:
             mask |= by_value.get(value, 0)
         return mask
 
-    def is_hopeless(self) -> bool:
-        """Whether it is certain that there is no solution, whatever the search picks."""
+    def is_hopeless(self, claims: int) -> bool:
+        """Whether it is certain that the first so many claims have no solution, whatever the search picks."""
         demand, bounds = self._demand, Bounds(self._facts)
         separate: list[Wish] = []
         shareable = _mask_of(self._facts.sharing.is_shareable(each) for each in range(len(self._facts.pools.devices)))
-        for claim, each in enumerate(demand.claims):
+        for claim, each in enumerate(demand.claims[:claims]):
             for request, wish in enumerate(each.requests):
                 least = self._least(claim, request, wish, bounds)
                 if least is None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from app.allocator.attempt import Attempt, Refusal
+from app.allocator.calm import is_never_too_large, may_break_off, unfailing
 from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
 from app.allocator.device_words import Place
 from app.allocator.eligibility import Eligibility, Standing
@@ -179,20 +180,28 @@ class Search:
         if self._vain < _VAIN_BEFORE_LOOKOUT or self._looked_out:
             return False
         self._looked_out = True
-        if self._demand.may_break_off:
-            return False
+        demand = unfailing(self._demand, self.facts, self.eligibility)
+        calm = next((index for index, each in enumerate(demand.claims) if may_break_off(each)), len(demand.claims))
         try:
-            self.outlook = Outlook(self._demand, self.facts, self._gathered, self.eligibility)
+            outlook = Outlook(demand, self.facts, self._gathered, self.eligibility)
         except Fatal:
-            return False  # where the search would get to it, it finds out by itself
-        return self.outlook.is_hopeless() or (self.outlook.more_is_less and self._has_a_hopeless_claim())
+            return False  # the time is up
+        if demand is self._demand and calm == len(demand.claims):
+            self.outlook = outlook
+        return outlook.is_hopeless(calm) or (outlook.more_is_less and self._has_a_hopeless_claim(demand, calm))
 
-    def _has_a_hopeless_claim(self) -> bool:
-        """Whether some claim of several could not even be met if it were the only one."""
-        claims = self._demand.claims
-        for index, claim in enumerate(claims) if len(claims) > 1 else ():
+    def _has_a_hopeless_claim(self, demand: Demand, calm: int) -> bool:
+        """Whether some claim of several could not even be met if it were the only one.
+
+        Of those that may end in an error only the first can tell, after `calm` claims: if it ends without one when it is alone,
+        it does so with others beside it, too.
+        """
+        claims = demand.claims[: calm + 1] if len(self._demand.claims) > 1 else ()
+        for index, claim in enumerate(claims):
+            if index == calm and not is_never_too_large(index, claim, self._gathered):
+                continue
             gathered = {(0, *key[1:]): found for key, found in self._gathered.items() if key[0] == index}
-            alone = Search(replace(self._demand, claims=(claim,)), self.facts, gathered, _STEPS_ALONE)
+            alone = Search(replace(demand, claims=(claim,)), self.facts, gathered, _STEPS_ALONE)
             try:
                 if not alone.run():
                     return True
