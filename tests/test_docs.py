@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 import yaml
 
+from app.cli import app
 from app.settings import Settings
 from app.telemetry.catalog import DEFINITIONS, PREFIX
 from tests.parity.fuzz.cel.exceptions import EXCEPTIONS
@@ -40,9 +41,12 @@ def anchors_of(path: Path) -> frozenset[str]:
     return frozenset(re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles)
 
 
-def rows_of(name: str) -> list[list[str]]:
-    """The cells of each table row, without the heads of the tables."""
-    rows = [line for line in text_of(name).splitlines() if line.startswith("|")]
+def rows_of(name: str, heading: str = "") -> list[list[str]]:
+    """The cells of each table row of a document, or of one of its sections, without the heads of the tables."""
+    text = text_of(name)
+    if heading:
+        text = text.partition(f"\n{heading}\n")[2].partition("\n#")[0]
+    rows = [line for line in text.splitlines() if line.startswith("|")]
     rules = {number for number, line in enumerate(rows) if set(line) <= set("|-")}
     return [
         [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
@@ -154,3 +158,33 @@ def test_the_readme_leads_to_every_document() -> None:
 def test_each_example_is_told_of_in_the_demo_document() -> None:
     examples = {path.stem for path in (ROOT / "deploy" / "examples").glob("*.yaml")}
     assert {row[0] for row in rows_of("docs/demo.md") if re.match(r"\d\d-", row[0])} == examples
+
+
+def test_the_rights_in_the_install_document_are_those_that_are_granted() -> None:
+    """Of each row with verbs: the resources before the word "named", the names behind it, the verbs."""
+    granted = set()
+    for role in yaml.safe_load_all((ROOT / "deploy" / "rbac.yaml").read_text()):
+        for rule in role.get("rules", ()):
+            for what in rule.get("resources", rule.get("nonResourceURLs")):
+                granted.add((what, frozenset(rule.get("resourceNames", ())), frozenset(rule["verbs"])))
+    told = set()
+    for what, verbs, _ in (row for row in rows_of("docs/install.md", "### Rights") if len(row) == 3):
+        resources, _, names = what.partition(" named ")
+        told |= {
+            (each, frozenset(_CODE.findall(names)), frozenset(verbs.split(", "))) for each in _CODE.findall(resources)
+        }
+    assert told == granted
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_commands_that_are_named_exist(name: str) -> None:
+    """Targets of make, and commands of dra-extender, wherever a document shows how they are called."""
+    text = (ROOT / name).read_text()
+    targets = set(re.findall(r"^([a-z0-9_-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    commands = {each.name or each.callback.__name__ for each in app.registered_commands if each.callback}
+    commands |= {str(each.typer_instance.info.name) for each in app.registered_groups if each.typer_instance}
+    lost = set(re.findall(r"(?:`|^\$ )make ([a-z]+)", text, re.MULTILINE)) - targets
+    lost |= (
+        set(re.findall(r"(?:`|^\$ (?:\.venv/bin/)?|^    )dra-extender ([a-z][a-z-]*)", text, re.MULTILINE)) - commands
+    )
+    assert lost == set()
