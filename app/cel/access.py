@@ -22,6 +22,8 @@ from app.cel.values import (
 )
 
 _ABSENT: Final = object()
+_TEST_OF_CHOICE: Final = -1
+"""has() of a selection from `?:` costs a unit more as a branch of another."""
 _QUALIFIERS: Final = frozenset({str, bool}) | NUMBERS
 
 
@@ -43,7 +45,7 @@ def compile_field(node: c.Field, operand: Code) -> Code:
         run = _select(operand.run, node.name, opens=_opens(node))
     cost, path = _path_cost(operand)
     if node.test:
-        return Code(run=run, cost=cost, selection=True)
+        return Code(run=run, cost=cost, selection=True, path=0 if path else _TEST_OF_CHOICE)
     return Code(run=run, cost=cost + 1, selection=True, path=path)
 
 
