@@ -1,56 +1,25 @@
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from app.allocator.state import PoolId
+from app.ledger.groups import Groups
+from app.ledger.nearby import NearbySlices
+from app.model.node import Node
 from app.model.resource_slice import ResourceSlice
 
-K = TypeVar("K")
 _NONE: Final[frozenset[str]] = frozenset()
-
-
-class _Groups(Generic[K]):
-    """Slices in groups, each in order of names; a group is sorted again when it was asked for and has changed since."""
-
-    __slots__ = ("_members", "_sorted")
-
-    def __init__(self) -> None:
-        self._members: dict[K, dict[str, ResourceSlice]] = {}
-        self._sorted: dict[K, tuple[ResourceSlice, ...]] = {}
-
-    def of(self, key: K) -> tuple[ResourceSlice, ...]:
-        found = self._sorted.get(key)
-        if found is None:
-            members = self._members.get(key)
-            if members is None:
-                return ()
-            found = self._sorted[key] = tuple(members[name] for name in sorted(members))
-        return found
-
-    def unordered(self, key: K) -> Iterable[ResourceSlice]:
-        return self._members.get(key, {}).values()
-
-    def put(self, key: K, item: ResourceSlice) -> None:
-        self._sorted.pop(key, None)
-        self._members.setdefault(key, {})[item.name] = item
-
-    def drop(self, key: K, name: str) -> None:
-        self._sorted.pop(key, None)
-        members = self._members.get(key)
-        if members is not None:
-            members.pop(name, None)
-            if not members:
-                del self._members[key]
 
 
 class SliceIndex:
     """ResourceSlices by name, pool and node; always in order of names, so that no decision depends on the order of events."""
 
-    __slots__ = ("_by_name", "_by_node", "_by_pool", "_reached")
+    __slots__ = ("_by_name", "_by_node", "_by_pool", "_nearby", "_reached")
 
     def __init__(self) -> None:
         self._by_name: dict[str, ResourceSlice] = {}
-        self._by_pool: _Groups[PoolId] = _Groups()
-        self._by_node: _Groups[str | None] = _Groups()
+        self._by_pool: Groups[PoolId] = Groups()
+        self._by_node: Groups[str] = Groups()
+        self._nearby = NearbySlices()
         self._reached: dict[PoolId, frozenset[str] | None] = {}
 
     def __len__(self) -> int:
@@ -65,10 +34,9 @@ class SliceIndex:
         """Slices pinned to this node by `nodeName`."""
         return self._by_node.of(node)
 
-    @property
-    def shared(self) -> Sequence[ResourceSlice]:
-        """Slices without `nodeName`."""
-        return self._by_node.of(None)
+    def near(self, node: Node) -> Sequence[ResourceSlice]:
+        """Slices without `nodeName` that may be for this node: all that are, and some that are not."""
+        return self._nearby.near(node)
 
     def of_pool(self, pool_id: PoolId) -> Sequence[ResourceSlice]:
         """All slices of the pool, whatever node they are for."""
@@ -90,13 +58,14 @@ class SliceIndex:
 
     def put(self, item: ResourceSlice) -> ResourceSlice | None:
         """Add or replace; returns the slice that it replaces."""
-        old = self._by_name.get(item.name)
-        if old is not None and (old.pool_id != item.pool_id or old.node_name != item.node_name):
-            self.drop(item.name)
+        old = self.drop(item.name)
         self._by_name[item.name] = item
         self._reached.pop(item.pool_id, None)
         self._by_pool.put(item.pool_id, item)
-        self._by_node.put(item.node_name, item)
+        if item.node_name is None:
+            self._nearby.put(item)
+        else:
+            self._by_node.put(item.node_name, item)
         return old
 
     def drop(self, name: str) -> ResourceSlice | None:
@@ -106,5 +75,8 @@ class SliceIndex:
             return None
         self._reached.pop(old.pool_id, None)
         self._by_pool.drop(old.pool_id, name)
-        self._by_node.drop(old.node_name, name)
+        if old.node_name is None:
+            self._nearby.drop(old)
+        else:
+            self._by_node.drop(old.node_name, name)
         return old

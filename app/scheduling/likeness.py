@@ -118,9 +118,9 @@ class Likeness:
 
     def _shared(self, node: Node) -> Sequence[ResourceSlice] | None:
         """The slices of no single node that this one can use; None if they cannot be compared between nodes."""
-        slices = self._ledger.slices.shared
+        near = self._ledger.slices.near(node)
         try:
-            found = [each for each in slices if is_relevant(each, node, partitionable=self._partitionable)]
+            found = [each for each in near if is_relevant(each, node, partitionable=self._partitionable)]
         except ModelError:
             return None
         return None if any(each.per_device_node_selection for each in found) else found

@@ -27,6 +27,7 @@ from app.scheduling.fresh_shares import new_share_id
 from app.scheduling.options import Options
 
 _REMEMBERED_DEMANDS = 2_000
+_SLACK = 2
 
 
 class Searching:
@@ -105,6 +106,9 @@ class Searching:
         if known is not None and known[0] == version:
             return known[1]
         slices = self._ledger.slices
-        pools = gather(node, slices.local(node.name), slices.shared, slices.of_pool, self.features)
+        pools = gather(node, slices.local(node.name), slices.near(node), slices.of_pool, self.features)
         self._pools[node.name] = (version, pools)
+        if len(self._pools) > _SLACK * len(self._ledger.nodes):
+            nodes = self._ledger.nodes
+            self._pools = {name: kept for name, kept in self._pools.items() if name in nodes}
         return pools

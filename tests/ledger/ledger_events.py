@@ -1,8 +1,17 @@
 """Raw API objects and random event sequences for the ledger."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+
+from app.ledger.slices import SliceIndex
+from app.model.resource_slice import ResourceSlice
+
+
+def shared_slices(slices: SliceIndex) -> Sequence[ResourceSlice]:
+    """Slices without `nodeName`, in order of names."""
+    return [item for _, item in sorted(slices.by_name.items()) if item.node_name is None]
 
 
 def encode(raw: dict[str, Any]) -> bytes:

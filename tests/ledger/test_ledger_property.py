@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.ledger.ledger import Ledger
-from tests.ledger.ledger_events import encode, raw_claim, raw_node, raw_pod, raw_slice
+from tests.ledger.ledger_events import encode, raw_claim, raw_node, raw_pod, raw_slice, shared_slices
 
 NODES = ("n1", "n2", "n3")
 POOLS = ("p1", "p2")
@@ -57,7 +57,7 @@ def fingerprint(ledger: Ledger) -> dict[str, Any]:
         "nodes": dict(ledger.nodes),
         "slices": dict(ledger.slices.by_name),
         "local": {node: [each.name for each in ledger.slices.local(node)] for node in NODES},
-        "shared": [each.name for each in ledger.slices.shared],
+        "near": {name: [each.name for each in ledger.slices.near(node)] for name, node in ledger.nodes.items()},
         "pools": {pool: [each.name for each in ledger.slices.of_pool(("gpu.example.com", pool))] for pool in POOLS},
         "pool nodes": {pool: ledger.slices.nodes_of(("gpu.example.com", pool)) for pool in POOLS},
         "claims": {record.claim.metadata.uid: record.claim for record in ledger.claims.records()},
@@ -105,7 +105,7 @@ def test_a_node_whose_version_stands_still_reads_the_same(sequence: list[tuple[A
     ledger = Ledger()
 
     def readable(node: str) -> Any:
-        pools = {each.pool_id for each in (*ledger.slices.local(node), *ledger.slices.shared)}
+        pools = {each.pool_id for each in (*ledger.slices.local(node), *shared_slices(ledger.slices))}
         known = ledger.nodes.get(node)
         return (
             known and (known.labels, known.declared_features),

@@ -12,7 +12,7 @@ from app.allocator.overlay_taints import TaintOverlay
 from app.ledger.ledger import Ledger
 from app.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule
 from app.model.resource_slice import ResourceSlice, SliceReader
-from tests.ledger.ledger_events import raw_slice
+from tests.ledger.ledger_events import raw_slice, shared_slices
 
 DRIVER = "gpu.example.com"
 NODES = ("n1", "n2")
@@ -111,7 +111,7 @@ def test_a_node_whose_version_stands_still_has_the_same_devices_and_a_change_wak
     ledger = world.ledger
 
     def seen(node: str) -> Any:
-        reachable = {each.pool_id for each in (*ledger.slices.local(node), *ledger.slices.shared)}
+        reachable = {each.pool_id for each in (*ledger.slices.local(node), *shared_slices(ledger.slices))}
         return {each.name: each.devices for pool in reachable for each in ledger.slices.of_pool(pool)}
 
     def readings() -> dict[str, tuple[int, int, Any]]:
