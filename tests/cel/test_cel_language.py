@@ -52,6 +52,8 @@ def test_an_expression_has_the_outcome_and_the_cost_that_upstream_gives_it(
 
 
 DELIBERATE = {
+    "has of an optional value is a bool in a branch, too": "!(true ? has({}.?b.c) : true)",
+    "a dot before the name of a variable is ignored": "[1].all(x, .x == 1)",
     "lists of sums compare their amounts": "[quantity('1')] != [quantity('1').add(2)]",
     "lists of versions and of strings are not equal": "device.attributes['gpu.example.com'].versions != ['a', 'b']",
 }
