@@ -9,14 +9,15 @@ _REMEMBERED_DELETIONS: Final = 20_000
 
 
 class PodIndex:
-    """Pods by UID and by name, and which ones are gone for sure."""
+    """Pods by UID, by name and by PodGroup, and which ones are gone for sure."""
 
-    __slots__ = ("_by_group", "_by_key", "_by_uid", "_deleted")
+    __slots__ = ("_by_group", "_by_key", "_by_uid", "_deleted", "_running")
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Pod] = {}
         self._by_key: dict[tuple[str, str], str] = {}
         self._by_group: dict[tuple[str, str], set[str]] = {}
+        self._running: dict[tuple[str, str], set[str]] = {}
         self._deleted: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -42,8 +43,8 @@ class PodIndex:
 
     def group_runs(self, namespace: str, group: str, besides: str = "") -> bool:
         """Whether a pod of this PodGroup, other than the one with the UID `besides`, is bound and not over."""
-        uids = self._by_group.get((namespace, group), ())
-        return any((pod := self._by_uid[uid]).node_name and not pod.finished for uid in uids if uid != besides)
+        running = self._running.get((namespace, group))
+        return running is not None and (len(running) > 1 or besides not in running)
 
     def put(self, pod: Pod) -> Pod | None:
         """Add or replace; returns the previous state.  A pod of the same name with another UID is gone."""
@@ -55,8 +56,8 @@ class PodIndex:
         self._by_key[key] = pod.uid
         old = self._by_uid.get(pod.uid)
         self._by_uid[pod.uid] = pod
-        if pod.pod_group is not None:
-            self._by_group.setdefault((pod.namespace, pod.pod_group), set()).add(pod.uid)
+        self._leave_group(old)
+        self._join_group(pod)
         return old
 
     def drop(self, namespace: str, name: str, uid: str) -> Pod | None:
@@ -73,14 +74,24 @@ class PodIndex:
         """Whether this pod was seen to be deleted; a pod that the watch has not brought yet is not gone."""
         return uid in self._deleted
 
+    def _join_group(self, pod: Pod) -> None:
+        if pod.pod_group is None:
+            return
+        key = (pod.namespace, pod.pod_group)
+        self._by_group.setdefault(key, set()).add(pod.uid)
+        if pod.node_name and not pod.finished:
+            self._running.setdefault(key, set()).add(pod.uid)
+
     def _leave_group(self, pod: Pod | None) -> None:
         if pod is None or pod.pod_group is None:
             return
         key = (pod.namespace, pod.pod_group)
-        members = self._by_group.get(key, set())
-        members.discard(pod.uid)
-        if not members:
-            self._by_group.pop(key, None)
+        for index in (self._by_group, self._running):
+            uids = index.get(key)
+            if uids is not None:
+                uids.discard(pod.uid)
+                if not uids:
+                    del index[key]
 
     def _remember_deletion(self, uid: str) -> None:
         self._deleted[uid] = None

@@ -1,0 +1,50 @@
+"""The pods of a PodGroup, and whether any of them runs, after any changes are what a look at all pods says."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.ledger.pods import PodIndex
+from app.model.pod import Pod, pod_from
+from tests.controlplane import objects
+
+GROUPS = ("g", "h")
+NAMES = ("a", "b", "c")
+UIDS = ("1", "2")
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Pod:
+    """One of few pods, which may be recreated under another UID, in any state."""
+    name, uid = draw(st.sampled_from(NAMES)), draw(st.sampled_from(UIDS))
+    group = draw(st.sampled_from((None, *GROUPS)))
+    body = objects.pod(name, "default")
+    body["spec"]["schedulingGroup"] = group and {"podGroupName": group}
+    body["metadata"] |= {"uid": f"{name}{uid}", "resourceVersion": "1"}
+    body["spec"] |= draw(st.sampled_from(({}, {"nodeName": "node-a"})))
+    body["status"] = {"phase": draw(st.sampled_from(("Pending", "Running", "Succeeded", "Failed")))}
+    return pod_from(body)
+
+
+def looked_at(index: PodIndex, group: str) -> list[Pod]:
+    return sorted((pod for pod in index.all() if pod.pod_group == group), key=lambda pod: pod.name)
+
+
+@given(st.lists(st.tuples(pods(), st.booleans()), max_size=12))
+def test_group_has_the_pods_that_name_it_and_runs_if_one_of_them_is_bound_and_not_over(
+    changes: list[tuple[Pod, bool]],
+) -> None:
+    index = PodIndex()
+    for pod, dropped in changes:
+        if dropped:
+            index.drop(pod.namespace, pod.name, pod.uid)
+        else:
+            index.put(pod)
+        for group in GROUPS:
+            members = looked_at(index, group)
+            assert list(index.members("default", group)) == members
+            running = {each.uid for each in members if each.node_name and not each.finished}
+            assert index.group_runs("default", group) == bool(running)
+            for name in NAMES:
+                for uid in UIDS:
+                    besides = f"{name}{uid}"
+                    assert index.group_runs("default", group, besides=besides) == bool(running - {besides})
