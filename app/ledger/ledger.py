@@ -129,8 +129,10 @@ class Ledger:
         self.helpful_claim()
 
     def pod_seen(self, pod: Pod) -> None:
-        """A pod event: nominations settle holds, and a pod that is bound or over needs none."""
+        """A pod event: nominations settle holds, a pod that is bound or over needs none, and a gang may be complete with it."""
         old = self.pods.put(pod)
+        if self._completes_a_gang(pod, old):
+            self.helpful_claim()
         if pod.finished or pod.deleting or pod.node_name:
             self.holds.leave(pod.uid)
         elif pod.nominated_node_name:
@@ -138,6 +140,13 @@ class Ledger:
                 self.holds.settle(hold.claim_uid, pod.nominated_node_name, nominated=True)
         elif old is not None and old.nominated_node_name:
             self.holds.leave(pod.uid)
+
+    def _completes_a_gang(self, pod: Pod, old: Pod | None) -> bool:
+        """Whether a member has come, has been told its claims, or is bound: then others may be placed that were too few."""
+        group = None if pod.pod_group is None else self.pod_groups.get(pod.namespace, pod.pod_group)
+        if group is None or group.min_count is None:
+            return False
+        return old is None or (old.claim_statuses, old.node_name) != (pod.claim_statuses, pod.node_name)
 
     def pod_gone(self, namespace: str, name: str, uid: str) -> None:
         """A pod was deleted."""

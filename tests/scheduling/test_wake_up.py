@@ -208,6 +208,33 @@ async def test_a_pod_group_that_appears_wakes_its_members(monkeypatch: pytest.Mo
         assert list((await world.filter("member", "n0")).fitting) == ["n0"]
 
 
+async def test_a_member_that_makes_its_gang_complete_wakes_the_others() -> None:
+    """Also one that kube-scheduler never asks about, because its own filters reject every node for it."""
+    async with started("n0", "n1") as world:
+        gang = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+        world.create(Kind.POD_GROUP, {"metadata": {"name": "team", "namespace": "default"}, "spec": gang})
+        for name in ("first", "second"):
+            world.add_claim(name)
+
+        def member(name: str) -> None:
+            spec = {
+                "schedulerName": "dra-extender-scheduler",
+                "containers": [{"name": "main", "image": "pause"}],
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+                "schedulingGroup": {"podGroupName": "team"},
+            }
+            world.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+
+        member("first")
+        assert list((await world.filter("first", "n0", "n1")).fitting) == []
+        assert await pokes(world) == 0
+        member("second")
+        async with asyncio.timeout(5):
+            while not await pokes(world):
+                pass
+        assert await pokes(world) == 1
+
+
 async def test_the_end_of_a_hold_wakes_who_was_refused_for_it() -> None:
     async with started("n0", "n1") as world:
         await world.filter("p1", "n0", "n1")
