@@ -80,7 +80,8 @@ class Judging:
         for name in held:
             if asked.satisfied:
                 break
-            self._visit(asked, name)
+            if self._visit(asked, name):
+                self._refuse(asked, (name,), (table.refused[name],))
         self._metrics.search(remembered=True, steps=asked.visited - asked.searched)
         return held
 
@@ -132,8 +133,9 @@ class Judging:
             elif under_holds is None or name in under_holds:
                 held.append(name)
                 continue
-            else:
-                self._visit(asked, name)
+            elif self._visit(asked, name):
+                passed.append(name)
+                continue
             if asked.satisfied:
                 break
         self._refuse(asked, passed, list(map(refused.__getitem__, passed)))
@@ -153,16 +155,19 @@ class Judging:
         asked.visited += len(nodes)
         asked.attempt.refuse_all(nodes, texts, asked.table.rejection)
 
-    def _visit(self, asked: _Asked, name: str) -> None:
-        """One node of which nothing is known that is good for sure."""
-        asked.visited += 1
+    def _visit(self, asked: _Asked, name: str) -> bool:
+        """One node of which nothing is known that is good for sure; True if it has still to be told with the refused ones."""
         outcome = self._ask(asked, name)
+        if outcome.rejection is not None and name in asked.table.refused:
+            return True
+        asked.visited += 1
         if outcome.rejection is not None:
             asked.attempt.refuse(name, outcome.rejection, outcome.text)
-            return
+            return False
         asked.attempt.fits[name] = outcome
         if outcome.merits:
             asked.equal = False
+        return False
 
     def _ask(self, asked: _Asked, name: str) -> Outcome:
         """The answer for one node: remembered if nothing it was read from has changed, else that for its kind, else searched."""

@@ -59,21 +59,34 @@ class Outcome:
 
     @classmethod
     def of_twin(cls, state: int, answer: "KindAnswer", node: str, pools: tuple[PoolId, ...]) -> "Outcome":
-        """The outcome on a node without holds, from the answer for its kind; the placement is worked out when it is needed."""
-        made = cls(state, 0, None, answer.rejection, answer.text, answer.merits)
-        if answer.twin is not None:
-            made._twin = (answer.twin, node, pools)
+        """The outcome on a node without holds, from the answer for its kind; the placement is worked out when it is needed.
+
+        Nodes that are refused for one reason at one version share an object.
+        """
+        if answer.twin is None:
+            refused = answer.refused.get(state)
+            if refused is None:
+                if len(answer.refused) >= _REFUSED_VERSIONS:
+                    answer.refused.clear()
+                refused = answer.refused[state] = cls(state, 0, None, answer.rejection, answer.text)
+            return refused
+        made = cls(state, 0, None, None, answer.text, answer.merits)
+        made._twin = (answer.twin, node, pools)
         return made
 
 
 @dataclass(frozen=True, slots=True)
 class KindAnswer:
-    """The answer for all nodes of one kind: a twin with its merits, or a rejection with its summary."""
+    """The answer for all nodes of one kind: a twin with its merits, or a rejection with its summary.
+
+    `refused` holds outcomes of nodes that are refused, by version.
+    """
 
     twin: Twin | None
     rejection: Rejection | None
     text: str
     merits: tuple[Merits, ...]
+    refused: dict[int, Outcome] = field(default_factory=dict, compare=False)
 
 
 @dataclass(slots=True)
@@ -144,6 +157,7 @@ class Table:
 
 
 _KINDS_PER_NODE = 2
+_REFUSED_VERSIONS = 64
 
 
 class Remembered:

@@ -33,11 +33,16 @@ _SLACK = 2
 class Searching:
     """Asks the allocator about one node, with everything that depends on slices and claims alone prepared once."""
 
-    def __init__(self, ledger: Ledger, features: Features, options: Options) -> None:
+    def __init__(
+        self, ledger: Ledger, features: Features, options: Options, programs: ProgramCache | None = None
+    ) -> None:
+        """`programs` are compiled expressions from before, compiled with the same options."""
         self.features = features
         self._ledger = ledger
-        rewrite = rewrite_suffixes if options.rewrite_attribute_suffixes else None
-        self._programs = ProgramCache(emulate=options.selector_libraries, rewrite=rewrite)
+        if programs is None:
+            rewrite = rewrite_suffixes if options.rewrite_attribute_suffixes else None
+            programs = ProgramCache(emulate=options.selector_libraries, rewrite=rewrite)
+        self._programs = programs
         self._verdicts = SelectorVerdicts()
         self._pools: dict[str, tuple[int, NodePools]] = {}
         self._demands: OrderedDict[tuple[object, ...], Demand | Rejection] = OrderedDict()

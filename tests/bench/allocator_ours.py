@@ -8,6 +8,7 @@ from time import perf_counter, process_time
 from typing import Final, NamedTuple
 
 from app.allocator import Demand, Features
+from app.cel import ProgramCache
 from app.ledger.ledger import Ledger
 from app.model.resource_claim import ConsumerReference
 from app.scheduling.attempt import Attempt
@@ -59,18 +60,22 @@ class Ours:
 
     def start(self) -> None:
         """As after a start: the ledger has all objects, and nobody has asked anything yet."""
+        self._programs = ProgramCache(emulate=Options().selector_libraries)
         self._likeness = Likeness(self._ledger, Features())
         self._begin()
 
     def forget(self) -> None:
-        """No pod like this one was ever asked for; what is kept of nodes, whatever the pods, is there."""
+        """No pod like this one was ever asked for; what is kept of nodes, whatever the pods, is there.
+
+        Compiled expressions are there, too, as upstream keeps them between the rounds.
+        """
         self._likeness = Likeness(self._ledger, Features())
         for node in self._ledger.nodes.values():
             self._likeness.kind(node)
         self._begin()
 
     def _begin(self) -> None:
-        self._searching = Searching(self._ledger, Features(), Options())
+        self._searching = Searching(self._ledger, Features(), Options(), self._programs)
         self._judging = Judging(self._ledger, self._searching, Metrics(), _REMEMBERED, self._likeness)
 
     def ask(self) -> "OurTime":
