@@ -39,7 +39,10 @@ Deadline = Callable[[], bool]
 
 
 class Frame(msgspec.Struct, gc=False):
-    """One evaluation: the device, the variables, and what was spent."""
+    """One evaluation: the device, the variables, and what was spent.
+
+    `same` holds pairs of containers (by identity) that the comparison under way has found equal; None if none is under way.
+    """
 
     device: Any
     cost: int
@@ -47,6 +50,7 @@ class Frame(msgspec.Struct, gc=False):
     deadline: Deadline | None = None
     work: int = 0
     next_poll: int = POLL_EVERY
+    same: set[tuple[int, int]] | None = None
 
     def spend(self, elements: int) -> None:
         """Charge elements that are about to be copied or compared, and ask the deadline now and then."""

@@ -18,6 +18,7 @@ Elements = list[Any] | tuple[Any, ...]
 
 _ABSENT: Final = object()
 _FEW: Final = 8
+_REMEMBERED_PAIRS: Final = 1_000
 _INTEGERS: Final = frozenset({int, Uint})
 _STRINGS: Final = frozenset({str})
 _CONTAINERS: Final = LISTS | MAPS | {Optional}
@@ -48,6 +49,25 @@ def equal(frame: Frame, one: Any, other: Any) -> bool:
 
 
 def _equal_containers(frame: Frame, one: Any, other: Any) -> bool:
+    """Pairs that come again, as in a tree whose branches are one object, are looked at once."""
+    pairs = frame.same
+    if pairs is None:
+        frame.same = set()
+        try:
+            return _equal_contents(frame, one, other)
+        finally:
+            frame.same = None
+    pair = (id(one), id(other))
+    if pair in pairs:
+        return True
+    if not _equal_contents(frame, one, other):
+        return False
+    if len(pairs) < _REMEMBERED_PAIRS:
+        pairs.add(pair)
+    return True
+
+
+def _equal_contents(frame: Frame, one: Any, other: Any) -> bool:
     if type(one) in LISTS:
         if type(other) not in LISTS or len(one) != len(other):
             return False
