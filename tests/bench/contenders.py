@@ -22,6 +22,7 @@ class Contender:
 
     `command` None: there is no extender.  `audited`: its allocations are real and must be right.
     `scheduler_gates`: feature gates of its kube-scheduler beside the defaults.
+    `seconds`: after so long it is stopped and judged by the pods that it bound until then; None: it must bind them all.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Contender:
     environment: Mapping[str, str] = field(default_factory=dict)
     audited: bool = True
     scheduler_gates: Mapping[str, bool] = field(default_factory=dict)
+    seconds: float | None = None
 
     def extender(self, workdir: Path, kubeconfig: Path) -> ExtenderProcess | None:
         """The extender, not started."""

@@ -87,6 +87,7 @@ def processor(runs: Sequence[Run], whose: str) -> dict[str, float]:
     names = runs[0].milliseconds
     spent = {f"{whose}: {name} ms/pod": median(each.milliseconds[name] for each in runs) for name in names}
     return {
+        f"{whose}: pods bound": median(each.bound for each in runs),
         f"{whose}: s from the scheduler's start": median(each.seconds for each in runs),
         **spent,
         f"{whose}: cores used": median(each.cores for each in runs),

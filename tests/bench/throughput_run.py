@@ -2,7 +2,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,12 +36,14 @@ class Run:
     """One queue of pods, scheduled: pods per second, and where the processor time went.
 
     `seconds`: from the scheduler's start to the last Binding; a group may be planned as a whole before its first Binding.
+    `bound`: pods, fewer than all if the contender was stopped; the stop counts as the last Binding then.
     `milliseconds`: per pod and process, over the same time.  `cores`: used on average by all of them between the first and the
     last Binding; `foreign`: used meanwhile by everything else on the machine, which disturbs the rate.
     """
 
     rate: float
     seconds: float
+    bound: int
     milliseconds: dict[str, float]
     cores: float
     foreign: float
@@ -66,25 +68,25 @@ class _Bindings:
 
     expected: int
     pids: Callable[[], dict[str, int]]
+    bound: set[str] = field(default_factory=set)
     first: _Moment | None = None
     last: _Moment | None = None
 
     async def follow(self, events: AsyncIterator[dict[str, Any]], waiting: asyncio.Event) -> None:
         """Until all pods are bound; `waiting` is set when all were seen to exist and to have their claims."""
         seen: set[str] = set()
-        bound: set[str] = set()
         async for event in events:
             name: str = event["object"]["metadata"]["name"]
             if _has_claims(event["object"]):
                 seen.add(name)
             if len(seen) == self.expected:
                 waiting.set()
-            if name in bound or not event["object"]["spec"].get("nodeName"):
+            if name in self.bound or not event["object"]["spec"].get("nodeName"):
                 continue
-            bound.add(name)
-            if len(bound) == 1:
+            self.bound.add(name)
+            if len(self.bound) == 1:
                 self.first = _Moment.now(self.pids())
-            if len(bound) == self.expected:
+            if len(self.bound) == self.expected:
                 self.last = _Moment.now(self.pids())
                 return
 
@@ -110,7 +112,7 @@ async def run(contender: Contender, load: Load, workdir: Path) -> Run:
             await stack.enter_async_context(extender)
         await asyncio.sleep(_SETTLE_SECONDS)
         measured = await _scheduled(cluster, contender, extender, load.pods)
-        if contender.audited:
+        if contender.audited and measured.bound == load.pods:
             await _audited(cluster.api, contender)
         return measured
 
@@ -124,16 +126,19 @@ async def _scheduled(cluster: ControlPlane, contender: Contender, extender: Exte
         before = _Moment.now(pids())
         await cluster.start_scheduler(contender.config(extender.url if extender is not None else ""))
         try:
-            await asyncio.wait_for(following, _RUN_SECONDS)
+            await asyncio.wait_for(following, contender.seconds or _RUN_SECONDS)
         except TimeoutError as late:
+            if contender.seconds is not None:
+                bindings.last = _Moment.now(pids())
+                return _told(before, bindings)
             raise BenchError(
                 f"{contender.name}: not all of {pods} pods were bound within {_RUN_SECONDS:.0f} s."
             ) from late
-    return _told(before, bindings, pods)
+    return _told(before, bindings)
 
 
-def _told(before: _Moment, bindings: _Bindings, pods: int) -> Run:
-    first, last = bindings.first, bindings.last
+def _told(before: _Moment, bindings: _Bindings) -> Run:
+    first, last, pods = bindings.first, bindings.last, len(bindings.bound)
     if first is None or last is None or last.time <= first.time:
         raise BenchError("A rate needs more than one Binding.")
     seconds = last.time - first.time
@@ -141,6 +146,7 @@ def _told(before: _Moment, bindings: _Bindings, pods: int) -> Run:
     return Run(
         rate=(pods - 1) / seconds,
         seconds=last.time - before.time,
+        bound=pods,
         milliseconds={name: 1000 * (spent - before.used.get(name, 0.0)) / pods for name, spent in last.used.items()},
         cores=used / seconds,
         foreign=(last.busy - first.busy - used) / seconds,

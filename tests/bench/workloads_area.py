@@ -14,6 +14,7 @@ _OURS: Final = replace(contenders.ours(), environment={"DRA_EXTENDER_SCHEDULING_
 _PEER: Final = replace(
     IN_TREE,
     name="in-tree plugin and gangs, gates on",
+    seconds=60.0,
     scheduler_gates={"GenericWorkload": True, "DRAWorkloadResourceClaims": True},
 )
 
