@@ -181,7 +181,7 @@ def test_141117_slices_that_state_different_counts_are_judged_by_the_first_name_
     index = SliceIndex()
     for each in order:
         index.put((odd + even)[each])
-    found = gather(NODE, index.local(NODE.name), index.shared, index.of_pool, Features())
+    found = gather(NODE, index.local(NODE.name), index.near(NODE), index.of_pool, Features())
     assert [(pool.label, pool.problem) for pool in found.pools] == [
         (f"{DRIVER}/even", None),
         (f"{DRIVER}/pool", Code.POOL_INCOMPLETE),
