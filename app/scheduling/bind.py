@@ -23,7 +23,7 @@ from app.scheduling.claim_lookup import FoundClaim, find_claims, names_missing
 from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.cool_downs import CoolDowns
 from app.scheduling.extended_claims import Claimed, ExtendedClaims
-from app.scheduling.gang_gate import GangGate
+from app.scheduling.gang_gate import GangGate, NotTogether
 from app.scheduling.gang_members import gang_of
 from app.scheduling.giving_back import GivenBack, GivingBack
 from app.scheduling.options import Options
@@ -57,7 +57,8 @@ class _Running:
 class Bind:
     """Makes a pod's devices its own and binds it: decide and take in one step, write, let our own watch confirm, post the Binding.
 
-    Idempotent by pod UID and resumable from API objects alone, so that it may be repeated after any failure, a restart included.
+    Idempotent by pod UID and resumable from API objects alone, so that it may be repeated after any failure, a restart included.  At
+    its `gate` the members of a gang wait for each other.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Bind:
         self._decision = decision
         self._refusals = refusals
         self._cool_downs = cool_downs
-        self._gate = GangGate(ledger)
+        self.gate = GangGate(ledger)
         self._cluster = cluster
         self._metrics = metrics
         self._options = options
@@ -178,13 +179,18 @@ class Bind:
                 await self._extended.tell(pod, extended)
         left = begun + self._options.binding_timeout_seconds - self._cluster.clock.monotonic()
         check = partial(self._check_waited_for, running, uid)
-        async with self._gate.passing(pod, left, check, running.nudge):
-            check()
-            await self._yield(found, pod)
+        try:
+            async with self.gate.passing(pod, left, check, running.nudge):
+                check()
+                await self._yield(found, pod)
+                for each in found:
+                    self._giving_back.current(each, pod)
+                with self._giving_back.at_the_point(pod):
+                    await self._post(pod, node)
+        except NotTogether:
             for each in found:
-                self._giving_back.current(each, pod)
-            with self._giving_back.at_the_point(pod):
-                await self._post(pod, node)
+                await self._giving_back(each, pod)
+            raise
 
     def _check_sensible(self, running: _Running, uid: str) -> None:
         """Raises TryAgain if the bind has lost its sense."""

@@ -40,12 +40,13 @@ class Extender:
         self._metrics = metrics
         self.refusals = Refusals(ledger, RefusalWords(ledger, searching), cluster.events, metrics)
         self.cool_downs = cool_downs = CoolDowns(cluster.clock, options.device_cool_down_seconds, self._cooled_down)
-        self._filter = Filter(ledger, searching, self.refusals, cool_downs, metrics, cluster.clock, options)
         self._prioritize = Prioritize(ledger, options)
         self._preempt = Preempt(ledger, searching, cluster.clock, options)
         decision = BindDecision(ledger, searching, cool_downs, cluster.clock, options)
         self._stopping = asyncio.Event()
         self._bind = Bind(ledger, decision, self.refusals, cool_downs, cluster, metrics, options, self._stopping)
+        gate = self._bind.gate
+        self._filter = Filter(ledger, searching, self.refusals, gate, cool_downs, metrics, cluster.clock, options)
         self._wake_up = WakeUp(
             ledger, self.refusals, self._filter.may_fit, cluster.waker, metrics, cluster.clock, options
         )

@@ -15,6 +15,7 @@ from app.scheduling.cool_downs import CoolDowns, search_around
 from app.scheduling.deadline import time_is_up
 from app.scheduling.extended_resources import ExtendedNeed, Group, Special, extended_need, left_over
 from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
+from app.scheduling.gang_gate import GangGate
 from app.scheduling.gang_members import gang_of
 from app.scheduling.gangs import Gangs
 from app.scheduling.judging import NODE_UNKNOWN, Judging
@@ -42,6 +43,7 @@ class Filter:
         ledger: Ledger,
         searching: Searching,
         refusals: Refusals,
+        gate: GangGate,
         cool_downs: CoolDowns,
         metrics: Metrics,
         clock: Clock,
@@ -54,7 +56,7 @@ class Filter:
         self._metrics = metrics
         self._clock = clock
         self._options = options
-        self._gangs = Gangs(ledger, searching, cool_downs, clock, options)
+        self._gangs = Gangs(ledger, searching, gate, cool_downs, clock, options)
         self._judging = Judging(ledger, searching, metrics, options.remembered_answers)
         self._look_ahead = LookAhead(self._judging, clock, options.offered_nodes)
 

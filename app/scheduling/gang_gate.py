@@ -19,10 +19,15 @@ _REMEMBERED: Final = 10_000
 
 @dataclass(slots=True)
 class _Meeting:
-    """Members that stand at the gate or go through it, by UID, and the signal that enough of them are here."""
+    """Members that stand at the gate or go through it, by UID, and the signal that enough are here, or that it is `broken` up."""
 
     members: set[str] = field(default_factory=set)
-    opened: Signal = field(default_factory=Signal)
+    changed: Signal = field(default_factory=Signal)
+    broken: str = ""
+
+
+class NotTogether(TryAgain):
+    """The gang did not come together: what the member has it must give back, for others may need it to come together."""
 
 
 class GangGate:
@@ -44,7 +49,8 @@ class GangGate:
         `check` raises TryAgain if waiting makes no sense any more; `nudge` fires when it may have something new to say.
 
         Raises:
-            TryAgain: too few members came within `seconds`, or `check` raised it.
+            NotTogether: too few members came within `seconds`, or the meeting was broken up.
+            TryAgain: `check` raised it.
         """
         group = gang_of(pod, self._ledger)
         if group is None or self._is_admitted(group):
@@ -54,15 +60,23 @@ class GangGate:
         meeting = self._meetings.setdefault(uid, _Meeting())
         meeting.members.add(pod.uid)
         if self._is_open(group, meeting):
-            meeting.opened.fire()
+            meeting.changed.fire()
         try:
             await self._opened(pod, meeting, seconds, check, nudge)
             yield
             self._admit(uid)
         finally:
             meeting.members.discard(pod.uid)
-            if not meeting.members:
-                self._meetings.pop(uid, None)
+            if not meeting.members and self._meetings.get(uid) is meeting:
+                del self._meetings[uid]
+
+    def break_up(self, group: PodGroup) -> None:
+        """The gang cannot come together as things are: send away the members that wait, unless it has been admitted."""
+        meeting = self._meetings.get(group.metadata.uid)
+        if meeting is not None and not self._is_open(group, meeting):
+            del self._meetings[group.metadata.uid]
+            meeting.broken = f"PodGroup {group.metadata.name}: the other members do not fit at present"
+            meeting.changed.fire()
 
     async def _opened(
         self, pod: Pod, meeting: _Meeting, seconds: float, check: Callable[[], None], nudge: Signal
@@ -71,11 +85,13 @@ class GangGate:
         end = loop.time() + seconds
         while (group := gang_of(pod, self._ledger)) is not None and not self._is_open(group, meeting):
             check()
+            if meeting.broken:
+                raise NotTogether(meeting.broken)
             left = end - loop.time()
             if left <= 0:
                 count = f"{len(meeting.members)} of {group.min_count} members"
-                raise TryAgain(f"PodGroup {group.metadata.name}: {count} came to be bound within {seconds:g} s")
-            await wait_for_any((meeting.opened, nudge), left)
+                raise NotTogether(f"PodGroup {group.metadata.name}: {count} came to be bound within {seconds:g} s")
+            await wait_for_any((meeting.changed, nudge), left)
 
     def _is_open(self, group: PodGroup, meeting: _Meeting) -> bool:
         return len(meeting.members) >= (group.min_count or 0) or self._is_admitted(group)

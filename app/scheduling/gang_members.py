@@ -40,7 +40,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """A gang as it stands: who needs a seat, how many of them at least, and why others cannot be seated yet."""
+    """A gang as it stands: who needs a seat, how many of them at least (0 or less: enough are seated), why others have to wait."""
 
     candidates: tuple[Candidate, ...]
     needed: int
@@ -79,8 +79,7 @@ def call_the_roll(group: PodGroup, ledger: Ledger) -> Roll:
                 candidates.append(candidate)
             else:
                 settled += 1
-    needed = max((group.min_count or 0) - settled, 1)
-    return Roll(tuple(candidates), needed, tuple(missing))
+    return Roll(tuple(candidates), (group.min_count or 0) - settled, tuple(missing))
 
 
 def _candidate(pod: Pod, claims: Sorted, ledger: Ledger) -> Candidate:

@@ -6,6 +6,7 @@ at the first member's call, and each member is answered with the one node that i
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from app.allocator import NoFit
 from app.allocator.state import Usage
@@ -24,6 +25,7 @@ from app.scheduling.cool_downs import CoolDowns, SetAside
 from app.scheduling.deadline import time_is_up
 from app.scheduling.extended_resources import Special
 from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
+from app.scheduling.gang_gate import GangGate
 from app.scheduling.gang_members import Candidate, Roll, call_the_roll, members_of
 from app.scheduling.gang_plan import Ask, GangPlan, Member, PlanLimitError, Seat
 from app.scheduling.options import Options
@@ -46,14 +48,28 @@ class _Plan:
     told: set[str] = field(default_factory=set)
 
 
+class _Refusal(NamedTuple):
+    """Why a member is not seated, and whether too few others are, so that the gang cannot come together now."""
+
+    attempt: Attempt
+    short: bool
+
+
 class Gangs:
     """The plans of all gangs that are being scheduled.  A plan is nothing but holds, and may be dropped at any time."""
 
     def __init__(
-        self, ledger: Ledger, searching: Searching, cool_downs: CoolDowns, clock: Clock, options: Options
+        self,
+        ledger: Ledger,
+        searching: Searching,
+        gate: GangGate,
+        cool_downs: CoolDowns,
+        clock: Clock,
+        options: Options,
     ) -> None:
         self._ledger = ledger
         self._searching = searching
+        self._gate = gate
         self._cool_downs = cool_downs
         self._clock = clock
         self._options = options
@@ -77,8 +93,10 @@ class Gangs:
         if seat is None or seat.node not in plan.offered[pod.uid] or not self._is_held(pod, seat):
             refusal = self._seat_the_rest(plan, pod, group, nodes)
             if refusal is not None:
-                self._drop(key)
-                return refusal
+                if refusal.short:
+                    self._drop(key)
+                    self._gate.break_up(group)
+                return refusal.attempt
             seat = plan.seats.get(pod.uid)
             if seat is None:
                 return None
@@ -108,7 +126,7 @@ class Gangs:
             for uid in seat.placements
         )
 
-    def _seat_the_rest(self, plan: _Plan, pod: Pod, group: PodGroup, nodes: Sequence[str]) -> Attempt | None:
+    def _seat_the_rest(self, plan: _Plan, pod: Pod, group: PodGroup, nodes: Sequence[str]) -> _Refusal | None:
         """Plan the members that have not been told; why that is impossible, if it is.  A pod without open claims gets none."""
         holds = self._ledger.holds
         holds.leave(pod.uid)
@@ -118,23 +136,24 @@ class Gangs:
         roll = call_the_roll(group, self._ledger)
         for other, refusal in roll.missing:
             if other.uid == pod.uid:
-                return refused_everywhere(nodes, refusal)
+                return _Refusal(refused_everywhere(nodes, refusal), short=False)
         if all(each.pod.uid != pod.uid for each in roll.candidates):
             return None
         candidates = tuple(each for each in roll.candidates if each.pod.uid not in plan.told)
-        needed = max(roll.needed - sum(each.pod.uid in plan.told for each in roll.candidates), 1)
+        lacking = roll.needed - sum(each.pod.uid in plan.told for each in roll.candidates)
+        needed, short = max(lacking, 1), lacking > 0
         if len(candidates) < needed:
-            return refused_everywhere(nodes, self._too_few(group, roll))
+            return _Refusal(refused_everywhere(nodes, self._too_few(group, roll)), short)
         try:
             cooling = frozenset(device for each in candidates for device in self._cool_downs.of(each.pod.uid))
             usage = self._ledger.usage()
             found = self._planned(candidates, plan, nodes, needed, SetAside(usage, cooling) if cooling else usage)
         except PlanLimitError:
-            return refused_everywhere(nodes, _stopped(group))
+            return _Refusal(refused_everywhere(nodes, _stopped(group)), short=False)
         if found is None or pod.uid not in found:
             refused = refused_everywhere(nodes, _does_not_fit(group, len(candidates), needed))
             refused.unsettled = self._only_for_now(candidates, plan, nodes, needed, pod)
-            return refused
+            return _Refusal(refused, short and found is None and not refused.unsettled)
         plan.seats |= found
         self._hold(found, candidates)
         return None
@@ -234,7 +253,7 @@ class Gangs:
                 self._ledger.holds.join(held.record.claim.metadata.uid, each.pod.uid, expires)
 
     def _too_few(self, group: PodGroup, roll: Roll) -> Rejection:
-        detail = f"{roll.needed} more members needed, {len(roll.candidates)} can be placed"
+        detail = f"{max(roll.needed, 1)} more members needed, {len(roll.candidates)} can be placed"
         if roll.missing:
             pod, refusal = roll.missing[0]
             detail += f"; pod {pod.name}: {refusal.text}"

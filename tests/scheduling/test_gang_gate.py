@@ -108,3 +108,33 @@ async def test_members_without_devices_wait_with_the_others(world: GangWorld) ->
     assert pending
     await asyncio.gather(plain, world.bind("a", "n1"), world.bind("b", "n1"))
     assert all(is_bound(world, pod) for pod in ("plain", "a", "b"))
+
+
+async def test_members_at_the_gate_give_their_devices_back_when_the_others_do_not_fit(world: GangWorld) -> None:
+    """Or two gangs of which each has some would wait for each other."""
+    await offered(world)
+    first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
+    await asyncio.wait(first, timeout=SOON)
+    assert world.devices("a")
+    world.delete(Kind.SLICE, "n1-devices")
+    world.sync()
+    assert await world.ask("c", "n1") == {"c": []}
+    for bind in first:
+        with pytest.raises(TryAgain, match="PodGroup g: the other members do not fit at present"):
+            await bind
+    world.sync()
+    assert not world.devices("a")
+    assert not world.devices("b")
+
+
+async def test_a_member_too_many_does_not_send_the_others_away(world: GangWorld) -> None:
+    await offered(world)
+    first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
+    await asyncio.wait(first, timeout=SOON)
+    world.member("g", "big", "whole")
+    world.member("g", "bigger", "whole")
+    world.sync()
+    await world.ask(["big", "bigger"], "n1")
+    assert not any(bind.done() for bind in first)
+    await asyncio.gather(*first, world.bind("c", "n1"))
+    assert all(is_bound(world, pod) for pod in "abc")
