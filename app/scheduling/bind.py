@@ -57,8 +57,8 @@ class _Running:
 class Bind:
     """Makes a pod's devices its own and binds it: decide and take in one step, write, let our own watch confirm, post the Binding.
 
-    Idempotent by pod UID and resumable from API objects alone, so that it may be repeated after any failure, a restart included.  At
-    its `gate` the members of a gang wait for each other.
+    Idempotent by pod UID and resumable from API objects alone, so that it may be repeated after any failure, a restart included.
+    At its `gate` the members of a gang wait for each other.
     """
 
     def __init__(
