@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -144,6 +145,13 @@ class ControlPlane:
         await self.stop_apiserver()
         await self.start_apiserver()
 
+    async def restart_controller_manager(self, feature_gates: Mapping[str, bool] | None = None) -> None:
+        """Stops the controller-manager and starts it again, with other gates if given: an administrator switches one."""
+        if feature_gates is not None:
+            self.options = replace(self.options, controller_manager_feature_gates=feature_gates)
+        await self._components["kube-controller-manager"].stop()
+        await self._start_controller_manager()
+
     def logs(self, name: str) -> Path:
         """Log of a component: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, or a scheduler's own name."""
         return self.layout.log(name)
@@ -163,10 +171,13 @@ class ControlPlane:
         await self._run("etcd", commands.etcd(layout), f"{layout.etcd_url}/health")
         await self.start_apiserver()
         self.api = await self._teardown.enter_async_context(ApiClient(self._access(self._tokens[ADMIN])))
-        controllers = commands.controller_manager(layout, self.options, self.admin_kubeconfig)
-        await self._run("kube-controller-manager", controllers, f"{layout.controller_manager_url}/healthz")
+        await self._start_controller_manager()
         if self.options.with_scheduler:
             await self.start_scheduler(in_tree_config())
+
+    async def _start_controller_manager(self) -> None:
+        controllers = commands.controller_manager(self.layout, self.options, self.admin_kubeconfig)
+        await self._run("kube-controller-manager", controllers, f"{self.layout.controller_manager_url}/healthz")
 
     async def _start_scheduler(self, name: str) -> str:
         (port,) = free_ports(1)

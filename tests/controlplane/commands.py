@@ -124,7 +124,7 @@ def controller_manager(layout: Layout, options: ControlPlaneOptions, kubeconfig:
         "--bind-address=127.0.0.1",
         # The default lies in a system folder, which the program would create.
         f"--flex-volume-plugin-dir={layout.data / 'flex-volumes'}",
-        *_switches("--feature-gates", options.gates),
+        *_switches("--feature-gates", options.controller_manager_gates),
         *_emulation(options),
         *options.controller_manager_flags,
     ]

@@ -33,14 +33,16 @@ def default_apis(emulated_version: str | None = None) -> dict[str, bool]:
 class ControlPlaneOptions:
     """How a control plane is started.
 
-    `emulated_version` ("1.34" to "1.37"; None: as built) applies to all components. `feature_gates` apply to the API server and
-    the controller-manager, not to schedulers: the schedulers of real clusters keep their defaults. None stands for
-    `default_gates` and `default_apis` of the version; a mapping replaces them. `users` get tokens beside the ones that always
-    have one, as {name: groups}. With `with_scheduler`, an in-tree scheduler (`default-scheduler`, all plugins) is started too.
+    `emulated_version` ("1.34" to "1.37"; None: as built) applies to all components. Gates are set per component, as in real
+    clusters: `feature_gates` are the API server's, and the controller-manager's unless `controller_manager_feature_gates`
+    replaces them; schedulers keep their defaults but for `scheduler_feature_gates`. None stands for `default_gates` and
+    `default_apis` of the version; a mapping replaces them. `users` get tokens beside the ones that always have one, as
+    {name: groups}. With `with_scheduler`, an in-tree scheduler (`default-scheduler`, all plugins) is started too.
     """
 
     emulated_version: str | None = None
     feature_gates: Mapping[str, bool] | None = None
+    controller_manager_feature_gates: Mapping[str, bool] | None = None
     runtime_config: Mapping[str, bool] | None = None
     with_scheduler: bool = False
     scheduler_feature_gates: Mapping[str, bool] = field(default_factory=dict)
@@ -50,8 +52,14 @@ class ControlPlaneOptions:
 
     @property
     def gates(self) -> Mapping[str, bool]:
-        """Feature gates in effect for the API server and the controller-manager."""
+        """Feature gates set for the API server."""
         return default_gates(self.emulated_version) if self.feature_gates is None else self.feature_gates
+
+    @property
+    def controller_manager_gates(self) -> Mapping[str, bool]:
+        """Feature gates set for the controller-manager: those of the API server unless it has its own."""
+        own = self.controller_manager_feature_gates
+        return self.gates if own is None else own
 
     @property
     def apis(self) -> Mapping[str, bool]:

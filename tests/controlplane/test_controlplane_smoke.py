@@ -23,6 +23,7 @@ from tests.controlplane.resources import (
     DEVICE_CLASSES,
     NAMESPACES,
     NODES,
+    POD_GROUPS,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
@@ -248,6 +249,38 @@ async def test_kubectl_applies_what_it_is_given(cluster: ControlPlane) -> None:
 
 async def test_a_factory_shares_equal_control_planes(control_plane: ControlPlaneFactory, cluster: ControlPlane) -> None:
     assert await control_plane() is cluster
+
+
+async def test_the_controller_manager_may_lack_a_gate_of_the_api_server_until_it_is_restarted_with_it(
+    binaries: Path, tmp_path: Path
+) -> None:
+    """A PodGroup's claim is made from its template only once the controller-manager has the gate too."""
+    with_gate = default_gates()
+    options = ControlPlaneOptions(controller_manager_feature_gates=with_gate | {"DRAWorkloadResourceClaims": False})
+    async with ControlPlane.start(tmp_path, options) as cluster:
+        for resource, body in (
+            (DEVICE_CLASSES, objects.device_class("gpu")),
+            (
+                RESOURCE_CLAIM_TEMPLATES,
+                objects.resource_claim_template("one", "default", objects.request("gpu", "gpu")),
+            ),
+            (POD_GROUPS, objects.pod_group("group", "default", templates={"gpu": "one"})),
+            (PODS, objects.pod("own", "default", templates={"gpu": "one"})),
+        ):
+            await cluster.api.create(resource, body)
+
+        async def owners() -> list[str]:
+            claims = await cluster.api.list(RESOURCE_CLAIMS, "default")
+            return sorted(each["metadata"]["ownerReferences"][0]["kind"] for each in claims)
+
+        await cluster.api.wait_for(owners, 30, "the pod's own claim is made")
+        assert await owners() == ["Pod"]
+        await cluster.restart_controller_manager(with_gate)
+
+        async def both() -> bool:
+            return await owners() == ["Pod", "PodGroup"]
+
+        await cluster.api.wait_for(both, 30, "the group's claim is made")
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
