@@ -13,11 +13,11 @@ from app.api.protocol import (
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
     HostPriority,
-    LongExtenderArgs,
     MetaPod,
     MetaVictims,
     NamedNode,
     NodeList,
+    UsualExtenderArgs,
     encode,
 )
 from app.api.verbs import Verbs
@@ -27,9 +27,7 @@ from app.scheduling.answers import FilterAnswer
 
 _LISTS = ("NodeNames", "Nodes")
 _MAPS = ("NodeNameToMetaVictims", "NodeNameToVictims")
-_LONG = 16_384
-"""Bytes of a filter request from which on names are not all read."""
-_LONG_ARGS = msgspec.json.Decoder(LongExtenderArgs)
+_USUAL = msgspec.json.Decoder(UsualExtenderArgs)
 _NODE = msgspec.json.Decoder(NamedNode)
 
 
@@ -42,7 +40,8 @@ class FilterHandler:
 
     async def __call__(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a Verb
         """See Verb."""
-        if len(body) > _LONG and (done := await self._long(body)) is not None:
+        done = await self._usual(body)
+        if done is not None:
             return done
         args = self._reader.read(body)
         names = _names("filter", args)
@@ -53,10 +52,10 @@ class FilterHandler:
         items = [item for name, item in zip(names, args.nodes.items or (), strict=True) if name in fitting]
         return _answered(answer, AnsweredNodes(items), None)
 
-    async def _long(self, body: bytes) -> bytes | None:
-        """The answer for many names, of which only those are read that matter; None if the request is unusual in any way."""
+    async def _usual(self, body: bytes) -> bytes | None:
+        """The answer to what kube-scheduler sends, of which only those names are read that matter; None if anything is unusual."""
         try:
-            args = _LONG_ARGS.decode(body)
+            args = _USUAL.decode(body)
             names = NodeNames.read(bytes(args.node_names)) if args.nodes is None else None
             if names is None:
                 return None

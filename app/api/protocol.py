@@ -29,8 +29,8 @@ class ExtenderArgs(Struct, frozen=True, gc=False):
     node_names: list[str] | None = field(name="NodeNames", default=None)
 
 
-class LongExtenderArgs(Struct, frozen=True, gc=False):
-    """Request of filter with so many names that reading them takes longer than anything else; they are kept as they came."""
+class UsualExtenderArgs(Struct, frozen=True, gc=False):
+    """Request of filter whose names are kept as they came: reading thousands of them takes longer than anything else."""
 
     pod: WirePod = field(name="Pod")
     nodes: NodeList | None = field(name="Nodes", default=None)

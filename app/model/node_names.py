@@ -8,7 +8,8 @@ from app.model.base import ModelError
 
 _DECODE: Final = msgspec.json.Decoder(list[str]).decode
 _BETWEEN: Final = b'","'
-_FIRST_PIECE: Final = 2_048
+_FIRST_PIECE: Final = 512
+_GROWTH: Final = 4
 
 
 class NodeNames(Sequence[str]):
@@ -44,19 +45,21 @@ class NodeNames(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())
 
-    def turned(self, number: int) -> Iterator[str]:
+    def turned(self, number: int) -> Iterable[str]:
         """All names, beginning somewhere; where, depends on the number alone."""
         raw = self._raw
         border = raw.find(_BETWEEN, 1 + number % len(raw))
-        start = 1 if border < 0 else border + 2
-        end = raw.find(_BETWEEN, start + _FIRST_PIECE)
-        if end < 0:
-            yield from _names(raw[start:-1])
-        else:
-            yield from _names(raw[start : end + 1])
-            yield from _names(raw[end + 2 : -1])
-        if border > 0:
-            yield from _names(raw[1 : border + 1])
+        if border < 0:
+            return chain.from_iterable(self._pieces(1, len(raw) - 1))
+        return chain.from_iterable(chain(self._pieces(border + 2, len(raw) - 1), self._pieces(1, border + 1)))
+
+    def _pieces(self, start: int, end: int) -> Iterator[Sequence[str]]:
+        """What stands between these places, in pieces that become larger."""
+        raw, size = self._raw, _FIRST_PIECE
+        while (border := raw.find(_BETWEEN, start + size, end)) >= 0:
+            yield _names(raw[start : border + 1])
+            start, size = border + 2, size * _GROWTH
+        yield _names(raw[start:end])
 
     def _all(self) -> Sequence[str]:
         if self._decoded is None:
