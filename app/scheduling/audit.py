@@ -2,7 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
+from app.ledger.pod_groups import GroupReservation
 from app.model.allocation import DeviceHolding
 from app.model.base import ModelError, Value
 from app.model.device import CounterConsumption
@@ -13,8 +15,12 @@ from app.model.quantity import format_quantity
 from app.model.resource_claim import FINALIZER, ResourceClaim
 from app.model.resource_slice import ResourceSlice
 from app.model.snapshot import holdings_of
+from app.scheduling.audit_kubelet import Use, refused, uses
 from app.scheduling.audit_neighbours import by_id, strangers
 
+KUBELET: Final = "kubelet would not start the pod"
+AWAY: Final = "bound pod without its devices"
+LEFT_OVER: Final = "claim for extended resources that nobody uses"
 PoolId = tuple[str, str]
 
 
@@ -35,10 +41,12 @@ def audit(
     pods: Sequence[Pod],
     nodes: Sequence[Node],
     pod_groups: Sequence[PodGroup] | None = None,
+    kubelets: GroupReservation = GroupReservation.ALWAYS,
 ) -> tuple[Finding, ...]:
     """Everything that is wrong with the allocations of this cluster; empty when all rules hold.
 
-    Without `pod_groups`, reservations of PodGroups are not judged.
+    Without `pod_groups`, reservations of PodGroups are not judged.  `kubelets`: which of them accept claims of PodGroups, or
+    reservations for these, as their pods' own (AUTO: those whose nodes declare it).
     """
     holdings: list[tuple[str, DeviceHolding]] = []
     unreadable: list[Finding] = []
@@ -54,7 +62,8 @@ def audit(
         *_counters(holdings, slices),
         *_neighbours(holdings, slices),
         *_claims(claims, pods, pod_groups),
-        *_bound_pods(claims, pods, nodes),
+        *_extended_claims(claims, pods),
+        *_bound_pods(claims, pods, nodes, kubelets),
     )
 
 
@@ -174,41 +183,54 @@ def _claims(
                 yield Finding(rule="reservation of nobody", about=_name(claim), detail=detail)
 
 
-def _bound_pods(claims: Sequence[ResourceClaim], pods: Sequence[Pod], nodes: Sequence[Node]) -> Iterable[Finding]:
-    """A bound pod has its claims: allocated, reserved for it, usable on its node."""
+def _bound_pods(
+    claims: Sequence[ResourceClaim], pods: Sequence[Pod], nodes: Sequence[Node], kubelets: GroupReservation
+) -> Iterable[Finding]:
+    """A bound pod is one that its kubelet starts, with devices that can be used on its node."""
     by_key = {claim.metadata.key: claim for claim in claims}
-    labels = {node.name: node.labels for node in nodes}
+    by_name = {node.name: node for node in nodes}
     for pod in pods:
-        generated = {each.name: each.resource_claim_name for each in pod.claim_statuses}
-        for entry in pod.claims if pod.node_name and not pod.finished else ():
-            name = entry.resource_claim_name or generated.get(entry.name)
-            if name is None:
-                continue
-            claim = by_key.get((pod.namespace, name))
-            problem = _not_served(pod, claim, labels)
-            if problem:
-                yield Finding(
-                    rule="bound pod without its devices", about=pod.key, detail=f"claim {entry.name}: {problem}"
-                )
+        if not pod.node_name or pod.finished:
+            continue
+        node = by_name.get(pod.node_name)
+        for label, why in refused(pod, by_key, groups_accepted=kubelets.applies_on(node)):
+            yield Finding(rule=KUBELET, about=pod.key, detail=f"claim {label}: {why}")
+        for what in _away(pod, by_key, node):
+            yield Finding(rule=AWAY, about=pod.key, detail=what)
 
 
-def _not_served(pod: Pod, claim: ResourceClaim | None, labels: Mapping[str, dict[str, str]]) -> str:
-    if claim is None:
-        return "does not exist"
-    if claim.status.allocation is None:
-        return "is not allocated"
-    if not claim.reserved_by(pod.uid) and not _reserved_for_group(claim, pod):
-        return "is not reserved for it"
-    if not claim.status.allocation.usable_on(pod.node_name, labels.get(pod.node_name, {})):
-        return f"is not usable on node {pod.node_name}"
-    return ""
+def _away(pod: Pod, claims: Mapping[tuple[str, str], ResourceClaim], node: Node | None) -> Iterable[str]:
+    """What the pod has not got on its node: the kubelet does not ask where devices can be used, nor who serves a resource."""
+    for use in uses(pod):
+        claim = claims.get((pod.namespace, use.name)) if isinstance(use, Use) else None
+        allocation = None if claim is None else claim.status.allocation
+        try:
+            if allocation is not None and not allocation.usable_on(pod.node_name, {} if node is None else node.labels):
+                yield f"claim {use.label}: is not usable on node {pod.node_name}"
+        except ModelError as problem:
+            yield f"claim {use.label}: {problem}"
+    if node is not None and not pod.extended_claim:
+        for name in pod.extended_resources:
+            if name not in node.extended_resources:
+                yield f"{name}: node {node.name} does not list it, and the pod was told of no claim"
 
 
-def _reserved_for_group(claim: ResourceClaim, pod: Pod) -> bool:
-    """A pod does not know the UID of its group, so the name counts."""
-    return pod.pod_group is not None and any(
-        (each.resource, each.name) == (POD_GROUPS, pod.pod_group) for each in claim.status.reserved_for
-    )
+def _extended_claims(claims: Sequence[ResourceClaim], pods: Sequence[Pod]) -> Iterable[Finding]:
+    """A claim for extended resources is that of which its pod was told; a pod that is not bound yet has one at most."""
+    by_uid = {pod.uid: pod for pod in pods}
+    others: set[str] = set()
+    for claim in claims:
+        uid = claim.extended_for
+        pod = by_uid.get(uid)
+        if not uid or (pod is not None and pod.finished):
+            continue
+        if pod is None:
+            yield Finding(rule=LEFT_OVER, about=_name(claim), detail="its pod is gone")
+        elif pod.node_name and pod.extended_claim != claim.metadata.name:
+            yield Finding(rule=LEFT_OVER, about=_name(claim), detail=f"pod {pod.key} was told of another, or of none")
+        elif not pod.node_name and uid in others:
+            yield Finding(rule=LEFT_OVER, about=_name(claim), detail=f"pod {pod.key} has another")
+        others.add(uid)
 
 
 def _name(claim: ResourceClaim) -> str:

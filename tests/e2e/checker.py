@@ -2,18 +2,20 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from app.allocator import Features
 from app.ledger.ledger import Ledger
+from app.ledger.pod_groups import GroupReservation
 from app.model.node import node_from
 from app.model.pod import pod_from
 from app.model.pod_group import PodGroup, read_pod_group
 from app.model.resource_claim import claim_from
 from app.model.resource_slice import SliceReader
-from app.scheduling.audit import Finding, audit
+from app.scheduling.audit import AWAY, KUBELET, Finding, audit
 from app.scheduling.audit_waiting import waiting_pods
 from app.scheduling.options import Options
 from app.scheduling.searching import Searching
@@ -43,32 +45,36 @@ NEVER: Final = frozenset(
     }
 )
 """Rules that hold at every moment; the others may be broken while a controller still cleans up after a pod."""
-NEVER_TWICE: Final = frozenset({"bound pod without its devices"})
+NEVER_TWICE: Final = frozenset({AWAY, KUBELET})
 """As NEVER, but about objects of several kinds: one look may meet them at different moments."""
 _LEDGER: Final = (NODES, DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_SLICES, POD_GROUPS, RESOURCE_CLAIMS, PODS)
 _NOT_FOUND = 404
+_AUTO: Final = GroupReservation.AUTO
 
 
-async def findings(api: ApiClient) -> tuple[Finding, ...]:
-    """What is wrong with the allocations of the cluster, by its API objects alone."""
+async def findings(api: ApiClient, kubelets: GroupReservation = _AUTO) -> tuple[Finding, ...]:
+    """What is wrong with the allocations of the cluster, by its API objects alone.
+
+    `kubelets`, here and below: which of them accept claims of PodGroups (see `audit`).
+    """
     # Claims first: what a claim read now refers to cannot be younger than what is read afterwards.
     claims = [claim_from(each) for each in await api.list(RESOURCE_CLAIMS)]
     reader = SliceReader()
     slices = [reader.read(each) for each in await _raw(api, RESOURCE_SLICES)]
     pods = [pod_from(each) for each in await api.list(PODS)]
     nodes = [node_from(each) for each in await api.list(NODES)]
-    return audit(claims, slices, pods, nodes, await _pod_groups(api))
+    return audit(claims, slices, pods, nodes, await _pod_groups(api), kubelets)
 
 
-async def forbidden_findings(api: ApiClient) -> list[Finding]:
+async def forbidden_findings(api: ApiClient, kubelets: GroupReservation = _AUTO) -> list[Finding]:
     """The findings that must not exist even while everything moves; printed too."""
-    found = await findings(api)
+    found = await findings(api, kubelets)
     doubtful = [each for each in found if each.rule in NEVER_TWICE]
-    again = await findings(api) if doubtful else ()
+    again = await findings(api, kubelets) if doubtful else ()
     return _printed([*(each for each in found if each.rule in NEVER), *(each for each in doubtful if each in again)])
 
 
-async def findings_at_rest(api: ApiClient) -> tuple[Finding, ...]:
+async def findings_at_rest(api: ApiClient, kubelets: GroupReservation = _AUTO) -> tuple[Finding, ...]:
     """As `findings`, with what must not be left when everything has come to rest: pods that wait although devices are free, and
     reservations of pods that wait.
     """
@@ -78,30 +84,28 @@ async def findings_at_rest(api: ApiClient) -> tuple[Finding, ...]:
         for each in await _raw(api, resource):
             feed.changed(each)
     waiting = waiting_pods(ledger, Searching(ledger, Features(), Options()))
-    return (*await findings(api), *await asyncio.to_thread(tuple, waiting))
+    return (*await findings(api, kubelets), *await asyncio.to_thread(tuple, waiting))
 
 
-async def expect_sound(api: ApiClient, seconds: float = 15.0) -> None:
+async def expect_sound(api: ApiClient, kubelets: GroupReservation = _AUTO, seconds: float = 15.0) -> None:
     """No finding: of the rules in NEVER at once, of the others within `seconds`, when controllers have done their part.
 
     What is found in the end is printed.
     """
-    await _expect_none(api, findings, seconds)
+    await _expect_none(api, partial(findings, api, kubelets), seconds)
 
 
-async def expect_rest(api: ApiClient, seconds: float = 60.0) -> None:
+async def expect_rest(api: ApiClient, kubelets: GroupReservation = _AUTO, seconds: float = 60.0) -> None:
     """As `expect_sound`, and every pod that fits is bound, and nothing is kept for pods that wait."""
-    await _expect_none(api, findings_at_rest, seconds)
+    await _expect_none(api, partial(findings_at_rest, api, kubelets), seconds)
 
 
-async def _expect_none(
-    api: ApiClient, look: Callable[[ApiClient], Awaitable[tuple[Finding, ...]]], seconds: float
-) -> None:
+async def _expect_none(api: ApiClient, look: Callable[[], Awaitable[tuple[Finding, ...]]], seconds: float) -> None:
     last: tuple[Finding, ...] = ()
 
     async def sound() -> bool:
         nonlocal last
-        last = await look(api)
+        last = await look()
         assert _printed([each for each in last if each.rule in NEVER]) == []
         return not last
 

@@ -36,7 +36,7 @@ async def scene(world: World, request: pytest.FixtureRequest) -> AsyncIterator[S
     await scene.open()
     yield scene
     try:
-        await expect_sound(world.api)
+        await expect_sound(world.api, world.kubelets)
         assert world.complaints() == []
     finally:
         await scene.clear()

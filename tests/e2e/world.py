@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 import aiohttp
 import yaml
 
+from app.ledger.pod_groups import GroupReservation
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import REPOSITORY, ExtenderProcess
@@ -34,13 +35,20 @@ PAGE_SECONDS: Final = 10.0
 class Setup:
     """How a module wants its world: options of the control plane, environment of the extender, and whether a relay is between.
 
-    `relayed`: between kube-scheduler and the extender.  `api_relayed`: between the extender and the API server.
+    `relayed`: between kube-scheduler and the extender.  `api_relayed`: between the extender and the API server.  The kubelets, if
+    there were any, are what the extender is told of them.
     """
 
     options: ControlPlaneOptions = field(default_factory=ControlPlaneOptions)
     environment: Mapping[str, str] = field(default_factory=dict)
     relayed: bool = False
     api_relayed: bool = False
+
+    @property
+    def kubelets(self) -> GroupReservation:
+        """Which kubelets accept claims of PodGroups."""
+        told = self.environment.get("DRA_EXTENDER_SCHEDULING__RESERVE_FOR_POD_GROUPS", GroupReservation.AUTO)
+        return GroupReservation(told)
 
 
 @dataclass(slots=True)
@@ -54,6 +62,7 @@ class World:
     api_relay: ApiRelay | None = None
     scheduler_pages: str = ""
     tolerated: list[str] = field(default_factory=list)
+    kubelets: GroupReservation = GroupReservation.AUTO
 
     @classmethod
     @asynccontextmanager
@@ -70,7 +79,7 @@ class World:
             extender = ExtenderProcess(workdir, server, environment=setup.environment)
             await stack.enter_async_context(extender)
             relay = await stack.enter_async_context(Relay(extender.url)) if setup.relayed else None
-            world = cls(cluster, extender, kubeconfig, relay, api_relay)
+            world = cls(cluster, extender, kubeconfig, relay, api_relay, kubelets=setup.kubelets)
             await world.start_scheduler()
             stack.push_async_callback(cluster.stop_scheduler)
             yield world

@@ -2,14 +2,14 @@ import msgspec
 
 from app.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
 from app.model.device import CounterConsumption
-from app.model.metadata import ObjectMeta
+from app.model.metadata import ObjectMeta, OwnerReference
 from app.model.node import Node
 from app.model.pod import Pod, pod_from
 from app.model.pod_group import PodGroup, group_consumer
-from app.model.resource_claim import FINALIZER, ResourceClaim, claim_from
+from app.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER, ResourceClaim, claim_from
 from app.model.resource_slice import ResourceSlice, SliceReader
 from app.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
-from app.scheduling.audit import audit
+from app.scheduling.audit import AWAY, KUBELET, LEFT_OVER, audit
 
 POD = pod_from(
     {
@@ -82,13 +82,65 @@ def test_each_rule_is_noticed_when_broken() -> None:
 
 
 def test_a_bound_pod_needs_its_claims() -> None:
-    rule = ["bound pod without its devices"]
     good = published((), ())
-    assert rules([], good, [POD]) == rule
-    assert rules([claim_from({"metadata": {"name": "c0", "namespace": "default"}})], good, [POD]) == rule
-    assert rules([claim("c0", "g0", node="n1")], good, [POD]) == rule
+    assert rules([], good, [POD]) == [KUBELET]
+    assert rules([claim("c0", "g0", node="n1")], good, [POD]) == [AWAY]
     other = pod_from({"metadata": {"name": "q", "namespace": "default", "uid": "q"}, "spec": {"nodeName": "n0"}})
-    assert rules([claim("c0", "g0", consumer="q")], good, [POD, other]) == rule
+    assert rules([claim("c0", "g0", consumer="q")], good, [POD, other]) == [KUBELET]
+
+
+def test_node_selector_that_cannot_be_read_is_a_finding() -> None:
+    odd = claim("c0", "g0")
+    allocation = odd.status.allocation
+    assert allocation is not None
+    broken = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "x", "operator": "Near", "values": ["y"]}]}]}
+    raw = {**msgspec.to_builtins(allocation), "nodeSelector": broken}
+    status = msgspec.structs.replace(odd.status, allocation=msgspec.convert(raw, AllocationResult))
+    odd = msgspec.structs.replace(odd, status=status)
+    assert rules([odd], published(()), [POD]) == [AWAY]
+
+
+def extended_pod(told: str = "", node: str = "n0") -> Pod:
+    """A pod that asks for a GPU as an extended resource, and was told of this claim."""
+    container = {"name": "main", "resources": {"requests": {"example.com/gpu": "1"}}}
+    return pod_from(
+        {
+            "metadata": {"name": "p", "namespace": "default", "uid": "p"},
+            "spec": {"nodeName": node, "containers": [container]},
+            "status": {"extendedResourceClaimStatus": {"resourceClaimName": told}} if told else {},
+        }
+    )
+
+
+def special(name: str) -> ResourceClaim:
+    """A claim that was made for extended resources of the pod."""
+    owner = OwnerReference(api_version="v1", kind="Pod", name="p", uid="p", controller=True)
+    found = claim(name, name)
+    metadata = {"annotations": {EXTENDED_ANNOTATION: "true"}, "owner_references": (owner,)}
+    return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, **metadata))
+
+
+def test_an_extended_resource_is_listed_by_the_node_or_the_pod_was_told_of_a_claim() -> None:
+    listing = Node(name="n0", extended_resources=frozenset({"example.com/gpu"}))
+
+    def found(pod: Pod, node: Node, *claims: ResourceClaim) -> list[str]:
+        return [each.rule for each in audit(claims, published(()), [pod], [node])]
+
+    assert found(extended_pod(), NODE) == [AWAY]
+    assert found(extended_pod(), listing) == []
+    assert found(extended_pod("x0"), NODE) == [KUBELET]
+    assert found(extended_pod("x0"), NODE, special("x0")) == []
+
+
+def test_a_pod_has_no_second_claim_for_extended_resources() -> None:
+    both = [special("x0"), special("x1")]
+    good = published((), ())
+    assert rules(both, good, [extended_pod("x1")]) == [LEFT_OVER]
+    assert rules(both, good, [extended_pod(node="")]) == [LEFT_OVER]
+    assert rules([both[0]], good, [extended_pod(node="")]) == []
+    assert rules([both[0]], good, []) == ["reservation of nobody", LEFT_OVER]
+    over = msgspec.structs.replace(extended_pod("x1"), phase="Succeeded")
+    assert LEFT_OVER not in rules(both, good, [over])
 
 
 def test_pairwise_overlap_of_groups_is_not_enough() -> None:
@@ -197,4 +249,4 @@ def test_a_claim_of_a_pod_group_is_reserved_for_a_group_that_exists_and_serves_i
     assert found(member, [group]) == []
     assert found(member, None) == []
     assert found(member, []) == ["reservation of nobody"]
-    assert found(POD, [group]) == ["bound pod without its devices"]
+    assert found(POD, [group]) == [KUBELET]

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
+from app.model.resource_claim import EXTENDED_ANNOTATION
 from app.scheduling.answers import TryAgain
-from app.scheduling.audit_waiting import FITS, KEPT, waiting_pods
+from app.scheduling.audit_waiting import FITS, KEPT, MADE, waiting_pods
 from app.scheduling.searching import Searching
 from app.simulator.objects import Kind
 from tests.scheduling.world import World
@@ -77,3 +78,61 @@ async def test_pods_that_nobody_could_place_are_not_named(world: World) -> None:
     world.create(Kind.POD, {"metadata": {"name": "member"}, "spec": spec})
 
     assert findings(world) == []
+
+
+GPU = "example.com/gpu"
+
+
+def without_pods(world: World) -> World:
+    for name in ("p1", "p2", "p3"):
+        world.delete(Kind.POD, name)
+    return world
+
+
+async def test_a_pod_that_waits_although_a_class_could_serve_its_extended_resource_is_named(world: World) -> None:
+    without_pods(world).device_class("backing", extendedResourceName=GPU)
+    world.add_pod("one", resources={GPU: "1"})
+    world.add_pod("two", resources={GPU: "2"})
+    world.add_pod("implicit", resources={"deviceclass.resource.kubernetes.io/gpu": "1"})
+    world.add_pod("both", "c1", resources={GPU: "1"})
+    assert findings(world) == [(FITS, "one"), (FITS, "implicit")]
+    world.node("n3")
+    world.gpus("n3", 2)
+    assert findings(world) == [(FITS, "one"), (FITS, "two"), (FITS, "implicit"), (FITS, "both")]
+    async with world.watching():
+        for pod, node in (("one", "n1"), ("implicit", "n2"), ("two", "n3")):
+            await world.bind(pod, node)
+    assert findings(world) == []
+
+
+async def test_extended_resources_of_device_plugins_are_the_schedulers_to_count(world: World) -> None:
+    """A node that lists one is passed over, as is a pod that asks for what no class backs, whatever its claims."""
+    without_pods(world)
+    world.add_pod("unbacked", "c1", resources={GPU: "1"})
+    assert findings(world) == []
+    world.delete(Kind.NODE, "n1")
+    world.delete(Kind.NODE, "n2")
+    world.node("listing", **{GPU: "1"})
+    world.gpus("listing", 1)
+    world.device_class("backing", extendedResourceName=GPU)
+    assert findings(world) == []
+
+
+async def test_a_claim_that_was_made_for_a_pod_that_waits_is_named(world: World) -> None:
+    without_pods(world).device_class("backing", extendedResourceName=GPU)
+    world.add_pod("one", resources={GPU: "1"})
+    uid = world.pod("one")["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "one", "uid": uid, "controller": True}
+    annotations = {EXTENDED_ANNOTATION: "true"}
+    metadata = {"name": "left", "namespace": "default", "annotations": annotations, "ownerReferences": [owner]}
+    request = {"name": "r", "exactly": {"deviceClassName": "backing", "count": 1}}
+    world.create(Kind.CLAIM, {"metadata": metadata, "spec": {"devices": {"requests": [request]}}})
+    assert findings(world) == [(MADE, "left"), (FITS, "one")]
+    hung_up = asyncio.Event()
+    hung_up.set()
+    async with world.watching():
+        with pytest.raises(TryAgain):
+            await world.bind("one", "n1", hung_up)
+    (kept,) = [name for rule, name in findings(world) if rule == KEPT]
+    assert MADE not in dict(findings(world))
+    assert kept in {each["metadata"]["name"] for each in world.cluster.store.all(Kind.CLAIM)}

@@ -1,0 +1,106 @@
+"""Whether kubelets would start bound pods, as far as API objects tell: what they ask of a pod's claims before they prepare them.
+
+What only the node knows is left out: whether the driver is registered there, and whether an older claim of the same name is
+still prepared.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from app.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE
+from app.model.pod import Pod, PodResourceClaim
+from app.model.pod_group import GROUP, is_group
+from app.model.resource_claim import ResourceClaim
+from app.scheduling.extended_resources import EXTENDED_LABEL
+
+_POD_GROUP: Final = "PodGroup"
+_UNSUPPORTED: Final = f"which only a kubelet with {GROUP_RESERVATIONS_FEATURE} accepts"
+
+Claims = Mapping[tuple[str, str], ResourceClaim]
+"""Claims by namespace and name."""
+
+
+class Refused(NamedTuple):
+    """What the kubelet finds wrong with one of the pod's claims: the pod's name for it, and a sentence without it."""
+
+    label: str
+    why: str
+
+
+class Use(NamedTuple):
+    """A claim that a pod uses: the pod's name for it, the claim's own, and whether it must have been generated for the pod."""
+
+    label: str
+    name: str
+    generated: bool
+
+
+def uses(pod: Pod) -> Iterator[Use | Refused]:
+    """The claims that the kubelet looks for, in its order; the one for extended resources comes last.
+
+    A template for which the status says that no claim is needed has none.
+    """
+    recorded = {each.name: each.resource_claim_name for each in pod.claim_statuses}
+    for entry in pod.claims:
+        if entry.resource_claim_name:
+            yield Use(entry.name, entry.resource_claim_name, generated=False)
+        elif not _is_recorded_by_name(entry):
+            yield Refused(entry.name, "the entry names neither a claim nor a template")
+        elif entry.name not in recorded:
+            yield Refused(entry.name, "no claim is recorded for it in status.resourceClaimStatuses")
+        elif name := recorded[entry.name]:
+            yield Use(entry.name, name, generated=bool(entry.resource_claim_template_name))
+    if pod.extended_claim:
+        yield Use(EXTENDED_LABEL, pod.extended_claim, generated=False)
+
+
+def refused(pod: Pod, claims: Claims, *, groups_accepted: bool) -> Iterator[Refused]:
+    """Why the kubelet would not start the bound pod, by claim.
+
+    `groups_accepted`: whether the kubelet takes a claim of the pod's PodGroup, or a reservation for that, for the pod's own
+    (gate DRAWorkloadResourceClaims).
+    """
+    for use in uses(pod):
+        if isinstance(use, Refused):
+            yield use
+            continue
+        why = _why(pod, use, claims.get((pod.namespace, use.name)), groups_accepted=groups_accepted)
+        if why:
+            yield Refused(use.label, f"claim {use.name} {why}")
+
+
+def _is_recorded_by_name(entry: PodResourceClaim) -> bool:
+    """Whether the claim's name stands in the pod's status; drafts of KEP-5729 have it there for the group's claims, too."""
+    return bool(entry.resource_claim_template_name or entry.pod_group_resource_claim)
+
+
+def _why(pod: Pod, use: Use, claim: ResourceClaim | None, *, groups_accepted: bool) -> str:
+    """Empty if nothing is wrong."""
+    if claim is None:
+        return "does not exist"
+    if use.generated and (stranger := _stranger(pod, claim, groups_accepted=groups_accepted)):
+        return stranger
+    if not claim.reserved_by(pod.uid):
+        if not _is_reserved_for_group(claim, pod):
+            return "is not reserved for it"
+        if not groups_accepted:
+            return f"is reserved for its PodGroup alone, {_UNSUPPORTED}"
+    return "is not allocated" if claim.status.allocation is None else ""
+
+
+def _stranger(pod: Pod, claim: ResourceClaim, *, groups_accepted: bool) -> str:
+    """Whose the claim is, if not the pod's."""
+    owner = claim.metadata.controller
+    if owner is not None and owner.uid == pod.uid:
+        return ""
+    is_groups = owner is not None and (owner.kind, owner.group, owner.name) == (_POD_GROUP, GROUP, pod.pod_group)
+    if not is_groups:
+        return "was generated for somebody else"
+    return "" if groups_accepted else f"was generated for its PodGroup, {_UNSUPPORTED}"
+
+
+def _is_reserved_for_group(claim: ResourceClaim, pod: Pod) -> bool:
+    """A pod does not know the UID of its group, so the name counts."""
+    return pod.pod_group is not None and any(
+        is_group(each) and each.name == pod.pod_group for each in claim.status.reserved_for
+    )
