@@ -1,3 +1,4 @@
+from collections import deque
 from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 
@@ -48,8 +49,9 @@ class Ledger:
         # What a search on a node reads: `inventory` is slices and the node itself, `state` that and allocations, `held` holds.
         self.inventory = NodeVersions()
         self.state = NodeVersions()
-        self.held = NodeVersions()
-        self.holds = HoldBook(self._holds_moved)
+        self._held = NodeVersions()
+        self._holds = HoldBook(self._holds_moved)
+        self._promises = deque[Callable[[], None]]()
         self.progress = Progress()
         self.helped = Signal()
         self.backing: dict[str, str] = {}
@@ -68,6 +70,22 @@ class Ledger:
         """Where watch events go, by plural kind."""
         return self._feeds
 
+    @property
+    def holds(self) -> HoldBook:
+        """All holds, those that were promised among them."""
+        self._keep_promises()
+        return self._holds
+
+    @property
+    def held(self) -> NodeVersions:
+        """Moves with holds on devices that a search on a node reads."""
+        self._keep_promises()
+        return self._held
+
+    def promise(self, hold: Callable[[], None]) -> None:
+        """Have something held before anybody looks at holds again: an answer need not wait for what it promises to be entered."""
+        self._promises.append(hold)
+
     def inventory_moved(self, nodes: frozenset[str] | None) -> None:
         """Slices, labels or features that searches on these nodes read have changed; None means any node."""
         self.inventory.moved(nodes)
@@ -75,9 +93,10 @@ class Ledger:
 
     def nodes_under_holds(self) -> Container[str] | None:
         """The nodes whose searches have to reckon with holds, until the next change; None when that may be any node."""
+        self._keep_promises()
         if not self._held_nodes_known:
             self._held_nodes.clear()
-            for pool_id in self.holds.overlay.pools:
+            for pool_id in self._holds.overlay.pools:
                 self._held_nodes.enter(pool_id, self.slices.nodes_of(pool_id))
             self._held_nodes_known = True
         return self._held_nodes.nodes
@@ -192,11 +211,15 @@ class Ledger:
         if helpful and change.freed:
             self.helpful_devices()
 
+    def _keep_promises(self) -> None:
+        while self._promises:
+            self._promises.popleft()()
+
     def _holds_moved(self, pools: Collection[PoolId]) -> None:
-        overlay, held_nodes = self.holds.overlay, self._held_nodes
+        overlay, held_nodes = self._holds.overlay, self._held_nodes
         for pool_id in pools:
             nodes = self.slices.nodes_of(pool_id)
-            self.held.moved(nodes)
+            self._held.moved(nodes)
             if overlay.pool(pool_id):
                 held_nodes.enter(pool_id, nodes)
             else:

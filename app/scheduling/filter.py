@@ -1,8 +1,8 @@
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from app.allocator import Demand
-from app.ledger.holds import Hold
+from app.ledger.holds import Hold, HoldBook
 from app.ledger.ledger import Ledger
 from app.model.allocation import Placement
 from app.model.node_names import turned
@@ -208,13 +208,11 @@ class Filter:
         if not attempt.open:
             return tuple(attempt.fits)
         unheld = [name for name, outcome in attempt.fits.items() if outcome is None]
+        offered = self._best(attempt)
+        # kube-scheduler need not wait for it: the look ahead, which comes after the answer, is the first to ask for holds.
+        ledger.promise(lambda: _hold(ledger.holds, attempt.open, offered, pod, expires))
         if attempt.demand is not None:
             self._look_ahead.follow(attempt.demand)
-        offered = self._best(attempt)
-        for index, claim in enumerate(attempt.open):
-            hold = _hold(claim, index, offered, pod, expires)
-            if hold.placements:
-                ledger.holds.place(hold)
         return (*unheld, *offered)
 
     def _best(self, attempt: Attempt) -> dict[str, Outcome]:
@@ -232,18 +230,23 @@ class Filter:
         return {name: fits[name] for name in names[:count]}
 
 
-def _hold(claim: FoundClaim, index: int, offered: dict[str, Outcome], pod: Pod, expires: float) -> Hold:
-    """The claim's hold on the offered nodes; on some of them a claim for extended resources is not needed."""
-    placements = {
-        name: with_fresh_shares(outcome.placement.claims[index], new_share_id)
-        for name, outcome in offered.items()
-        if outcome.placement is not None and index < len(outcome.placement.claims)
-    }
-    return Hold(
-        claim_uid=claim.record.claim.metadata.uid,
-        placements=placements,
-        versions={name: offered[name].state for name in placements},
-        merits={name: offered[name].merits[index] for name in placements if offered[name].merits},
-        expires=expires,
-        pods={pod.uid},
-    )
+def _hold(
+    holds: HoldBook, claims: Sequence[FoundClaim], offered: Mapping[str, Outcome], pod: Pod, expires: float
+) -> None:
+    """Hold for each claim what it would get on the offered nodes; on some a claim for extended resources is not needed."""
+    for index, claim in enumerate(claims):
+        placements = {
+            name: with_fresh_shares(outcome.placement.claims[index], new_share_id)
+            for name, outcome in offered.items()
+            if outcome.placement is not None and index < len(outcome.placement.claims)
+        }
+        if placements:
+            hold = Hold(
+                claim_uid=claim.record.claim.metadata.uid,
+                placements=placements,
+                versions={name: offered[name].state for name in placements},
+                merits={name: offered[name].merits[index] for name in placements if offered[name].merits},
+                expires=expires,
+                pods={pod.uid},
+            )
+            holds.place(hold)
