@@ -32,11 +32,17 @@ class KubeClaims:
             self._transport, Call(intent, "POST", path, self._timeouts.write, query=self._query, body=body)
         )
 
-    async def delete(self, namespace: str, name: str, uid: str) -> None:
-        """Delete the claim with this UID.  Raises Conflict for another UID, and every other ClusterError."""
+    async def delete(self, namespace: str, name: str, uid: str, version: str | None = None) -> None:
+        """Delete the claim with this UID, in this version if one is given.
+
+        Raises:
+            Conflict: the claim of that name has another UID or version.
+            ClusterError: any other kind.
+        """
         intent = Intent("delete", RESOURCE_CLAIMS.plural, f"{namespace}/{name}")
         path = RESOURCE_CLAIMS.path(namespace, name)
-        body = msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}})
+        wanted = {"uid": uid} if version is None else {"uid": uid, "resourceVersion": version}
+        body = msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": wanted})
         await perform(self._transport, Call(intent, "DELETE", path, self._timeouts.write, body=body))
 
     async def update(self, namespace: str, name: str, body: bytes) -> bytes:

@@ -5,6 +5,7 @@ from typing import Any, Final
 import structlog
 
 from app.kube.backoff import Backoff
+from app.kube.claim_templates import KubeClaimTemplates
 from app.kube.claims import KubeClaims
 from app.kube.clock import SystemClock
 from app.kube.configuration import Credentials, find_credentials
@@ -13,6 +14,7 @@ from app.kube.events import KubeEvents
 from app.kube.kinds import WATCHED, Kind
 from app.kube.lease import LeaderElection
 from app.kube.observer import Observer, Unobserved
+from app.kube.pod_groups import KubePodGroups
 from app.kube.pods import KubePods
 from app.kube.reflector import Chance, Reflector
 from app.kube.server_facts import EXTENDED_RESOURCES, ServerFacts, Support
@@ -55,6 +57,10 @@ class KubeCluster:
         self._transport = Transport(self._settings, self._clock, self._observer, permit)
         self._claims = KubeClaims(self._transport, self._settings)
         self._pods = KubePods(self._transport, self._settings)
+        self._templates = KubeClaimTemplates(self._transport, self._settings)
+        self._pod_groups = KubePodGroups(
+            self._transport, self._settings, lambda: self.facts.pod_groups if self.facts else None
+        )
         self._events = KubeEvents(self._transport, self._settings, self._clock, self._observer)
         self._waker = KubeWaker(self._transport, self._settings, self._clock)
         self._reflectors: dict[str, Reflector] = {}
@@ -69,6 +75,16 @@ class KubeCluster:
     def pods(self) -> KubePods:
         """Reads and binds pods."""
         return self._pods
+
+    @property
+    def claim_templates(self) -> KubeClaimTemplates:
+        """Reads ResourceClaimTemplates."""
+        return self._templates
+
+    @property
+    def pod_groups(self) -> KubePodGroups:
+        """Reads and writes PodGroups."""
+        return self._pod_groups
 
     @property
     def events(self) -> KubeEvents:

@@ -33,6 +33,7 @@ def _segment(text: str) -> str:
 
 RESOURCE_SLICES = Kind("resourceslices", "resource.k8s.io/v1", namespaced=False)
 RESOURCE_CLAIMS = Kind("resourceclaims", "resource.k8s.io/v1")
+CLAIM_TEMPLATES = Kind("resourceclaimtemplates", "resource.k8s.io/v1")
 DEVICE_CLASSES = Kind("deviceclasses", "resource.k8s.io/v1", namespaced=False)
 PODS = Kind("pods", "v1")
 NODES = Kind("nodes", "v1", namespaced=False)

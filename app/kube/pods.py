@@ -3,6 +3,7 @@ from typing import Any
 
 import msgspec
 
+from app.kube.claim_records import Recorded, record_claims
 from app.kube.errors import Intent
 from app.kube.kinds import PODS
 from app.kube.requests import perform
@@ -18,6 +19,7 @@ class KubePods:
 
     def __init__(self, transport: Transport, settings: KubeSettings) -> None:
         self._transport = transport
+        self._settings = settings
         self._timeouts = settings.timeouts
         self._query = {"fieldManager": settings.identity}
 
@@ -69,6 +71,15 @@ class KubePods:
             raise Unavailable(
                 f"patch pods/status {namespace}/{name}: the answer cannot be read: {problem}"
             ) from problem
+
+    async def record_claims(self, namespace: str, name: str, uid: str, version: str, claims: Mapping[str, str]) -> None:
+        """Add entries to `status.resourceClaimStatuses`.
+
+        Raises:
+            Conflict: the pod is not in this version any more.
+            ClusterError: any other kind.
+        """
+        await record_claims(self._transport, self._settings, Recorded(PODS, namespace, name, uid, version), claims)
 
     async def _patch_status(self, namespace: str, name: str, uid: str, status: Mapping[str, Any]) -> bytes:
         intent = Intent("patch", f"{PODS.plural}/status", f"{namespace}/{name}")

@@ -17,6 +17,7 @@ from app.scheduling.ports import Clock
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 _UNAUTHORIZED = 401
 _FIRST_ERROR = 300

@@ -4,7 +4,6 @@ A bind creates it, writes its allocation as for any other claim, and tells the p
 kubelet looks.  Its name follows from the pod's UID, so that a create that is repeated after a crash finds what is there.
 """
 
-import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
@@ -15,6 +14,7 @@ import structlog
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.model.base import ModelError, plain
+from app.model.generated_claim import suffix_of
 from app.model.managed_fields import writers_of
 from app.model.node import Node
 from app.model.pod import Pod
@@ -27,8 +27,6 @@ from app.scheduling.extended_resources import EXTENDED_LABEL, Special, extended_
 from app.scheduling.giving_back import GivenBack
 from app.scheduling.ports import Cluster, ClusterError, Conflict, NotFound
 
-_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
-_SUFFIX: Final = 5
 _LONGEST_BASE: Final = 58
 _LOG = structlog.get_logger(__name__)
 
@@ -187,9 +185,7 @@ class ExtendedClaims:
 
 def _name(pod: Pod) -> str:
     """As the API server would make it of the generateName, but with a suffix that follows from the pod's UID."""
-    number = int.from_bytes(hashlib.blake2b(pod.uid.encode(), digest_size=8).digest(), "big")
-    suffix = "".join(_ALPHABET[number // len(_ALPHABET) ** place % len(_ALPHABET)] for place in range(_SUFFIX))
-    return _generate_name(pod)[:_LONGEST_BASE] + suffix
+    return _generate_name(pod)[:_LONGEST_BASE] + suffix_of(pod.uid)
 
 
 def _generate_name(pod: Pod) -> str:

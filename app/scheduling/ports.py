@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from app.model.pod import Pod
+from app.model.pod_group import PodGroup
 
 
 class ClusterError(Exception):
@@ -51,11 +52,11 @@ class Claims(Protocol):
         """
         ...
 
-    async def delete(self, namespace: str, name: str, uid: str) -> None:
-        """Delete the claim with this UID; with finalizers it is only marked.
+    async def delete(self, namespace: str, name: str, uid: str, version: str | None = None) -> None:
+        """Delete the claim with this UID, in this resourceVersion if one is given; with finalizers it is only marked.
 
         Raises:
-            Conflict: the claim of that name has another UID.
+            Conflict: the claim of that name has another UID or version.
             ClusterError: any other kind.
         """
         ...
@@ -113,6 +114,49 @@ class Pods(Protocol):
         """
         ...
 
+    async def record_claims(self, namespace: str, name: str, uid: str, version: str, claims: Mapping[str, str]) -> None:
+        """Record the claims made for entries of the pod ({entry: claim}) beside those in `status.resourceClaimStatuses`.
+
+        Raises:
+            Conflict: the pod is not in this resourceVersion any more.
+            ClusterError: any other kind.
+        """
+        ...
+
+
+class ClaimTemplates(Protocol):
+    """Reads ResourceClaimTemplates."""
+
+    async def read(self, namespace: str, name: str) -> bytes:
+        """The live object.  Raises NotFound, Refused, Unavailable."""
+        ...
+
+
+class PodGroups(Protocol):
+    """Reads and writes of PodGroups, in the version that the cluster serves."""
+
+    @property
+    def api_version(self) -> str:
+        """`apiVersion` of the PodGroups that are served, empty where none are."""
+        ...
+
+    async def read(self, namespace: str, name: str) -> PodGroup:
+        """The live object.  Raises NotFound (also where none are served), Refused, Unavailable."""
+        ...
+
+    async def record_claims(self, group: PodGroup, claims: Mapping[str, str]) -> None:
+        """Record the claims made for entries of the group ({entry: claim}) beside those in `status.resourceClaimStatuses`.
+
+        Raises:
+            Conflict: the group is not in the resourceVersion of `group` any more.
+            ClusterError: any other kind.
+        """
+        ...
+
+    async def unprotect(self, group: PodGroup, finalizer: str) -> None:
+        """Take this finalizer off.  Raises as `record_claims`."""
+        ...
+
 
 class Events(Protocol):
     """Tells people about a pod.  Never blocks, never raises; repeated events are aggregated and limited in rate."""
@@ -153,6 +197,16 @@ class Cluster(Protocol):
     @property
     def pods(self) -> Pods:
         """Pods of the cluster."""
+        ...
+
+    @property
+    def claim_templates(self) -> ClaimTemplates:
+        """ResourceClaimTemplates of the cluster."""
+        ...
+
+    @property
+    def pod_groups(self) -> PodGroups:
+        """PodGroups of the cluster."""
         ...
 
     @property

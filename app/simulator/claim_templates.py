@@ -1,12 +1,8 @@
 """Claims made from templates for pods and PodGroups, named and owned as kube-controller-manager does it."""
 
-from typing import Final
-
+from app.model.generated_claim import ENTRY_ANNOTATION, generated_base
 from app.simulator.objects import KIND_OF, Json, Key, Kind, controller_uid, part
 from app.simulator.store import Store
-
-POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
-_LONGEST_BASE: Final = 57
 
 
 def from_template(store: Store, owner: Json, entry: str, name: str) -> Json:
@@ -27,7 +23,7 @@ def from_template(store: Store, owner: Json, entry: str, name: str) -> Json:
             "generateName": generated_base(metadata["name"], entry),
             "namespace": metadata["namespace"],
             "labels": dict(part(given, "labels")),
-            "annotations": {**part(given, "annotations"), POD_CLAIM_NAME: entry},
+            "annotations": {**part(given, "annotations"), ENTRY_ANNOTATION: entry},
             "ownerReferences": [reference],
         },
         "spec": template["spec"],
@@ -40,15 +36,6 @@ def orphan(store: Store, owner: Json, entry: str) -> Json | None:
     for claim in store.all(Kind.CLAIM):
         metadata = claim["metadata"]
         mine = controller_uid(claim) == owner["metadata"]["uid"] and "deletionTimestamp" not in metadata
-        if mine and part(metadata, "annotations").get(POD_CLAIM_NAME) == entry:
+        if mine and part(metadata, "annotations").get(ENTRY_ANNOTATION) == entry:
             return claim
     return None
-
-
-def generated_base(pod: str, entry: str) -> str:
-    """`<pod>-<entry>-`, both cut in proportion so that a name with its suffix stays within a DNS label."""
-    longest = _LONGEST_BASE - 1
-    if len(pod) + len(entry) > longest:
-        room = max(1, longest * len(pod) // (len(pod) + len(entry)))
-        pod, entry = pod[:room], entry[: longest - room]
-    return f"{pod}-{entry}-"

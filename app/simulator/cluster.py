@@ -9,6 +9,7 @@ from app.ledger.feed import Feed
 from app.model.pod import Pod, read_pod
 from app.scheduling.ports import Clock, Conflict, Refused
 from app.simulator.events import EventLog
+from app.simulator.group_ports import MemoryClaimTemplates, MemoryPodGroups, record_claims
 from app.simulator.objects import Json, Key, Kind, part
 from app.simulator.served import Served
 from app.simulator.store import Store
@@ -49,10 +50,10 @@ class MemoryClaims:
         claim.setdefault("metadata", {})["namespace"] = namespace
         return msgspec.json.encode(self._store.create(Kind.CLAIM, claim, self._field_manager))
 
-    async def delete(self, namespace: str, name: str, uid: str) -> None:
+    async def delete(self, namespace: str, name: str, uid: str, version: str | None = None) -> None:
         """Delete, or mark as deleted while finalizers are left.  Raises NotFound, Conflict."""
         await asyncio.sleep(0)
-        self._store.delete(Key(Kind.CLAIM, namespace, name), uid)
+        self._store.delete(Key(Kind.CLAIM, namespace, name), uid, version)
 
     async def update(self, namespace: str, name: str, body: bytes) -> bytes:
         """Replace metadata and spec.  Raises NotFound, Conflict, Refused."""
@@ -124,6 +125,10 @@ class MemoryPods:
         )
         return part(stored, "status", "extendedResourceClaimStatus") == told
 
+    async def record_claims(self, namespace: str, name: str, uid: str, version: str, claims: Mapping[str, str]) -> None:
+        """Add entries to `status.resourceClaimStatuses`.  Raises NotFound, Conflict."""
+        await record_claims(self._store, Key(Kind.POD, namespace, name), uid, version, claims)
+
     async def _patch_status(self, namespace: str, name: str, uid: str, edit: Callable[[Json], None]) -> Json:
         await asyncio.sleep(0)
         key = Key(Kind.POD, namespace, name)
@@ -171,6 +176,8 @@ class MemoryCluster:
         self.watch = Watch(self.store)
         self._claims = MemoryClaims(self.store)
         self._pods = MemoryPods(self.store)
+        self._templates = MemoryClaimTemplates(self.store)
+        self._pod_groups = MemoryPodGroups(self.store)
         self._events = EventLog()
         self._waker = MemoryWaker()
         self._watching: asyncio.Task[None] | None = None
@@ -200,6 +207,16 @@ class MemoryCluster:
     def pods(self) -> MemoryPods:
         """Reads and bindings of pods."""
         return self._pods
+
+    @property
+    def claim_templates(self) -> MemoryClaimTemplates:
+        """Reads of templates."""
+        return self._templates
+
+    @property
+    def pod_groups(self) -> MemoryPodGroups:
+        """Reads and writes of PodGroups."""
+        return self._pod_groups
 
     @property
     def events(self) -> EventLog:

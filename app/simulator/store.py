@@ -175,11 +175,15 @@ class Store:
         edit(thing)
         return self._write_changed(key, old, thing)
 
-    def delete(self, key: Key, uid: str | None = None) -> Json:
-        """Delete, or only mark as deleted while finalizers are left.  Raises NotFound, and Conflict for another UID."""
+    def delete(self, key: Key, uid: str | None = None, version: str | None = None) -> Json:
+        """Delete, or only mark as deleted while finalizers are left.  Raises NotFound, and Conflict for another UID or version."""
         old = self.get(key)
         if uid is not None and uid != old["metadata"]["uid"]:
             raise Conflict(f'cannot delete {key.kind} "{key.name}": the UID in the precondition ({uid}) is another one')
+        if version is not None and version != old["metadata"]["resourceVersion"]:
+            raise Conflict(
+                f'cannot delete {key.kind} "{key.name}": it is not in the version of the precondition any more'
+            )
         if not old["metadata"].get("finalizers"):
             return self._remove(key, old)
         thing = _copy(old)

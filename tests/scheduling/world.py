@@ -11,7 +11,7 @@ from app.model.pod import pod_from
 from app.scheduling.answers import FilterAnswer
 from app.scheduling.extender import Extender
 from app.scheduling.options import Options
-from app.scheduling.ports import Claims, Clock, Events, Pods, SchedulerWaker
+from app.scheduling.ports import Claims, ClaimTemplates, Clock, Events, PodGroups, Pods, SchedulerWaker
 from app.simulator.cluster import MemoryCluster
 from app.simulator.objects import Json, Key, Kind
 from app.telemetry.metrics import Metrics
@@ -35,8 +35,16 @@ class Steady:
 class Ports:
     """The cluster's ports with single ones exchanged."""
 
-    def __init__(self, cluster: MemoryCluster, clock: Clock, claims: Claims | None, pods: Pods | None) -> None:
+    def __init__(
+        self,
+        cluster: MemoryCluster,
+        clock: Clock,
+        claims: Claims | None,
+        pods: Pods | None,
+        groups: PodGroups | None = None,
+    ) -> None:
         self._cluster = cluster
+        self._groups = groups or cluster.pod_groups
         self._clock = clock
         self._claims = claims or cluster.claims
         self._pods = pods or cluster.pods
@@ -48,6 +56,14 @@ class Ports:
     @property
     def pods(self) -> Pods:
         return self._pods
+
+    @property
+    def claim_templates(self) -> ClaimTemplates:
+        return self._cluster.claim_templates
+
+    @property
+    def pod_groups(self) -> PodGroups:
+        return self._groups
 
     @property
     def events(self) -> Events:
@@ -82,13 +98,14 @@ class World:
         self.features = Features(**features)
         self.claims: Claims | None = None
         self.pods: Pods | None = None
+        self.groups: PodGroups | None = None
         self.start()
 
     def start(self) -> None:
         """A new process: nothing is known but what the store has."""
         self.ledger = Ledger()
         self.metrics = Metrics()
-        ports = Ports(self.cluster, self.clock, self.claims, self.pods)
+        ports = Ports(self.cluster, self.clock, self.claims, self.pods, self.groups)
         self.extender = Extender(self.ledger, ports, self.metrics, self.options, self.features)
         self.cluster.watch.attach(self.ledger.feeds)
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.model.generated_claim import ENTRY_ANNOTATION, generated_base
 from app.model.resource_claim import FINALIZER
-from app.simulator.claim_templates import POD_CLAIM_NAME, generated_base
 from app.simulator.controller import ClaimController
 from app.simulator.objects import Json, Key, Kind
 from app.simulator.status_rules import is_label
@@ -45,7 +45,7 @@ def test_a_template_entry_gets_a_claim_of_its_own(store: Store) -> None:
     (found,) = store.all(Kind.CLAIM)
     assert found["metadata"]["name"].startswith("p-gpu-")
     assert found["metadata"]["labels"] == {"made": "by-template"}
-    assert found["metadata"]["annotations"] == {POD_CLAIM_NAME: "gpu"}
+    assert found["metadata"]["annotations"] == {ENTRY_ANNOTATION: "gpu"}
     (owner,) = found["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", made["metadata"]["uid"], True)
     status = store.get(Key(Kind.POD, "default", "p"))["status"]
