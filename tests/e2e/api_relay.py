@@ -14,10 +14,13 @@ from aiohttp import web
 
 from tests.controlplane.kubeconfig import Access
 
+CREATION: Final = "creation of a claim"
 CLAIM: Final = "claim"
 CLAIM_STATUS: Final = "claim status"
 NOMINATION: Final = "nomination"
+TOLD: Final = "claim for extended resources told"
 BINDING: Final = "binding"
+_CREATED: Final = re.compile(r"/namespaces/([^/]+)/resourceclaims$")
 _WRITES: Final = (
     (CLAIM, "PUT", re.compile(r"/namespaces/([^/]+)/resourceclaims/([^/]+)$")),
     (CLAIM_STATUS, "PUT", re.compile(r"/namespaces/([^/]+)/resourceclaims/([^/]+)/status$")),
@@ -57,10 +60,14 @@ class ApiCall:
     @property
     def write(self) -> Write | None:
         """The step of a bind that this is, if it is one."""
+        created = _CREATED.search(self.path)
+        if created is not None and self.method == "POST":
+            return Write(CREATION, created[1], msgspec.json.decode(self.body)["metadata"]["name"])
         for step, method, pattern in _WRITES:
             found = pattern.search(self.path)
             if found is not None and method == self.method:
-                return Write(step, *found.groups())
+                told = step == NOMINATION and b'"extendedResourceClaimStatus"' in self.body
+                return Write(TOLD if told else step, *found.groups())
         return None
 
     @property

@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from tests.e2e.api_relay import Answer, ApiCall, Forward
+
+_FOR_EXTENDED: Final = "-extended-resources-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,8 @@ class Boundary:
 class Boundaries:
     """Lets the writes for each pod through up to its boundary; then it and all that follows wait for `let_go`.
 
-    Claims belong to the pod whose name their own begins with, up to a dot.  `steps` are the writes that came, by pod.
+    Claims belong to the pod whose name their own begins with, up to a dot, or to what is appended for extended resources.
+    `steps` are the writes that came, by pod.
     """
 
     def __init__(self, plan: Mapping[str, Boundary] | None = None) -> None:
@@ -49,7 +53,7 @@ class Boundaries:
         write = call.write
         if write is None:
             return await forward()
-        pod = write.name.partition(".")[0]
+        pod = write.name.partition(".")[0].partition(_FOR_EXTENDED)[0]
         if pod in self._stopped:
             await self._go.wait()
             return await forward()

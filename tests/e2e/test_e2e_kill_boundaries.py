@@ -4,16 +4,17 @@ All pods of a round stand at different boundaries at the same moment, so that on
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pytest
 import pytest_asyncio
 
+from app.model.resource_claim import EXTENDED_ANNOTATION
 from app.model.snapshot import SNAPSHOT_ANNOTATION
-from tests.controlplane.objects import device
-from tests.controlplane.resources import RESOURCE_CLAIMS
-from tests.e2e.api_relay import BINDING, CLAIM, CLAIM_STATUS, NOMINATION, ApiRelay, pass_on
+from tests.controlplane.objects import Object, device, device_class
+from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
+from tests.e2e.api_relay import BINDING, CLAIM, CLAIM_STATUS, CREATION, NOMINATION, TOLD, ApiRelay, pass_on
 from tests.e2e.boundaries import Boundaries, Boundary
 from tests.e2e.checker import expect_rest, forbidden_findings
 from tests.e2e.driver import ATTACHED, FAILED, driving
@@ -25,6 +26,15 @@ pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 ONE: Final = "one"
 TWO: Final = "two"
 JOINS: Final = "joins"
+EXTENDED: Final = "extended"
+BESIDE: Final = "beside"
+KINDS: Final = (ONE, TWO, JOINS, EXTENDED, BESIDE)
+"""One claim, two of which one has to wait for its device, one that is allocated already, an extended resource, and one whose
+device has to be waited for beside a claim."""
+ROUNDS: Final = pytest.mark.parametrize(
+    "kinds", [(ONE, TWO, JOINS), (EXTENDED, BESIDE)], ids=["claims", "extended-resources"]
+)
+"""What stands at its boundaries at the same moment: each bind keeps one of the extender's connections to the API server."""
 Steps = Mapping[str, list[str]]
 
 
@@ -54,11 +64,21 @@ async def furnish(scene: Scene) -> None:
             *(device(f"quick-{index}", attributes={"slow": False}) for index in range(16)),
             *(device(f"slow-{index}", attributes={"slow": True}, **conditions) for index in range(8)),
         )
+    for kind, slow in ((EXTENDED, "false"), (BESIDE, "true")):
+        chosen = f'device.driver == "{scene.driver}" && {scene.attribute("slow")} == {slow}'
+        fields = {"extendedResourceName": resource(scene, kind)}
+        await scene.api.create(DEVICE_CLASSES, device_class(f"{scene.name}-{kind}", chosen, **fields))
+
+
+def resource(scene: Scene, kind: str) -> str:
+    """The extended resource of pods of this kind."""
+    return f"{scene.driver}/{kind}"
 
 
 async def prepare(scene: Scene, kind: str, name: str) -> None:
     """The claims of a pod of this kind; a pod that joins finds its claim allocated by another one."""
-    await scene.claim(f"{name}.a", f"!{scene.attribute('slow')}")
+    if kind != EXTENDED:
+        await scene.claim(f"{name}.a", f"!{scene.attribute('slow')}")
     if kind == TWO:
         await scene.claim(f"{name}.b", scene.attribute("slow"))
     if kind == JOINS:
@@ -67,8 +87,9 @@ async def prepare(scene: Scene, kind: str, name: str) -> None:
 
 async def add(scene: Scene, kind: str, name: str) -> None:
     """A pod of this kind."""
-    claims = {"a": f"{name}.a"} | ({"b": f"{name}.b"} if kind == TWO else {})
-    await scene.pod(name, claims=claims)
+    claims = {} if kind == EXTENDED else {"a": f"{name}.a"} | ({"b": f"{name}.b"} if kind == TWO else {})
+    extended = {resource(scene, kind): "1"} if kind in (EXTENDED, BESIDE) else {}
+    await scene.pod(name, claims=claims, extended=extended)
 
 
 async def populate(scene: Scene, relay: ApiRelay, plan: Mapping[str, tuple[str, Boundary]]) -> Boundaries:
@@ -87,12 +108,12 @@ async def populate(scene: Scene, relay: ApiRelay, plan: Mapping[str, tuple[str, 
     return stops
 
 
-def every_boundary(steps: Steps) -> dict[str, tuple[str, Boundary]]:
-    """A pod for each side of each write of each kind."""
+def every_boundary(steps: Steps, kinds: Sequence[str]) -> dict[str, tuple[str, Boundary]]:
+    """A pod for each side of each write of each of these kinds."""
     return {
         f"{kind}-{number}-{'after' if after else 'before'}": (kind, Boundary(number, after))
-        for kind, writes in steps.items()
-        for number in range(len(writes))
+        for kind in kinds
+        for number in range(len(steps[kind]))
         for after in (False, True)
     }
 
@@ -104,36 +125,58 @@ async def steps(world: World) -> Steps:
     assert relay is not None
     await scene.open()
     await furnish(scene)
-    kinds = (ONE, TWO, JOINS)
-    for kind in kinds:
+    for kind in KINDS:
         await prepare(scene, kind, kind)
     await scene.bound(f"host.{JOINS}")
     seen = relay.handler = Boundaries()
-    async with driving(scene):
-        for kind in kinds:
+    async with driving(scene, after_nomination=True):
+        for kind in KINDS:
             await add(scene, kind, kind)
-        for kind in kinds:
+        for kind in KINDS:
             await scene.bound(kind)
     relay.handler = pass_on
     await scene.clear()
-    return {kind: seen.steps[kind] for kind in kinds}
+    return {kind: seen.steps[kind] for kind in KINDS}
 
 
 async def test_a_bind_writes_what_is_enumerated_here_and_nothing_else(steps: Steps) -> None:
-    """Per claim finalizer with snapshot, then allocation with reservation; while it waits the nomination; then the Binding."""
+    """Per claim finalizer with snapshot, then allocation with reservation; while it waits the nomination; then the Binding.
+
+    For extended resources the claim is made before, and the pod is told of it when everything is ready.
+    """
     assert steps[ONE] == [CLAIM, CLAIM_STATUS, BINDING]
     assert steps[JOINS] == [CLAIM_STATUS, BINDING]
-    assert sorted(each for each in steps[TWO] if each != NOMINATION) == sorted([*[CLAIM, CLAIM_STATUS] * 2, BINDING])
-    assert steps[TWO][-1] == BINDING
-    assert steps[TWO].count(NOMINATION) <= 1
+    assert sorted(steps[TWO][:-2]) == sorted([CLAIM, CLAIM_STATUS] * 2)
+    assert steps[TWO][-2:] == [NOMINATION, BINDING]
+    assert steps[EXTENDED] == [CREATION, CLAIM, CLAIM_STATUS, TOLD, BINDING]
+    assert sorted(steps[BESIDE][1:-3]) == sorted([CLAIM, CLAIM_STATUS] * 2)
+    assert (steps[BESIDE][0], *steps[BESIDE][-3:]) == (CREATION, NOMINATION, TOLD, BINDING)
 
 
+async def one_special_claim_each(scene: Scene, plan: Mapping[str, tuple[str, Boundary]]) -> None:
+    """Each pod with an extended resource has one claim for it, of which it was told, and there are no others."""
+    special = await special_claims(scene)
+    told = [
+        (await scene.read(name))["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
+        for name, (kind, _) in plan.items()
+        if kind in (EXTENDED, BESIDE)
+    ]
+    assert sorted(each["metadata"]["name"] for each in special) == sorted(told)
+
+
+async def special_claims(scene: Scene) -> list[Object]:
+    """The claims that were made for extended resources."""
+    claims = await scene.api.list(RESOURCE_CLAIMS, scene.name)
+    return [each for each in claims if EXTENDED_ANNOTATION in each["metadata"].get("annotations", {})]
+
+
+@ROUNDS
 async def test_every_pod_is_bound_after_a_kill_at_each_boundary(
-    scene: Scene, world: World, relay: ApiRelay, steps: Steps
+    scene: Scene, world: World, relay: ApiRelay, steps: Steps, kinds: Sequence[str]
 ) -> None:
     await furnish(scene)
-    plan = every_boundary(steps)
-    async with driving(scene):
+    plan = every_boundary(steps, kinds)
+    async with driving(scene, after_nomination=True):
         await populate(scene, relay, plan)
         world.extender.kill()
         relay.handler = pass_on
@@ -142,15 +185,17 @@ async def test_every_pod_is_bound_after_a_kill_at_each_boundary(
         for name in plan:
             await scene.bound(name, 2 * SECONDS)
         await expect_rest(scene.api)
+    await one_special_claim_each(scene, plan)
 
 
+@ROUNDS
 async def test_nothing_stays_taken_of_pods_that_are_deleted_after_a_kill_at_each_boundary(
-    scene: Scene, world: World, relay: ApiRelay, steps: Steps
+    scene: Scene, world: World, relay: ApiRelay, steps: Steps, kinds: Sequence[str]
 ) -> None:
-    """Their claims are used by name and stay; in the end they are as they were made."""
+    """Claims that are used by name stay, and in the end are as they were made; those for extended resources are gone."""
     await furnish(scene)
-    plan = every_boundary(steps)
-    async with driving(scene):
+    plan = every_boundary(steps, kinds)
+    async with driving(scene, after_nomination=True):
         await populate(scene, relay, plan)
         world.extender.kill()
         relay.handler = pass_on
@@ -165,18 +210,19 @@ async def test_nothing_stays_taken_of_pods_that_are_deleted_after_a_kill_at_each
             each for each in metadata if SNAPSHOT_ANNOTATION in each.get("annotations", {}) or each.get("finalizers")
         ]
         taken = [each for each in claims if each.get("status", {}).get("allocation")]
-        return not marked and not taken
+        return not marked and not taken and not await special_claims(scene)
 
     await scene.api.wait_for(as_made, 2 * SECONDS, "every claim is as it was made")
 
 
+@ROUNDS
 async def test_every_pod_is_bound_when_the_scheduler_restarts_at_each_boundary(
-    scene: Scene, world: World, relay: ApiRelay, steps: Steps
+    scene: Scene, world: World, relay: ApiRelay, steps: Steps, kinds: Sequence[str]
 ) -> None:
     """Also in the middle of a wait for a device: the first bind goes on without a caller, the second one joins or resumes it."""
     await furnish(scene)
-    plan = every_boundary(steps)
-    async with driving(scene) as driver:
+    plan = every_boundary(steps, kinds)
+    async with driving(scene, after_nomination=True) as driver:
         await prepare(scene, TWO, "waiter")
         driver.idle.add("waiter.b")
         await add(scene, TWO, "waiter")
@@ -191,3 +237,4 @@ async def test_every_pod_is_bound_when_the_scheduler_restarts_at_each_boundary(
             await scene.bound(name, 2 * SECONDS)
         relay.handler = pass_on
         await expect_rest(scene.api)
+    await one_special_claim_each(scene, plan)
