@@ -171,7 +171,7 @@ class Attempt:
         exact = wanted.count != ALL
         if exact and self._is_exhausted(wanted, location):
             return Refusal.CAPACITY
-        refusal = self._draw(location) or self._constrain(claim, wanted, location)
+        refusal = self._draw(wanted, location) or self._constrain(claim, wanted, location)
         if not refusal and not exact and self._is_exhausted(wanted, location):
             return Refusal.CAPACITY
         return refusal
@@ -179,7 +179,7 @@ class Attempt:
     def _is_exhausted(self, wanted: Wanted, location: int) -> bool:
         return self._facts.sharing.exhausted(wanted, location, self._shares.get(location, ())) is not None
 
-    def _draw(self, location: int) -> Refusal:
+    def _draw(self, wanted: Wanted, location: int, *, pays: bool = True) -> Refusal:  # noqa: ARG002 - for other rules
         """Take the device's counters and join its groups, unless a share of it has done so already."""
         pools, sharing = self._facts.pools, self._facts.sharing
         consumption = pools.devices[location].consumes_counters
@@ -194,7 +194,7 @@ class Attempt:
                 return Refusal.GROUPS
         elif tables.grouped is not None and tables.grouped.closed(consumption) is not None:
             return Refusal.GROUPS
-        if not tables.counters.reserve(consumption, self.trail):
+        if pays and not tables.counters.reserve(consumption, self.trail):
             return Refusal.COUNTERS
         site = Site(view.published, location - view.base)
         if tables.neighbours is not None and not tables.neighbours.join(site, self.trail):

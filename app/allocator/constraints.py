@@ -3,6 +3,7 @@
 The running state of a constraint is an immutable value that the search keeps and undoes; None means that no device is in yet.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -71,6 +72,17 @@ def value_set(attribute: Attribute) -> ValueSet:
     return frozenset()
 
 
+def differs(attribute: Attribute, others: Collection[Attribute], *, lists: bool) -> bool:
+    """Whether an attribute has nothing in common with any of the others; one without a value does not differ from anything."""
+    if lists:
+        values = value_set(attribute)
+        return bool(values) and all(values.isdisjoint(value_set(each)) for each in others)
+    if not others:
+        return True
+    scalar = _scalar(attribute)
+    return scalar is not None and all(getattr(each, scalar[0]) != scalar[1] for each in others)
+
+
 def _scalar(attribute: Attribute) -> tuple[str, Any] | None:
     for field in _SCALARS:
         value = getattr(attribute, field)
@@ -102,9 +114,4 @@ def _distinct_sets(state: tuple[ValueSet, ...] | None, attribute: Attribute) -> 
 
 
 def _distinct_scalars(state: tuple[Attribute, ...] | None, attribute: Attribute) -> Any:
-    if state is None:
-        return (attribute,)
-    scalar = _scalar(attribute)
-    if scalar is None or any(getattr(each, scalar[0]) == scalar[1] for each in state):
-        return REFUSED
-    return (*state, attribute)
+    return (*(state or ()), attribute) if differs(attribute, state or (), lists=False) else REFUSED

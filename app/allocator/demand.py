@@ -28,13 +28,14 @@ class NamedClaim(NamedTuple):
 class Wanted:
     """One request, or one alternative of a request, ready to be searched.
 
-    `name` is how results call it ("gpu", or "gpu/big" for an alternative).  `count` is the number of devices, or ALL.
-    `constraints` are the indexes of the claim's constraints that apply.  `capacity` is what is
+    `name` is how results call it ("gpu", or "gpu/big" for an alternative), `main` is the name of the request.  `count` is the
+    number of devices, or ALL.  `constraints` are the indexes of the claim's constraints that apply.  `capacity` is what is
     asked of single capacities, in nano-units, `derived` what is computed for constraints by attribute name.
     Requests with equal `look` find the same devices eligible; None: like no other.
     """
 
     name: str
+    main: str
     device_class: DeviceClass
     selectors: SelectorList
     count: int

@@ -131,6 +131,7 @@ class _Preparation:
         admin = bool(body.admin_access) and not alternative
         return Wanted(
             name=name,
+            main=request.name,
             device_class=device_class,
             selectors=verdicts,
             count=count,

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from app.allocator.attempt import Attempt, Refusal
+from app.allocator.attempt import Refusal
 from app.allocator.calm import is_never_too_large, may_break_off, unfailing
 from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
 from app.allocator.device_words import Place
@@ -18,6 +18,7 @@ from app.allocator.eligibility import Eligibility, Standing
 from app.allocator.explanation import Shortfall
 from app.allocator.frames import CLAIM_END, NOT_CHOSEN, Alternatives, DeviceLoop, Every, Frame, Outcome, Remember
 from app.allocator.node_facts import NodeFacts
+from app.allocator.other_releases import begin
 from app.allocator.outcome import Fatal
 from app.allocator.outlook import Outlook
 from app.allocator.requests import MAX_RESULTS
@@ -61,14 +62,14 @@ class Search:
         self, demand: Demand, facts: NodeFacts, gathered: Mapping[Option, tuple[int, ...]], max_steps: int
     ) -> None:
         self.facts = facts
-        self.attempt = Attempt(demand, facts)
+        self.attempt, may_skip = begin(demand, facts)
         self.steps = 0
         self.chosen: dict[tuple[int, int], int] = {}
         self.shortfall = Shortfall(demand, facts, self.attempt)
         self.outlook: Outlook | None = None
         self.failed_states: set[Hashable] = set()
         self._vain = 0
-        self._looked_out = False
+        self._looked_out = not may_skip
         self._demand = demand
         self._gathered = gathered
         self._max_steps = max_steps

@@ -1,0 +1,45 @@
+"""The switches of `Rules` agree with the releases that they stand for: labelled answers of Kubernetes 1.36.0 and 1.36.6.
+
+1.36.0 tells counters of pools apart by the pools' names alone; its scenarios have nothing but counters, since its search loses
+track of them beside taints, constraints and shares.  1.36.6 compares distinctAttribute with the last device of each request.
+"""
+
+import dataclasses
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from app.allocator.rules import UPSTREAM, Rules
+from app.simulator.scenario_answer import answer_line
+from tests.parity.comparing import differences
+
+HERE = Path(__file__).parent / "releases"
+RULES = {
+    "counters-1.36.0": dataclasses.replace(UPSTREAM, counters_by_driver=False),
+    "distinct-1.36.6": dataclasses.replace(UPSTREAM, distinct_from_every_device=False),
+}
+ENOUGH = 50
+
+
+def labelled(name: str) -> list[dict[str, Any]]:
+    with gzip.open(HERE / f"{name}.jsonl.gz") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def disagreements(name: str, rules: Rules) -> list[str]:
+    found = []
+    with patch("app.simulator.scenario_answer.UPSTREAM", rules):
+        for each in labelled(name):
+            answer = json.loads(answer_line(json.dumps(each["scenario"]).encode()))
+            found += [f"{each['scenario']['name']}: {what}" for what in differences(each["expected"], answer)][:1]
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_switch_agrees_with_the_release_and_makes_a_difference(name: str) -> None:
+    assert disagreements(name, RULES[name]) == []
+    assert len(disagreements(name, UPSTREAM)) > ENOUGH
