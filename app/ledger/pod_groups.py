@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -42,6 +43,10 @@ class PodGroupIndex:
 
     def __len__(self) -> int:
         return len(self._by_key)
+
+    def all(self) -> Iterable[PodGroup]:
+        """All PodGroups."""
+        return self._by_key.values()
 
     def get(self, namespace: str, name: str) -> PodGroup | None:
         """The PodGroup with this name."""

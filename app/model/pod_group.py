@@ -9,6 +9,9 @@ from app.model.resource_claim import ConsumerReference
 
 GROUP: Final = "scheduling.k8s.io"
 POD_GROUPS: Final = "podgroups"
+POD_GROUP_KIND: Final = "PodGroup"
+PROTECTION_FINALIZER: Final = f"{GROUP}/podgroup-protection"
+"""Keeps a PodGroup until none of its pods is active: the API server (1.37) puts it on, kube-controller-manager takes it off."""
 
 
 class _Gang(Value, frozen=True):

@@ -9,12 +9,11 @@ from app.ledger.ledger import Ledger
 from app.model.metadata import OwnerReference
 from app.model.node import Node
 from app.model.pod import Pod, PodResourceClaim
-from app.model.pod_group import GROUP, PodGroup, group_consumer
+from app.model.pod_group import GROUP, POD_GROUP_KIND, PodGroup, group_consumer
 from app.model.rejection import Code, Rejection
 from app.model.resource_claim import ConsumerReference
 
 PODS: Final = "pods"
-_POD_GROUP_KIND: Final = "PodGroup"
 
 
 class FoundClaim(NamedTuple):
@@ -160,7 +159,7 @@ def _is_group(controller: OwnerReference | None, pod: Pod) -> bool:
     """Whether the owner is the pod's PodGroup; pods know no UID of it, so the name decides (KEP-5729)."""
     return (
         controller is not None
-        and controller.kind == _POD_GROUP_KIND
+        and controller.kind == POD_GROUP_KIND
         and controller.group == GROUP
         and controller.name == pod.pod_group
     )
