@@ -1,4 +1,4 @@
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -10,7 +10,7 @@ from app.model.merits import Merits
 from app.model.node import Node
 from app.model.rejection import Code, Rejection
 from app.scheduling.attempt import Attempt
-from app.scheduling.likeness import Likeness
+from app.scheduling.likeness import Inventory, Likeness
 from app.scheduling.remembered import KindAnswer, Outcome, Remembered, Table
 from app.scheduling.scoring import has_alternatives, merits_of
 from app.scheduling.searching import Searching
@@ -184,33 +184,44 @@ class Judging:
         return outcome
 
     def _without_holds(self, asked: _Asked, node: Node) -> Outcome:
-        ledger, table = self._ledger, asked.table
-        state, inventory = ledger.state.of(node.name), self._likeness.inventory(node)
-        kind = None if inventory is None else self._likeness.kind_of(node, inventory, table.reads)
-        answer = None if kind is None else table.kinds.get(kind)
-        if answer is not None and inventory is not None:
-            outcome = table.free[node.name] = Outcome.of_twin(state, answer, node.name, inventory.pools)
-            return outcome
-        found = self._searched(asked, node, ledger.claims.usage)
-        outcome = _outcome(state, 0, found)
-        if found.lasting:
-            table.free[node.name] = outcome
-        if found.typical and kind is not None and inventory is not None:
-            placement = found.placement
-            twin = None if placement is None else Twin(node.name, inventory.pools, placement)
-            table.learn(kind, KindAnswer(twin, outcome.rejection, outcome.text, outcome.merits))
-        return outcome
+        inventory = self._likeness.inventory(node)
+        kind = None if inventory is None else self._likeness.kind_of(node, inventory, asked.table.reads)
+        usage, versions = self._ledger.claims.usage, (self._ledger.state.of(node.name), 0)
+        return self._answer(asked, node, usage, asked.table.free, versions, inventory, kind)
 
     def _under_holds(self, asked: _Asked, node: Node) -> Outcome:
         ledger, answers = self._ledger, asked.table.held
-        state, hold = ledger.state.of(node.name), ledger.held.of(node.name)
+        state, hold = versions = ledger.state.of(node.name), ledger.held.of(node.name)
         known = answers.get(node.name)
         if known is not None and known.state == state and known.hold == hold:
             return known
-        found = self._searched(asked, node, ledger.usage())
-        outcome = _outcome(state, hold, found)
+        usage, inventory = ledger.usage(), self._likeness.inventory(node)
+        kind = None if inventory is None else self._likeness.kind_under(node, inventory, asked.table.reads, usage)
+        return self._answer(asked, node, usage, answers, versions, inventory, kind)
+
+    def _answer(
+        self,
+        asked: _Asked,
+        node: Node,
+        usage: Usage,
+        answers: dict[str, Outcome],
+        versions: tuple[int, int],
+        inventory: Inventory | None,
+        kind: Hashable | None,
+    ) -> Outcome:
+        """The answer under this usage, kept among `answers`: that for the node's kind if there is one, else what a search finds."""
+        known = None if kind is None else asked.table.kinds.get(kind)
+        if known is not None and inventory is not None:
+            outcome = answers[node.name] = Outcome.of_twin(versions, known, node.name, inventory.pools)
+            return outcome
+        found = self._searched(asked, node, usage)
+        outcome = _outcome(versions, found)
         if found.lasting:
             answers[node.name] = outcome
+        if found.typical and kind is not None and inventory is not None:
+            placement = found.placement
+            twin = None if placement is None else Twin(node.name, inventory.pools, placement)
+            asked.table.learn(kind, KindAnswer(twin, outcome.rejection, outcome.text, outcome.merits))
         return outcome
 
     def _searched(self, asked: _Asked, node: Node, usage: Usage) -> "_Found":
@@ -235,6 +246,6 @@ class _Found(NamedTuple):
     typical: bool
 
 
-def _outcome(state: int, hold: int, found: _Found) -> Outcome:
+def _outcome(versions: tuple[int, int], found: _Found) -> Outcome:
     text = "" if found.rejection is None else found.rejection.summary
-    return Outcome(state, hold, found.placement, found.rejection, text, found.merits, limited=not found.lasting)
+    return Outcome(*versions, found.placement, found.rejection, text, found.merits, limited=not found.lasting)

@@ -8,7 +8,7 @@ that judge their neighbours.  Pools for several nodes are the same pools for all
 from collections.abc import Hashable, Sequence
 from typing import Any, Final, NamedTuple
 
-from app.allocator import Features, PoolId, PoolUsage
+from app.allocator import Features, PoolId, PoolUsage, Usage
 from app.allocator.node_facts import NODE_OPERATIONS_FEATURE
 from app.allocator.node_match import is_relevant
 from app.allocator.reads import Reads
@@ -82,11 +82,20 @@ class Likeness:
         if taken is None or taken.version != version or taken.inventory is not inventory:
             digest = _usage_digest([self._ledger.claims.usage.pool(pool) for pool in inventory.pools])
             taken = self._taken[node.name] = _Taken(inventory, version, digest)
-        if taken.digest is None:
+        kind = self._kind(node, inventory, reads, taken.digest)
+        return (kind, everywhere) if kind is not None and inventory.reaches else kind
+
+    def kind_under(self, node: Node, inventory: Inventory, reads: Reads | None, usage: Usage) -> Hashable | None:
+        """As `kind_of`, under this usage; None also for a node that reaches pools of several nodes, of which it is not compared."""
+        if inventory.reaches:
+            return None
+        return self._kind(node, inventory, reads, _usage_digest([usage.pool(pool) for pool in inventory.pools]))
+
+    def _kind(self, node: Node, inventory: Inventory, reads: Reads | None, taken: bytes | None) -> bytes | None:
+        if taken is None:
             return None
         has = inventory.digest if reads is None else self._projected(node, inventory, reads)
-        kind = has + taken.digest if taken.digest else has
-        return (kind, everywhere) if inventory.reaches else kind
+        return has + taken if taken else has
 
     def _projected(self, node: Node, inventory: Inventory, reads: Reads) -> bytes:
         key = inventory.digest, reads

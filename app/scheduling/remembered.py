@@ -2,7 +2,8 @@
 
 An outcome is stored under what was asked (the demand's signature), the node and the node's version, so that replicas of one
 workload share it and a filter call costs little more than looking up.  It is stored for all nodes of the node's kind, too, which
-are then not searched themselves.  Nodes under holds have an entry of their own, which the end of the hold does not spoil.
+are then not searched themselves; holds count there like allocations.  Nodes under holds have an entry of their own, which the end
+of the hold does not spoil.
 """
 
 from collections import OrderedDict
@@ -58,19 +59,21 @@ class Outcome:
         return self._placement
 
     @classmethod
-    def of_twin(cls, state: int, answer: "KindAnswer", node: str, pools: tuple[PoolId, ...]) -> "Outcome":
-        """The outcome on a node without holds, from the answer for its kind; the placement is worked out when it is needed.
+    def of_twin(
+        cls, versions: tuple[int, int], answer: "KindAnswer", node: str, pools: tuple[PoolId, ...]
+    ) -> "Outcome":
+        """The outcome at these versions (state, hold) from the answer for the node's kind; the placement is worked out when needed.
 
-        Nodes that are refused for one reason at one version share an object.
+        Nodes that are refused for one reason at the same versions share an object.
         """
         if answer.twin is None:
-            refused = answer.refused.get(state)
+            refused = answer.refused.get(versions)
             if refused is None:
                 if len(answer.refused) >= _REFUSED_VERSIONS:
                     answer.refused.clear()
-                refused = answer.refused[state] = cls(state, 0, None, answer.rejection, answer.text)
+                refused = answer.refused[versions] = cls(*versions, None, answer.rejection, answer.text)
             return refused
-        made = cls(state, 0, None, None, answer.text, answer.merits)
+        made = cls(*versions, None, None, answer.text, answer.merits)
         made._twin = (answer.twin, node, pools)
         return made
 
@@ -79,14 +82,14 @@ class Outcome:
 class KindAnswer:
     """The answer for all nodes of one kind: a twin with its merits, or a rejection with its summary.
 
-    `refused` holds outcomes of nodes that are refused, by version.
+    `refused` holds outcomes of nodes that are refused, by versions.
     """
 
     twin: Twin | None
     rejection: Rejection | None
     text: str
     merits: tuple[Merits, ...]
-    refused: dict[int, Outcome] = field(default_factory=dict, compare=False)
+    refused: dict[tuple[int, int], Outcome] = field(default_factory=dict, compare=False)
 
 
 @dataclass(slots=True)

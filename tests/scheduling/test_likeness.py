@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.allocator import Demand, Features, NoFit
+from app.ledger.holds import Hold
 from app.ledger.ledger import Ledger
 from app.model.allocation import Placement
 from app.model.node_selector import only_node
@@ -109,6 +110,8 @@ operations = st.lists(
         st.tuples(st.just("take"), st.sampled_from(NODES), st.integers(0, 5)),
         st.tuples(st.just("take"), st.sampled_from(NODES), st.sampled_from((0, 4))),
         st.tuples(st.just("free"), st.integers(0, 5)),
+        st.tuples(st.just("hold"), st.sampled_from((*NODES, NODES)), st.integers(0, 5)),
+        st.tuples(st.just("lapse"), st.integers(0, 3)),
         st.tuples(st.just("widen"), st.sampled_from(NODES)),
     ),
     min_size=4,
@@ -124,6 +127,7 @@ class Scene:
         self.searching = Searching(self.ledger, Features(), Options())
         self.judging = Judging(self.ledger, self.searching, Metrics(), 10_000)
         self.taken: list[str] = []
+        self.held: list[str] = []
         self.version = 0
         selector = {"any": "true", "gpu": f'device.driver == "{DRIVER}"', "net": f'device.driver == "{OTHER_DRIVER}"'}
         for name, expression in selector.items():
@@ -153,6 +157,10 @@ class Scene:
             case ("free", number) if number < len(self.taken):
                 name = self.taken.pop(number)
                 self.ledger.feeds["resourceclaims"].deleted("default", name, name)
+            case ("hold", nodes, demand):
+                self.hold((nodes,) if isinstance(nodes, str) else nodes, demand % len(REQUESTS))
+            case ("lapse", number) if number < len(self.held):
+                self.ledger.holds.end(self.held.pop(number))
             case ("widen", node):
                 self._publish(node, "own", [*DEVICES[0], typed("extra", "b")], 1)
 
@@ -187,7 +195,7 @@ class Scene:
 
     def _take(self, node: str, demand: Demand | None) -> None:
         assert demand is not None
-        answer = self.searching.on_node(demand, self.ledger.nodes[node], self.ledger.usage(), lambda: False)
+        answer = self.search(demand, node)
         if isinstance(answer, NoFit):
             return
         allocation = msgspec.to_builtins(answer.claims[0].allocation)
@@ -195,11 +203,25 @@ class Scene:
         self.taken.append(name)
         self.feed("resourceclaims", name, spec={"devices": {}}, status={"allocation": allocation})
 
+    def hold(self, nodes: Sequence[str], requests: int) -> None:
+        """A pod is promised its devices on each of these nodes where it fits."""
+        demand = self.demand(requests, 0)
+        assert demand is not None
+        answers = {node: self.search(demand, node) for node in nodes}
+        placements = {node: each.claims[0] for node, each in answers.items() if isinstance(each, Placement)}
+        if placements:
+            claim = f"held-{self.version}"
+            self.held.append(claim)
+            self.ledger.holds.place(Hold(claim, placements, dict.fromkeys(placements, 0), 100.0, {claim}))
+
+    def search(self, demand: Demand, node: str) -> Placement | NoFit:
+        return self.searching.on_node(demand, self.ledger.nodes[node], self.ledger.usage(), lambda: False)
+
     def in_flight(self, node: str, requests: int) -> None:
         """A claim gets its devices on the node, and the write of it is under way."""
         demand = self.demand(requests, 0)
         assert demand is not None
-        answer = self.searching.on_node(demand, self.ledger.nodes[node], self.ledger.usage(), lambda: False)
+        answer = self.search(demand, node)
         assert isinstance(answer, Placement)
         self.feed("resourceclaims", f"flying-{node}", spec={"devices": {}})
         self.ledger.take(f"flying-{node}", answer.claims[0], node)
@@ -217,9 +239,7 @@ class Scene:
                 for node in NODES:
                     attempt = Attempt()
                     self.judging.search(demand, [node], 2, lambda: False, attempt)
-                    searched = self.searching.on_node(
-                        demand, self.ledger.nodes[node], self.ledger.usage(), lambda: False
-                    )
+                    searched = self.search(demand, node)
                     assert told(attempt, node) == plain(searched), (requests, constraints, node)
 
 
@@ -371,9 +391,11 @@ def test_the_answer_for_a_node_alike_names_its_own_pool_and_node() -> None:
         assert claim.allocation.node_selector == only_node(node)
 
 
-def test_equal_nodes_are_searched_once() -> None:
+@pytest.mark.parametrize("held", [(), NODES])
+def test_equal_nodes_are_searched_once(held: Sequence[str]) -> None:
     scene = Scene()
-    demand = scene.demand(2, 0)
+    scene.hold(held, 0)
+    demand = scene.demand(0, 0)
     assert demand is not None
     searched: list[str] = []
     search = scene.searching.on_node
@@ -385,6 +407,26 @@ def test_equal_nodes_are_searched_once() -> None:
     scene.searching.on_node = counting  # type: ignore[method-assign]
     scene.judging.search(demand, NODES, len(NODES) + 1, lambda: False, Attempt())
     assert searched == ["n0"]
+
+
+def test_a_device_that_is_held_counts_like_one_that_is_allocated() -> None:
+    scene = Scene()
+    scene.in_flight("n0", 0)
+    scene.hold(["n1"], 0)
+    first, second = scene.ledger.nodes["n0"], scene.ledger.nodes["n1"]
+    likeness = Likeness(scene.ledger, Features())
+    inventory = likeness.inventory(second)
+    assert inventory is not None
+    assert likeness.kind_under(second, inventory, READS, scene.ledger.usage()) == likeness.kind(first, READS)
+
+
+def test_a_node_under_holds_that_reaches_pools_of_several_nodes_is_like_no_other() -> None:
+    scene = Scene()
+    scene.apply(("slice", "all", "own", 0, 1))
+    node, likeness = scene.ledger.nodes["n0"], Likeness(scene.ledger, Features())
+    inventory = likeness.inventory(node)
+    assert inventory is not None
+    assert likeness.kind_under(node, inventory, READS, scene.ledger.usage()) is None
 
 
 def test_a_node_that_shares_a_pool_in_part_is_like_no_other() -> None:
