@@ -18,10 +18,10 @@ from app.ledger.ledger import Ledger
 from app.policy_watch import PolicyWatch
 from app.scheduling.extender import Extender
 from app.scheduling.ports import Cluster
+from app.scheduling.stopping import STOPPING
 from app.settings import Settings
 from app.telemetry.metrics import Metrics
 
-STOPPING: Final = "the extender is stopping"
 LOADING: Final = "the extender is starting: its caches are not complete yet"
 CATCHING_UP: Final = "this replica has just become the leader: its caches are being brought up to date"
 
@@ -186,12 +186,12 @@ class Service:
             _LOG.info("ending the work", reason=self.gate.reason)
             if announcing is not None:
                 announcing.cancel()
-            await self._drain()
+            await self._drain(self._phase or self._not_leading())
 
-    async def _drain(self) -> None:
+    async def _drain(self, reason: str) -> None:
         try:
             async with asyncio.timeout(self._settings.stop_seconds):
-                await self.extender.stop()
+                await self.extender.stop(reason)
         except TimeoutError:
             _LOG.warning(
                 "writes did not end in time; the next bind of each pod carries on", seconds=self._settings.stop_seconds

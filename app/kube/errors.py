@@ -10,6 +10,7 @@ from app.scheduling.ports import ClusterError, Conflict, NotFound, Refused, Unav
 GONE = 410
 MESSAGE_LIMIT = 256
 _REQUEST_TIMEOUT = 408
+_TOO_MANY_REQUESTS = 429
 
 
 class _Cause(msgspec.Struct, frozen=True, gc=False):
@@ -80,6 +81,11 @@ class CallFailed(Exception):  # noqa: N818 - it says what happened to the call
         return self.status is not None and self.status.gone
 
     @property
+    def busy(self) -> bool:
+        """Whether the server turned the request away unseen, because it has too much to do."""
+        return self.status is not None and self.status.code == _TOO_MANY_REQUESTS
+
+    @property
     def kind_of_failure(self) -> str:
         """A short label: the HTTP status, "stalled" or "connection"."""
         if self.status is not None:
@@ -98,7 +104,7 @@ def _error_type(code: int) -> type[ClusterError]:
     if code == 409:  # noqa: PLR2004
         return Conflict
     # 410 refuses only a version that was asked for, 408 and 429 ask for patience: another try may succeed.
-    if 400 <= code < 500 and code not in (_REQUEST_TIMEOUT, GONE, 429):  # noqa: PLR2004
+    if 400 <= code < 500 and code not in (_REQUEST_TIMEOUT, GONE, _TOO_MANY_REQUESTS):  # noqa: PLR2004
         return Refused
     return Unavailable
 

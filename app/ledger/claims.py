@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 
 from app.ledger.extended_claims import ExtendedClaims
-from app.ledger.generated_claims import GeneratedClaims
 from app.ledger.signal import Signal
 from app.ledger.usage import UsageTable
 from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
@@ -61,7 +60,6 @@ class ClaimIndex:
         self._waiting: dict[str, list[tuple[int, asyncio.Future[bool]]]] = {}
         self._changes: dict[str, Signal] = {}
         self.extended = ExtendedClaims()
-        self.generated = GeneratedClaims()
         self.usage = UsageTable()
 
     def __len__(self) -> int:
@@ -84,10 +82,6 @@ class ClaimIndex:
         """The claims that exist for the extended resources of this pod; more than one only after trouble."""
         return tuple(self._by_uid[claim] for claim in self.extended.of_pod(pod_uid))
 
-    def made_for(self, owner_uid: str, entry: str) -> tuple[ClaimRecord, ...]:
-        """The claims made from a template for this entry of a pod or PodGroup; more than one only after trouble."""
-        return tuple(self._by_uid[claim] for claim in self.generated.of_entry(owner_uid, entry))
-
     def of_consumer(self, uid: str) -> tuple[ClaimRecord, ...]:
         """Claims reserved for this pod or PodGroup."""
         return tuple(self._by_uid[claim] for claim in sorted(self._by_consumer.get(uid, ())))
@@ -109,7 +103,6 @@ class ClaimIndex:
             self._replace_name(claim)
             record = self._by_uid[uid] = ClaimRecord(claim, data, digest_of_spec(claim))
             self.extended.add(claim)
-            self.generated.add(claim)
             change = self._update(record, claim, data, holdings)
             change.created = True
         elif version > version_number(record.claim.metadata.resource_version):
@@ -139,7 +132,6 @@ class ClaimIndex:
             del self._by_key[record.claim.metadata.key]
         self._index_consumers(record.claim, None)
         self.extended.drop(record.claim)
-        self.generated.drop(record.claim)
         self.usage.remove(record.counted)
         return UsageChange(removed=record.counted)
 
@@ -166,8 +158,14 @@ class ClaimIndex:
         if record.delivered >= wanted:
             return True
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(uid, []).append((wanted, waiter))
-        return await asyncio.wait_for(waiter, seconds)
+        entry = (wanted, waiter)
+        self._waiting.setdefault(uid, []).append(entry)
+        try:
+            # Not `wait_for`, which loses a cancellation that comes together with the delivery.
+            async with asyncio.timeout(seconds):
+                return await waiter
+        finally:
+            self._wait_is_over(uid, entry)
 
     def change_of(self, uid: str) -> Signal:
         """Fires, once, when this claim changes or goes away; ask again for the time after."""
@@ -219,6 +217,13 @@ class ClaimIndex:
         signal = self._changes.pop(uid, None)
         if signal is not None:
             signal.fire()
+
+    def _wait_is_over(self, uid: str, entry: tuple[int, asyncio.Future[bool]]) -> None:
+        waiting = self._waiting.get(uid)
+        if waiting is not None and entry in waiting:
+            waiting.remove(entry)
+            if not waiting:
+                del self._waiting[uid]
 
     def _deliver(self, uid: str, record: ClaimRecord, version: int) -> None:
         record.delivered = max(record.delivered, version)

@@ -60,8 +60,11 @@ class NodeFeed(_Feed):
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - nodes are known by name
         """See Feed."""
-        if self._ledger.nodes.pop(name, None) is not None:
-            self._ledger.inventory_moved(frozenset({name}))
+        ledger = self._ledger
+        if ledger.nodes.pop(name, None) is not None:
+            ledger.inventory_moved(frozenset({name}))
+            if ledger.on_node_gone is not None:
+                ledger.on_node_gone(name)
 
 
 class ClassFeed(_Feed):
@@ -168,13 +171,10 @@ class PodGroupFeed(_Feed):
         """See Feed."""
         group = read_pod_group(data)
         old = self._ledger.pod_groups.put(group)
-        self._ledger.group_touched(group.metadata.key)
         if old is None or (old.spec, old.status) != (group.spec, group.status):
             self._ledger.helpful_claim()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
         """See Feed."""
-        gone = self._ledger.pod_groups.drop(namespace, name, uid)
-        if gone is not None:
-            self._ledger.group_touched(gone.metadata.key)
+        if self._ledger.pod_groups.drop(namespace, name, uid) is not None:
             self._ledger.helpful_claim()

@@ -19,8 +19,6 @@ from app.model.allocation import ClaimPlacement
 from app.model.device_class import DeviceClass
 from app.model.node import Node
 from app.model.pod import Pod
-from app.model.pod_group import GROUP
-from app.model.resource_claim import ResourceClaim
 
 
 @dataclass(slots=True)
@@ -61,13 +59,12 @@ class Ledger:
         self.serves_extended_resources = True
         # Told of each claim for which the watch brings an allocation that was not known: somebody else's, or from before our start.
         self.on_allocation: Callable[[ClaimRecord], None] | None = None
-        # Told the UID of each pod that goes away.
-        self.on_pod_gone: Callable[[str], None] | None = None
+        # Told the UID of each pod that is bound by whomever, is being deleted, or goes away; and each node that goes away.
+        self.on_pod_settled: Callable[[str], None] | None = None
+        self.on_node_gone: Callable[[str], None] | None = None
         self._held_nodes = HeldNodes()
         self._held_nodes_known = True
         self._feeds = feeds_of(self)
-        # Told (namespace, name) of each PodGroup that changes, or of which a pod or a claim made for it does.
-        self.on_group_touched: Callable[[tuple[str, str]], None] | None = None
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
@@ -140,8 +137,6 @@ class Ledger:
             self.holds.end(record.claim.metadata.uid)
         if change.created or change.has_room:
             self.helpful_claim()
-        if change.created:
-            self._owner_touched(record.claim)
         if self.on_allocation is not None and any(each not in change.removed for each in change.added):
             self.on_allocation(record)
 
@@ -151,12 +146,10 @@ class Ledger:
         self._allocations_moved(self.claims.delete(namespace, name, uid))
         if known is not None:
             self.holds.end(known.claim.metadata.uid)
-            self._owner_touched(known.claim)
         self.helpful_claim()
 
     def pod_seen(self, pod: Pod) -> None:
         """A pod event: nominations settle holds, a pod that is bound or over needs none, and a gang may be complete with it."""
-        self._member_touched(pod)
         old = self.pods.put(pod)
         if self._completes_a_gang(pod, old):
             self.helpful_claim()
@@ -167,6 +160,13 @@ class Ledger:
                 self.holds.settle(hold.claim_uid, pod.nominated_node_name, nominated=True)
         elif old is not None and old.nominated_node_name:
             self.holds.leave(pod.uid)
+        before = (False, "") if old is None else (old.deleting, old.node_name)
+        if (pod.deleting, pod.node_name) != before:
+            self._pod_settled(pod.uid)
+
+    def _pod_settled(self, uid: str) -> None:
+        if self.on_pod_settled is not None:
+            self.on_pod_settled(uid)
 
     def _completes_a_gang(self, pod: Pod, old: Pod | None) -> bool:
         """Whether a member has come, has been told its claims, or is bound: then others may be placed that were too few."""
@@ -177,12 +177,10 @@ class Ledger:
 
     def pod_gone(self, namespace: str, name: str, uid: str) -> None:
         """A pod was deleted."""
-        self._member_touched(self.pods.by_key(namespace, name))
         pod = self.pods.drop(namespace, name, uid)
         if pod is not None:
             self.holds.leave(pod.uid)
-            if self.on_pod_gone is not None:
-                self.on_pod_gone(pod.uid)
+            self._pod_settled(pod.uid)
 
     def pool_touched(self, pool_id: PoolId) -> None:
         """The slices of this pool changed (or are about to)."""
@@ -194,20 +192,6 @@ class Ledger:
             self.pool_touched(pool_id)
         if pools:
             self.helpful_devices()
-
-    def group_touched(self, key: tuple[str, str]) -> None:
-        """A PodGroup, one of its pods, or a claim that was made for it has changed."""
-        if self.on_group_touched is not None:
-            self.on_group_touched(key)
-
-    def _member_touched(self, pod: Pod | None) -> None:
-        if pod is not None and pod.pod_group is not None:
-            self.group_touched((pod.namespace, pod.pod_group))
-
-    def _owner_touched(self, claim: ResourceClaim) -> None:
-        owner = claim.metadata.controller
-        if owner is not None and owner.group == GROUP:
-            self.group_touched((claim.metadata.namespace, owner.name))
 
     def helpful_devices(self) -> None:
         """Devices appeared, changed or became free."""

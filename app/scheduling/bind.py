@@ -16,11 +16,12 @@ from app.model.allocation import ClaimPlacement
 from app.model.base import ModelError
 from app.model.pod import Pod
 from app.model.rejection import Rejection
+from app.model.snapshot import SNAPSHOT_ANNOTATION, is_snapshotted
 from app.scheduling.answers import TryAgain
 from app.scheduling.bind_decision import BindDecision
 from app.scheduling.binding_wait import BindingWait
 from app.scheduling.claim_lookup import FoundClaim, find_claims, names_missing
-from app.scheduling.claim_writing import ClaimWriting
+from app.scheduling.claim_writing import ClaimWriting, is_kept
 from app.scheduling.cool_downs import CoolDowns
 from app.scheduling.extended_claims import Claimed, ExtendedClaims
 from app.scheduling.gang_gate import GangGate, NotTogether
@@ -31,6 +32,7 @@ from app.scheduling.overlap import overlap
 from app.scheduling.ports import Cluster, ClusterError, Conflict, NotFound, Unavailable
 from app.scheduling.refusals import Refusals
 from app.scheduling.reservations import Reservations
+from app.scheduling.stopping import Stopping
 from app.telemetry.metrics import Metrics
 
 _ALREADY: Final = "pod {} is bound to node {} already"
@@ -70,7 +72,7 @@ class Bind:
         cluster: Cluster,
         metrics: Metrics,
         options: Options,
-        stopping: asyncio.Event,
+        stopping: Stopping,
     ) -> None:
         self._ledger = ledger
         self._decision = decision
@@ -136,8 +138,13 @@ class Bind:
 
     def nudge(self, uids: Collection[str] | None = None) -> None:
         """Something happened that may end the binds of these pods (None: of every pod), as far as they only wait."""
-        for running in [each for uid, each in self._running.items() if uids is None or uid in uids]:
-            running.nudge.fire()
+        for uid in tuple(self._running) if uids is None else uids:
+            if (running := self._running.get(uid)) is not None:
+                running.nudge.fire()
+
+    def nudge_node(self, node: str) -> None:
+        """The node is gone: binds to it that wait have nothing to wait for."""
+        self.nudge([uid for uid, running in self._running.items() if running.node == node])
 
     async def drain(self) -> None:
         """Wait until the binds in progress have come to an end."""
@@ -166,7 +173,8 @@ class Bind:
         if pod.needs_devices:
             found = await self._decided(running, pod, extended)
             try:
-                await self._delivered(await self._make_ours(found), pod)
+                await self._make_ours(found)
+                await self._delivered(found, pod)
             finally:
                 self._give_up_unwritten(found)
 
@@ -174,7 +182,9 @@ class Bind:
                 self._check_waited_for(running, uid)
                 await self._yield(found, pod)
 
+            snapshots = [_snapshot(each.record) for each in found]
             await self._ready(found, pod, node, go_on, running.nudge)
+            await self._restore(found, snapshots)
             if extended is not None:
                 await self._extended.tell(pod, extended)
         left = begun + self._options.binding_timeout_seconds - self._cluster.clock.monotonic()
@@ -183,8 +193,7 @@ class Bind:
             async with self.gate.passing(pod, left, check, running.nudge):
                 check()
                 await self._yield(found, pod)
-                for each in found:
-                    self._giving_back.current(each, pod)
+                await self._ready.confirm(found, pod)
                 with self._giving_back.at_the_point(pod):
                     await self._post(pod, node)
         except NotTogether:
@@ -194,18 +203,26 @@ class Bind:
 
     def _check_sensible(self, running: _Running, uid: str) -> None:
         """Raises TryAgain if the bind has lost its sense."""
-        if self._stopping.is_set():
-            raise TryAgain(f"the extender is stopping; the next bind of pod {running.pod} carries on")
-        if self._ledger.pods.gone(uid):
+        if self._stopping.reason is not None:
+            raise TryAgain(f"{self._stopping.reason}; the next bind of pod {running.pod} carries on")
+        pod = self._ledger.pods.by_uid(uid)
+        if self._ledger.pods.gone(uid) or (pod is not None and pod.deleting):
             raise TryAgain(f"pod {running.pod} does not exist any more")
+        if pod is not None and pod.node_name not in ("", running.node):
+            raise TryAgain(_ALREADY.format(running.pod, pod.node_name))
         if running.other_node:
             raise TryAgain(
                 f"pod {running.pod} is to be bound to node {running.other_node} now, no more to {running.node}"
             )
 
     def _check_waited_for(self, running: _Running, uid: str) -> None:
-        """As above, and if nobody would hear of a Binding: its scheduler gives the pod's CPU and memory to others then."""
+        """As above, and if nobody would hear of a Binding: its scheduler gives the pod's CPU and memory to others then.
+
+        To a node that is gone the API server would bind, too, and the pod would be deleted soon after.
+        """
         self._check_sensible(running, uid)
+        if running.node not in self._ledger.nodes:
+            raise TryAgain(f"node {running.node} does not exist any more")
         if running.abandoned:
             raise TryAgain(f"nobody waits for the bind of pod {running.pod} any more; its devices stay reserved for it")
 
@@ -249,31 +266,28 @@ class Bind:
     def _being_written(self, record: ClaimRecord) -> bool:
         return record.taken is not None or record.claim.metadata.uid in self._set_aside
 
-    async def _make_ours(self, found: Sequence[FoundClaim]) -> list[ClaimRecord]:
-        """Write what was taken, or just the reservation of what is allocated; returns the claims that got an allocation.
+    async def _make_ours(self, found: Sequence[FoundClaim]) -> None:
+        """Write what was taken, or just the reservation of what is allocated.
 
         The claims are written at the same time; if one fails, the others are finished first, and the next bind finds them.
         """
         if len(found) == 1:
-            stored = await self._own(found[0])
-            return [] if stored is None else [stored]
+            await self._own(found[0])
+            return
         outcomes = await asyncio.gather(*(self._own(each) for each in found), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
-        return [each for each in outcomes if isinstance(each, ClaimRecord)]
 
-    async def _own(self, claim: FoundClaim) -> ClaimRecord | None:
-        """The claim as stored if it got its allocation here."""
+    async def _own(self, claim: FoundClaim) -> None:
         record = claim.record
         if record.taken is not None:
-            stored = await self._writing.allocate(record, record.taken, claim.consumer)
+            await self._writing.allocate(record, record.taken, claim.consumer)
             self._settle(record)
-            return stored
+            return
         await self._writing.check_shares(record, claim.consumer.uid)
         if not claim.reserved:
             await self._reserve(record, claim.consumer)
-        return None
 
     def _settle(self, record: ClaimRecord) -> None:
         self._ledger.settle(record.claim.metadata.uid)
@@ -284,10 +298,15 @@ class Bind:
             if each.record.taken is not None:
                 self._settle(each.record)
 
-    async def _delivered(self, written: Sequence[ClaimRecord], pod: Pod) -> None:
-        """Wait until our claim watch has brought our writes, and with them every allocation that was stored before."""
-        for record in written:
-            meta = record.claim.metadata
+    async def _delivered(self, found: Sequence[FoundClaim], pod: Pod) -> None:
+        """Wait until our claim watch has brought these allocations, and with them every one that was stored before.
+
+        Also one that another pod's bind wrote, or an earlier bind of this pod that did not wait so long.
+        """
+        for each in found:
+            if each.record.allocated_version:
+                continue
+            meta = each.record.claim.metadata
             try:
                 alive = await self._ledger.claims.delivered(
                     meta.uid, meta.resource_version, self._options.watch_lag_seconds
@@ -296,6 +315,12 @@ class Bind:
                 raise TryAgain(f"claim {'/'.join(meta.key)}: the claim watch is behind") from late
             if not alive:
                 raise TryAgain(f"claim {'/'.join(meta.key)} was deleted while pod {pod.key} was being bound")
+
+    async def _restore(self, found: Sequence[FoundClaim], snapshots: Sequence[str | None]) -> None:
+        """See to it that our allocations have their finalizer, and the snapshot that they had when the wait began."""
+        for each, snapshot in zip(found, snapshots, strict=True):
+            if snapshot is not None and not is_kept(each.record.claim, snapshot):
+                await self._writing.restore(each.record, snapshot)
 
     async def _yield(self, found: Sequence[FoundClaim], pod: Pod) -> None:
         """Give way to allocations that ours overlap with, unless another pod runs on ours already.
@@ -335,3 +360,8 @@ class Bind:
             raise TryAgain(f"pod {pod.key}: {unclear}; reading it back: {problem}") from problem
         if live.uid != pod.uid or live.node_name != node:
             raise TryAgain(f"pod {pod.key}: {unclear}") from unclear
+
+
+def _snapshot(record: ClaimRecord) -> str | None:
+    """The snapshot of an allocation of ours."""
+    return record.claim.metadata.annotations[SNAPSHOT_ANNOTATION] if is_snapshotted(record.claim) else None

@@ -8,6 +8,7 @@ from app.ledger.signal import Signal, wait_for_any
 from app.model.pod import Pod
 from app.model.pod_group import is_group
 from app.model.snapshot import allocated_at
+from app.scheduling.answers import TryAgain
 from app.scheduling.binding_conditions import Readiness, Verdict, conditional_devices, judge
 from app.scheduling.claim_lookup import FoundClaim
 from app.scheduling.cool_downs import CoolDowns
@@ -84,6 +85,20 @@ class BindingWait:
             self._waiting -= 1
             seconds = self._cluster.clock.now() - since
             self._metrics.binding_conditions(pod.scheduler_name, [each.driver for each in devices], status, seconds)
+
+    async def confirm(self, found: Sequence[FoundClaim], pod: Pod) -> None:
+        """Return if every device is still ready: much may have happened since the wait, while others were waited for.
+
+        Raises:
+            TryAgain: as above, or a device is not ready any more.
+        """
+        try:
+            pending = await self._pending(found, pod, self._cluster.clock.now())
+        except _NotReady:
+            await self._nominate(pod, "")
+            raise
+        if pending:
+            raise TryAgain(f"not ready any more: {'; '.join(each.verdict.text for each in pending)}")
 
     async def _wait(self, found: Sequence[FoundClaim], pod: Pod, node: str, go_on: GoOn, nudge: Signal) -> None:
         since, told, nominated = self._cluster.clock.now(), "", pod.nominated_node_name == node

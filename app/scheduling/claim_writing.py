@@ -58,10 +58,7 @@ class ClaimWriting:
                         return raw
                     return await self._update_status("reserve", claim, with_reservations(raw, (consumer,)))
                 raise TryAgain(f"claim {_name(claim)} was allocated by another scheduler")
-            if (
-                FINALIZER not in claim.metadata.finalizers
-                or claim.metadata.annotations.get(SNAPSHOT_ANNOTATION) != snapshot
-            ):
+            if not is_kept(claim, snapshot):
                 raw = await self._update(claim, with_finalizer_and_snapshot(raw, snapshot))
             return await self._update_status("allocate", claim, with_allocation(raw, placement.allocation, consumer))
 
@@ -93,6 +90,25 @@ class ClaimWriting:
 
         stored = await self._persist(record, write)
         return frozenset(each.uid for each in consumers if not stored.claim.reserved_by(each.uid))
+
+    async def restore(self, record: ClaimRecord, snapshot: str) -> None:
+        """Put the finalizer and this snapshot back on an allocation of ours, where somebody took them off while it is in use.
+
+        Without the finalizer the claim could be deleted under a running pod, and its devices be given to another.
+
+        Raises:
+            TryAgain: the claim is gone or going, or the server could not be written to.
+        """
+        known = record.claim.status.allocation
+
+        async def write(raw: bytes) -> bytes:
+            claim = read_claim(raw)
+            stored = claim.status.allocation
+            if stored is None or known is None or not same_allocation(stored, known) or is_kept(claim, snapshot):
+                return raw
+            return await self._update(claim, with_finalizer_and_snapshot(raw, snapshot))
+
+        await self._persist(record, write)
 
     async def check_shares(self, record: ClaimRecord, consumer_uid: str) -> None:
         """Refuse an allocation of ours whose shares the server stored as something else; it is released first.
@@ -242,6 +258,12 @@ class ClaimGone(TryAgain):
 def room(claim: ResourceClaim) -> int:
     """For how many more consumers the claim can be reserved."""
     return max(MAX_RESERVATIONS - len(claim.status.reserved_for), 0)
+
+
+def is_kept(claim: ResourceClaim, snapshot: str) -> bool:
+    """Whether the claim has the finalizer and this snapshot."""
+    metadata = claim.metadata
+    return FINALIZER in metadata.finalizers and metadata.annotations.get(SNAPSHOT_ANNOTATION) == snapshot
 
 
 def _check_alive(claim: ResourceClaim, uid: str, *, dying: bool) -> None:

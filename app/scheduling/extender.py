@@ -22,6 +22,7 @@ from app.scheduling.reclaim_writing import ReclaimWriting
 from app.scheduling.refusal_words import RefusalWords
 from app.scheduling.refusals import Refusals
 from app.scheduling.searching import Searching
+from app.scheduling.stopping import STOPPING, Stopping
 from app.scheduling.wake_up import WakeUp
 from app.telemetry.metrics import Metrics
 
@@ -43,7 +44,7 @@ class Extender:
         self._prioritize = Prioritize(ledger, options)
         self._preempt = Preempt(ledger, searching, cluster.clock, options)
         decision = BindDecision(ledger, searching, cool_downs, cluster.clock, options)
-        self._stopping = asyncio.Event()
+        self._stopping = Stopping()
         self._bind = Bind(ledger, decision, self.refusals, cool_downs, cluster, metrics, options, self._stopping)
         gate = self._bind.gate
         self._filter = Filter(ledger, searching, self.refusals, gate, cool_downs, metrics, cluster.clock, options)
@@ -53,12 +54,13 @@ class Extender:
         running, timeout = self._bind.running, options.binding_timeout_seconds
         facts = ReclaimFacts(ledger, self.refusals, running, cluster.clock, timeout)
         claims = ClaimWriting(ledger, cluster.claims, metrics)
-        taking_back = ReclaimWriting(ledger, cluster, claims, facts, options.field_manager)
+        taking_back = ReclaimWriting(ledger, cluster, claims, facts, cool_downs, options.field_manager)
         self.reclaim = Reclaim(ledger, self._bind, facts, taking_back, metrics, cluster.clock, options)
         self._extended_resources = options.extended_resources
         self._decide_about_extended_resources()
         ledger.pod_groups.reservation = options.reserve_for_pod_groups
-        ledger.on_pod_gone = lambda uid: self._bind.nudge((uid,))
+        ledger.on_pod_settled = lambda uid: self._bind.nudge((uid,))
+        ledger.on_node_gone = self._bind.nudge_node
         self._foreign = ForeignAllocations(ledger, self._bind.nudge, cluster.events, metrics, _REPORT_SECONDS)
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._binds: set[asyncio.Task[None]] = set()
@@ -66,25 +68,30 @@ class Extender:
 
     async def start(self) -> None:
         """Begin the work that goes on between requests; also again after a `stop`."""
-        self._stopping.clear()
+        self._stopping.over()
         self._decide_about_extended_resources()
         self._ledger.on_allocation = self._foreign.seen
         going_on = (self._wake_up.run(), self.reclaim.run(), self._foreign.run())
         self._background = tuple(asyncio.create_task(each) for each in going_on)
 
-    async def stop(self) -> None:
-        """Answer whoever still waits for a bind, let writes in flight end, stop the background work."""
-        self._stopping.set()
+    async def stop(self, reason: str = STOPPING) -> None:
+        """Answer whoever still waits for a bind, with the reason; let writes in flight end, stop the background work.
+
+        When it is cancelled, because writes do not end, the background work stops all the same.
+        """
+        self._stopping.begin(reason)
         self._ledger.on_allocation = None
         self._bind.nudge()
-        await self.reclaim.stop()
-        if self._binds:
-            await asyncio.wait(self._binds)
-        await self._bind.drain()
-        for each in self._background:
-            each.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
-        self._background = ()
+        try:
+            await self.reclaim.stop()
+            if self._binds:
+                await asyncio.wait(self._binds)
+            await self._bind.drain()
+        finally:
+            background, self._background = self._background, ()
+            for each in background:
+                each.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
 
     async def filter(self, pod: Pod, nodes: Sequence[str]) -> FilterAnswer:
         """See Filter."""
@@ -123,8 +130,8 @@ class Extender:
         self._wake_up.reconsider(pod_uid)
 
     def _refuse_when_stopping(self) -> None:
-        if self._stopping.is_set():
-            raise TryAgain("the extender is stopping")
+        if self._stopping.reason is not None:
+            raise TryAgain(self._stopping.reason)
 
     async def _unless_stopped(self, bind: asyncio.Task[None]) -> None:
         """Wait for the bind; a stop of the service ends the waiting, not a write in flight."""
@@ -136,7 +143,7 @@ class Extender:
         if bind.done():
             return bind.result()
         bind.add_done_callback(_outcome_is_known)
-        raise TryAgain("the extender is stopping; the next bind of the pod carries on")
+        raise TryAgain(f"{self._stopping.reason}; the next bind of the pod carries on")
 
 
 def _outcome_is_known(bind: asyncio.Task[None]) -> None:

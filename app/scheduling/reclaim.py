@@ -157,7 +157,9 @@ class Reclaim:
     async def _stopped(self, seconds: float) -> bool:
         """Wait so long, at most until the stop."""
         try:
-            await asyncio.wait_for(self._stopping.wait(), seconds)
+            # Not `wait_for`, which loses a cancellation that comes together with the stop.
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
         except TimeoutError:
             return False
         return True

@@ -10,7 +10,7 @@ from app.model.base import ModelError
 from app.model.pod import Pod
 from app.model.pod_group import is_group
 from app.model.resource_claim import ConsumerReference, ResourceClaim
-from app.scheduling.binding_conditions import Readiness, judge
+from app.scheduling.binding_conditions import DeviceId, Verdict, judge
 from app.scheduling.ports import Clock
 from app.scheduling.reclaim_rules import Standing, Surplus, group_standing, named_nodes, standing, surplus
 from app.scheduling.refusals import Refusals
@@ -62,7 +62,7 @@ class ReclaimFacts:
             found = surplus(
                 claim,
                 standings,
-                readiness=self._readiness(claim),
+                readiness=self._verdict(claim).readiness,
                 reachable=self._reachable(allocation),
                 tied_down=claim.metadata.uid in tied,
             )
@@ -147,9 +147,13 @@ class ReclaimFacts:
         """Whether the pod is just being bound, or devices are held for it."""
         return pod_uid in self._running or bool(self._ledger.holds.of_pod(pod_uid))
 
-    def _readiness(self, claim: ResourceClaim) -> Readiness:
+    def troubled(self, claim: ResourceClaim) -> frozenset[DeviceId]:
+        """The devices that are not ready."""
+        return frozenset(each.device for each in self._verdict(claim).troubles)
+
+    def _verdict(self, claim: ResourceClaim) -> Verdict:
         now = self._clock.now()
-        return judge(claim, now=now, waiting_since=now, timeout=self._timeout).readiness
+        return judge(claim, now=now, waiting_since=now, timeout=self._timeout)
 
     def _reachable(self, allocation: AllocationResult) -> bool:
         """Whether some node can use it; a selector that cannot be judged may select any."""

@@ -66,6 +66,7 @@ _BY_STANDING: Final = (
     (Standing.GONE, Reason.POD_GONE),
 )
 _BY_READINESS: Final = {Readiness.FAILED: Reason.DEVICE_FAILED, Readiness.TIMED_OUT: Reason.DEVICE_TIMED_OUT}
+NOT_READY: Final = frozenset(_BY_READINESS.values())
 _PROMPT: Final = frozenset({Reason.DEVICE_FAILED, Reason.DEVICE_TIMED_OUT, Reason.NODE_UNFIT, Reason.NODE_GONE})
 
 

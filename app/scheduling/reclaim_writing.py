@@ -14,9 +14,10 @@ from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.model.writeback import without_finalizer, without_snapshot
 from app.scheduling.answers import TryAgain
 from app.scheduling.claim_writing import ClaimWriting
+from app.scheduling.cool_downs import CoolDowns
 from app.scheduling.ports import Cluster, ClusterError, Conflict, NotFound, Refused, Unavailable
 from app.scheduling.reclaim_facts import Finding, ReclaimFacts
-from app.scheduling.reclaim_rules import WORDS, Reason, permitted
+from app.scheduling.reclaim_rules import NOT_READY, WORDS, Reason, permitted
 
 RELEASED_REASON = "DevicesReleased"
 
@@ -36,13 +37,20 @@ class ReclaimWriting:
     """Takes back what one claim has too much, after a look at the live objects: the caches may be behind."""
 
     def __init__(
-        self, ledger: Ledger, cluster: Cluster, writing: ClaimWriting, facts: ReclaimFacts, field_manager: str
+        self,
+        ledger: Ledger,
+        cluster: Cluster,
+        writing: ClaimWriting,
+        facts: ReclaimFacts,
+        cool_downs: CoolDowns,
+        field_manager: str,
     ) -> None:
         """`field_manager`: the name under which this service writes; what others wrote stays."""
         self._ledger = ledger
         self._cluster = cluster
         self._writing = writing
         self._facts = facts
+        self._cool_downs = cool_downs
         self._us = field_manager
 
     async def __call__(self, record: ClaimRecord, expected: Finding, tied: AbstractSet[str]) -> Outcome:
@@ -125,8 +133,11 @@ class ReclaimWriting:
             devices=devices,
             consumers=[each.name for each in claim.status.reserved_for if each.uid in found.surplus.consumers],
         )
+        troubled = self._facts.troubled(claim)
         for pod in live.values():
             if pod is not None and not (pod.node_name or pod.finished):
+                if found.surplus.reason in NOT_READY:
+                    self._cool_downs.start(pod.uid, troubled)
                 message = f"the devices of claim {name} were given back: {WORDS[found.surplus.reason]}"
                 self._cluster.events.about_pod(pod, warning=False, reason=RELEASED_REASON, message=message)
 

@@ -85,6 +85,39 @@ async def test_a_status_becomes_the_error_that_says_what_can_be_done(
     assert observer.of("request") == [("update", "resourceclaims/status", str(status))]
 
 
+def busy(seconds: int) -> Callable[[web.Request], web.StreamResponse]:
+    return lambda _: status_answer(429, "TooManyRequests", "please try again later", {"Retry-After": str(seconds)})
+
+
+async def test_a_server_that_is_too_busy_is_asked_again_when_it_says(
+    server: FakeApiServer, claims: KubeClaims, pods: KubePods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did nothing yet, so that writes may be repeated too."""
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("app.kube.requests.asyncio.sleep", sleep)
+    server.intervene("PUT", CLAIM, busy(2), times=3)
+    server.intervene("PUT", CLAIM, lambda _: web.Response(body=RAW, content_type="application/json"))
+    assert await claims.update("space", "claim", RAW) == RAW
+    server.intervene("POST", f"{POD}/binding", busy(1))
+    server.intervene("POST", f"{POD}/binding", lambda _: web.json_response({}))
+    await pods.bind("space", "pod", "uid", "node")
+    assert pauses == [2.0, 2.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("seconds", [0, 3600])
+async def test_a_server_that_is_too_busy_for_longer_than_a_request_may_take_is_unavailable(
+    server: FakeApiServer, claims: KubeClaims, seconds: int
+) -> None:
+    server.intervene("PUT", CLAIM, busy(seconds))
+    with pytest.raises(Unavailable, match="429 TooManyRequests: please try again later"):
+        await claims.update("space", "claim", RAW)
+    assert len(server.requests("PUT", CLAIM)) == 1
+
+
 async def test_words_of_a_proxy_are_passed_on(server: FakeApiServer, claims: KubeClaims) -> None:
     server.intervene("GET", CLAIM, lambda _: web.Response(status=502, text="<h1>Bad\n\n gateway</h1>"))
     with pytest.raises(Unavailable, match="get resourceclaims space/claim: 502: <h1>Bad gateway</h1>"):

@@ -263,6 +263,23 @@ async def test_stop_ends_a_bind_that_waits_and_leaves_what_it_has(world: World) 
     assert world.devices("c1") == ["n3/gpu-0"]
 
 
+async def test_a_stop_that_is_given_up_because_a_write_does_not_end_leaves_no_background_work(world: World) -> None:
+    """Else a leader that loses the lease and wins it again would do everything twice."""
+    claims = paused_claims(world, "update_status")
+    await world.extender.start()
+    background = world.extender._background
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p1", "n1"))
+        await claims.reached()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await world.extender.stop()
+        assert all(each.done() for each in background)
+        assert not world.extender._background
+        claims.go.set()
+        await asyncio.gather(bind, return_exceptions=True)
+
+
 async def test_a_binding_in_flight_is_finished_at_a_stop(world: World) -> None:
     pods = paused_pods(world, "bind")
     async with world.watching():

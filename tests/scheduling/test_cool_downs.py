@@ -8,6 +8,7 @@ from app.scheduling.answers import TryAgain
 from app.scheduling.cool_downs import CoolDowns
 from app.scheduling.options import Options
 from app.simulator.objects import Json, Kind
+from tests.scheduling.reclaiming import OPTIONS, condition, edit_status, pass_by, reserved, small_world
 from tests.scheduling.test_gangs import GangWorld
 from tests.scheduling.world import DRIVER, Steady, World
 
@@ -128,3 +129,20 @@ async def test_gang_is_planned_around_a_device_that_failed_for_a_member() -> Non
         assert list((await world.filter(name, "n1")).fitting) == ["n1"]
     held = world.ledger.holds.overlay.pool((DRIVER, "n1"))
     assert sorted(held) == ["gpu-1", "gpu-2"]
+
+
+@pytest.mark.parametrize("how", ["failed", "late"])
+async def test_a_device_that_is_given_back_while_nobody_binds_is_left_alone_too(how: str) -> None:
+    """The process was started anew meanwhile, or kube-scheduler was away."""
+    world = small_world()
+    await reserved(world, "n3")
+    if how == "failed":
+        edit_status(world, lambda status: status.update(devices=[condition(world, "Failed")]))
+    else:
+        world.clock.seconds += OPTIONS.binding_timeout_seconds + 1
+    await pass_by(world, OPTIONS.reclaim_unfit_seconds)
+    assert world.devices("c1") == []
+    answer = await world.filter("p1", "n3")
+    assert "devices have just failed for this pod" in str(answer.unresolvable)
+    world.clock.seconds += OPTIONS.device_cool_down_seconds
+    assert list((await world.filter("p1", "n3")).fitting) == ["n3"]
