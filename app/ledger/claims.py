@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from app.ledger.extended_claims import ExtendedClaims
+from app.ledger.generated_claims import GeneratedClaims
 from app.ledger.signal import Signal
 from app.ledger.usage import UsageTable
 from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
@@ -60,6 +61,7 @@ class ClaimIndex:
         self._waiting: dict[str, list[tuple[int, asyncio.Future[bool]]]] = {}
         self._changes: dict[str, Signal] = {}
         self.extended = ExtendedClaims()
+        self.generated = GeneratedClaims()
         self.usage = UsageTable()
 
     def __len__(self) -> int:
@@ -82,6 +84,10 @@ class ClaimIndex:
         """The claims that exist for the extended resources of this pod; more than one only after trouble."""
         return tuple(self._by_uid[claim] for claim in self.extended.of_pod(pod_uid))
 
+    def made_for(self, owner_uid: str, entry: str) -> tuple[ClaimRecord, ...]:
+        """The claims made from a template for this entry of a pod or PodGroup; more than one only after trouble."""
+        return tuple(self._by_uid[claim] for claim in self.generated.of_entry(owner_uid, entry))
+
     def of_consumer(self, uid: str) -> tuple[ClaimRecord, ...]:
         """Claims reserved for this pod or PodGroup."""
         return tuple(self._by_uid[claim] for claim in sorted(self._by_consumer.get(uid, ())))
@@ -103,6 +109,7 @@ class ClaimIndex:
             self._replace_name(claim)
             record = self._by_uid[uid] = ClaimRecord(claim, data, digest_of_spec(claim))
             self.extended.add(claim)
+            self.generated.add(claim)
             change = self._update(record, claim, data, holdings)
             change.created = True
         elif version > version_number(record.claim.metadata.resource_version):
@@ -132,6 +139,7 @@ class ClaimIndex:
             del self._by_key[record.claim.metadata.key]
         self._index_consumers(record.claim, None)
         self.extended.drop(record.claim)
+        self.generated.drop(record.claim)
         self.usage.remove(record.counted)
         return UsageChange(removed=record.counted)
 

@@ -171,10 +171,13 @@ class PodGroupFeed(_Feed):
         """See Feed."""
         group = read_pod_group(data)
         old = self._ledger.pod_groups.put(group)
+        self._ledger.group_touched(group.metadata.key)
         if old is None or (old.spec, old.status) != (group.spec, group.status):
             self._ledger.helpful_claim()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
         """See Feed."""
-        if self._ledger.pod_groups.drop(namespace, name, uid) is not None:
+        gone = self._ledger.pod_groups.drop(namespace, name, uid)
+        if gone is not None:
+            self._ledger.group_touched(gone.metadata.key)
             self._ledger.helpful_claim()

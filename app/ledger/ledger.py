@@ -19,6 +19,8 @@ from app.model.allocation import ClaimPlacement
 from app.model.device_class import DeviceClass
 from app.model.node import Node
 from app.model.pod import Pod
+from app.model.pod_group import GROUP
+from app.model.resource_claim import ResourceClaim
 
 
 @dataclass(slots=True)
@@ -65,6 +67,8 @@ class Ledger:
         self._held_nodes = HeldNodes()
         self._held_nodes_known = True
         self._feeds = feeds_of(self)
+        # Told (namespace, name) of each PodGroup that changes, or of which a pod or a claim made for it does.
+        self.on_group_touched: Callable[[tuple[str, str]], None] | None = None
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
@@ -137,6 +141,8 @@ class Ledger:
             self.holds.end(record.claim.metadata.uid)
         if change.created or change.has_room:
             self.helpful_claim()
+        if change.created:
+            self._owner_touched(record.claim)
         if self.on_allocation is not None and any(each not in change.removed for each in change.added):
             self.on_allocation(record)
 
@@ -146,10 +152,12 @@ class Ledger:
         self._allocations_moved(self.claims.delete(namespace, name, uid))
         if known is not None:
             self.holds.end(known.claim.metadata.uid)
+            self._owner_touched(known.claim)
         self.helpful_claim()
 
     def pod_seen(self, pod: Pod) -> None:
         """A pod event: nominations settle holds, a pod that is bound or over needs none, and a gang may be complete with it."""
+        self._member_touched(pod)
         old = self.pods.put(pod)
         if self._completes_a_gang(pod, old):
             self.helpful_claim()
@@ -177,6 +185,7 @@ class Ledger:
 
     def pod_gone(self, namespace: str, name: str, uid: str) -> None:
         """A pod was deleted."""
+        self._member_touched(self.pods.by_key(namespace, name))
         pod = self.pods.drop(namespace, name, uid)
         if pod is not None:
             self.holds.leave(pod.uid)
@@ -192,6 +201,20 @@ class Ledger:
             self.pool_touched(pool_id)
         if pools:
             self.helpful_devices()
+
+    def group_touched(self, key: tuple[str, str]) -> None:
+        """A PodGroup, one of its pods, or a claim that was made for it has changed."""
+        if self.on_group_touched is not None:
+            self.on_group_touched(key)
+
+    def _member_touched(self, pod: Pod | None) -> None:
+        if pod is not None and pod.pod_group is not None:
+            self.group_touched((pod.namespace, pod.pod_group))
+
+    def _owner_touched(self, claim: ResourceClaim) -> None:
+        owner = claim.metadata.controller
+        if owner is not None and owner.group == GROUP:
+            self.group_touched((claim.metadata.namespace, owner.name))
 
     def helpful_devices(self) -> None:
         """Devices appeared, changed or became free."""
