@@ -135,6 +135,7 @@ class Service:
         self.health.checks(self._cluster.health)
         self.health.notes(self._cluster.notes)
         self.health.notes(self.policy.notes)
+        self.health.notes(self.extender.group_claims.notes)
         metrics.before_render(lambda: metrics.leader(self._leadership is None or self._leadership.reason() is None))
 
     async def _work(self, stop: asyncio.Event, collector: Collector) -> None:

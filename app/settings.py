@@ -211,6 +211,17 @@ class SchedulingSettings(_Group):
         description="Reserve claims of PodGroups for the group (always), for each pod (never), or as the node declares (auto);"
         " kubelets without DRAWorkloadResourceClaims refuse pods that are reserved through their group alone",
     )
+    group_claims_enabled: bool = Field(
+        False,
+        description="Make the claims that PodGroups have from templates, where kube-controller-manager does not (its gate"
+        " DRAWorkloadResourceClaims is off); never beside another controller that does (docs/workloads.md)",
+    )
+    group_claims_grace_seconds: float = Field(
+        5.0,
+        ge=1,
+        le=3600,
+        description="Seconds that another controller has for a PodGroup before ours makes its claims",
+    )
     selector_libraries: Release = Field(
         LATEST, description="Kubernetes release whose CEL libraries selectors may use and are evaluated with"
     )

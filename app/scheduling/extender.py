@@ -12,6 +12,7 @@ from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.cool_downs import CoolDowns
 from app.scheduling.filter import Filter
 from app.scheduling.foreign_allocations import ForeignAllocations
+from app.scheduling.group_claims import GroupClaims
 from app.scheduling.options import Options
 from app.scheduling.ports import Cluster
 from app.scheduling.preempt import Preempt
@@ -56,6 +57,8 @@ class Extender:
         claims = ClaimWriting(ledger, cluster.claims, metrics)
         taking_back = ReclaimWriting(ledger, cluster, claims, facts, cool_downs, options.field_manager)
         self.reclaim = Reclaim(ledger, self._bind, facts, taking_back, metrics, cluster.clock, options)
+        self.group_claims = GroupClaims(ledger, cluster, claims, metrics, options)
+        facts.ends_groups = lambda: self.group_claims.ends_reservations
         self._extended_resources = options.extended_resources
         self._decide_about_extended_resources()
         ledger.pod_groups.reservation = options.reserve_for_pod_groups
@@ -71,7 +74,7 @@ class Extender:
         self._stopping.over()
         self._decide_about_extended_resources()
         self._ledger.on_allocation = self._foreign.seen
-        going_on = (self._wake_up.run(), self.reclaim.run(), self._foreign.run())
+        going_on = (self._wake_up.run(), self.reclaim.run(), self.group_claims.run(), self._foreign.run())
         self._background = tuple(asyncio.create_task(each) for each in going_on)
 
     async def stop(self, reason: str = STOPPING) -> None:
@@ -83,6 +86,7 @@ class Extender:
         self._ledger.on_allocation = None
         self._bind.nudge()
         try:
+            await self.group_claims.stop()
             await self.reclaim.stop()
             if self._binds:
                 await asyncio.wait(self._binds)

@@ -25,6 +25,8 @@ class Options:
     reclaim_unfit_seconds: float = 0.5
     reclaim_interval_seconds: float = 5.0
     reclaim_pause_seconds: float = 0.05
+    group_claims_enabled: bool = False
+    group_claims_grace_seconds: float = 5.0
     field_manager: str = "dra-extender"
     remembered_answers: int = 200_000
     extended_resources: bool = True

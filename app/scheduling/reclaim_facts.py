@@ -1,4 +1,4 @@
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +12,15 @@ from app.model.pod_group import is_group
 from app.model.resource_claim import ConsumerReference, ResourceClaim
 from app.scheduling.binding_conditions import DeviceId, Verdict, judge
 from app.scheduling.ports import Clock
-from app.scheduling.reclaim_rules import Standing, Surplus, group_standing, named_nodes, standing, surplus
+from app.scheduling.reclaim_rules import (
+    Standing,
+    Surplus,
+    gone_group_standing,
+    group_standing,
+    named_nodes,
+    standing,
+    surplus,
+)
 from app.scheduling.refusals import Refusals
 
 RUNNING: Final = "Running"
@@ -38,6 +46,8 @@ class ReclaimFacts:
         self._running = running
         self._clock = clock
         self._timeout = binding_timeout_seconds
+        # Whether reservations of PodGroups that are gone are ours to end.
+        self.ends_groups: Callable[[], bool] = lambda: False
 
     def find(
         self, claim: ResourceClaim, tied: AbstractSet[str], live: Mapping[str, Pod | None] | None = None
@@ -124,7 +134,9 @@ class ReclaimFacts:
         for consumer in claim.status.reserved_for:
             uid = consumer.uid
             members = self.members(claim.metadata.namespace, consumer)
-            if members is None:
+            if members is None and is_group(consumer):
+                found[uid] = self._without_group(claim, consumer, live)
+            elif members is None:
                 pod = live[uid] if uid in live else self._ledger.pods.by_uid(uid)
                 found[uid] = standing(consumer, pod, allocation, busy=self._busy(uid))
             else:
@@ -133,6 +145,21 @@ class ReclaimFacts:
                     (each for each in known if each is not None), lambda pod: self._busy(pod.uid)
                 )
         return found
+
+    def _without_group(
+        self, claim: ResourceClaim, consumer: ConsumerReference, live: Mapping[str, Pod | None]
+    ) -> Standing:
+        """What a PodGroup is to the claim that does not exist any more, as far as it is on us to look after that."""
+        if not self.ends_groups() or not self._ledger.pod_groups.served:
+            return Standing.IN_USE
+        known = (live.get(each.uid, each) for each in self.users(claim, consumer))
+        return gone_group_standing((each for each in known if each is not None), lambda pod: self._busy(pod.uid))
+
+    def users(self, claim: ResourceClaim, consumer: ConsumerReference) -> tuple[Pod, ...]:
+        """The pods that name this PodGroup and this claim."""
+        members = self._ledger.pods.members(claim.metadata.namespace, consumer.name)
+        uid = claim.metadata.uid
+        return tuple(pod for pod in members if any(each.claim.metadata.uid == uid for each in self._claims_of(pod)))
 
     def members(self, namespace: str, consumer: ConsumerReference) -> tuple[Pod, ...] | None:
         """The pods of a consumer that is a PodGroup which exists; None for any other consumer."""

@@ -24,6 +24,7 @@ class Reason(StrEnum):
     HOLD_EXPIRED = "hold_expired"
     HALF_WRITTEN = "half_written"
     UNRESERVED = "unreserved"
+    GROUP_GONE = "group_gone"
     POD_GONE = "pod_gone"
     POD_OVER = "pod_over"
     POD_ELSEWHERE = "pod_elsewhere"
@@ -37,6 +38,7 @@ class Reason(StrEnum):
 WORDS: Final[Mapping[Reason, str]] = {
     Reason.HALF_WRITTEN: "it was prepared for an allocation that never came",
     Reason.UNRESERVED: "it was allocated and reserved for nobody",
+    Reason.GROUP_GONE: "the PodGroup it was reserved for is gone",
     Reason.POD_GONE: "the pods it was reserved for are gone",
     Reason.POD_OVER: "the pods it was reserved for are over",
     Reason.POD_ELSEWHERE: "the pod it was reserved for is bound to another node",
@@ -52,18 +54,20 @@ class Standing(StrEnum):
     """What a consumer in `reservedFor` still is to the claim."""
 
     IN_USE = "in use"
+    GROUP_GONE = "group gone"
     GONE = "gone"
     OVER = "over"
     ELSEWHERE = "elsewhere"
     IDLE = "idle"
 
 
-_ENDED: Final = frozenset({Standing.GONE, Standing.OVER})
+_ENDED: Final = frozenset({Standing.GROUP_GONE, Standing.GONE, Standing.OVER})
 _BY_STANDING: Final = (
     (Standing.IDLE, Reason.POD_IDLE),
     (Standing.ELSEWHERE, Reason.POD_ELSEWHERE),
     (Standing.OVER, Reason.POD_OVER),
     (Standing.GONE, Reason.POD_GONE),
+    (Standing.GROUP_GONE, Reason.GROUP_GONE),
 )
 _BY_READINESS: Final = {Readiness.FAILED: Reason.DEVICE_FAILED, Readiness.TIMED_OUT: Reason.DEVICE_TIMED_OUT}
 NOT_READY: Final = frozenset(_BY_READINESS.values())
@@ -120,6 +124,16 @@ def group_standing(members: Iterable[Pod], busy: Callable[[Pod], bool]) -> Stand
             return Standing.IN_USE
         waits = waits or not (pod.finished or pod.deleting)
     return Standing.IDLE if waits else Standing.IN_USE
+
+
+def gone_group_standing(users: Iterable[Pod], busy: Callable[[Pod], bool]) -> Standing:
+    """What a PodGroup that is gone is to a claim: gone, once none of the pods that named both is bound or being bound.
+
+    The protection finalizer of PodGroups sees to that as a rule, but may have been taken off by hand.
+    """
+    if any(busy(pod) or (pod.node_name and not pod.finished) for pod in users):
+        return Standing.IN_USE
+    return Standing.GROUP_GONE
 
 
 def surplus(

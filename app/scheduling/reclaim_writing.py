@@ -9,7 +9,8 @@ from app.ledger.ledger import Ledger
 from app.model.base import ModelError
 from app.model.managed_fields import Writers, writers_of
 from app.model.pod import Pod
-from app.model.resource_claim import FINALIZER, ResourceClaim, read_claim
+from app.model.pod_group import is_group
+from app.model.resource_claim import FINALIZER, ConsumerReference, ResourceClaim, read_claim
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.model.writeback import without_finalizer, without_snapshot
 from app.scheduling.answers import TryAgain
@@ -88,12 +89,24 @@ class ReclaimWriting:
         for consumer in claim.status.reserved_for:
             if consumer.uid in expected.surplus.consumers:
                 members = self._facts.members(namespace, consumer)
+                if members is None and is_group(consumer):
+                    await self._check_gone(namespace, consumer)
+                    members = self._facts.users(claim, consumer)
                 named = (
                     [(consumer.uid, consumer.name)] if members is None else [(each.uid, each.name) for each in members]
                 )
                 for uid, name in named:
                     live[uid] = await self._pod(namespace, name, uid)
         return live
+
+    async def _check_gone(self, namespace: str, consumer: ConsumerReference) -> None:
+        """Raise Conflict if the PodGroup exists after all: our watch may be behind."""
+        try:
+            group = await self._cluster.pod_groups.read(namespace, consumer.name)
+        except NotFound:
+            return
+        if group.metadata.uid == consumer.uid:
+            raise Conflict(f"PodGroup {namespace}/{consumer.name} exists")
 
     async def _pod(self, namespace: str, name: str, uid: str) -> Pod | None:
         try:

@@ -102,6 +102,19 @@ DEFINITIONS: Final = (
         ("reason", "outcome"),
         limit=50,
     ),
+    Definition(
+        "group_claims",
+        "counter",
+        "What the controller of PodGroup claims did (docs/workloads.md), by step: make, record, tell (a member), withdraw, let_go "
+        "(a PodGroup), and outcome: done, changed (looked at again), failed",
+        ("step", "outcome"),
+        limit=16,
+    ),
+    Definition(
+        "group_claims_refused",
+        "gauge",
+        "1 after the controller of PodGroup claims has stopped because another one is at work, else 0",
+    ),
     Definition("held_claims", "gauge", "Claims for which devices are held, not yet allocated"),
     Definition("unsettled_claims", "gauge", "Held claims that may still land on one of several nodes"),
     Definition("waiting_pods", "gauge", "Pods that were refused on every node and have not been placed since"),

@@ -41,6 +41,8 @@ class Metrics:
         self._claim_writes = make.counter("claim_writes")
         self._wakes = make.counter("scheduler_wakes")
         self._reclaims = make.counter("reclaims")
+        self._group_claims = make.counter("group_claims")
+        self._group_claims_refused = make.plain_gauge("group_claims_refused")
         self._conditions = make.counter("bindingconditions_allocations")
         self._condition_waits = make.histogram("bindingconditions_wait_duration_seconds")
         self._conditions_waiting = make.plain_gauge("bindingconditions_waiting_pods")
@@ -97,6 +99,14 @@ class Metrics:
     def reclaimed(self, reason: str, outcome: str) -> None:
         """Something unused was given back, or was not."""
         self._reclaims.of(reason, outcome).inc()
+
+    def group_claim(self, step: str, outcome: str) -> None:
+        """The controller of PodGroup claims did something, or could not."""
+        self._group_claims.of(step, outcome).inc()
+
+    def group_claims_refused(self, *, refused: bool) -> None:
+        """Whether that controller has stopped because of another one."""
+        self._group_claims_refused.set(1 if refused else 0)
 
     def binding_conditions(self, profile: str, drivers: Sequence[str], status: str, seconds: float) -> None:
         """A wait for binding conditions ended; `drivers` names the driver of each device that has some."""
