@@ -78,9 +78,11 @@ class Scene:
         await self.publish(self.slice_of(suffix, node=name, devices=devices))
         return name
 
-    async def node_with_counters(self, suffix: str, counter_sets: Sequence[Object], devices: Sequence[Object]) -> str:
+    async def node_with_counters(
+        self, suffix: str, counter_sets: Sequence[Object], devices: Sequence[Object], **fields: Any
+    ) -> str:
         """Creates a node and the two slices of its pool, which is called like it: NODE-counters and NODE-devices."""
-        name = await self.node(suffix)
+        name = await self.node(suffix, **fields)
         await self.publish(
             self.slice_of(f"{suffix}-counters", node=name, slice_count=2, counter_sets=counter_sets),
             self.slice_of(f"{suffix}-devices", node=name, slice_count=2, devices=devices),

@@ -1,14 +1,18 @@
 """Claims of PodGroups and gangs through the real kube-scheduler, whose own gates stay off (KEP-5729)."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
+from random import Random
 
 import pytest
 import pytest_asyncio
 
 from tests.controlplane.objects import device
 from tests.controlplane.resources import EVENTS, RESOURCE_CLAIMS
+from tests.e2e.checker import expect_rest
 from tests.e2e.gpus import gpu, partition
+from tests.e2e.random_gangs import create_gangs, random_gangs
 from tests.e2e.scene import SECONDS, Scene
 from tests.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
 from tests.e2e.world import Setup
@@ -16,11 +20,13 @@ from tests.e2e.world import Setup
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 MANY = 300
+RANDOM = 50
 MANY_SECONDS = 120.0
 BINDING_SECONDS = 6
 QUIET_SECONDS = 3.0
-# Two gangs of three: a call for each member, and some more while claims are made and the first gang is bound.
-MOST_CALLS = 40
+# Two gangs of three: each member is asked about at most once for each thing that may help it, and these are the members as they
+# come, as they are told their claims, the claims, and the Bindings of the winner.
+MOST_CALLS = 6 * (6 + 6 + 6 + 3)
 MOST_EVENTS = 60
 
 
@@ -107,6 +113,25 @@ async def test_gang_is_placed_where_pod_by_pod_would_fail(groups: Scene) -> None
     for name in ("first", "second", "third"):
         await groups.bound(name)
     assert await bound_members(groups) == {"first": halves, "second": halves, "third": whole}
+
+
+async def test_random_gangs_are_bound_exactly_when_a_planner_that_tries_everything_seats_them(groups: Scene) -> None:
+    """All at once, each on nodes of its own; of one that does not fit nobody is bound, and nothing stays allocated."""
+    gangs = random_gangs(RANDOM, Random(5729))
+    fitting = [each for each in gangs if each.fits()]
+    assert RANDOM // 4 <= len(fitting) <= RANDOM * 3 // 4
+    await create_gangs(groups, gangs)
+
+    async def seated() -> Counter[str]:
+        return Counter(name.partition("-")[0] for name in await bound_members(groups))
+
+    async def as_planned() -> bool:
+        found = await seated()
+        return all(found[each.name] >= each.min_count for each in fitting)
+
+    await groups.api.wait_for(as_planned, MANY_SECONDS, "every gang that fits is bound")
+    await expect_rest(groups.api, groups.world.kubelets)
+    assert (await seated()).keys() == {each.name for each in fitting}
 
 
 async def test_two_gangs_that_compete_end_with_one_whole_and_one_waiting(groups: Scene) -> None:
