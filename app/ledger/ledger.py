@@ -51,6 +51,8 @@ class Ledger:
         # What a search on a node reads: `inventory` is slices and the node itself, `state` that and allocations, `held` holds.
         self.inventory = NodeVersions()
         self.state = NodeVersions()
+        # Nodes that the watch told of: what they are for others than us, their taints and CPU, may be something else now.
+        self.node_news = NodeVersions()
         self._held = NodeVersions()
         self._holds = HoldBook(self._holds_moved)
         self._promises = deque[Callable[[], None]]()

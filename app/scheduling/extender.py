@@ -12,7 +12,11 @@ from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.cool_downs import CoolDowns
 from app.scheduling.filter import Filter
 from app.scheduling.foreign_allocations import ForeignAllocations
+from app.scheduling.gang_planning import GangPlanning
+from app.scheduling.gangs import Gangs
 from app.scheduling.group_claims import GroupClaims
+from app.scheduling.judging import Judging
+from app.scheduling.likeness import Likeness
 from app.scheduling.options import Options
 from app.scheduling.ports import Cluster
 from app.scheduling.preempt import Preempt
@@ -47,8 +51,11 @@ class Extender:
         decision = BindDecision(ledger, searching, cool_downs, cluster.clock, options)
         self._stopping = Stopping()
         self._bind = Bind(ledger, decision, self.refusals, cool_downs, cluster, metrics, options, self._stopping)
-        gate = self._bind.gate
-        self._filter = Filter(ledger, searching, self.refusals, gate, cool_downs, metrics, cluster.clock, options)
+        likeness, clock = Likeness(ledger, features), cluster.clock
+        judging = Judging(ledger, searching, metrics, options.remembered_answers, likeness)
+        planning = GangPlanning(ledger, searching, likeness, cool_downs, clock, options)
+        gangs = Gangs(ledger, planning, self._bind.gate, clock, options, self._has_a_seat)
+        self._filter = Filter(ledger, searching, self.refusals, judging, gangs, cool_downs, clock, options)
         self._wake_up = WakeUp(
             ledger, self.refusals, self._filter.may_fit, cluster.waker, metrics, cluster.clock, options
         )
@@ -131,7 +138,11 @@ class Extender:
 
     def _cooled_down(self, pod_uid: str) -> None:
         """Devices that a pod left alone are devices again, for a pod that could have used them."""
-        self._wake_up.reconsider(pod_uid)
+        self._wake_up.reconsider(pod_uid, "cool_down")
+
+    def _has_a_seat(self, pod_uid: str) -> None:
+        """A member of a gang that may have been refused before will get its seat when it is asked about again."""
+        self._wake_up.reconsider(pod_uid, "gang")
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping.reason is not None:

@@ -15,7 +15,6 @@ from app.scheduling.cool_downs import CoolDowns, search_around
 from app.scheduling.deadline import time_is_up
 from app.scheduling.extended_resources import ExtendedNeed, Group, Special, extended_need, left_over
 from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
-from app.scheduling.gang_gate import GangGate
 from app.scheduling.gang_members import gang_of
 from app.scheduling.gangs import Gangs
 from app.scheduling.judging import NODE_UNKNOWN, Judging
@@ -27,8 +26,8 @@ from app.scheduling.remembered import Outcome
 from app.scheduling.scoring import ratings, total
 from app.scheduling.searching import Searching
 from app.scheduling.standing import Sorted, excluded, fully_reserved, not_ready, sort_claims
-from app.telemetry.metrics import Metrics
 
+_LEAST_SECONDS = 0.01
 _UNSETTLED = Rejection(code=Code.UNSETTLED)
 
 
@@ -43,9 +42,9 @@ class Filter:
         ledger: Ledger,
         searching: Searching,
         refusals: Refusals,
-        gate: GangGate,
+        judging: Judging,
+        gangs: Gangs,
         cool_downs: CoolDowns,
-        metrics: Metrics,
         clock: Clock,
         options: Options,
     ) -> None:
@@ -53,11 +52,10 @@ class Filter:
         self._searching = searching
         self._refusals = refusals
         self._cool_downs = cool_downs
-        self._metrics = metrics
         self._clock = clock
         self._options = options
-        self._gangs = Gangs(ledger, searching, gate, cool_downs, clock, options)
-        self._judging = Judging(ledger, searching, metrics, options.remembered_answers)
+        self._gangs = gangs
+        self._judging = judging
         self._look_ahead = LookAhead(self._judging, clock, options.offered_nodes)
 
     async def __call__(self, pod: Pod, nodes: Sequence[str]) -> FilterAnswer:
@@ -83,8 +81,9 @@ class Filter:
 
         What cannot be found out in so many seconds, or not without holding anything, may be so.
         """
-        if gang_of(pod, self._ledger) is not None:
-            return True
+        gang = gang_of(pod, self._ledger)
+        if gang is not None:
+            return self._gangs.may_fit(pod, gang, nodes, seconds)
         attempt = self._attempt(self._ledger.pods.newest(pod), nodes, seconds)
         return bool(attempt.fits) or attempt.unsettled or Code.SEARCH_LIMIT in attempt.codes
 
@@ -92,11 +91,15 @@ class Filter:
         ledger = self._ledger
         ledger.holds.expire(self._clock.monotonic())
         gang = gang_of(pod, ledger)
-        planned = None if gang is None else self._gangs.attempt(pod, gang, nodes)
+        if gang is None:
+            return self._alone(pod, nodes, seconds)
+        began = self._clock.monotonic()
+        planned = self._gangs.attempt(pod, gang, nodes)
         if planned is not None and (planned.fits or Code.GANG not in planned.codes):
             return planned
         # A member that would not even fit alone is told why, in more than the gang's words.
-        alone = self._alone(pod, nodes, seconds)
+        left = self._options.filter_budget_seconds - (self._clock.monotonic() - began)
+        alone = self._alone(pod, nodes, max(left, _LEAST_SECONDS))
         return planned if planned is not None and alone.fits else alone
 
     def _alone(self, pod: Pod, nodes: Sequence[str], seconds: float | None) -> Attempt:

@@ -1,7 +1,7 @@
 """The members of a gang that are still to be seated, and what is known of each."""
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from app.ledger.ledger import Ledger
@@ -11,7 +11,7 @@ from app.model.pod_group import PodGroup
 from app.model.rejection import Rejection
 from app.scheduling.claim_lookup import FoundClaim, find_claims
 from app.scheduling.extended_resources import ExtendedNeed, Special, extended_need, left_over, special_uid
-from app.scheduling.gang_plan import Member
+from app.scheduling.gang_board import Member
 from app.scheduling.standing import Sorted, excluded, fully_reserved, sort_claims
 
 
@@ -90,30 +90,42 @@ def _candidate(pod: Pod, claims: Sorted, ledger: Ledger) -> Candidate:
     return Candidate(pod, claims.with_allocated(left), need.met_by(left))
 
 
-def members_of(candidates: Sequence[Candidate]) -> list[Member]:
-    """The candidates as a plan takes them: alike ones in a row, those that want most first."""
+def members_of(candidates: Sequence[Candidate], offered: Callable[[str], frozenset[str]]) -> list[Member]:
+    """The candidates as a plan takes them: those that want most first, then those with fewest nodes; equal kinds in a row.
+
+    `offered` tells of a pod's UID to which nodes it may go.
+    """
     users = Counter(uid for each in candidates for uid in _open(each))
-    members = [Member(each.pod.uid, _open(each), _kind(each, users)) for each in candidates]
+    members = [_member(each, users, offered(each.pod.uid)) for each in candidates]
     size = {each.pod.uid: _devices(each) for each in candidates}
-    return sorted(members, key=lambda member: (-size[member.uid], repr(member.kind)))
+    row: dict[Hashable, int] = {}
+    for each in members:
+        row.setdefault(each.kind, len(row))
+    return sorted(members, key=lambda each: (-size[each.uid], len(offered(each.uid)), row[each.kind]))
+
+
+def _member(candidate: Candidate, users: Counter[str], offered: frozenset[str]) -> Member:
+    digests: dict[str, Hashable] = {
+        each.record.claim.metadata.uid: each.record.spec_digest for each in candidate.claims.open
+    }
+    digests |= {candidate.special: candidate.pod.extended_requests} if candidate.special else {}
+    shared = frozenset(uid for uid in digests if users[uid] > 1)
+    asks = {uid: uid if uid in shared else digest for uid, digest in digests.items()}
+    decided = (*candidate.claims.allocated, *candidate.claims.held)
+    kind = (
+        tuple(asks.values()),
+        frozenset(each.record.claim.metadata.uid for each in decided),
+        candidate.pod.extended_requests,
+        candidate.pod.extended_claim,
+        offered,
+    )
+    return Member(candidate.pod.uid, tuple(asks), kind, tuple(asks.values()), shared)
 
 
 def _open(candidate: Candidate) -> tuple[str, ...]:
     """UIDs of what has to be allocated for the member."""
     uids = tuple(each.record.claim.metadata.uid for each in candidate.claims.open)
     return (*uids, candidate.special) if candidate.special else uids
-
-
-def _kind(candidate: Candidate, users: Counter[str]) -> Hashable:
-    """Equal for members that want the same of their own and are tied to nothing else."""
-    if any(users[uid] > 1 for uid in _open(candidate)):
-        return candidate.pod.uid
-    decided = (*candidate.claims.allocated, *candidate.claims.held)
-    return (
-        tuple(each.record.spec_digest for each in candidate.claims.open),
-        tuple(sorted(each.record.claim.metadata.uid for each in decided)),
-        candidate.pod.extended_requests,
-    )
 
 
 def _devices(candidate: Candidate) -> int:

@@ -4,35 +4,25 @@ kube-scheduler asks about one member after the other and never tells where it ha
 at the first member's call, and each member is answered with the one node that is planned for it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from app.allocator import NoFit
-from app.allocator.state import Usage
 from app.ledger.holds import Hold
 from app.ledger.ledger import Ledger
-from app.ledger.usage import Overlaid, UsageTable
-from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
-from app.model.base import ModelError
-from app.model.node import Node
 from app.model.pod import Pod
 from app.model.pod_group import PodGroup
 from app.model.rejection import Code, Rejection
 from app.scheduling.attempt import Attempt, refused_everywhere
-from app.scheduling.claim_lookup import FoundClaim
-from app.scheduling.cool_downs import CoolDowns, SetAside
-from app.scheduling.deadline import time_is_up
-from app.scheduling.extended_resources import Special
 from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
+from app.scheduling.gang_board import Seat
 from app.scheduling.gang_gate import GangGate
-from app.scheduling.gang_members import Candidate, Roll, call_the_roll, members_of
-from app.scheduling.gang_plan import Ask, GangPlan, Member, PlanLimitError, Seat
+from app.scheduling.gang_members import Candidate, Roll, call_the_roll
+from app.scheduling.gang_offers import Offers
+from app.scheduling.gang_planning import GangPlanning, Planned
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
-from app.scheduling.searching import Searching
 
-_NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
 _ELSEWHERE = Rejection(code=Code.GANG_ELSEWHERE)
 
 GroupKey = tuple[str, str]
@@ -40,11 +30,10 @@ GroupKey = tuple[str, str]
 
 @dataclass(slots=True)
 class _Plan:
-    """The seats of one gang by pod UID, which nodes were offered to whom, and who has been told its seat."""
+    """The seats of one gang by pod UID, and who has been told its seat."""
 
     group_uid: str
-    seats: dict[str, Seat]
-    offered: dict[str, frozenset[str]]
+    seats: dict[str, Seat] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
 
 
@@ -55,43 +44,62 @@ class _Refusal(NamedTuple):
     short: bool
 
 
+class _Ask(NamedTuple):
+    """A member for which a seat is looked for, its gang as it stands, and what it is offered."""
+
+    pod: Pod
+    group: PodGroup
+    roll: Roll
+    nodes: Collection[str]
+
+
 class Gangs:
     """The plans of all gangs that are being scheduled.  A plan is nothing but holds, and may be dropped at any time."""
 
     def __init__(
         self,
         ledger: Ledger,
-        searching: Searching,
+        planning: GangPlanning,
         gate: GangGate,
-        cool_downs: CoolDowns,
         clock: Clock,
         options: Options,
+        seated: Callable[[str], None],
     ) -> None:
+        """`seated` is told the UIDs of members for which there is a seat now, while another one was asked about."""
         self._ledger = ledger
-        self._searching = searching
+        self._planning = planning
         self._gate = gate
-        self._cool_downs = cool_downs
         self._clock = clock
         self._options = options
+        self._seated = seated
+        self._offers = Offers(ledger)
         self._plans: dict[GroupKey, _Plan] = {}
 
     def attempt(self, pod: Pod, group: PodGroup, nodes: Sequence[str]) -> Attempt | None:
         """The one node that is planned for this member, held for it, or why the gang does not fit; None if it needs no plan.
 
-        A member that has been told before begins a new attempt of the whole gang.  A member whose planned node is not among the
-        `nodes` offered for it causes a new plan for it and for the members that have not been told yet.
+        A member that has been told before begins a new attempt of the gang: others keep what they were told only if the gang fits
+        with that.  A member whose planned node is not among the `nodes` offered for it causes a new plan for it and for the
+        members that have not been told yet.  What was offered to whom is remembered for later plans.
         """
         key, plan = group.metadata.key, self._plans.get(group.metadata.key)
-        if plan is not None and (plan.group_uid != group.metadata.uid or pod.uid in plan.told):
+        self._offers.note(group, pod.uid, nodes)
+        if plan is not None and plan.group_uid != group.metadata.uid:
             self._drop(key)
             plan = None
         if plan is None:
             self._forget_settled()
-            plan = _Plan(group.metadata.uid, {}, {})
-        plan.offered[pod.uid] = frozenset(nodes)
+            plan = _Plan(group.metadata.uid)
+        again = pod.uid in plan.told
+        if again:
+            self._keep_what_is_good(plan, pod.uid)
         seat = plan.seats.get(pod.uid)
-        if seat is None or seat.node not in plan.offered[pod.uid] or not self._is_held(pod, seat):
+        if seat is None or seat.node not in nodes or not self._is_held(pod.uid, seat):
             refusal = self._seat_the_rest(plan, pod, group, nodes)
+            if refusal is not None and refusal.short and again and plan.told:
+                self._drop(key)
+                plan = _Plan(group.metadata.uid)
+                refusal = self._seat_the_rest(plan, pod, group, nodes)
             if refusal is not None:
                 if refusal.short:
                     self._drop(key)
@@ -102,11 +110,28 @@ class Gangs:
                 return None
         self._plans[key] = plan
         plan.told.add(pod.uid)
-        attempt = Attempt(seat=seat.node, fits={seat.node: None})
-        for name in nodes:
-            if name != seat.node:
-                attempt.refuse(name, _ELSEWHERE)
+        attempt = refused_everywhere([name for name in nodes if name != seat.node], _ELSEWHERE)
+        attempt.seat, attempt.fits = seat.node, {seat.node: None}
         return attempt
+
+    def may_fit(self, pod: Pod, group: PodGroup, nodes: Collection[str], seconds: float) -> bool:
+        """Whether a call for this refused member might end with a seat now; nothing is held for it.
+
+        What cannot be found out in so many seconds, or only by giving up a plan, may be so.
+        """
+        plan = self._plans.get(group.metadata.key)
+        if plan is not None and any(self._ledger.holds.of_pod(uid) for uid in plan.seats):
+            return True
+        roll = call_the_roll(group, self._ledger)
+        if any(other.uid == pod.uid for other, _ in roll.missing):
+            return False
+        if all(each.pod.uid != pod.uid for each in roll.candidates):
+            return True
+        if len(roll.candidates) < roll.needed:
+            return False
+        ask = _Ask(pod, group, roll, self._offers.last(group, pod.uid) or nodes)
+        planned = self._planned(ask, roll.candidates, max(roll.needed, 1), seconds)
+        return planned.limited or planned.unsettled or pod.uid in planned.seats
 
     def _forget_settled(self) -> None:
         """Drop plans of which nothing is held any more."""
@@ -119,10 +144,21 @@ class Gangs:
         for uid in plan.seats if plan is not None else ():
             self._ledger.holds.leave(uid)
 
-    def _is_held(self, pod: Pod, seat: Seat) -> bool:
-        holds = self._ledger.holds
+    def _keep_what_is_good(self, plan: _Plan, pod_uid: str) -> None:
+        """Give up the seat of this member and those told seats about which something has changed."""
+        for uid in list(plan.told):
+            if uid == pod_uid or not self._is_held(uid, plan.seats[uid], as_decided=True):
+                plan.told.discard(uid)
+                del plan.seats[uid]
+                self._ledger.holds.leave(uid)
+
+    def _is_held(self, pod_uid: str, seat: Seat, *, as_decided: bool = False) -> bool:
+        holds, state = self._ledger.holds, self._ledger.state.of(seat.node)
         return all(
-            (hold := holds.get(uid)) is not None and pod.uid in hold.pods and seat.node in hold.placements
+            (hold := holds.get(uid)) is not None
+            and pod_uid in hold.pods
+            and seat.node in hold.placements
+            and (not as_decided or hold.versions.get(seat.node) == state)
             for uid in seat.placements
         )
 
@@ -144,90 +180,24 @@ class Gangs:
         needed, short = max(lacking, 1), lacking > 0
         if len(candidates) < needed:
             return _Refusal(refused_everywhere(nodes, self._too_few(group, roll)), short)
-        try:
-            cooling = frozenset(device for each in candidates for device in self._cool_downs.of(each.pod.uid))
-            usage = self._ledger.usage()
-            found = self._planned(candidates, plan, nodes, needed, SetAside(usage, cooling) if cooling else usage)
-        except PlanLimitError:
+        budget = self._options.filter_budget_seconds
+        planned = self._planned(_Ask(pod, group, roll, nodes), candidates, needed, budget)
+        if planned.limited:
             return _Refusal(refused_everywhere(nodes, _stopped(group)), short=False)
-        if found is None or pod.uid not in found:
+        if pod.uid not in planned.seats:
             refused = refused_everywhere(nodes, _does_not_fit(group, len(candidates), needed))
-            refused.unsettled = self._only_for_now(candidates, plan, nodes, needed, pod)
-            return _Refusal(refused, short and found is None and not refused.unsettled)
-        plan.seats |= found
-        self._hold(found, candidates)
+            refused.unsettled = planned.unsettled
+            return _Refusal(refused, short and not planned.seats and not refused.unsettled)
+        plan.seats |= planned.seats
+        self._hold(planned.seats, candidates)
+        for uid in planned.seats.keys() - {pod.uid}:
+            self._seated(uid)
         return None
 
-    def _planned(
-        self, candidates: Sequence[Candidate], plan: _Plan, nodes: Sequence[str], needed: int, usage: Usage
-    ) -> Mapping[str, Seat] | None:
-        by_uid = {each.pod.uid: each for each in candidates}
-        out_of_time = time_is_up(self._clock, self._options.filter_budget_seconds)
-        known = [name for name in nodes if name in self._ledger.nodes]
-
-        def allowed(member: Member, name: str) -> bool:
-            offered = plan.offered.get(member.uid)
-            if offered is not None and name not in offered:
-                return False
-            return by_uid[member.uid].refusal(self._ledger.nodes[name], self._ledger) is None
-
-        ask = self._asking(candidates, usage, out_of_time)
-        search = GangPlan(members_of(candidates), known, ask, allowed, self._usable, self._is_wide, out_of_time)
-        return search.seats(needed)
-
-    def _asking(self, candidates: Sequence[Candidate], usage: Usage, out_of_time: Callable[[], bool]) -> Ask:
-        claims = {each.record.claim.metadata.uid: each for one in candidates for each in one.claims.open}
-        special = {each.special: each for each in candidates if each.special}
-
-        def claim_on(uid: str, node: Node) -> FoundClaim | None:
-            """The claim with this UID; None for one that is not needed on the node."""
-            if uid not in special:
-                return claims[uid]
-            found = special[uid].special_on(node)
-            return found.found if isinstance(found, Special) else None
-
-        def ask(
-            uids: Sequence[str], name: str, elsewhere: Sequence[DeviceHolding]
-        ) -> Mapping[str, ClaimPlacement] | None:
-            node = self._ledger.nodes[name]
-            wanted = {uid: claim for uid in uids if (claim := claim_on(uid, node)) is not None}
-            placements = dict.fromkeys(uids, _NOTHING)
-            if not wanted:
-                return placements
-            demand = self._searching.demand(tuple(wanted.values()))
-            if isinstance(demand, Rejection):
-                return None
-            extra = UsageTable()
-            extra.add(elsewhere)
-            answer = self._searching.on_node(demand, node, Overlaid(usage, extra) if elsewhere else usage, out_of_time)
-            if isinstance(answer, NoFit):
-                return None
-            return placements | dict(zip(wanted, answer.claims, strict=True))
-
-        return ask
-
-    def _only_for_now(
-        self, candidates: Sequence[Candidate], plan: _Plan, nodes: Sequence[str], needed: int, pod: Pod
-    ) -> bool:
-        """Whether only holds that are about to settle stand in the way."""
-        if not self._ledger.holds.unsettled:
-            return False
-        try:
-            found = self._planned(candidates, plan, nodes, needed, self._ledger.usage_without_unsettled())
-        except PlanLimitError:
-            return False
-        return found is not None and pod.uid in found
-
-    def _usable(self, placement: ClaimPlacement, name: str) -> bool:
-        node = self._ledger.nodes[name]
-        try:
-            return placement.allocation.usable_on(node.name, node.labels)
-        except ModelError:
-            return False
-
-    def _is_wide(self, holding: DeviceHolding) -> bool:
-        nodes = self._ledger.slices.nodes_of(holding.pool_id)
-        return nodes is None or len(nodes) > 1
+    def _planned(self, ask: _Ask, candidates: Sequence[Candidate], needed: int, seconds: float) -> Planned:
+        members = {each.pod.uid for each in ask.roll.candidates} | {pod.uid for pod, _ in ask.roll.missing}
+        offered = self._offers.among(ask.group, ask.pod.uid, members, ask.nodes)
+        return self._planning(ask.group, ask.pod.uid, candidates, needed, offered, seconds)
 
     def _hold(self, seats: Mapping[str, Seat], candidates: Sequence[Candidate]) -> None:
         """Hold each claim on the nodes of the members that it is for."""

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -49,7 +49,7 @@ class WakeUp:
         self._clock = clock
         self._options = options
         self._asked: str | None = None
-        self._reconsidered: set[str] = set()
+        self._reconsidered: dict[str, str] = {}
         self._hurry = Signal()
         self._seen: tuple[NodeVersions, NodeVersions] | None = None
 
@@ -74,10 +74,10 @@ class WakeUp:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, max(least, _LONGEST_PAUSE))
 
-    def reconsider(self, pod_uid: str) -> None:
-        """Something has changed for this pod alone, if it was refused."""
+    def reconsider(self, pod_uid: str, reason: str) -> None:
+        """Something has changed for this pod alone, if it was refused; `reason` says what."""
         if pod_uid in self._refusals:
-            self._reconsidered.add(pod_uid)
+            self._reconsidered[pod_uid] = reason
             self._hurry.fire()
 
     def _due(self) -> bool:
@@ -89,21 +89,21 @@ class WakeUp:
     async def _look(self) -> None:
         """Find out whether what has changed helps somebody, and tell kube-scheduler if so."""
         mark, moved = self._refusals.mark(), self._moved_nodes()
-        concerned, self._reconsidered = self._reconsidered, set()
+        concerned, self._reconsidered = self._reconsidered, {}
         reason = self._asked or await self._helps_somebody(moved, concerned)
         self._refusals.considered(mark)
         self._asked = None if reason is None or await self._told(reason) else reason
 
-    async def _helps_somebody(self, moved: frozenset[str] | None, concerned: set[str]) -> str | None:
+    async def _helps_somebody(self, moved: frozenset[str] | None, concerned: Mapping[str, str]) -> str | None:
         """The first kind of change that may help a refused pod; one of those left when the time for looking is over, too."""
         now, left = self._refusals.mark(), _LOOK_SECONDS
         for refusal in self._refusals.all():
-            own = refusal.pod.uid in concerned
-            reason = "cool_down" if own else refusal.help_since(now)
+            own = concerned.get(refusal.pod.uid)
+            reason = own or refusal.help_since(now)
             if reason is None or refusal.pod.uid not in self._refusals:
                 continue
             began = self._clock.monotonic()
-            whole = own or moved is None or refusal.concerns_all_nodes(now)
+            whole = own is not None or moved is None or refusal.concerns_all_nodes(now)
             if left <= 0 or self._fits(refusal, None if whole else moved, left):
                 return reason
             left -= self._clock.monotonic() - began

@@ -58,7 +58,7 @@ DEFINITIONS: Final = (
         "scheduler_wakes",
         "counter",
         "Times kube-scheduler was told to try rejected pods again, by what may help one of them: devices, classes, claims, holds, "
-        "cool_down, or start (a term as leader has begun)",
+        "cool_down, gang (there is a seat for a member now), or start (a term as leader has begun)",
         ("reason",),
     ),
     Definition(

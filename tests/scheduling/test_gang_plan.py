@@ -1,7 +1,7 @@
 """A gang is planned exactly when some way to seat it exists, found out by trying everything."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,9 @@ from app.model.allocation import ClaimPlacement, DeviceHolding, Placement
 from app.model.node import Node
 from app.model.resource_claim import ResourceClaim
 from app.model.resource_slice import ResourceSlice
-from app.scheduling.gang_plan import GangPlan, Member, PlanLimitError, Seat
+from app.scheduling.cool_downs import SetAside
+from app.scheduling.gang_board import DeviceId, Member, Seat
+from app.scheduling.gang_plan import GangPlan, PlanLimitError
 from tests.allocator.building import DRIVER, Held, claim_of, demand_of, exactly, pools_of, slice_of
 
 Kinds = Mapping[str, Sequence[str]]
@@ -37,31 +39,42 @@ def cards(node: str, kinds: Sequence[str]) -> list[ResourceSlice]:
 
 
 class Cluster:
-    """Claims, slices and the functions with which a plan asks about them."""
+    """Places over claims and slices; a pool that is named like no node is one that every node reaches."""
 
     def __init__(self, slices: Sequence[ResourceSlice], claims: Mapping[str, ResourceClaim]) -> None:
         self._slices = slices
         self._claims = claims
+        self._nodes: Sequence[str] = ()
+        self.undecided = False
+        self.asked = 0
 
     def ask(
-        self, uids: Sequence[str], node: str, elsewhere: Sequence[DeviceHolding]
+        self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
     ) -> Mapping[str, ClaimPlacement] | None:
+        self.asked += 1
         at = Node(name=node)
-        demand = demand_of(*(self._claims[uid] for uid in uids))
-        found = allocate(demand, at, pools_of(self._slices, at), Held(*elsewhere))
-        return dict(zip(uids, found.claims, strict=True)) if isinstance(found, Placement) else None
+        demand = demand_of(*(self._claims[uid] for uid in claims))
+        found = allocate(demand, at, pools_of(self._slices, at), SetAside(Held(*kept), without))
+        return dict(zip(claims, found.claims, strict=True)) if isinstance(found, Placement) else None
+
+    def allowed(self, member: Member, node: str) -> bool:
+        return bool(member) and node in self._nodes
+
+    def usable(self, placement: ClaimPlacement, node: str) -> bool:
+        return placement.allocation.usable_on(node, {})
+
+    def reach(self, holding: DeviceHolding) -> Hashable | None:
+        return None if holding.pool in self._nodes else holding.device
+
+    def alike(self, node: str) -> Hashable | None:  # noqa: ARG002 - every node is one of its own
+        return None
+
+    def out_of_time(self) -> bool:
+        return False
 
     def plan(self, members: Sequence[Member], nodes: Sequence[str], max_steps: int = 10_000) -> GangPlan:
-        return GangPlan(
-            members,
-            nodes,
-            self.ask,
-            lambda _member, _node: True,
-            lambda placement, node: placement.allocation.usable_on(node, {}),
-            lambda holding: holding.pool not in nodes,
-            lambda: False,
-            max_steps,
-        )
+        self._nodes = nodes
+        return GangPlan(members, nodes, self, max_steps)
 
 
 def wants(size: str, count: int = 1) -> ResourceClaim:
@@ -72,7 +85,7 @@ def wants(size: str, count: int = 1) -> ResourceClaim:
 def gang(*wishes: str) -> tuple[list[Member], dict[str, ResourceClaim]]:
     ordered = sorted(wishes)
     claims = {f"c{index}": wants(wish) for index, wish in enumerate(ordered)}
-    return [Member(f"p{index}", (f"c{index}",), wish) for index, wish in enumerate(ordered)], claims
+    return [Member(f"p{index}", (f"c{index}",), wish, (wish,)) for index, wish in enumerate(ordered)], claims
 
 
 def cluster(kinds: Kinds, claims: Mapping[str, ResourceClaim]) -> Cluster:
@@ -151,7 +164,10 @@ def test_too_few_is_none() -> None:
 
 def test_members_that_share_a_claim_sit_where_its_devices_can_be_used() -> None:
     claims = {"shared": wants("half"), "own": wants("whole")}
-    members = [Member("p0", ("shared",), "p0"), Member("p1", ("shared", "own"), "p1")]
+    members = [
+        Member("p0", ("shared",), "p0", ("shared",), frozenset({"shared"})),
+        Member("p1", ("shared", "own"), "p1", ("shared", "own"), frozenset({"shared"})),
+    ]
     kinds = {"n0": ["half"], "n1": ["half", "whole"]}
     seats = cluster(kinds, claims).plan(members, ["n0", "n1"]).seats(2)
     assert seats is not None
@@ -162,7 +178,7 @@ def test_members_that_share_a_claim_sit_where_its_devices_can_be_used() -> None:
 def test_a_fabric_device_serves_members_on_several_nodes() -> None:
     fabric = slice_of("f0", pool="fabric", name="fabric", allNodes=True)
     claims = {"shared": wants("any"), "a": wants("half"), "b": wants("half"), "c": wants("half")}
-    members = [Member(f"p{uid}", ("shared", uid), uid) for uid in "abc"]
+    members = [Member(f"p{uid}", ("shared", uid), "same", ("shared", "half"), frozenset({"shared"})) for uid in "abc"]
     slices = [fabric, *cards("n0", ["half"]), *cards("n1", ["half"])]
     only_fabric = Cluster(
         slices, {**claims, "shared": claim_of(exactly(expression=f'!has(device.attributes["{DRIVER}"].size)'))}

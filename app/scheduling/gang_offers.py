@@ -1,0 +1,127 @@
+"""Which nodes the members of a gang were offered, for as long as that says something.
+
+kube-scheduler offers each member its own nodes (affinity, taints, CPU), one member after the other.  What it offered outlives the
+plan that was made with it, so that a gang whose members may go to different nodes is planned as soon as enough is known.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from app.ledger.ledger import Ledger
+from app.model.pod_group import PodGroup
+
+_REMEMBERED: Final = 1_000
+
+Names = frozenset[str]
+
+
+class _Offer(NamedTuple):
+    """The nodes, and the place in the journal of nodes at that time."""
+
+    nodes: Names
+    place: int
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one gang.  `order` has every node once, in the order in which they were offered first."""
+
+    uid: str
+    offers: dict[str, _Offer] = field(default_factory=dict)
+    order: dict[str, None] = field(default_factory=dict)
+
+
+class Offers:
+    """The offers to the members of the gangs that were asked about last."""
+
+    def __init__(self, ledger: Ledger, remembered: int = _REMEMBERED) -> None:
+        """Keep those of so many gangs."""
+        self._ledger = ledger
+        self._limit = remembered
+        self._gangs: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._gangs)
+
+    def note(self, group: PodGroup, pod_uid: str, nodes: Sequence[str]) -> None:
+        """The member was offered these nodes, and no others."""
+        key, uid = group.metadata.key, group.metadata.uid
+        known = self._gangs.get(key)
+        if known is None or known.uid != uid:
+            known = self._gangs[key] = _Known(uid)
+            if len(self._gangs) > self._limit:
+                self._gangs.popitem(last=False)
+        self._gangs.move_to_end(key)
+        names = frozenset(nodes)
+        same = next((each.nodes for each in known.offers.values() if each.nodes == names), None)
+        if same is None:
+            known.order.update(dict.fromkeys(nodes))
+        known.offers[pod_uid] = _Offer(same or names, self._ledger.node_news.since(-1)[1])
+
+    def last(self, group: PodGroup, pod_uid: str) -> Collection[str]:
+        """What the member was offered last; nothing if that is not known."""
+        known = self._gangs.get(group.metadata.key)
+        offer = known.offers.get(pod_uid) if known is not None and known.uid == group.metadata.uid else None
+        return offer.nodes if offer is not None else ()
+
+    def among(self, group: PodGroup, pod_uid: str, members: Collection[str], nodes: Collection[str]) -> "Offered":
+        """What is known of these members, of whom the one with this UID is asked about and offered these `nodes`.
+
+        Members that are not among them are forgotten, and so are nodes that do not exist any more.
+        """
+        known, news = self._gangs.get(group.metadata.key), self._ledger.node_news
+        if known is None or known.uid != group.metadata.uid:
+            known = _Known(group.metadata.uid)
+        for uid, offer in list(known.offers.items()):
+            if uid not in members or news.since(offer.place)[0] is None:
+                del known.offers[uid]
+        exist = self._ledger.nodes
+        if any(name not in exist for name in known.order):
+            known.order = {name: None for name in known.order if name in exist}
+        begin = min((each.place for each in known.offers.values()), default=0)
+        changed = {name: begin + index for index, name in enumerate(news.since(begin)[0] or (), start=1)}
+        order = tuple(name for name in {**known.order, **dict.fromkeys(nodes)} if name in exist)
+        return Offered(known.offers, frozenset(nodes), pod_uid, changed, order)
+
+
+class Offered:
+    """The nodes on which each member may be planned; `nodes` are all of them, in an order that lasts.
+
+    A member counts as offered what it was offered, as long as the nodes are what they were; of a node that has changed since, and
+    of a member that was not asked about yet, nothing is known: the offer to the first member that was counts for it.
+    """
+
+    def __init__(
+        self, offers: dict[str, _Offer], nodes: Names, asked: str, changed: Mapping[str, int], order: Sequence[str]
+    ) -> None:
+        self._offers = offers
+        self._now = nodes
+        self._asked = asked
+        self._changed = changed
+        self.nodes = order
+        self._sets: dict[Names, Names] = {}
+        self._by_offer: dict[_Offer, Names] = {}
+        first = next(iter(offers.values()), None)
+        self._first = nodes if first is None else self._valid(first, nodes)
+
+    def to(self, pod_uid: str) -> Names:
+        """The nodes of this member; equal sets are one object."""
+        if pod_uid == self._asked:
+            return self._one(self._now)
+        offer = self._offers.get(pod_uid)
+        if offer is None:
+            return self._one(self._first)
+        known = self._by_offer.get(offer)
+        if known is None:
+            known = self._by_offer[offer] = self._one(self._valid(offer, self._first))
+        return known
+
+    def _valid(self, offer: _Offer, others: Names) -> Names:
+        """The offer, with what others were offered of the nodes about which it says nothing any more."""
+        moved = {name for name, place in self._changed.items() if place > offer.place}
+        return (offer.nodes - moved) | (others & moved) if moved else offer.nodes
+
+    def _one(self, names: Names) -> Names:
+        return self._sets.setdefault(names, names)
