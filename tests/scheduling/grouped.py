@@ -7,7 +7,10 @@ from typing import Final
 import pytest
 
 from app.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
+from app.model.pod import pod_from
+from app.model.resource_claim import claim_from
 from app.scheduling.answers import TryAgain
+from app.scheduling.audit_kubelet import refused
 from app.simulator.controller import ClaimController
 from app.simulator.objects import Json, Kind
 from tests.scheduling.reclaiming import OPTIONS
@@ -110,15 +113,9 @@ class GroupWorld(World):
         return bool(self.pod(pod)["spec"].get("nodeName"))
 
     def kubelet_accepts(self, pod: str, *, gate: bool) -> bool:
-        """Whether the kubelet on the pod's node would start it, by what the claim says."""
-        stored = self.pod(pod)
-        claim = self.claim(self.claims_by_pod()[pod])["status"]
-        group = stored["spec"].get("schedulingGroup", {}).get("podGroupName")
-        return bool(claim.get("allocation")) and any(
-            each["uid"] == stored["metadata"]["uid"]
-            or (gate and (each["resource"], each["name"]) == ("podgroups", group))
-            for each in claim["reservedFor"]
-        )
+        """Whether the kubelet on the pod's node would start it, its gate being on or off."""
+        claims = {claim.metadata.key: claim for claim in map(claim_from, self.cluster.store.all(Kind.CLAIM))}
+        return not list(refused(pod_from(self.pod(pod)), claims, groups_accepted=gate))
 
     async def bound(self, *pods: str, node: str = "n1") -> None:
         """Each is bound there, one after the other."""

@@ -2,7 +2,8 @@
 
 Cell by cell: what the API server keeps, whether kube-controller-manager knows claims of groups, what the kubelets accept and the
 setting says of them.  Whatever the cell, nothing is reserved twice, nothing is released while a member is scheduled or being
-bound, and a pod that is bound is one that its kubelet starts.
+bound, and a pod that is bound is one that its kubelet starts; but what was generated for a group only kubelets with the gate
+start, for whomever it is reserved.
 """
 
 import asyncio
@@ -85,8 +86,10 @@ async def test_cell(api: str, gate: bool, setting: str, node: str, entry: Json, 
     assert list((await world.filter("a", node)).fitting) == [node]
     await world.bound("a", "b", node=node)
     claims = world.claims_by_pod()
-    kubelet = setting == "always" or (setting == "auto" and node == "n1")
-    assert all(world.kubelet_accepts(pod, gate=kubelet) for pod in ("a", "b"))
+    supported = setting == "always" or (setting == "auto" and node == "n1")
+    of_group = entry is TEMPLATED and expected != ITS_OWN
+    assert all(world.kubelet_accepts(pod, gate=ON) for pod in ("a", "b"))
+    assert all(world.kubelet_accepts(pod, gate=supported) is (supported or not of_group) for pod in ("a", "b"))
     if expected == ITS_OWN:
         assert [world.reserved(claims[pod]) for pod in ("a", "b")] == [["pods/a"], ["pods/b"]]
         return
