@@ -1,11 +1,13 @@
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 import structlog
 
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
+from app.model.pod import Pod
+from app.model.pod_group import is_group
 from app.model.snapshot import is_snapshotted
 from app.scheduling.overlap import overlapped
 from app.scheduling.ports import Events
@@ -38,8 +40,7 @@ class ForeignAllocations:
         found = overlapped(record, self._ledger.claims, self._ledger.slices)
         if found is None:
             return
-        waiting = {consumer.uid for other in found[1] for consumer in other.claim.status.reserved_for}
-        self._nudge(waiting)
+        self._nudge({pod.uid for other in found[1] for pod in self._users(other)})
         self._suspects[record.claim.metadata.uid] = record.allocated_version
         self._seen.set()
 
@@ -70,7 +71,15 @@ class ForeignAllocations:
         for other in ours:
             mine = "/".join(other.claim.metadata.key)
             text = f"{overlap.kind} {overlap.what} of claim {mine} was given to claim {theirs}, too, by another writer"
-            for consumer in other.claim.status.reserved_for:
-                pod = self._ledger.pods.by_uid(consumer.uid)
-                if pod is not None:
+            for pod in self._users(other):
+                if pod.node_name:
                     self._events.about_pod(pod, warning=True, reason=REASON, message=text)
+
+    def _users(self, record: ClaimRecord) -> Iterator[Pod]:
+        """The pods for which the claim is reserved, of a PodGroup its members."""
+        pods = self._ledger.pods
+        for consumer in record.claim.status.reserved_for:
+            if is_group(consumer):
+                yield from pods.members(record.claim.metadata.namespace, consumer.name)
+            elif (pod := pods.by_uid(consumer.uid)) is not None:
+                yield pod

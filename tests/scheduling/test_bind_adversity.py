@@ -13,6 +13,7 @@ from app.scheduling.options import Options
 from app.scheduling.ports import Conflict, Refused, Unavailable
 from app.simulator.objects import Json, Key, Kind
 from app.simulator.served import Served
+from tests.scheduling.grouped import NAMED, GroupWorld
 from tests.scheduling.seam import Seam
 from tests.scheduling.world import DRIVER, World
 
@@ -461,3 +462,58 @@ async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_an
 
     assert (node_of(world, "p1"), node_of(world, "p2")) == ("", "n1")
     assert world.devices("p1") == []
+
+
+def foreign(world: World, claim: str) -> None:
+    """Another scheduler allocates what this claim has to one of its own."""
+    world.add_claim("foreign")
+    stored = world.claim("foreign")
+    results = [{**each, "request": "req"} for each in world.claim(claim)["status"]["allocation"]["devices"]["results"]]
+    stored["status"] = {"allocation": {"devices": {"results": results}}}
+    world.cluster.store.update_status(Kind.CLAIM, stored)
+
+
+async def test_a_member_that_waits_for_the_claim_of_its_group_gives_way_to_a_foreign_writer_at_once() -> None:
+    world = GroupWorld()
+    world.devices_everywhere(1, conditions=True)
+    world.add_claim("shared")
+    world.group(NAMED)
+    world.member("a")
+    await world.extender.start()
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("a", "n1"))
+        await asyncio.sleep(0.05)
+        foreign(world, "shared")
+        with pytest.raises(TryAgain, match="another writer allocated device"):
+            await asyncio.wait_for(bind, 5.0)
+    await world.extender.stop()
+
+    assert world.devices("shared") == []
+
+
+async def test_all_members_that_run_on_the_claim_of_their_group_are_told_what_a_foreign_writer_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = GroupWorld()
+    monkeypatch.setattr(world.extender._foreign, "_seconds", 0.0)
+    world.devices_everywhere()
+    world.add_claim("shared")
+    world.group(NAMED)
+    for name in ("a", "b", "waiting"):
+        world.member(name)
+    await world.extender.start()
+    async with world.watching():
+        await asyncio.gather(world.bind("a", "n1"), world.bind("b", "n1"))
+        await world.cluster.watch.caught_up()
+        foreign(world, "shared")
+        await world.cluster.watch.caught_up()
+        await asyncio.sleep(0.05)
+    await world.extender.stop()
+
+    assert [
+        "was given to claim default/foreign" in " ".join(world.messages(each)) for each in ("a", "b", "waiting")
+    ] == [
+        True,
+        True,
+        False,
+    ]
