@@ -54,7 +54,7 @@ bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=ar
 	$(BIN)/python -m tests.bench $(if $(ONLY),--only "$(ONLY)") $(if $(ROUNDS),--rounds $(ROUNDS))
 
 .PHONY: fuzz
-fuzz: $(READY) ## Random expressions and scenarios compared with upstream's own code (SECONDS=n SEED=n ONLY=cel|partner|allocator)
+fuzz: $(READY) ## Random expressions and scenarios compared with upstream's own code (SECONDS=n in all, SEED=n, ONLY=cel|partner|allocator)
 	$(BIN)/python -m tests.parity.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: chaos

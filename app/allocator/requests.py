@@ -9,6 +9,7 @@ from app.allocator.derived import derived_attribute
 from app.allocator.features import Features, why_off
 from app.allocator.selectors import SelectorVerdicts
 from app.cel import ProgramCache
+from app.model.allocation import DeviceToleration
 from app.model.device_class import DeviceClass
 from app.model.quantity import QuantityError, parse_quantity
 from app.model.rejection import Code, Rejection
@@ -127,7 +128,7 @@ class _Preparation:
         verdicts = self._verdicts.of(
             [each.cel.expression for each in selectors if each.cel is not None], self._programs
         )
-        count, capacity = _count(body, name), _capacity(body, name)
+        count, capacity, tolerations = _count(body, name), _capacity(body, name), _tolerations(body)
         admin = bool(body.admin_access) and not alternative
         return Wanted(
             name=name,
@@ -136,10 +137,10 @@ class _Preparation:
             selectors=verdicts,
             count=count,
             admin=admin,
-            tolerations=body.tolerations,
+            tolerations=tolerations,
             constraints=tuple(i for i, each in enumerate(constraints) if each.applies_to(request.name, name)),
             capacity=capacity,
-            look=(verdicts, count == ALL, admin, body.tolerations, tuple(sorted(capacity.items()))),
+            look=(verdicts, count == ALL, admin, tolerations, tuple(sorted(capacity.items()))),
             derived={
                 each.name: derived_attribute(self._label, name, each.name, each.expression, self._programs)
                 for each in body.derived_attributes
@@ -182,3 +183,21 @@ def _count(body: DeviceRequestBody, where: str) -> int:
         case "All":
             return ALL
     raise _Refused(Code.REQUEST_UNSUPPORTED, f"has the unknown allocation mode {body.allocation_mode!r}", where)
+
+
+def _tolerations(body: DeviceRequestBody) -> tuple[DeviceToleration, ...]:
+    """The tolerations as every API server stores them, without empty members."""
+    return tuple(
+        each if "" not in (each.key, each.operator, each.value, each.effect) else _without_empty(each)
+        for each in body.tolerations
+    )
+
+
+def _without_empty(toleration: DeviceToleration) -> DeviceToleration:
+    return DeviceToleration(
+        key=toleration.key or None,
+        operator=toleration.operator or None,
+        value=toleration.value or None,
+        effect=toleration.effect or None,
+        toleration_seconds=toleration.toleration_seconds,
+    )

@@ -1,9 +1,17 @@
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from app.model.base import ModelError, Value
 
 NODE_NAME_FIELD: Final = "metadata.name"
+
+_NAME: Final = re.compile("[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_PREFIX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_NAME: Final = 63
+_LONGEST_PREFIX: Final = 253
+_DIGITS: Final = 19
 
 
 class NodeSelectorRequirement(Value, frozen=True):
@@ -52,7 +60,7 @@ def _checked(term: NodeSelectorTerm) -> bool:
     for requirement in term.match_expressions:
         _check_label_requirement(requirement)
     for requirement in term.match_fields:
-        if requirement.key != NODE_NAME_FIELD or requirement.operator not in ("In", "NotIn"):
+        if requirement.operator not in ("In", "NotIn"):
             raise ModelError(f"node selector: field {requirement.key!r} {requirement.operator!r} is not supported")
         if len(requirement.values or ()) != 1:
             raise ModelError(f"node selector: field {requirement.key!r} needs exactly one value")
@@ -60,6 +68,11 @@ def _checked(term: NodeSelectorTerm) -> bool:
 
 
 def _check_label_requirement(requirement: NodeSelectorRequirement) -> None:
+    if not _is_label_key(requirement.key):
+        raise ModelError(f"node selector: {requirement.key!r} is no name of a label")
+    for value in requirement.values or ():
+        if value and not _is_name(value):
+            raise ModelError(f"node selector: {value!r} is no value of a label")
     count = len(requirement.values or ())
     match requirement.operator:
         case "In" | "NotIn":
@@ -74,9 +87,26 @@ def _check_label_requirement(requirement: NodeSelectorRequirement) -> None:
         raise ModelError(f"node selector: wrong values for {requirement.key!r} {requirement.operator}")
 
 
+@lru_cache(maxsize=4096)
+def _is_label_key(key: str) -> bool:
+    prefix, slash, name = key.rpartition("/")
+    if slash and not (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix)):
+        return False
+    return _is_name(name)
+
+
+@lru_cache(maxsize=4096)
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST_NAME and _NAME.fullmatch(text) is not None
+
+
 def _integer(text: str) -> int | None:
+    """The number, if it is one of 64 bits."""
     digits = text[1:] if text[:1] in ("+", "-") else text
-    return int(text) if digits.isascii() and digits.isdigit() else None
+    if not (digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _DIGITS):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def _label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
@@ -99,5 +129,6 @@ def _label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, st
 
 
 def _field_matches(requirement: NodeSelectorRequirement, name: str) -> bool:
-    inside = name in (requirement.values or ())
+    """Of the fields of a node its name alone is known; others count as empty."""
+    inside = (name if requirement.key == NODE_NAME_FIELD else "") in (requirement.values or ())
     return inside if requirement.operator == "In" else not inside

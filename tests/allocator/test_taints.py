@@ -6,7 +6,8 @@ import pytest
 
 from app.allocator import Features
 from app.allocator.taints import tolerates, untolerated
-from app.model.allocation import DeviceToleration
+from app.model.allocation import DeviceToleration, Placement
+from app.model.base import plain
 from app.model.device import DeviceTaint
 from app.model.rejection import Code
 from tests.allocator.building import ask, claim_of, every, exactly, picks, reasons, slice_of
@@ -70,3 +71,11 @@ def test_tolerations_admit_and_are_copied_into_every_result() -> None:
 def test_switched_off_taints_are_ignored() -> None:
     features = dataclasses.replace(Features(), device_taints=False)
     assert picks(ask(SLICES, claim_of(exactly()), features=features)) == [["bad"]]
+
+
+def test_empty_members_of_a_toleration_are_left_out_of_results_as_api_servers_do() -> None:
+    tolerations = [{"key": "", "operator": "Equal", "value": "", "effect": ""}, {"operator": "Exists"}]
+    found = ask([slice_of("a")], claim_of(exactly(tolerations=tolerations)))
+    assert isinstance(found, Placement)
+    result = plain(found.claims[0].allocation)["devices"]["results"][0]
+    assert list(result["tolerations"]) == [{"operator": "Equal"}, {"operator": "Exists"}]

@@ -4,7 +4,7 @@ import pytest
 from app.model.base import ModelError
 from app.model.node_selector import NodeSelector, only_node
 
-LABELS = {"zone": "a", "cores": "8", "odd": "x"}
+LABELS = {"zone": "a", "cores": "8", "odd": "x", "huge": "9223372036854775808"}
 
 
 def selector(*terms: dict[str, object]) -> NodeSelector:
@@ -36,6 +36,12 @@ def label(key: str, operator: str, *values: str) -> dict[str, object]:
         ({}, False),
         ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}, True),
         ({"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n"]}]}, False),
+        ({"matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["n"]}]}, False),
+        ({"matchFields": [{"key": "metadata.uid", "operator": "NotIn", "values": ["n"]}]}, True),
+        (label("zone", "NotIn", ""), True),
+        (label("example.com/none", "DoesNotExist"), True),
+        (label("huge", "Gt", "1"), False),
+        (label("cores", "Lt", "9223372036854775807"), True),
     ],
 )
 def test_operators(term: dict[str, object], matches: bool) -> None:
@@ -63,7 +69,18 @@ def test_requirements_of_a_term_must_all_hold() -> None:
         label("zone", "In"),
         label("zone", "Exists", "a"),
         label("cores", "Gt", "many"),
-        {"matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["n"]}]},
+        label("cores", "Gt", "-1"),
+        label("cores", "Gt", "+1"),
+        label("cores", "Lt", "9223372036854775808"),
+        label("zone", "In", "a b"),
+        label("zone", "In", "a-"),
+        label("zone", "In", "a" * 64),
+        label("", "Exists"),
+        label("/zone", "Exists"),
+        label("Example.com/zone", "Exists"),
+        label("example.com/zone/", "Exists"),
+        label("z" * 64, "Exists"),
+        {"matchFields": [{"key": "metadata.name", "operator": "Exists"}]},
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a", "b"]}]},
     ],
 )

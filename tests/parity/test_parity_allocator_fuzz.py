@@ -14,7 +14,7 @@ from tests.parity.fuzz.allocator.scenarios import NAMES, scenarios
 from tests.parity.fuzz.allocator.shrinking import smallest
 
 FIXED = 37
-COUNT = 600
+COUNT = 675
 REACH = {"allNodes", "nodeName", "nodeSelector"}
 TOPICS = (
     *(

@@ -12,9 +12,10 @@ from tests.parity.fuzz.allocator.chance import FAMILIES, TIMEOUT_MS, Chance, Jso
 from tests.parity.fuzz.allocator.claims import claims, classes
 from tests.parity.fuzz.allocator.cluster import Slices, nodes
 from tests.parity.fuzz.allocator.devices import taint
+from tests.parity.fuzz.allocator.nasty import TOPICS, spoil
 from tests.parity.fuzz.allocator.variations import LABELLED, variation
 
-_TOPICS: Final = {
+_OF_FEATURE: Final = {
     "AdminAccess": "admin",
     "ConsumableCapacity": "capacity",
     "DerivedAttributes": "derived",
@@ -23,8 +24,14 @@ _TOPICS: Final = {
 """What makes a claim invalid while a feature is off."""
 
 _VARIED: Final = "varied-"
-NAMES: Final = (*sorted(FAMILIES), *(_VARIED + family for family in LABELLED))
-"""The families: made up from nothing, and varied from labelled scenarios."""
+_NASTY: Final = "nasty-"
+_MADE_UP: Final = 0.6
+NAMES: Final = (
+    *sorted(FAMILIES),
+    *(_VARIED + family for family in LABELLED),
+    *(_NASTY + topic for topic in sorted(TOPICS)),
+)
+"""The families: made up from nothing, varied from labelled scenarios, and either of these spoiled."""
 
 
 def scenarios(seed: int) -> Iterator[Json]:
@@ -32,10 +39,16 @@ def scenarios(seed: int) -> Iterator[Json]:
     for number in itertools.count():
         family = NAMES[number % len(NAMES)]
         random, name = Random(f"{seed} {number}"), f"{family}-{seed}-{number}"
-        if family in FAMILIES:
-            yield scenario(random, family, name)
-        else:
-            yield variation(random, family.removeprefix(_VARIED), name)
+        yield _of_family(random, family, name)
+
+
+def _of_family(random: Random, family: str, name: str) -> Json:
+    if family in FAMILIES:
+        return scenario(random, family, name)
+    if family.startswith(_VARIED):
+        return variation(random, family.removeprefix(_VARIED), name)
+    base = random.choice(sorted(FAMILIES)) if random.random() < _MADE_UP else _VARIED + random.choice(LABELLED)
+    return spoil(random, _of_family(random, base, name), family.removeprefix(_NASTY))
 
 
 def scenario(random: Random, family: str, name: str) -> Json:
@@ -44,7 +57,7 @@ def scenario(random: Random, family: str, name: str) -> Json:
     features = (
         {name: name != "CompatibilityGroups" for name in FIELD_OF_NAME} if family == "groups-off" else _features(chance)
     )
-    chance.without([topic for feature, topic in _TOPICS.items() if features is not None and not features[feature]])
+    chance.without([topic for feature, topic in _OF_FEATURE.items() if features is not None and not features[feature]])
     found: Json = {"name": name, "nodes": nodes(chance)}
     found["slices"] = Slices(chance, [each["metadata"]["name"] for each in found["nodes"]]).all()
     found["classes"] = classes(chance)
