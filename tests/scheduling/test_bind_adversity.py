@@ -329,6 +329,32 @@ async def test_a_condition_that_comes_and_goes_counts_when_all_are_there_at_once
 
 
 @pytest.mark.parametrize("step", ["update", "update_status"])
+async def test_a_claim_that_another_scheduler_allocates_first_is_used_as_it_is_by_the_next_bind(
+    world: World, step: str
+) -> None:
+    """What we froze for other devices does not count for these."""
+    claims = Seam(world.cluster.claims)
+    restart(world, claims=claims)
+
+    def allocate() -> None:
+        stored = world.claim("c1")
+        result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-1"}
+        stored["status"] = {"allocation": {"devices": {"results": [result]}}}
+        world.cluster.store.update_status(Kind.CLAIM, stored, "other")
+
+    claims.before(step, allocate)
+    async with world.watching():
+        with pytest.raises(TryAgain, match="claim default/c1 was allocated by another scheduler"):
+            await world.bind("p1", "n1")
+        assert world.devices("c1") == ["n1/gpu-1"]
+        await world.bind("p1", "n1")
+
+    assert world.devices("c1") == ["n1/gpu-1"]
+    assert [each["name"] for each in world.claim("c1")["status"]["reservedFor"]] == ["p1"]
+    assert node_of(world) == "n1"
+
+
+@pytest.mark.parametrize("step", ["update", "update_status"])
 async def test_a_write_that_is_denied_is_told_in_the_servers_words_and_takes_nothing_from_others(
     world: World, step: str
 ) -> None:
