@@ -25,7 +25,7 @@ class Making:
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """A member that has to be told of claims ({entry: claim}), those of its group among them or not."""
+    """A member that has to be told of claims ({entry: claim}): all that it still lacks."""
 
     pod: Pod
     claims: Mapping[str, str]
@@ -160,19 +160,21 @@ def _controlled_by(record: ClaimRecord, uid: str) -> bool:
 def _member(pod: Pod, group: PodGroup, known: Mapping[str, str], ledger: Ledger) -> _Member:
     """What a member lacks, `known` being the group's claims by entry.
 
-    A member with a claim of the group is served as a whole: the resourceclaim controller of kube-controller-manager gives up on
-    such a pod at the group's claim while its gate is off, and records no other, either.
+    A member with a claim of the group is served as a whole and at once: the resourceclaim controller of
+    kube-controller-manager gives up on such a pod at the group's claim while its gate is off, and records no other, either.
     """
     recorded = {each.name: each.resource_claim_name for each in pod.claim_statuses}
     claims: dict[str, str] = {}
     makings: list[Making] = []
-    waits = False
+    waits = missing = False
     for entry, theirs in _matched(pod, group):
         name = known.get(theirs)
         if entry in recorded and (not recorded[entry] or _exists(pod, recorded[entry], ledger) or name is None):
             continue
         waits = True
-        if name is not None:
+        if name is None:
+            missing = True
+        else:
             claims[entry] = name
     for own in _own(pod, group):
         if own.name in recorded and (not recorded[own.name] or _exists(pod, recorded[own.name], ledger)):
@@ -182,7 +184,8 @@ def _member(pod: Pod, group: PodGroup, known: Mapping[str, str], ledger: Ledger)
             makings.append(Making(owner_of_pod(pod), own.name, own.resource_claim_template_name or ""))
         else:
             claims[own.name] = made
-    return _Member(pod.uid, waits, tuple(makings), Telling(pod, claims) if claims else None)
+    complete = bool(claims) and not makings and not missing
+    return _Member(pod.uid, waits, tuple(makings), Telling(pod, claims) if complete else None)
 
 
 def _exists(pod: Pod, name: str | None, ledger: Ledger) -> bool:

@@ -55,7 +55,7 @@ class GroupClaims:
         self._ledger = ledger
         self._groups = cluster.pod_groups
         self._clock = cluster.clock
-        self._writing = GroupClaimWriting(ledger, cluster, writing)
+        self.writing = GroupClaimWriting(ledger, cluster, writing)
         self._metrics = metrics
         self._enabled = options.group_claims_enabled
         self._grace = options.group_claims_grace_seconds
@@ -93,7 +93,7 @@ class GroupClaims:
         self._metrics.group_claims_refused(refused=self._refusal is not None)
         if not self._enabled:
             return
-        self._begin()
+        self.begin()
         if not self._groups.api_version:
             _LOG.info("there is nothing to do for claims of PodGroups: the API server does not serve PodGroups")
             return
@@ -138,7 +138,8 @@ class GroupClaims:
                 await asyncio.sleep(0)
                 turn = loop.time()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """A term begins: what is there counts as it is, and what appears from now on tells who else is at work."""
         self._stopping.clear()
         self._at_work = True
         self._open.clear()
@@ -178,12 +179,12 @@ class GroupClaims:
         key = group.metadata.key
         due = self._due(key, _lacks(group, work, leaving=leaving))
         steps: list[tuple[str, Callable[[], Awaitable[object]]]] = [
-            ("make", partial(self._writing.make, each)) for each in work.makings if due(_of(each), self._grace)
+            ("make", partial(self.writing.make, each)) for each in work.makings if due(_of(each), self._grace)
         ]
         if work.record and all(due(("record", *each), SETTLE_SECONDS) for each in work.record.items()):
-            steps.append(("record", partial(self._writing.record, group, work.record)))
+            steps.append(("record", partial(self.writing.record, group, work.record)))
         if leaving and due(("leave", group.metadata.uid), self._grace):
-            steps.append(("let_go", partial(self._writing.unprotect, group)))
+            steps.append(("let_go", partial(self.writing.unprotect, group)))
         troubles = [await self._attempt(*each) for each in steps if not self._stopping.is_set()]
         ready = [each for each in work.tellings if due(("tell", each.pod.uid), SETTLE_SECONDS)]
         for start in range(0, len(ready), _AT_ONCE):
@@ -193,7 +194,7 @@ class GroupClaims:
 
     async def _tell(self, telling: Telling) -> str | None:
         self._rivals.telling(telling.pod.uid)
-        return await self._attempt("tell", partial(self._writing.tell, telling))
+        return await self._attempt("tell", partial(self.writing.tell, telling))
 
     async def _attempt(self, step: str, write: Callable[[], Awaitable[object]]) -> str | None:
         """Why it could not be done; None if it was, or if something has changed meanwhile."""
@@ -231,7 +232,7 @@ class GroupClaims:
         try:
             for group in list(self._ledger.pod_groups.all()):
                 for record in unrecorded(group, self._ledger):
-                    await self._attempt("withdraw", partial(self._writing.withdraw, record.claim))
+                    await self._attempt("withdraw", partial(self.writing.withdraw, record.claim))
         finally:
             self._idle.set()
 
