@@ -9,6 +9,7 @@ OTHER: Final = "other"
 
 _CALL_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 _BIND_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 600.0)
+_CONDITION_SECONDS = tuple(0.1 * 2**power for power in range(14))
 _SEARCH_STEPS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0)
 
 
@@ -81,7 +82,7 @@ DEFINITIONS: Final = (
         "Duration of waits for binding conditions, one count per driver of the pod's devices; as upstream's "
         "`scheduler_dra_bindingconditions_wait_duration_seconds`",
         ("profile", "driver", "status"),
-        _BIND_SECONDS,
+        _CONDITION_SECONDS,
         120,
     ),
     Definition("bindingconditions_waiting_pods", "gauge", "Pods whose bind waits for binding conditions now"),

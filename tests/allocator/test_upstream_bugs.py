@@ -140,7 +140,7 @@ def test_pools_of_one_name_of_two_drivers_have_counters_of_their_own() -> None:
     ("values", "found"),
     [([[1, 2], [1], [2], [2]], ["d0", "d2", "d3"]), ([[1, 2], [2], [1, 3], [1]], ["d0", "d2", "d3"])],
 )
-def test_140326_common_values_widen_again_when_a_device_is_given_up(values: list[list[int]], found: list[str]) -> None:
+def test_140300_common_values_widen_again_when_a_device_is_given_up(values: list[list[int]], found: list[str]) -> None:
     devices = [{"name": f"d{i}", "attributes": {"k": {"ints": each}}} for i, each in enumerate(values)]
     match = [{"matchAttribute": "gpu.example.com/k"}]
     assert picks(ask([slice_of(*devices)], claim_of(exactly(3), constraints=match))) == [found]
@@ -190,7 +190,7 @@ def test_141117_slices_that_state_different_counts_are_judged_by_the_first_name_
 
 @settings(max_examples=50)
 @given(st.permutations(range(4)), st.permutations(range(4)))
-def test_shares_of_one_device_come_and_go_in_any_order(added: list[int], removed: list[int]) -> None:
+def test_139795_review_shares_of_one_device_come_and_go_in_any_order(added: list[int], removed: list[int]) -> None:
     shares = [share("a", f"s{i}", i) for i in range(3)] + [share("a", "z", None)]
     table = UsageTable()
     for index in added:
@@ -305,7 +305,7 @@ def test_133705_search_moves_on_to_the_next_device_when_the_capacity_does_not_do
     ),
     counts=st.lists(st.integers(1, 2), min_size=2, max_size=3),
 )
-def test_order_of_requests_may_change_what_they_get_but_not_whether(
+def test_5963_order_of_requests_may_change_what_they_get_but_not_whether(
     devices: list[tuple[list[str], int]], counts: list[int]
 ) -> None:
     """Asked for in the review of compatibility groups (KEP-5963)."""

@@ -1,0 +1,311 @@
+"""Bugs of upstream's scheduler, and of designs under review: one test for each, named by its issue.
+
+Those of the allocator are in tests/allocator/test_upstream_bugs.py.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from app.kube.events import POD_BURST, KubeEvents
+from app.kube.settings import KubeSettings
+from app.kube.transport import Call, Transport
+from app.model.pod import pod_from
+from app.scheduling.answers import TryAgain
+from app.scheduling.options import Options
+from app.scheduling.ports import Refused
+from app.simulator.cluster import MemoryPods
+from app.simulator.objects import Json, Kind
+from app.telemetry.catalog import DEFINITIONS
+from tests.kube.recording import CountingObserver, ManualClock
+from tests.scheduling.test_binding_wait import metric, report
+from tests.scheduling.test_gangs import GangWorld
+from tests.scheduling.world import DRIVER, World
+
+FAILING: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+
+
+@pytest.fixture
+def world() -> World:
+    """Node n1 with one GPU; pods p1 and p2 with a claim for one each."""
+    world = World()
+    world.node("n1")
+    world.gpus("n1", 1)
+    world.device_class()
+    for number in "12":
+        world.add_claim(f"c{number}")
+        world.add_pod(f"p{number}", f"c{number}")
+    return world
+
+
+def shared(*pods: str) -> World:
+    """Nodes n1 and n2 with a GPU each, and pods that share one claim."""
+    world = World()
+    for node in ("n1", "n2"):
+        world.node(node)
+        world.gpus(node, 1)
+    world.device_class()
+    world.add_claim("shared")
+    for pod in pods:
+        world.add_pod(pod, "shared")
+    return world
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    for _ in range(5000):
+        if holds():
+            return
+        await asyncio.sleep(0.001)
+    pytest.fail("it never came about")
+
+
+async def test_136269_a_device_is_not_given_again_before_the_watch_has_told_of_its_allocation(world: World) -> None:
+    """The first pod's claim is written and its bind done; nothing of that has come back yet when the second pod is filtered."""
+    await world.filter("p1", "n1")
+    bind = asyncio.create_task(world.bind("p1", "n1"))
+    await eventually(lambda: world.devices("c1") == ["n1/gpu-0"])
+    assert list((await world.filter("p2", "n1")).fitting) == []
+    async with world.watching():
+        await bind
+    assert list((await world.filter("p2", "n1")).fitting) == []
+    with pytest.raises(TryAgain):
+        await world.bind("p2", "n1")
+
+
+async def test_136269_two_binds_at_once_without_filter_do_not_take_one_device(world: World) -> None:
+    async with world.watching():
+        found = await asyncio.gather(world.bind("p1", "n1"), world.bind("p2", "n1"), return_exceptions=True)
+    assert found.count(None) == 1
+    assert all(isinstance(each, TryAgain | None) for each in found)
+    assert sorted([world.devices("c1"), world.devices("c2")]) == [[], ["n1/gpu-0"]]
+
+
+async def test_138765_a_gang_that_fits_somehow_is_placed_whichever_member_comes_first() -> None:
+    """Pod by pod the first members would take the halves of the only card that can be had whole."""
+    for order in (["a", "b", "w"], ["w", "b", "a"], ["b", "w", "a"]):
+        world = GangWorld()
+        world.cards("n1", 1)
+        world.cards("n2", 1, whole=False)
+        world.gang("g", 3)
+        for name, size in [("a", "any"), ("b", "any"), ("w", "whole")]:
+            world.member("g", name, size)
+        seats = await world.ask(order, "n1", "n2")
+        async with world.watching():
+            await asyncio.gather(*(world.bind(pod, seats[pod][0]) for pod in order))
+        assert world.devices("w") == ["n1/whole-0"]
+        assert {*world.devices("a"), *world.devices("b")} == {"n2/half-a-0", "n2/half-b-0"}
+
+
+class CountingTransport(Transport):
+    """Takes every call and counts it."""
+
+    def __init__(self, settings: KubeSettings, clock: ManualClock) -> None:
+        super().__init__(settings, clock, CountingObserver())
+        self.calls = 0
+
+    async def send(self, call: Call) -> bytes:
+        self.calls += 1
+        return b"{}"
+
+
+async def test_137617_members_that_wait_for_a_shared_claim_do_not_flood_the_cluster_with_events() -> None:
+    """Four pods of a claim that cannot be had are tried four times a second for seven minutes."""
+    pods = [f"p{number}" for number in range(4)]
+    world = shared(*pods)
+    for node in ("n1", "n2"):
+        world.delete(Kind.SLICE, f"{node}-devices")
+    clock, settings = ManualClock(), KubeSettings(instance="replica-0")
+    transport = CountingTransport(settings, clock)
+    events = KubeEvents(transport, settings, clock, CountingObserver())
+    writing = asyncio.create_task(events.run())
+    attempts = 0
+    for _ in range(7 * 60 * 4):
+        for pod in pods:
+            assert not (await world.filter(pod, "n1", "n2")).fitting
+            attempts += 1
+            about = pod_from(world.pod(pod))
+            events.about_pod(about, warning=True, reason="NoDevice", message=world.messages(pod)[-1])
+        clock.pass_by(0.25)
+        await events.flush()
+    writing.cancel()
+    assert attempts == 6720
+    assert len(pods) <= transport.calls <= len(pods) * (POD_BURST + 7 * 60 / 30 + 1)
+    assert world.cluster.waker.calls == 0
+
+
+async def test_137647_members_of_a_group_that_bind_a_shared_pending_claim_at_once_end_on_one_allocation() -> None:
+    pods = [f"p{number}" for number in range(6)]
+    world = shared(*pods)
+    offered = [set((await world.filter(pod, "n1", "n2")).fitting) for pod in pods]
+    assert all(each == {"n1", "n2"} for each in offered)
+    async with world.watching():
+        binds = (world.bind(pod, f"n{1 + index % 2}") for index, pod in enumerate(pods))
+        found = await asyncio.gather(*binds, return_exceptions=True)
+    bound = [pod for pod, problem in zip(pods, found, strict=True) if problem is None]
+    assert len(world.devices("shared")) == 1
+    node = world.devices("shared")[0].partition("/")[0]
+    assert {world.pod(pod)["spec"]["nodeName"] for pod in bound} == {node}
+    assert len(bound) == 3
+    assert all(isinstance(problem, TryAgain | None) for problem in found)
+    assert {each["name"] for each in world.claim("shared")["status"]["reservedFor"]} >= set(bound)
+
+
+class Unbindable(MemoryPods):
+    """The pods port; pod p1 cannot be bound."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.cluster.store)
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        if name == "p1":
+            raise Refused("not this one")
+        await super().bind(namespace, name, uid, node)
+
+
+async def test_139417_a_bind_that_fails_lets_go_of_a_shared_claim_once() -> None:
+    """The bind of p1 fails after the claim is allocated; p2's part in it stays, and nobody else gets the device."""
+    world = shared("p1", "p2")
+    world.add_claim("other")
+    world.add_pod("p3", "other")
+    world.pods = Unbindable(world)
+    world.start()
+    for pod in ("p1", "p2"):
+        assert list((await world.filter(pod, "n1")).fitting) == ["n1"]
+    async with world.watching():
+        for _ in range(2):
+            with pytest.raises(TryAgain):
+                await world.bind("p1", "n1")
+            assert list((await world.filter("p3", "n1")).fitting) == []
+        await world.bind("p2", "n1")
+    assert world.devices("shared") == ["n1/gpu-0"]
+    assert world.pod("p2")["metadata"]["uid"] in {e["uid"] for e in world.claim("shared")["status"]["reservedFor"]}
+    assert list((await world.filter("p3", "n1")).fitting) == []
+
+
+async def pokes(world: World) -> int:
+    world.sync()
+    for _ in range(10):
+        await asyncio.sleep(0.005)
+    return world.cluster.waker.calls
+
+
+async def test_129698_a_refused_pod_is_woken_by_the_claim_that_frees_its_device_and_by_no_other() -> None:
+    world = World(Options(settle_wait_seconds=0.0, wake_delay_seconds=0.0, wake_interval_seconds=0.01))
+    world.node("n1")
+    world.gpus("n1", 1)
+    world.device_class()
+    await world.extender.start()
+    try:
+        for number in "12":
+            world.add_claim(f"c{number}")
+            world.add_pod(f"p{number}", f"c{number}")
+        async with world.watching():
+            await world.filter("p1", "n1")
+            await world.bind("p1", "n1")
+            await world.cluster.watch.caught_up()
+        assert not (await world.filter("p2", "n1")).fitting
+        before = await pokes(world)
+        world.add_claim("unrelated")
+        unrelated = world.claim("unrelated")
+        unrelated["metadata"]["labels"] = {"a": "b"}
+        world.update(Kind.CLAIM, unrelated)
+        world.delete(Kind.CLAIM, "unrelated")
+        assert await pokes(world) == before
+        world.delete(Kind.POD, "p1")
+        freed = world.claim("c1")
+        freed["status"] = {}
+        world.cluster.store.update_status(Kind.CLAIM, freed)
+        assert await pokes(world) > before
+        assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
+    finally:
+        await world.extender.stop()
+
+
+@pytest.mark.parametrize("order", ["forwards", "backwards"])
+def test_123698_old_states_of_a_claim_that_arrive_late_change_nothing(world: World, order: str) -> None:
+    """What we wrote is known at once; the watch brings what was before it, in any order, and what comes after a deletion."""
+    feed = world.ledger.feeds["resourceclaims"]
+    states: list[Json] = [world.claim("c1")]
+    result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-0"}
+    for change in (
+        {"allocation": {"devices": {"results": [result]}}},
+        {},
+        {"allocation": {"devices": {"results": [result]}}},
+    ):
+        raw = world.claim("c1")
+        raw["status"] = change
+        world.cluster.store.update_status(Kind.CLAIM, raw)
+        states.append(world.claim("c1"))
+    world.ledger.claims.store(msgspec.json.encode(states[-1]), from_watch=False)
+    late = states[:-1] if order == "forwards" else states[-2::-1]
+    for each in late:
+        feed.changed(msgspec.json.encode(each))
+        assert "gpu-0" in world.ledger.claims.usage.pool((DRIVER, "n1"))
+    metadata = states[-1]["metadata"]
+    feed.deleted("default", "c1", metadata["uid"])
+    for each in states:
+        feed.changed(msgspec.json.encode(each))
+        assert not world.ledger.claims.usage.pool((DRIVER, "n1"))
+
+
+async def test_135472_metrics_of_binding_conditions_have_upstreams_labels_and_buckets() -> None:
+    """Profile, driver and status; from 0.1 s in doublings to beyond the ten minutes after which a wait ends."""
+    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0))
+    world.node("n1")
+    world.slice("n1", [{"name": "gpu-0", **FAILING}])
+    world.device_class()
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p1", "n1"))
+        await eventually(lambda: bool(world.devices("c1")))
+        report(world, "c1")
+        await bind
+    labels = f'driver="{DRIVER}",profile="dra-extender-scheduler",status="success"'
+    assert await metric(world, f"bindingconditions_allocations_total{{{labels}}}") == 1
+    found = next(each for each in DEFINITIONS if each.name == "bindingconditions_wait_duration_seconds")
+    assert found.buckets == pytest.approx([0.1 * 2**power for power in range(14)])
+    for bucket in found.buckets:
+        series = f'driver="{DRIVER}",le="{bucket}",profile="dra-extender-scheduler",status="success"'
+        assert await metric(world, f"bindingconditions_wait_duration_seconds_bucket{{{series}}}") in {0, 1}
+    assert await metric(world, f"bindingconditions_wait_duration_seconds_count{{{labels}}}") == 1
+
+
+async def test_5007_a_device_that_failed_is_not_taken_again_before_the_taint_of_its_driver_arrives() -> None:
+    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=20.0))
+    world.node("n1")
+    world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1", **FAILING}])
+    world.device_class()
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p1", "n1"))
+        await eventually(lambda: world.devices("c1") == ["n1/gpu-0"])
+        report(world, "c1", "Failed")
+        with pytest.raises(TryAgain, match="gpu-0 reports Failed"):
+            await bind
+        assert list((await world.filter("p1", "n1")).fitting) == ["n1"]
+        again = asyncio.create_task(world.bind("p1", "n1"))
+        await eventually(lambda: world.devices("c1") == ["n1/gpu-1"])
+        report(world, "c1")
+        await again
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+
+
+async def test_130160_a_node_with_a_ready_device_is_preferred_but_the_order_of_devices_is_kept() -> None:
+    """The worry of the review: that putting ready devices first disturbs first fit.  Only pools are moved."""
+    world = World()
+    for node in ("n1", "n2"):
+        world.node(node)
+    world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1"}])
+    world.gpus("n2", 1)
+    world.device_class()
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    answer = await world.filter("p1", "n1", "n2")
+    assert set(answer.fitting) == {"n1", "n2"}
+    pod = pod_from(world.pod("p1"))
+    scores = dict(await world.extender.prioritize(pod, ["n1", "n2"]))
+    assert scores["n2"] > scores["n1"]
