@@ -1,4 +1,5 @@
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -48,7 +49,24 @@ def kube_scheduler(binaries: Path, tmp_path: Path) -> KubeScheduler:
 @pytest.fixture(scope="session")
 def manifests(binaries: Path) -> list[Object]:
     """What `kubectl apply -k deploy` would apply."""
-    done = run(binaries / "kubectl", "kustomize", MANIFESTS, environment={"KUBECONFIG": os.devnull, "KUBERC": "off"})
+    return kustomized(binaries, MANIFESTS)
+
+
+@pytest.fixture(scope="session")
+def manifests_with_group_claims(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Object]:
+    """What `kubectl apply -k deploy` would apply once the line for claims of PodGroups is uncommented."""
+    folder = tmp_path_factory.mktemp("manifests") / "deploy"
+    shutil.copytree(MANIFESTS, folder)
+    file = folder / "kustomization.yaml"
+    text = file.read_text()
+    assert "\n# components: [group-claims]\n" in text
+    file.write_text(text.replace("# components: [group-claims]", "components: [group-claims]"))
+    return kustomized(binaries, folder)
+
+
+def kustomized(binaries: Path, folder: Path) -> list[Object]:
+    """The objects of a folder of manifests."""
+    done = run(binaries / "kubectl", "kustomize", folder, environment={"KUBECONFIG": os.devnull, "KUBERC": "off"})
     assert done.code == 0, done.words
     return documents(done.output)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.chart.programs import Object, documents
+from tests.chart.programs import Helm, Object, documents
 from tests.chart.selecting import only
 
 pytestmark = pytest.mark.chart
@@ -61,6 +61,19 @@ def test_default_rendering_equals_the_manifests_object_by_object(
     assert chart.keys() - plain.keys() == set()
     for identity, each in chart.items():
         assert each == plain[identity], identity
+
+
+def test_with_claims_of_podgroups_the_chart_equals_the_manifests_for_that(
+    helm: Helm, manifests_with_group_claims: list[Object], manifests: list[Object]
+) -> None:
+    """Two objects more than by default, and a setting."""
+    chart = normalised(helm.template(values={"groupClaims": {"enabled": True}}))
+    plain = normalised(manifests_with_group_claims)
+    assert [kind for _, kind, *_ in plain.keys() - chart.keys()] == ["Namespace"]
+    for identity, each in chart.items():
+        assert each == plain[identity], identity
+    more = sorted(kind for _, kind, *_ in plain.keys() - normalised(manifests).keys())
+    assert more == ["ClusterRole", "ClusterRoleBinding"]
 
 
 def test_both_configure_the_scheduler_alike_and_restart_it_on_a_change(

@@ -44,6 +44,11 @@ def test_schema_refuses_a_wrong_value_and_names_it(helm: Helm, values: Object, w
             id="another configuration to check",
         ),
         pytest.param(
+            {"extender": {"settings": {"scheduling": {"group_claims_enabled": True}}}},
+            "use groupClaims.enabled instead",
+            id="claims of groups without the rights for them",
+        ),
+        pytest.param(
             {"scheduler": {"name": "default-scheduler"}}, "two schedulers would bind the same pods", id="taken name"
         ),
         pytest.param(

@@ -156,7 +156,9 @@ def test_admission_policy_guards_the_annotation_that_the_service_writes(objects:
 
 
 def test_every_rule_of_the_extender_says_why_it_is_there() -> None:
-    for path in (MANIFESTS / "rbac.yaml", MANIFESTS.parent / "helm/dra-extender/templates/rbac.yaml"):
+    chart = MANIFESTS.parent / "helm/dra-extender/templates"
+    manifests = (MANIFESTS / "rbac.yaml", MANIFESTS / "group-claims" / "rbac.yaml")
+    for path in (*manifests, chart / "rbac.yaml", chart / "rbac-group-claims.yaml"):
         assert unexplained_rules(path) == []
 
 

@@ -37,6 +37,10 @@
         fieldRef:
           fieldPath: status.podIP
     {{- end }}
+    {{- if $.Values.groupClaims.enabled }}
+    - name: DRA_EXTENDER_SCHEDULING__GROUP_CLAIMS_ENABLED
+      value: "true"
+    {{- end }}
     {{- range $group, $settings := $.Values.extender.settings }}
     {{- range $name, $value := $settings }}
     - name: {{ printf "DRA_EXTENDER_%s__%s" (upper $group) (upper $name) }}
