@@ -5,6 +5,8 @@ from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tests.scheduling.world import World
+
 Act = BaseException | Callable[[], object] | None
 """What happens at a call: an error is raised, a function called (and awaited), or nothing."""
 
@@ -42,6 +44,12 @@ class Seam:
             return answer
 
         return call
+
+
+def restart(world: World, *, claims: Any = None, pods: Any = None) -> None:
+    """A new process with these ports."""
+    world.claims, world.pods = claims, pods
+    world.start()
 
 
 async def _act(acts: deque[Act]) -> None:

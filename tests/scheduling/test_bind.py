@@ -1,6 +1,4 @@
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
 
 import pytest
 
@@ -8,8 +6,8 @@ from app.model.resource_claim import FINALIZER
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.scheduling.answers import TryAgain
 from app.scheduling.ports import Unavailable
-from app.simulator.cluster import MemoryClaims, MemoryPods
 from app.simulator.objects import Json, Key, Kind
+from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import World
 
 
@@ -157,38 +155,12 @@ async def test_devices_stored_by_another_writer_first_are_yielded_to(world: Worl
     assert world.devices("foreign") == ["n1/gpu-0"]
 
 
-class Failing(MemoryClaims):
-    """The claims port; the call with this number fails, before or after it took effect."""
-
-    def __init__(self, world: World, call: int, *, after: bool) -> None:
-        super().__init__(world.cluster.store)
-        self._claims = world.cluster.claims
-        self._left = call
-        self._after = after
-
-    async def read(self, namespace: str, name: str) -> bytes:
-        return await self._claims.read(namespace, name)
-
-    async def update(self, namespace: str, name: str, body: bytes) -> bytes:
-        return await self._maybe(lambda: self._claims.update(namespace, name, body))
-
-    async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
-        return await self._maybe(lambda: self._claims.update_status(namespace, name, body))
-
-    async def _maybe(self, call: Callable[[], Awaitable[bytes]]) -> bytes:
-        self._left -= 1
-        if self._left == 0:
-            if self._after:
-                await call()
-            raise Unavailable("connection reset")
-        return await call()
-
-
+@pytest.mark.parametrize("step", ["update", "update_status"])
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("call", [1, 2])
-async def test_an_unknown_outcome_of_a_write_is_read_back_and_finished(world: World, call: int, after: bool) -> None:
-    world.claims = Failing(world, call, after=after)
-    world.start()
+async def test_an_unknown_outcome_of_a_write_is_read_back_and_finished(world: World, step: str, *, after: bool) -> None:
+    claims = Seam(world.cluster.claims)
+    (claims.after if after else claims.before)(step, Unavailable("connection reset"))
+    restart(world, claims=claims)
     async with world.watching():
         await world.bind("p1", "n1")
 
@@ -196,58 +168,26 @@ async def test_an_unknown_outcome_of_a_write_is_read_back_and_finished(world: Wo
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
 
 
-class Dying(MemoryClaims):
-    """The claims port of a process that ends after some writes."""
-
-    def __init__(self, world: World, writes: int) -> None:
-        super().__init__(world.cluster.store)
-        self._claims = world.cluster.claims
-        self._left = writes
-
-    async def read(self, namespace: str, name: str) -> bytes:
-        return await self._claims.read(namespace, name)
-
-    async def update(self, namespace: str, name: str, body: bytes) -> bytes:
-        return await self._call(self._claims.update(namespace, name, body))
-
-    async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
-        return await self._call(self._claims.update_status(namespace, name, body))
-
-    async def _call(self, call: Coroutine[Any, Any, bytes]) -> bytes:
-        if self._left == 0:
-            call.close()
-            await asyncio.Event().wait()
-        self._left -= 1
-        return await call
-
-
-@pytest.mark.parametrize("writes", [0, 1, 2])
-async def test_a_process_that_dies_between_two_writes_is_resumed_by_the_next_one(world: World, writes: int) -> None:
-    class NeverBinds(MemoryPods):
-        async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
-            await asyncio.Event().wait()
-
-        async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
-            await asyncio.Event().wait()
-
-    world.claims, world.pods = Dying(world, writes), NeverBinds(world.cluster.store)
-    world.start()
+@pytest.mark.parametrize("last", ["update", "update_status", "bind"])
+async def test_a_process_that_dies_between_two_writes_is_resumed_by_the_next_one(world: World, last: str) -> None:
+    """`last` is the write that it does not get to make any more."""
+    claims, pods = Seam(world.cluster.claims), Seam(world.cluster.pods)
+    (pods if last == "bind" else claims).before(last, asyncio.Event().wait)
+    restart(world, claims=claims, pods=pods)
     async with world.watching():
         dying = asyncio.create_task(world.bind("p1", "n1"))
         await asyncio.sleep(0.05)
         dying.cancel()
         await asyncio.gather(dying, return_exceptions=True)
-    taken = world.devices("c1")
+    assert world.devices("c1") == (["n1/gpu-0"] if last == "bind" else [])
 
-    world.claims, world.pods = None, None
-    world.start()
+    restart(world)
     async with world.watching():
         answer = await world.filter("p1", "n1", "n2")
-        assert set(answer.fitting) == ({"n1"} if writes == 2 else {"n1", "n2"})
+        assert set(answer.fitting) == ({"n1"} if last == "bind" else {"n1", "n2"})
         await world.bind("p1", "n1")
 
     assert world.devices("c1") == ["n1/gpu-0"]
-    assert taken in ([], ["n1/gpu-0"])
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
 
 

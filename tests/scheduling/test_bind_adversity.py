@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from app.scheduling.ports import Conflict, Refused, Unavailable
 from app.simulator.objects import Json, Key, Kind
 from app.simulator.served import Served
 from tests.scheduling.grouped import NAMED, GroupWorld
-from tests.scheduling.seam import Seam
+from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import DRIVER, World
 
 LAG = 0.05
@@ -34,12 +33,6 @@ def world() -> World:
     world.add_pod("p1", "c1")
     world.add_pod("p2", "c1")
     return world
-
-
-def restart(world: World, *, claims: Any = None, pods: Any = None) -> None:
-    """A new process with these ports."""
-    world.claims, world.pods = claims, pods
-    world.start()
 
 
 def edit(world: World, change: Callable[[Json], None], name: str = "c1") -> Callable[[], None]:

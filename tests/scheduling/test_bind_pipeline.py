@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from app.scheduling.answers import TryAgain
 from app.scheduling.ports import Conflict, Unavailable
 from app.simulator.objects import Key, Kind
 from app.simulator.served import Served
+from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import World
 
 
@@ -61,12 +63,6 @@ def world() -> World:
         world.add_claim(name)
     world.add_pod("p1", "c1")
     return world
-
-
-def restart(world: World, *, claims: Any = None, pods: Any = None) -> None:
-    """A new process with these ports."""
-    world.claims, world.pods = claims, pods
-    world.start()
 
 
 def paused_claims(world: World, method: str) -> Paused:
@@ -206,12 +202,7 @@ async def test_a_bind_to_another_node_that_the_claim_allows_takes_over(world: Wo
 
 @pytest.mark.parametrize("problem", [Conflict("pod is already assigned"), Unavailable("no answer")])
 async def test_a_binding_that_is_ours_already_is_success(world: World, problem: Exception) -> None:
-    class Doubtful(Paused):
-        async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
-            await self._inner.bind(namespace, name, uid, node)
-            raise problem
-
-    restart(world, pods=Doubtful(world.cluster.pods, ""))
+    restart(world, pods=Seam(world.cluster.pods).after("bind", problem))
     async with world.watching():
         await world.bind("p1", "n1")
 
@@ -219,12 +210,9 @@ async def test_a_binding_that_is_ours_already_is_success(world: World, problem: 
 
 
 async def test_a_binding_to_another_node_is_no_success(world: World) -> None:
-    class Elsewhere(Paused):
-        async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
-            await self._inner.bind(namespace, name, uid, "n2")
-            raise Conflict("pod is already assigned")
-
-    restart(world, pods=Elsewhere(world.cluster.pods, ""))
+    uid = world.pod("p1")["metadata"]["uid"]
+    elsewhere = partial(world.cluster.pods.bind, "default", "p1", uid, "n2")
+    restart(world, pods=Seam(world.cluster.pods).before("bind", elsewhere))
     async with world.watching():
         with pytest.raises(TryAgain, match="already assigned"):
             await world.bind("p1", "n1")
@@ -317,18 +305,16 @@ async def test_share_that_an_earlier_process_saw_not_is_taken_back_by_the_next(w
     world.add_pod("p2", "share")
     world.cluster.store._served = Served(shares=False)
 
-    class Killed(Paused):
-        async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
-            await self._inner.update_status(namespace, name, body)
-            self.arrive()
-            await asyncio.Event().wait()
-            raise AssertionError
+    written = asyncio.Event()
 
-    killed = Killed(world.cluster.claims, "")
-    restart(world, claims=killed)
+    async def die() -> None:
+        written.set()
+        await asyncio.Event().wait()
+
+    restart(world, claims=Seam(world.cluster.claims).after("update_status", die))
     async with world.watching():
         bind = asyncio.create_task(world.bind("p2", "n3"))
-        await killed.reached()
+        await written.wait()
         bind.cancel()
         await asyncio.gather(bind, return_exceptions=True)
     assert world.devices("share") == ["n3/gpu-0"]

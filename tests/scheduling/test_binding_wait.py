@@ -1,8 +1,6 @@
 """What a pod does while its devices are being attached: wait, be nominated, tell, count; and what it gives back in the end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
@@ -10,6 +8,7 @@ from app.scheduling.answers import TryAgain
 from app.scheduling.options import Options
 from app.scheduling.ports import Refused
 from app.simulator.objects import Json, Key, Kind
+from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import DRIVER, World
 
 TIMEOUT = 600.0
@@ -183,24 +182,8 @@ async def test_claim_that_somebody_deallocates_ends_the_wait(world: World) -> No
             await bind
 
 
-class Unwilling:
-    """The pods port of a server that lets nobody nominate."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        found: Callable[..., Awaitable[Any]] = getattr(self._inner, name)
-        return found
-
-    async def nominate(self, *_: str) -> None:
-        raise Refused("403 Forbidden")
-
-
 async def test_nomination_that_is_refused_does_not_keep_a_pod_from_being_bound(world: World) -> None:
-    unwilling: Any = Unwilling(world.cluster.pods)
-    world.pods = unwilling
-    world.start()
+    restart(world, pods=Seam(world.cluster.pods).before("nominate", Refused("403 Forbidden")))
     async with world.watching():
         bind = await waiting(world)
         report(world, "c1")
