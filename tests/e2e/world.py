@@ -35,6 +35,7 @@ PAGE_SECONDS: Final = 10.0
 class Setup:
     """How a module wants its world: options of the control plane, environment of the extender, and whether a relay is between.
 
+    `applied`: manifests below deploy/ beside those that everybody needs.
     `relayed`: between kube-scheduler and the extender.  `api_relayed`: between the extender and the API server.  The kubelets, if
     there were any, are what the extender is told of them.
     """
@@ -43,6 +44,7 @@ class Setup:
     environment: Mapping[str, str] = field(default_factory=dict)
     relayed: bool = False
     api_relayed: bool = False
+    applied: tuple[str, ...] = ()
 
     @property
     def kubelets(self) -> GroupReservation:
@@ -68,7 +70,7 @@ class World:
     @asynccontextmanager
     async def start(cls, cluster: ControlPlane, workdir: Path, setup: Setup) -> AsyncIterator[Self]:
         """A running world on this control plane; extender and scheduler have ended when the context is left."""
-        cluster.kubectl("apply", *(f"--filename={DEPLOY / name}.yaml" for name in APPLIED))
+        cluster.kubectl("apply", *(f"--filename={DEPLOY / name}.yaml" for name in (*APPLIED, *setup.applied)))
         kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT)
         async with AsyncExitStack() as stack:
             api_relay, server = None, kubeconfig

@@ -1,0 +1,172 @@
+"""Claims of PodGroups that the service makes beside a kube-controller-manager without the gate DRAWorkloadResourceClaims."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.controlplane import objects
+from tests.controlplane.objects import Object, device
+from tests.controlplane.options import ControlPlaneOptions, default_gates
+from tests.controlplane.resources import POD_GROUPS, PODS, RESOURCE_CLAIMS
+from tests.e2e.scene import SECONDS, Scene
+from tests.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
+from tests.e2e.world import Setup, World
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+GATE = "DRAWorkloadResourceClaims"
+GRACE = 2
+MEMBERS = 5
+
+
+@pytest.fixture(scope="module")
+def setup() -> Setup:
+    return Setup(
+        ControlPlaneOptions(controller_manager_feature_gates=default_gates() | {GATE: False}),
+        environment={
+            "DRA_EXTENDER_SCHEDULING__RESERVE_FOR_POD_GROUPS": "always",
+            "DRA_EXTENDER_SCHEDULING__GROUP_CLAIMS_ENABLED": "true",
+            "DRA_EXTENDER_SCHEDULING__GROUP_CLAIMS_GRACE_SECONDS": str(GRACE),
+            "DRA_EXTENDER_SCHEDULING__RECLAIM_GRACE_SECONDS": "1",
+        },
+        applied=("group-claims/rbac",),
+    )
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def groups(scene: Scene) -> AsyncIterator[Scene]:
+    """The scene of a test that makes PodGroups, on two nodes that reach one device."""
+    for suffix in ("a", "b"):
+        await scene.node(suffix)
+    await scene.publish(scene.slice_of("fabric", allNodes=True, pool="fabric", devices=[device("domain-0")]))
+    await scene.template("domain")
+    yield scene
+    await clear_groups(scene)
+
+
+async def recorded(scene: Scene, group: str) -> dict[str, str]:
+    """What the status of a PodGroup says of its claims."""
+    found = (await scene.api.get(POD_GROUPS, group, scene.name))["status"].get("resourceClaimStatuses", ())
+    return {each["name"]: each["resourceClaimName"] for each in found}
+
+
+async def claims(scene: Scene) -> list[Object]:
+    return await scene.api.list(RESOURCE_CLAIMS, scene.name)
+
+
+async def none_left(scene: Scene) -> None:
+    """Waits until there are no claims."""
+
+    async def gone() -> bool:
+        return not await claims(scene)
+
+    await scene.api.wait_for(gone, 2 * SECONDS, "all claims are deleted")
+
+
+async def test_group_is_bound_on_one_claim_and_leaves_nothing_behind(groups: Scene) -> None:
+    uid = await create_group(groups, "workers", templates={"gpu": "domain"})
+    names = [f"worker-{index}" for index in range(MEMBERS)]
+    await asyncio.gather(*(member(groups, "workers", name, template="domain") for name in names))
+    for name in names:
+        await groups.bound(name)
+    (claim,) = await claims(groups)
+    consumer = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "workers", "uid": uid}
+    assert claim["status"]["reservedFor"] == [consumer]
+    assert await recorded(groups, "workers") == {"gpu": claim["metadata"]["name"]}
+    managers = {each["manager"] for each in claim["metadata"]["managedFields"]}
+    assert managers == {"dra-extender"}
+
+    await member(groups, "workers", "late", template="domain")
+    await groups.bound("late")
+    assert len(await claims(groups)) == 1
+
+    await asyncio.gather(*(groups.delete_pod(name) for name in (*names, "late")))
+    await asyncio.sleep(2)
+    assert await groups.allocated() == ["fabric/domain-0"]
+    await delete_group(groups, "workers")
+    await none_left(groups)
+    assert await groups.world.metric("reclaims_total", reason="group_gone", outcome="done") >= 1
+
+
+async def test_two_groups_with_one_template_get_a_claim_each(groups: Scene) -> None:
+    """There is one device: the second group waits for it until the first is gone."""
+    for name in ("first", "second"):
+        await create_group(groups, name, templates={"gpu": "domain"})
+    await member(groups, "first", "a", template="domain")
+    await groups.bound("a")
+    await member(groups, "second", "b", template="domain")
+    await groups.waits("b")
+    assert len(await claims(groups)) == 2
+    await groups.delete_pod("a")
+    await delete_group(groups, "first")
+    await groups.bound("b", 2 * SECONDS)
+
+
+async def test_pod_with_a_claim_of_its_own_beside_the_groups_gets_both(groups: Scene) -> None:
+    """kube-controller-manager gives up on it at the group's entry, whatever the order."""
+    await groups.publish(groups.slice_of("more", allNodes=True, pool="more", devices=[device("a"), device("b")]))
+    await create_group(groups, "workers", templates={"gpu": "domain"})
+    for name, order in (("before", ("own", "gpu")), ("behind", ("gpu", "own"))):
+        body = objects.pod(name, groups.name, templates=dict.fromkeys(order, "domain"))
+        body["spec"]["schedulingGroup"] = {"podGroupName": "workers"}
+        await groups.api.create(PODS, body)
+    for name in ("before", "behind"):
+        await groups.bound(name)
+    assert len(await groups.allocated()) == 3
+
+
+async def test_a_killed_service_makes_no_second_claim(groups: Scene, world: World) -> None:
+    await create_group(groups, "workers", templates={"gpu": "domain"})
+    await member(groups, "workers", "a", template="domain")
+
+    async def made() -> bool:
+        return bool(await claims(groups))
+
+    await groups.api.wait_for(made, SECONDS, "the claim is made")
+    world.extender.kill()
+    await world.extender.start()
+    await groups.bound("a", 2 * SECONDS)
+    assert len(await claims(groups)) == 1
+
+
+async def test_deleted_group_waits_for_its_pods(groups: Scene) -> None:
+    """The API server protects it, and its reservation stays with it."""
+    await create_group(groups, "workers", templates={"gpu": "domain"})
+    await member(groups, "workers", "a", template="domain")
+    await groups.bound("a")
+    await groups.api.delete(POD_GROUPS, "workers", groups.name)
+    await asyncio.sleep(4)
+    assert await groups.allocated() == ["fabric/domain-0"]
+    assert await bound_members(groups) == {"a": await groups.node_of("a")}
+    await groups.delete_pod("a")
+    await none_left(groups)
+
+
+async def test_it_stops_when_the_gate_is_switched_on_and_the_other_controller_carries_on(
+    groups: Scene, world: World
+) -> None:
+    """What was made is used on; the next group's claim is kube-controller-manager's, and one alone."""
+    world.tolerated.append("left to another controller")
+    await create_group(groups, "old", templates={"gpu": "domain"})
+    await member(groups, "old", "a", template="domain")
+    await groups.bound("a")
+    (before,) = await claims(groups)
+    await world.cluster.restart_controller_manager(default_gates())
+    await create_group(groups, "new", templates={"gpu": "domain"})
+
+    async def stopped() -> bool:
+        return await world.metric("group_claims_refused") == 1
+
+    await groups.api.wait_for(stopped, SECONDS, "the service has stopped to make claims")
+    assert "another controller makes the claims" in await world.page("/readyz?verbose")
+    await asyncio.sleep(GRACE + 2)
+    after = await claims(groups)
+    (new,) = (each for each in after if each["metadata"]["name"] != before["metadata"]["name"])
+    assert await recorded(groups, "new") == {"gpu": new["metadata"]["name"]}
+    assert "generateName" in new["metadata"]
+    await groups.delete_pod("a")
+    await delete_group(groups, "old")
+    await delete_group(groups, "new")
+    await none_left(groups)
