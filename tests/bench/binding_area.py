@@ -20,10 +20,12 @@ from tests.bench.loopback_client import LoopbackClient
 from tests.bench.processes import Helper, helper
 from tests.bench.rows import BenchError, Goal, Row, compare
 from tests.bench.scale import Scale
+from tests.bench.wake_latency import wake_latencies
 
 AREA: Final = "binding"
 MEGABYTES: Final = 200.0
 MILLISECONDS: Final = 20.0
+WAKE_MILLISECONDS: Final = 2_000.0
 NODES: Final = 200
 _GOAL: Final = Goal("<=", 1.0)
 _UNDISTURBED: Final = Goal("<=", 1.2)
@@ -41,7 +43,7 @@ class Disturbance:
 
 
 async def measure(scale: Scale, workdir: Path) -> list[Row]:
-    """How soon a pod is bound after its device is ready, and what it costs that many binds wait."""
+    """How soon a pod is bound after its device is ready or there at last, and what it costs that many binds wait."""
     mine, in_tree = [], []
     for _ in range(scale.runs):
         mine.append(await latencies(ours(), scale.slow_pods, workdir))
@@ -49,6 +51,7 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
     everything = [each for run in mine for each in run]
     details = {"p90 ms": quantiles(everything, n=10)[-1], "highest ms": max(everything)}
     medians = [median(run) for run in mine]
+    woken = await wake_latencies(scale.woken, workdir)
     waiting = await _disturbance(scale, workdir)
     what = f"{scale.waiting} waiting binds"
     return [
@@ -67,6 +70,15 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
             "ms p50",
             list(zip(medians, [median(run) for run in in_tree], strict=True)),
             "in-tree plugin, which polls",
+        ),
+        compare(
+            AREA,
+            "slice published to Binding of the pod that waits for it",
+            "ms p50",
+            [(median(woken), WAKE_MILLISECONDS)],
+            "goal",
+            goal=_GOAL,
+            details={"highest ms": max(woken)},
         ),
         compare(
             AREA,

@@ -9,7 +9,8 @@ class Scale:
     `repeats`: how often at most a run is repeated because others used the machine meanwhile.
     `allocator_rounds`: rounds of that area, fewer where upstream's take long.
     `filter_nodes`, `throughput_nodes`, `allocator_nodes`: cluster sizes.
-    `slow_pods`: pods of the binding area that wait for a device in one run; `waiting`: binds that wait at once.
+    `slow_pods`: pods of the binding area that wait for a device in one run; `waiting`: binds that wait at once; `woken`: pods that
+    wait for a slice.
     `group`: pods of the one PodGroup; `groups`, `gangs`: how many, and pods in each; `group_runs`: rounds of the area workloads.
     `slices`: of devices, in the large and the small cluster of the memory area.
     """
@@ -25,6 +26,7 @@ class Scale:
     slices: tuple[int, int] = (5_000, 1_250)
     slow_pods: int = 40
     waiting: int = 2_000
+    woken: int = 10
     allocator_nodes: tuple[int, ...] = (500, 1_000, 5_000)
     allocator_rounds: int = 3
     group_runs: int = 2
@@ -46,6 +48,7 @@ QUICK = Scale(
     slices=(400, 100),
     slow_pods=10,
     waiting=100,
+    woken=2,
     allocator_nodes=(50,),
     allocator_rounds=2,
     group_runs=1,
