@@ -56,7 +56,7 @@ class Filter:
         self._options = options
         self._gangs = gangs
         self._judging = judging
-        self._look_ahead = LookAhead(self._judging, clock, options.offered_nodes)
+        self._look_ahead = LookAhead(self._judging, ledger, clock, options.offered_nodes)
 
     async def __call__(self, pod: Pod, nodes: Sequence[str]) -> FilterAnswer:
         """The nodes on which the pod fits (at most `offered_nodes` where something must be held), and why the others do not."""

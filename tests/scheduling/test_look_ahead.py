@@ -1,0 +1,72 @@
+"""What is found out between two calls: when it begins, goes on and begins again."""
+
+import asyncio
+from typing import Any
+
+from app.ledger.holds import Hold
+from app.ledger.ledger import Ledger
+from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+from app.scheduling.look_ahead import LookAhead
+from app.simulator.cluster import SystemClock
+
+
+class Asked:
+    """Stands for Judging: records the questions that are looked into, each of which takes so many steps."""
+
+    def __init__(self, steps: int = 1) -> None:
+        self.demands: list[str] = []
+        self._steps = steps
+
+    def look_ahead(self, demand: Any, count: int, enough: int, out_of_time: Any) -> bool:
+        self.demands.append(demand)
+        self._steps -= 1
+        return self._steps > 0
+
+
+def looking(asked: Asked, ledger: Ledger) -> Any:
+    judging: Any = asked
+    return LookAhead(judging, ledger, SystemClock(), 8)
+
+
+async def pause() -> None:
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+async def test_it_begins_when_the_call_is_over_and_goes_on_until_nothing_is_left() -> None:
+    asked = Asked(steps=3)
+    looking(asked, Ledger()).follow("first")
+    assert asked.demands == []
+    await pause()
+    assert asked.demands == ["first"] * 3
+
+
+async def test_only_the_last_question_counts() -> None:
+    asked = Asked()
+    ahead = looking(asked, Ledger())
+    ahead.follow("first")
+    ahead.follow("second")
+    await pause()
+    assert asked.demands == ["second"]
+
+
+async def test_a_question_that_takes_too_long_is_given_up() -> None:
+    asked = Asked(steps=1_000)
+    looking(asked, Ledger()).follow("long")
+    await pause()
+    assert 1 < len(asked.demands) < 100
+
+
+async def test_it_begins_again_whenever_a_hold_ends() -> None:
+    asked, ledger = Asked(), Ledger()
+    looking(asked, ledger).follow("first")
+    await pause()
+    for expected in (2, 3):
+        holding = DeviceHolding(driver="gpu.example.com", pool="n1", device="d0")
+        placement = ClaimPlacement(allocation=AllocationResult(), holdings=(holding,))
+        ledger.holds.place(Hold("c1", {"n1": placement}, {"n1": 0}, 1.0, {"p1"}))
+        await pause()
+        assert len(asked.demands) == expected - 1
+        ledger.holds.end("c1")
+        await pause()
+        assert asked.demands == ["first"] * expected
