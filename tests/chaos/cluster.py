@@ -4,8 +4,8 @@ import asyncio
 from random import Random
 from typing import Any, Final
 
-from tests.controlplane.objects import Object, consumption, counter_set, device, request
-from tests.controlplane.resources import RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from tests.controlplane.objects import Object, consumption, counter_set, device, device_class, request
+from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from tests.e2e.driver import ATTACHED, FAILED
 from tests.e2e.scene import Scene
 
@@ -16,11 +16,16 @@ VGPU: Final = "vgpu"
 SHARED: Final = "shared"
 KINDS: Final = (WHOLE, SLOW, MIG, VGPU, SHARED)
 MEMORY: Final = "memory"
+EXTENDED: Final = "chaos.example.com/gpu"
 
 
 async def furnish(scene: Scene, nodes: int) -> None:
-    """Nodes with whole GPUs, GPUs that must be attached, one cut into partitions of two schemes, and one shared by capacity."""
+    """Nodes with whole GPUs (also as an extended resource), GPUs that must be attached, one cut into partitions of two schemes,
+    and one shared by capacity.
+    """
     await scene.open()
+    whole = f'device.driver == "{scene.driver}" && {scene.attribute("kind")} == "{WHOLE}"'
+    await scene.api.create(DEVICE_CLASSES, device_class(f"{scene.name}-{WHOLE}", whole, extendedResourceName=EXTENDED))
     await asyncio.gather(*(_node(scene, f"n{number}") for number in range(nodes)))
     for kind in KINDS:
         await scene.api.create(

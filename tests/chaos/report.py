@@ -18,6 +18,8 @@ def table(result: Result) -> str:
         *((f"trouble: {name}", str(count)) for name, count in sorted(result.troubles.items())),
         ("changes of the leader", str(result.terms)),
         *((f"given back: {name}", str(count)) for name, count in sorted(result.reclaims.items())),
+        ("pods bound by another scheduler", str(result.foreign)),
+        ("allocations given up to it", str(result.yielded)),
         ("looks at the invariants", str(result.looks)),
         ("violations", str(len(result.violations))),
         ("findings at rest", str(len(result.left))),

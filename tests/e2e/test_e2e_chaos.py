@@ -11,8 +11,8 @@ from tests.controlplane.process import START_SECONDS
 
 pytestmark = [pytest.mark.e2e]
 
-SECONDS = 40.0
-PODS = 150
+SECONDS = 60.0
+PODS = 200
 
 
 @pytest.mark.timeout(SECONDS + 10 * START_SECONDS)
