@@ -8,6 +8,7 @@ from starlette.types import Receive, Scope, Send
 from app.api.answering import Answer, Answering, Verb
 
 JSON: Final = "application/json"
+_TYPE: Final = (b"content-type", JSON.encode())
 
 
 class DirectVerb(NamedTuple):
@@ -36,7 +37,7 @@ class VerbsFirst(FastAPI):
             await super().__call__(scope, receive, send)
             return
         answer = await self._answering.answer(verb.name, verb.handler, scope, receive, in_words=verb.in_words)
-        headers = [(b"content-type", JSON.encode()), (b"content-length", b"%d" % len(answer.body))]
+        headers = [_TYPE, (b"content-length", b"%d" % len(answer.body))]
         if answer.closing:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})

@@ -39,7 +39,10 @@ class ObjectMeta(Value, frozen=True):
     @property
     def controller(self) -> OwnerReference | None:
         """The owner that controls this object, if any."""
-        return next((owner for owner in self.owner_references if owner.controller), None)
+        for owner in self.owner_references:
+            if owner.controller:
+                return owner
+        return None
 
 
 def version_number(resource_version: str) -> int:

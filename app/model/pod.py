@@ -161,7 +161,9 @@ class WirePod(Value, frozen=True):
             priority=spec.priority or 0,
             claims=spec.resource_claims or (),
             claim_statuses=status.resource_claim_statuses or (),
-            extended_resources=tuple(sorted({each.resource for one in asking for each in one.requests})),
+            extended_resources=tuple(sorted({each.resource for one in asking for each in one.requests}))
+            if asking
+            else (),
             extended_requests=asking,
             extended_claim=told.resource_claim_name if told is not None else "",
             pod_group=group,

@@ -35,7 +35,7 @@ class Attempt:
     unsettled: bool = False
     demand: Demand | None = None
     seat: str | None = None
-    _counts: Counter[str] = field(default_factory=Counter)
+    _counts: dict[str, int] = field(default_factory=dict)
 
     def refuse(self, node: str, rejection: Rejection, text: str | None = None) -> None:
         """This node does not fit; `text` is the summary of the rejection, if it is known already."""
@@ -45,7 +45,7 @@ class Attempt:
         if before is not None:
             self._counts[before] -= 1
         self.texts[node] = text
-        self._counts[text] += 1
+        self._counts[text] = self._counts.get(text, 0) + 1
         if text not in self.reasons:
             self.reasons[text] = (node, rejection)
 
@@ -55,8 +55,9 @@ class Attempt:
             return
         alike = texts.count(texts[0]) == len(texts)
         self.texts.update(dict.fromkeys(nodes, texts[0]) if alike else zip(nodes, texts, strict=True))
-        self._counts.update({texts[0]: len(texts)} if alike else texts)
-        for text in (texts[0],) if alike else set(texts):
+        counts = {texts[0]: len(texts)} if alike else Counter(texts)
+        for text, count in counts.items():
+            self._counts[text] = self._counts.get(text, 0) + count
             if text not in self.reasons:
                 example = nodes[texts.index(text)]
                 self.reasons[text] = (example, rejection_of(example))

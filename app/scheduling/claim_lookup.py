@@ -1,7 +1,6 @@
 """Which claims a pod needs, and for whom each of them is to be reserved."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from app.ledger.claims import ClaimRecord
@@ -63,8 +62,7 @@ def names_missing(pod: Pod) -> bool:
     return any(not each.resource_claim_name and each.name not in named for each in pod.claims)
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(NamedTuple):
     """What an entry stands for: the name of the claim, whether it must have been generated, and whether it is the group's."""
 
     name: str
@@ -85,19 +83,19 @@ class _Lookup:
         target = self._target(entry)
         if target is None or isinstance(target, Rejection):
             return target
-        where = f"{self._pod.namespace}/{target.name}"
-        record = self._ledger.claims.by_key(self._pod.namespace, target.name)
+        pod = self._pod
+        record = self._ledger.claims.by_key(pod.namespace, target.name)
         if record is None:
-            return Rejection(code=Code.CLAIM_MISSING, claim=entry.name, detail=where)
+            return Rejection(code=Code.CLAIM_MISSING, claim=entry.name, detail=f"{pod.namespace}/{target.name}")
         if record.claim.metadata.deletion_timestamp is not None:
-            return Rejection(code=Code.CLAIM_DELETING, claim=entry.name, detail=where)
+            return Rejection(code=Code.CLAIM_DELETING, claim=entry.name, detail=f"{pod.namespace}/{target.name}")
         controller = record.claim.metadata.controller
-        owned = controller is not None and controller.uid == self._pod.uid
-        of_group = _is_group(controller, self._pod)
-        if target.generated and not owned and not of_group:
-            whose = "this pod" if self._pod.pod_group is None else "this pod or its PodGroup"
-            return Rejection(code=Code.CLAIM_FOREIGN, claim=entry.name, detail=f"{where} is not controlled by {whose}")
-        alone = owned or record.claim.reserved_by(self._pod.uid)
+        owned = controller is not None and controller.uid == pod.uid
+        if target.generated and not owned and not _is_group(controller, pod):
+            whose = "this pod" if pod.pod_group is None else "this pod or its PodGroup"
+            detail = f"{pod.namespace}/{target.name} is not controlled by {whose}"
+            return Rejection(code=Code.CLAIM_FOREIGN, claim=entry.name, detail=detail)
+        alone = owned or record.claim.reserved_by(pod.uid)
         return FoundClaim(entry.name, record, self._consumer(target, controller, alone=alone))
 
     def _target(self, entry: PodResourceClaim) -> _Target | Rejection | None:

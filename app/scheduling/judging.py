@@ -118,6 +118,7 @@ class Judging:
     def _walk(self, asked: _Asked, nodes: Iterable[str]) -> Sequence[str]:
         """Go from node to node until nothing more is needed; returns those under holds, which are left for later."""
         known, refused, fits, under_holds = asked.table.fits, asked.table.refused, asked.attempt.fits, asked.under_holds
+        enough = asked.enough
         passed: list[str] = []
         held: list[str] = []
         for name in nodes:
@@ -136,7 +137,7 @@ class Judging:
             elif self._visit(asked, name):
                 passed.append(name)
                 continue
-            if asked.satisfied:
+            if len(fits) >= enough and asked.equal:
                 break
         self._refuse(asked, passed, list(map(refused.__getitem__, passed)))
         return held

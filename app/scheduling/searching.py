@@ -49,7 +49,7 @@ class Searching:
 
     def demand(self, claims: Sequence[FoundClaim]) -> Demand | Rejection:
         """What these claims ask for, or why no node can serve them (missing class, invalid selector, ...)."""
-        key = (self._ledger.progress.classes, *((each.label, each.record.spec_digest) for each in claims))
+        key = (self._ledger.progress.classes, *[(each.label, each.record.spec_digest) for each in claims])
         known = self._demands.get(key)
         if known is None:
             named = [NamedClaim(each.label, each.record.claim) for each in claims]
