@@ -11,13 +11,13 @@ from tests.controlplane.objects import Object, device
 from tests.controlplane.options import ControlPlaneOptions, default_gates
 from tests.controlplane.resources import POD_GROUPS, PODS, RESOURCE_CLAIMS
 from tests.e2e.scene import SECONDS, Scene
-from tests.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
+from tests.e2e.workloads import clear_groups, create_group, delete_group, member
 from tests.e2e.world import Setup, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 GATE = "DRAWorkloadResourceClaims"
-GRACE = 2
+GRACE = 1
 MEMBERS = 5
 
 
@@ -66,6 +66,7 @@ async def none_left(scene: Scene) -> None:
 
 
 async def test_group_is_bound_on_one_claim_and_leaves_nothing_behind(groups: Scene) -> None:
+    """Also when the group is deleted first: the API server protects it, and its reservation stays with it."""
     uid = await create_group(groups, "workers", templates={"gpu": "domain"})
     names = [f"worker-{index}" for index in range(MEMBERS)]
     await asyncio.gather(*(member(groups, "workers", name, template="domain") for name in names))
@@ -82,10 +83,11 @@ async def test_group_is_bound_on_one_claim_and_leaves_nothing_behind(groups: Sce
     await groups.bound("late")
     assert len(await claims(groups)) == 1
 
-    await asyncio.gather(*(groups.delete_pod(name) for name in (*names, "late")))
-    await asyncio.sleep(2)
+    await groups.api.delete(POD_GROUPS, "workers", groups.name)
+    await asyncio.gather(*(groups.delete_pod(name) for name in names))
+    await asyncio.sleep(3)
     assert await groups.allocated() == ["fabric/domain-0"]
-    await delete_group(groups, "workers")
+    await groups.delete_pod("late")
     await none_left(groups)
     assert await groups.world.metric("reclaims_total", reason="group_gone", outcome="done") >= 1
 
@@ -131,17 +133,13 @@ async def test_a_killed_service_makes_no_second_claim(groups: Scene, world: Worl
     assert len(await claims(groups)) == 1
 
 
-async def test_deleted_group_waits_for_its_pods(groups: Scene) -> None:
-    """The API server protects it, and its reservation stays with it."""
+async def test_group_goes_where_kube_controller_manager_knows_no_podgroups(groups: Scene, world: World) -> None:
+    """Without GenericWorkload it leaves the protection finalizer on, which the API server put there."""
+    await world.cluster.restart_controller_manager({})
     await create_group(groups, "workers", templates={"gpu": "domain"})
-    await member(groups, "workers", "a", template="domain")
-    await groups.bound("a")
-    await groups.api.delete(POD_GROUPS, "workers", groups.name)
-    await asyncio.sleep(4)
-    assert await groups.allocated() == ["fabric/domain-0"]
-    assert await bound_members(groups) == {"a": await groups.node_of("a")}
-    await groups.delete_pod("a")
+    await delete_group(groups, "workers")
     await none_left(groups)
+    await world.cluster.restart_controller_manager(default_gates() | {GATE: False})
 
 
 async def test_it_stops_when_the_gate_is_switched_on_and_the_other_controller_carries_on(
@@ -166,7 +164,11 @@ async def test_it_stops_when_the_gate_is_switched_on_and_the_other_controller_ca
     (new,) = (each for each in after if each["metadata"]["name"] != before["metadata"]["name"])
     assert await recorded(groups, "new") == {"gpu": new["metadata"]["name"]}
     assert "generateName" in new["metadata"]
+    await world.extender.restart()
+    await create_group(groups, "third", templates={"gpu": "domain"})
+    await groups.api.wait_for(stopped, SECONDS, "the service has stopped to make claims again")
+    assert len(await claims(groups)) == 3
     await groups.delete_pod("a")
-    await delete_group(groups, "old")
-    await delete_group(groups, "new")
+    for name in ("old", "new", "third"):
+        await delete_group(groups, name)
     await none_left(groups)
