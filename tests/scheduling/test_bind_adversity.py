@@ -1,74 +1,28 @@
 """What others do to pods, claims, nodes and the API server while a bind is at work: it ends well or in words, nothing is lost."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
 from app.model.resource_claim import FINALIZER
-from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.scheduling.answers import TryAgain
-from app.scheduling.options import Options
 from app.scheduling.ports import Conflict, Refused, Unavailable
-from app.simulator.objects import Json, Key, Kind
-from app.simulator.served import Served
-from tests.scheduling.grouped import NAMED, GroupWorld
+from app.simulator.objects import Key, Kind
+from tests.scheduling.adversity import edit, node_of, troubled_world
 from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import DRIVER, World
 
-LAG = 0.05
+LAG = 0.2
 
 
 @pytest.fixture
 def world() -> World:
-    """Node n1 with two devices, n2 with two that have to be attached; pods p1 and p2 that share claim c1."""
-    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=LAG, reclaim_pause_seconds=0.0))
-    for name in ("n1", "n2"):
-        world.node(name)
-    conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
-    world.gpus("n1", 2)
-    world.slice("n2", [{"name": f"gpu-{index}", **conditions} for index in range(2)])
-    world.device_class()
-    world.add_claim("c1")
-    world.add_pod("p1", "c1")
-    world.add_pod("p2", "c1")
-    return world
+    return troubled_world()
 
 
-def edit(world: World, change: Callable[[Json], None], name: str = "c1") -> Callable[[], None]:
-    """What somebody else does to the claim, when it is called."""
-    return lambda: void(world.cluster.store.replace(Key(Kind.CLAIM, "default", name), change))
-
-
-def void(_: object) -> None:
-    """Nothing."""
-
-
-def report(world: World, condition: str, claim: str = "c1") -> None:
-    """The driver says this of the devices of the claim, and nothing else any more."""
-    stored = world.claim(claim)
-    said = {"type": condition, "status": "True", "reason": "Test", "message": ""}
-    stored["status"]["devices"] = [
-        {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
-        for each in stored["status"]["allocation"]["devices"]["results"]
-    ]
-    world.cluster.store.update_status(Kind.CLAIM, stored)
-
-
-async def waiting(world: World, pod: str = "p1") -> asyncio.Task[None]:
-    """A bind to n2 that waits for its device."""
-    bind = asyncio.create_task(world.bind(pod, "n2"))
-    await asyncio.sleep(0.05)
-    assert not bind.done()
-    return bind
-
-
-def node_of(world: World, pod: str = "p1") -> str:
-    return str(world.pod(pod)["spec"].get("nodeName", ""))
-
-
-async def test_no_bind_goes_past_a_watch_that_is_behind_however_often_it_is_repeated(world: World) -> None:
+async def test_no_bind_goes_past_a_watch_that_is_behind_however_often_it_is_repeated() -> None:
     """Another writer may have allocated the same before; only the watch would tell."""
+    world = troubled_world(LAG)
     for _ in range(3):
         with pytest.raises(TryAgain, match="the claim watch is behind"):
             await world.bind("p1", "n1")
@@ -81,7 +35,8 @@ async def test_no_bind_goes_past_a_watch_that_is_behind_however_often_it_is_repe
     assert world.devices("c1") == ["n1/gpu-0"]
 
 
-async def test_a_watch_that_comes_back_brings_the_allocation_to_which_a_repeated_bind_gives_way(world: World) -> None:
+async def test_a_watch_that_comes_back_brings_the_allocation_to_which_a_repeated_bind_gives_way() -> None:
+    world = troubled_world(LAG)
     world.add_claim("foreign")
     raw = world.claim("foreign")
     result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-0"}
@@ -179,78 +134,6 @@ async def test_a_finalizer_that_is_taken_off_between_the_two_writes_is_put_back(
     assert world.devices("c1") == ["n1/gpu-0"]
 
 
-def strip(claim: Json) -> None:
-    """Takes off what protects an allocation and says what it froze."""
-    claim["metadata"]["finalizers"] = []
-    del claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
-
-
-def is_whole(world: World) -> bool:
-    metadata = world.claim("c1")["metadata"]
-    return metadata["finalizers"] == [FINALIZER] and SNAPSHOT_ANNOTATION in metadata["annotations"]
-
-
-async def test_finalizer_and_snapshot_that_are_taken_off_during_the_wait_are_put_back_before_the_binding(
-    world: World,
-) -> None:
-    """Without the finalizer the claim could be deleted under the running pod."""
-    async with world.watching():
-        bind = await waiting(world)
-        edit(world, strip)()
-        report(world, "Attached")
-        await bind
-
-    assert is_whole(world)
-    assert node_of(world) == "n2"
-
-
-async def test_conditions_that_only_the_snapshot_has_are_waited_for_even_if_somebody_takes_it_off(world: World) -> None:
-    """An API server that stores no binding conditions: without the snapshot the device seems to be ready."""
-    world.cluster.store._served = Served(conditions=False)
-    async with world.watching():
-        bind = await waiting(world)
-        assert "bindingConditions" not in world.claim("c1")["status"]["allocation"]["devices"]["results"][0]
-        edit(world, strip)()
-        with pytest.raises(TryAgain, match=r"not ready any more: device .*/n2/gpu-0 waits for Attached"):
-            await bind
-        assert is_whole(world)
-        again = await waiting(world)
-        report(world, "Attached")
-        await again
-
-    assert node_of(world) == "n2"
-
-
-async def test_slices_that_change_or_vanish_during_the_wait_change_nothing_of_what_is_allocated(world: World) -> None:
-    async with world.watching():
-        bind = await waiting(world)
-        world.delete(Kind.SLICE, "n2-devices")
-        world.slice("n2", [{"name": "gpu-0"}])
-        await asyncio.sleep(0.02)
-        assert not bind.done()
-        report(world, "Attached")
-        await bind
-
-    assert world.devices("c1") == ["n2/gpu-0"]
-    assert node_of(world) == "n2"
-
-
-async def test_a_node_that_goes_away_ends_the_wait_at_once_and_its_devices_are_given_back(world: World) -> None:
-    async with world.watching():
-        bind = await waiting(world)
-        world.delete(Kind.NODE, "n2")
-        with pytest.raises(TryAgain, match="node n2 does not exist any more"):
-            await asyncio.wait_for(bind, 5.0)
-        await world.extender.reclaim.sweep()
-        world.clock.seconds += world.options.reclaim_unfit_seconds
-        await world.extender.reclaim.sweep()
-        assert world.devices("c1") == []
-        await world.cluster.watch.caught_up()
-        await world.bind("p1", "n1")
-
-    assert node_of(world) == "n1"
-
-
 async def test_no_pod_is_bound_to_a_node_that_went_away_while_its_claim_was_written(world: World) -> None:
     claims = Seam(world.cluster.claims)
     restart(world, claims=claims)
@@ -260,65 +143,6 @@ async def test_no_pod_is_bound_to_a_node_that_went_away_while_its_claim_was_writ
             await world.bind("p1", "n1")
 
     assert node_of(world) == ""
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda pod: pod["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"), "does not exist any more"),
-        (lambda pod: pod["spec"].update(nodeName="n1"), "is bound to node n1 already"),
-    ],
-)
-async def test_a_wait_ends_at_once_when_the_pod_is_being_deleted_or_bound_elsewhere(
-    world: World, change: Callable[[Json], None], words: str
-) -> None:
-    """Pods of jobs stay for a while when they are deleted: they have finalizers."""
-    async with world.watching():
-        bind = await waiting(world)
-        world.cluster.store.replace(Key(Kind.POD, "default", "p1"), change)
-        with pytest.raises(TryAgain, match=words):
-            await asyncio.wait_for(bind, 5.0)
-
-
-async def test_both_of_two_devices_that_fail_are_named_and_left_alone(world: World) -> None:
-    world.add_claim("pair", count=2)
-    world.add_pod("p3", "pair")
-    async with world.watching():
-        bind = asyncio.create_task(world.bind("p3", "n2"))
-        await asyncio.sleep(0.05)
-        report(world, "Failed", "pair")
-        with pytest.raises(TryAgain, match=r"gpu-0 reports Failed.*gpu-1 reports Failed"):
-            await bind
-
-    left_alone = world.extender.cool_downs.of(world.pod("p3")["metadata"]["uid"])
-    assert left_alone == {(DRIVER, "n2", "gpu-0"), (DRIVER, "n2", "gpu-1")}
-    assert world.devices("pair") == []
-
-
-async def test_a_condition_that_comes_and_goes_counts_when_all_are_there_at_once(world: World) -> None:
-    world.add_claim("pair", count=2)
-    world.add_pod("p3", "pair")
-
-    def say(status: str, device: str) -> Json:
-        condition = {"type": "Attached", "status": status, "reason": "Test", "message": ""}
-        return {"driver": DRIVER, "pool": "n2", "device": device, "conditions": [condition]}
-
-    async def told(first: str, second: str) -> None:
-        stored = world.claim("pair")
-        stored["status"]["devices"] = [say(first, "gpu-0"), say(second, "gpu-1")]
-        world.cluster.store.update_status(Kind.CLAIM, stored)
-        await asyncio.sleep(0.01)
-
-    async with world.watching():
-        bind = asyncio.create_task(world.bind("p3", "n2"))
-        await asyncio.sleep(0.05)
-        for statuses in (("True", "False"), ("False", "True"), ("Unknown", "True"), ("False", "False")):
-            await told(*statuses)
-            assert not bind.done()
-        await told("True", "True")
-        await bind
-
-    assert node_of(world, "p3") == "n2"
 
 
 @pytest.mark.parametrize("step", ["update", "update_status"])
@@ -429,110 +253,3 @@ async def test_writes_that_the_end_of_the_term_stops_are_made_by_the_next_leader
 
     assert world.devices("c1") == ["n1/gpu-0"]
     assert node_of(world) == "n1"
-
-
-async def test_everything_listed_anew_during_a_wait_neither_ends_nor_repeats_it(world: World) -> None:
-    async with world.watching():
-        bind = await waiting(world)
-        world.cluster.watch.attach(world.ledger.feeds)
-        await asyncio.sleep(0.02)
-        assert not bind.done()
-        report(world, "Attached")
-        await bind
-
-    assert len([each for each in world.messages("p1") if "waits for Attached" in each]) == 1
-    assert node_of(world) == "n2"
-
-
-async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_and_its_pod_not_bound() -> None:
-    """It was ready in time, and so its pod stood at the gate."""
-    world = World()
-    conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
-    world.node("n1")
-    world.slice("n1", [{"name": f"gpu-{index}", **conditions} for index in range(2)])
-    world.device_class()
-    world.create(
-        Kind.POD_GROUP,
-        {
-            "metadata": {"name": "g", "namespace": "default"},
-            "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
-        },
-    )
-    for name in ("p1", "p2"):
-        world.add_claim(name)
-        spec = {
-            "schedulerName": "dra-extender-scheduler",
-            "containers": [{"name": "main", "image": "pause"}],
-            "schedulingGroup": {"podGroupName": "g"},
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
-        }
-        world.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
-    async with world.watching():
-        binds = [asyncio.create_task(world.bind(name, "n1")) for name in ("p1", "p2")]
-        await asyncio.sleep(0.05)
-        report(world, "Attached", claim="p1")
-        await asyncio.sleep(0.05)
-        report(world, "Failed", claim="p1")
-        await asyncio.sleep(0.01)
-        report(world, "Attached", claim="p2")
-        with pytest.raises(TryAgain, match="binding conditions failed"):
-            await binds[0]
-        await binds[1]
-
-    assert (node_of(world, "p1"), node_of(world, "p2")) == ("", "n1")
-    assert world.devices("p1") == []
-
-
-def foreign(world: World, claim: str) -> None:
-    """Another scheduler allocates what this claim has to one of its own."""
-    world.add_claim("foreign")
-    stored = world.claim("foreign")
-    results = [{**each, "request": "req"} for each in world.claim(claim)["status"]["allocation"]["devices"]["results"]]
-    stored["status"] = {"allocation": {"devices": {"results": results}}}
-    world.cluster.store.update_status(Kind.CLAIM, stored)
-
-
-async def test_a_member_that_waits_for_the_claim_of_its_group_gives_way_to_a_foreign_writer_at_once() -> None:
-    world = GroupWorld()
-    world.devices_everywhere(1, conditions=True)
-    world.add_claim("shared")
-    world.group(NAMED)
-    world.member("a")
-    await world.extender.start()
-    async with world.watching():
-        bind = asyncio.create_task(world.bind("a", "n1"))
-        await asyncio.sleep(0.05)
-        foreign(world, "shared")
-        with pytest.raises(TryAgain, match="another writer allocated device"):
-            await asyncio.wait_for(bind, 5.0)
-    await world.extender.stop()
-
-    assert world.devices("shared") == []
-
-
-async def test_all_members_that_run_on_the_claim_of_their_group_are_told_what_a_foreign_writer_took(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = GroupWorld()
-    monkeypatch.setattr(world.extender._foreign, "_seconds", 0.0)
-    world.devices_everywhere()
-    world.add_claim("shared")
-    world.group(NAMED)
-    for name in ("a", "b", "waiting"):
-        world.member(name)
-    await world.extender.start()
-    async with world.watching():
-        await asyncio.gather(world.bind("a", "n1"), world.bind("b", "n1"))
-        await world.cluster.watch.caught_up()
-        foreign(world, "shared")
-        await world.cluster.watch.caught_up()
-        await asyncio.sleep(0.05)
-    await world.extender.stop()
-
-    assert [
-        "was given to claim default/foreign" in " ".join(world.messages(each)) for each in ("a", "b", "waiting")
-    ] == [
-        True,
-        True,
-        False,
-    ]
