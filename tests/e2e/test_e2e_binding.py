@@ -3,6 +3,7 @@
 import pytest
 
 from tests.controlplane.objects import device
+from tests.controlplane.resources import NODES
 from tests.e2e.fabric import (
     ATTACHED,
     FAILED,
@@ -180,6 +181,22 @@ async def test_each_pod_binds_its_devices_of_a_pool_to_its_own_node(scene: Scene
         assert chosen_node(claim) == node
         await driver.report(claim, ATTACHED)
         assert await scene.bound(name, PROMPT_SECONDS) == node
+
+
+async def test_node_that_goes_away_ends_the_wait_and_its_pod_goes_to_another(scene: Scene, driver: FakeDriver) -> None:
+    """Long before the device is late."""
+    await fabric(scene, "gpu-0")
+    await scene.claim("one")
+    await scene.pod("worker", claim="one")
+    before = await allocated_claim(scene)
+    await scene.told("worker", "waits for")
+    gone = chosen_node(before)
+    await scene.api.delete(NODES, gone)
+    await said(scene, "worker", f"node {gone} does not exist any more")
+    again = await allocated_claim(scene, after=before)
+    assert chosen_node(again) != gone
+    await driver.report(again, ATTACHED)
+    assert await scene.bound("worker", PROMPT_SECONDS) == chosen_node(again)
 
 
 async def test_pod_that_is_deleted_while_it_waits_gives_its_device_back(scene: Scene) -> None:

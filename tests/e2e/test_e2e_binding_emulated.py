@@ -1,5 +1,5 @@
-"""Binding conditions on older API servers.  1.35 strips them from slices and allocations: the admin's policy says what devices
-need, and the snapshot annotation of the claim carries it."""
+"""Binding conditions on older API servers, published by the driver or supplied by the admin's policy.  1.34 and 1.35 strip them
+from slices and allocations: there only the policy says what devices need, and the snapshot annotation of the claim carries it."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.e2e.scene import PROMPT_SECONDS, Scene
 from tests.e2e.world import Setup, World
 
 TIMEOUT_SECONDS = 6
-STRIPPING = "1.35"
+STRIPPING = ("1.35", "1.34")
 RULES = f"""
 rules:
   - name: fabric
@@ -26,20 +26,24 @@ rules:
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.parametrize("setup", ["1.36", STRIPPING], indirect=True, scope="module"),
+    pytest.mark.parametrize(
+        ("setup", "by_policy"),
+        [("1.36", False), ("1.36", True), *((version, True) for version in STRIPPING)],
+        indirect=["setup"],
+        scope="module",
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
 def setup(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Setup:
+    policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
+    policy.write_text(RULES)
     environment = {
         "DRA_EXTENDER_SCHEDULING__BINDING_TIMEOUT_SECONDS": str(TIMEOUT_SECONDS),
         "DRA_EXTENDER_SCHEDULING__DEVICE_COOL_DOWN_SECONDS": "5",
+        "DRA_EXTENDER_SCHEDULING__POLICY_FILE": str(policy),
     }
-    if request.param == STRIPPING:
-        policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
-        policy.write_text(RULES)
-        environment["DRA_EXTENDER_SCHEDULING__POLICY_FILE"] = str(policy)
     options = ControlPlaneOptions(emulated_version=request.param, feature_gates={}, runtime_config={})
     return Setup(options, environment=environment)
 
@@ -49,12 +53,12 @@ def driver(scene: Scene) -> FakeDriver:
     return FakeDriver(scene)
 
 
-async def waiting(scene: Scene, *devices: str) -> Object:
+async def waiting(scene: Scene, *devices: str, by_policy: bool) -> Object:
     """A pod `worker` whose bind waits for a device of the fabric; returns its claim."""
-    stripping = scene.world.cluster.options.emulated_version == STRIPPING
-    await fabric(scene, *devices, policy=stripping)
+    stripping = scene.world.cluster.options.emulated_version in STRIPPING
+    await fabric(scene, *devices, policy=by_policy)
     stored = await scene.api.get(RESOURCE_SLICES, f"{scene.name}-fabric")
-    assert ("bindingConditions" in stored["spec"]["devices"][0]) is not stripping
+    assert ("bindingConditions" in stored["spec"]["devices"][0]) is not by_policy
     await scene.claim("one")
     await scene.pod("worker", claim="one")
     claim = await allocated_claim(scene)
@@ -65,14 +69,14 @@ async def waiting(scene: Scene, *devices: str) -> Object:
     return claim
 
 
-async def test_success(scene: Scene, driver: FakeDriver) -> None:
-    claim = await waiting(scene, "gpu-0")
+async def test_success(scene: Scene, driver: FakeDriver, *, by_policy: bool) -> None:
+    claim = await waiting(scene, "gpu-0", by_policy=by_policy)
     await driver.report(claim, ATTACHED)
     assert await scene.bound("worker", PROMPT_SECONDS) == chosen_node(claim)
 
 
-async def test_failure(scene: Scene, driver: FakeDriver) -> None:
-    claim = await waiting(scene, "gpu-0", "gpu-1")
+async def test_failure(scene: Scene, driver: FakeDriver, *, by_policy: bool) -> None:
+    claim = await waiting(scene, "gpu-0", "gpu-1", by_policy=by_policy)
     await driver.report(claim, FAILED)
     await said(scene, "worker", "binding conditions failed", f"fabric/gpu-0 reports {FAILED}")
     again = await allocated_claim(scene, after=claim)
@@ -81,8 +85,8 @@ async def test_failure(scene: Scene, driver: FakeDriver) -> None:
     await scene.bound("worker", PROMPT_SECONDS)
 
 
-async def test_timeout(scene: Scene, driver: FakeDriver) -> None:
-    claim = await waiting(scene, "gpu-0", "gpu-1")
+async def test_timeout(scene: Scene, driver: FakeDriver, *, by_policy: bool) -> None:
+    claim = await waiting(scene, "gpu-0", "gpu-1", by_policy=by_policy)
     await said(scene, "worker", "binding conditions timed out", f"fabric/gpu-0 waits for {ATTACHED}")
     again = await allocated_claim(scene, after=claim)
     assert await scene.device_of("worker") == "fabric/gpu-1"
@@ -90,9 +94,9 @@ async def test_timeout(scene: Scene, driver: FakeDriver) -> None:
     await scene.bound("worker", PROMPT_SECONDS)
 
 
-async def test_restart(scene: Scene, driver: FakeDriver, world: World) -> None:
+async def test_restart(scene: Scene, driver: FakeDriver, world: World, *, by_policy: bool) -> None:
     """A device that became ready meanwhile is used, however late; one that took too long is given back at once."""
-    claim = await waiting(scene, "gpu-0", "gpu-1")
+    claim = await waiting(scene, "gpu-0", "gpu-1", by_policy=by_policy)
     await scene.claim("two")
     await scene.pod("late", claim="two")
     late = await allocated_claim(scene, "two")

@@ -7,6 +7,7 @@ import pytest
 from tests.controlplane.objects import device
 from tests.controlplane.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
+from tests.e2e.workloads import clear_groups, create_group, member
 from tests.e2e.world import World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
@@ -133,6 +134,18 @@ async def test_waiting_pods_are_bound_soon_after_only_their_class_or_claim_appea
     await settled(world, 1)
     await scene.claim("late")
     assert await scene.bound("claimless", PROMPT_SECONDS) == node
+
+
+async def test_waiting_pod_is_bound_soon_after_only_its_pod_group_appeared(scene: Scene, world: World) -> None:
+    """kube-scheduler without group scheduling does not listen to PodGroups."""
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    await scene.template("one")
+    await member(scene, "team", "waiting", template="one")
+    await scene.waits("waiting", "PodGroup")
+    await settled(world)
+    await create_group(scene, "team")
+    assert await scene.bound("waiting", PROMPT_SECONDS) == node
+    await clear_groups(scene)
 
 
 async def test_slices_that_help_no_waiting_pod_wake_none_however_many_change(scene: Scene, world: World) -> None:
