@@ -14,7 +14,9 @@ from app.kube.kinds import WATCHED
 from app.kube.server_facts import Support
 from app.kube.settings import KubeSettings
 from app.kube.wake import WAKE_UP_CLASS, WOKEN_AT_ANNOTATION
+from app.model.generated_claim import Owner, claim_from, generated_name, read_template
 from app.model.pod import Pod
+from app.model.pod_group import PROTECTION_FINALIZER, PodGroup, read_pod_group
 from app.scheduling.ports import Conflict, NotFound, Refused, Unavailable
 from tests.controlplane import objects
 from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
@@ -25,7 +27,9 @@ from tests.controlplane.resources import (
     EVENTS,
     NAMESPACES,
     NODES,
+    POD_GROUPS,
     PODS,
+    RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
 )
 from tests.kube.recording import RecordingFeed, until
@@ -74,6 +78,12 @@ def _claim(name: str) -> bytes:
 async def new_claim(plane: ControlPlane, name: str) -> bytes:
     made = await plane.api.create(RESOURCE_CLAIMS, json.loads(_claim(name)))
     return json.dumps(made).encode()
+
+
+async def new_group(plane: ControlPlane, name: str) -> str:
+    entries = {each: each for each in ("a", "b")}
+    made = await plane.api.create(POD_GROUPS, objects.pod_group(name, SPACE, templates=entries))
+    return str(made["metadata"]["uid"])
 
 
 async def new_pod(plane: ControlPlane, name: str, **fields: Any) -> str:
@@ -136,7 +146,10 @@ async def test_a_claim_is_made_once_under_our_name_and_deleted_if_it_is_the_one_
         await extender.claims.create(SPACE, body)
     with pytest.raises(Conflict, match=r"the UID in the precondition \(another\) does not match"):
         await extender.claims.delete(SPACE, "made", "another")
-    await extender.claims.delete(SPACE, "made", stored["metadata"]["uid"])
+    with pytest.raises(Conflict, match=r"the ResourceVersion in the precondition \(1\) does not match"):
+        await extender.claims.delete(SPACE, "made", stored["metadata"]["uid"], "1")
+    version = stored["metadata"]["resourceVersion"]
+    await extender.claims.delete(SPACE, "made", stored["metadata"]["uid"], version)
     with pytest.raises(NotFound):
         await extender.claims.delete(SPACE, "made", stored["metadata"]["uid"])
 
@@ -160,6 +173,58 @@ async def test_a_pod_is_told_of_its_extended_resource_claim(plane: ControlPlane,
         }
     with pytest.raises(Refused, match=r"metadata\.uid: .* field is immutable"):
         await extender.pods.tell_extended_claim(SPACE, "told", "another", "first", [])
+
+
+async def test_claims_are_recorded_beside_others_if_the_object_is_as_known(
+    plane: ControlPlane, extender: KubeCluster
+) -> None:
+    """For pods and PodGroups alike; entries of others stay, and a version that is not the stored one is a conflict."""
+    uid = await new_pod(plane, "recorded", claims={"a": "x", "b": "y"})
+    for claims in ({"a": "first"}, {"b": "second"}):
+        pod = await extender.pods.read(SPACE, "recorded")
+        await extender.pods.record_claims(SPACE, "recorded", uid, pod.resource_version, claims)
+    with pytest.raises(Conflict, match="the object has been modified"):
+        await extender.pods.record_claims(SPACE, "recorded", uid, pod.resource_version, {"a": "third"})
+    stored = await extender.pods.read(SPACE, "recorded")
+    both = {"a": "first", "b": "second"}
+    assert {each.name: each.resource_claim_name for each in stored.claim_statuses} == both
+
+    await new_group(plane, "recorded")
+    for claims in ({"a": "first"}, {"b": "second"}):
+        group = await extender.pod_groups.read(SPACE, "recorded")
+        await extender.pod_groups.record_claims(group, claims)
+    with pytest.raises(Conflict, match="the object has been modified"):
+        await extender.pod_groups.record_claims(group, {"a": "third"})
+    group = await extender.pod_groups.read(SPACE, "recorded")
+    assert {each.name: each.resource_claim_name for each in group.status.resource_claim_statuses} == both
+
+
+async def test_a_finalizer_is_taken_off_a_pod_group_beside_others(plane: ControlPlane, extender: KubeCluster) -> None:
+    await new_group(plane, "protected")
+    await plane.api.patch(POD_GROUPS, "protected", {"metadata": {"finalizers": ["a.example/x", "b.example/y"]}}, SPACE)
+    for left in (["b.example/y"], None):
+        group = await extender.pod_groups.read(SPACE, "protected")
+        await extender.pod_groups.unprotect(group, group.metadata.finalizers[0])
+        assert (await plane.api.get(POD_GROUPS, "protected", SPACE))["metadata"].get("finalizers") == left
+    with pytest.raises(Conflict, match="the object has been modified"):
+        await extender.pod_groups.unprotect(group, "b.example/y")
+
+
+async def test_a_template_is_read_and_makes_a_claim_that_the_server_takes(
+    plane: ControlPlane, extender: KubeCluster
+) -> None:
+    template = objects.resource_claim_template("template", SPACE, objects.request("gpu", "gpu"))
+    await plane.api.create(RESOURCE_CLAIM_TEMPLATES, template)
+    group = await new_group(plane, "making")
+    owner = Owner(extender.pod_groups.api_version, "PodGroup", SPACE, "making", group)
+    body = claim_from(read_template(await extender.claim_templates.read(SPACE, "template")), owner, "gpu")
+    stored = json.loads(await extender.claims.create(SPACE, body))
+    assert stored["metadata"]["name"] == generated_name(owner, "gpu")
+    assert stored["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "gpu"
+    (reference,) = stored["metadata"]["ownerReferences"]
+    assert (reference["apiVersion"], reference["kind"]) == ("scheduling.k8s.io/v1beta1", "PodGroup")
+    with pytest.raises(NotFound, match='"nothing" not found'):
+        await extender.claim_templates.read(SPACE, "nothing")
 
 
 async def test_an_item_of_a_list_can_be_written_back_as_it_came(plane: ControlPlane, extender: KubeCluster) -> None:
@@ -288,6 +353,14 @@ async def attempt(plane: ControlPlane, cluster: KubeCluster, purpose: str) -> No
         "allocate a claim": lambda: claim_then(
             plane, name, lambda raw: cluster.claims.update_status(SPACE, name, allocated(raw))
         ),
+        "read a template": lambda: template_then(plane, name, cluster),
+        "read a pod group": lambda: group_then(plane, name, lambda group: cluster.pod_groups.read(SPACE, name)),
+        "let a pod group go": lambda: group_then(
+            plane, name, lambda group: cluster.pod_groups.unprotect(group, PROTECTION_FINALIZER)
+        ),
+        "record a group's claims": lambda: group_then(
+            plane, name, lambda group: cluster.pod_groups.record_claims(group, {"a": "claim"})
+        ),
         "wake": lambda: wake(cluster),
         "read a pod": lambda: pod_then(plane, name, lambda uid: cluster.pods.read(SPACE, name)),
         "bind": lambda: pod_then(plane, name, lambda uid: cluster.pods.bind(SPACE, name, uid, "worker")),
@@ -305,6 +378,18 @@ async def claim_then(plane: ControlPlane, name: str, act: Callable[[bytes], Awai
 
 async def pod_then(plane: ControlPlane, name: str, act: Callable[[str], Awaitable[object]]) -> None:
     await act(await new_pod(plane, name))
+
+
+async def group_then(plane: ControlPlane, name: str, act: Callable[[PodGroup], Awaitable[object]]) -> None:
+    await new_group(plane, name)
+    stored = await plane.api.get(POD_GROUPS, name, SPACE)
+    await act(read_pod_group(json.dumps(stored).encode()))
+
+
+async def template_then(plane: ControlPlane, name: str, cluster: KubeCluster) -> None:
+    template = objects.resource_claim_template(name, SPACE, objects.request("gpu", "gpu"))
+    await plane.api.create(RESOURCE_CLAIM_TEMPLATES, template)
+    await cluster.claim_templates.read(SPACE, name)
 
 
 async def wake(cluster: KubeCluster) -> None:
