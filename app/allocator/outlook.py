@@ -4,7 +4,7 @@ It never changes the answer: the first solution stays the first, and nothing is 
 for wishes with a selector that fails on any device, and has no say about claims with mode All and constraints (see `calm`).
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from app.allocator.attempt import Attempt
@@ -30,6 +30,24 @@ class Rest(NamedTuple):
 
     devices: Mask
     constraints: tuple[int, ...]
+
+
+class Unlike:
+    """What a search goes by that may end with an error: no two devices are interchangeable, and every device matters.
+
+    Only the very same state can be known to fail again, and it does so without an error if it did before.
+    """
+
+    __slots__ = ("_constraints", "_devices", "alike")
+
+    def __init__(self, demand: Demand, devices: int) -> None:
+        self._constraints = [tuple(range(len(claim.constraints))) for claim in demand.claims]
+        self._devices: Mask = (1 << devices) - 1
+        self.alike: Sequence[int] = range(devices)
+
+    def rest(self, claim: int, _request: int) -> Rest:
+        """What matters from this request on."""
+        return Rest(self._devices, self._constraints[claim])
 
 
 class Outlook:

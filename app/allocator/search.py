@@ -20,7 +20,7 @@ from app.allocator.frames import CLAIM_END, NOT_CHOSEN, Alternatives, DeviceLoop
 from app.allocator.node_facts import NodeFacts
 from app.allocator.other_releases import begin
 from app.allocator.outcome import Fatal
-from app.allocator.outlook import Outlook
+from app.allocator.outlook import Outlook, Unlike
 from app.allocator.requests import MAX_RESULTS
 from app.model.rejection import Code, Rejection
 
@@ -44,6 +44,7 @@ class Search:
         "_gathered",
         "_looked_out",
         "_max_steps",
+        "_memory",
         "_option",
         "_picked",
         "_request",
@@ -67,6 +68,7 @@ class Search:
         self.chosen: dict[tuple[int, int], int] = {}
         self.shortfall = Shortfall(demand, facts, self.attempt)
         self.outlook: Outlook | None = None
+        self._memory: Outlook | Unlike | None = None
         self.failed_states: set[Hashable] = set()
         self._vain = 0
         self._looked_out = not may_skip
@@ -115,7 +117,7 @@ class Search:
             self._frames.append(CLAIM_END)
             return self.call(claim + 1, 0)
         fresh = self._option == NOT_CHOSEN and not self._picked
-        if fresh and self.outlook is not None and self._is_known_failure(self.outlook):
+        if fresh and self._memory is not None and self._is_known_failure(self._memory):
             return Outcome.FAILED
         wish = requests[request]
         if wish.prioritized and self._option == NOT_CHOSEN:
@@ -181,6 +183,7 @@ class Search:
         if self._vain < _VAIN_BEFORE_LOOKOUT or self._looked_out:
             return False
         self._looked_out = True
+        self._memory = Unlike(self._demand, len(self.facts.pools.devices))
         demand = unfailing(self._demand, self.facts, self.eligibility)
         calm = next((index for index, each in enumerate(demand.claims) if may_break_off(each)), len(demand.claims))
         try:
@@ -188,7 +191,7 @@ class Search:
         except Fatal:
             return False  # the time is up
         if demand is self._demand and calm == len(demand.claims):
-            self.outlook = outlook
+            self.outlook = self._memory = outlook
         return outlook.is_hopeless(calm) or (outlook.more_is_less and self._has_a_hopeless_claim(demand, calm))
 
     def _has_a_hopeless_claim(self, demand: Demand, calm: int) -> bool:
@@ -210,18 +213,18 @@ class Search:
                 continue
         return False
 
-    def _is_known_failure(self, outlook: Outlook) -> bool:
+    def _is_known_failure(self, memory: Outlook | Unlike) -> bool:
         """Whether this request failed before with equal devices picked; if not, its failure will be remembered."""
-        state = self._state(outlook)
+        state = self._state(memory)
         if state in self.failed_states:
             return True
         self._frames.append(Remember(state))
         return False
 
-    def _state(self, outlook: Outlook) -> Hashable:
+    def _state(self, memory: Outlook | Unlike) -> Hashable:
         """Everything that decides whether the requests from here on can be met, up to interchangeable devices."""
         attempt, claim = self.attempt, self._claim
-        rest, alike = outlook.rest(claim, self._request), outlook.alike
+        rest, alike = memory.rest(claim, self._request), memory.alike
         whole = sorted(
             (alike[location], claims.bit_count(), claims >> claim & 1)
             for location, claims in attempt.marks()

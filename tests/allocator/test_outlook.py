@@ -21,6 +21,7 @@ from tests.allocator.building import (
     consuming,
     counters_of,
     demand_of,
+    every,
     exactly,
     picks,
     pools_of,
@@ -110,6 +111,17 @@ def test_a_claim_that_others_leave_too_little_for_ends_soon() -> None:
     last = claim_of(exactly(2), constraints=[{"matchAttribute": "gpu.example.com/k"}])
     found = ask(slices, first, *others, last)
     assert (reasons(found).verdict, found.steps < FEW) == ("no", True)
+
+
+def test_states_that_failed_are_known_again_although_the_search_may_end_with_an_error() -> None:
+    """Six of eight devices leave too few for every third one; a constraint on mode All forbids other ways of skipping."""
+    all_of = claim_of(
+        every(expression="device.attributes['gpu.example.com'].k >= 5"),
+        constraints=[{"distinctAttribute": "gpu.example.com/k"}],
+    )
+    found = ask(_numbered(*range(8)), claim_of(*(exactly(name=f"r{index}") for index in range(6))), all_of)
+    assert reasons(found).verdict == "no"
+    assert found.steps < 3 * FEW
 
 
 def test_admin_access_before_a_claim_that_cannot_be_met_ends_soon() -> None:
