@@ -3,19 +3,20 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from random import Random
 
 import pytest
 import pytest_asyncio
 
 from tests.controlplane.objects import device
-from tests.controlplane.resources import EVENTS, RESOURCE_CLAIMS
+from tests.controlplane.resources import EVENTS, POD_GROUPS, RESOURCE_CLAIMS
 from tests.e2e.checker import expect_rest
 from tests.e2e.gpus import gpu, partition
 from tests.e2e.random_gangs import create_gangs, random_gangs
 from tests.e2e.scene import SECONDS, Scene
 from tests.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
-from tests.e2e.world import Setup
+from tests.e2e.world import Setup, shipped_configuration
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -113,6 +114,45 @@ async def test_gang_is_placed_where_pod_by_pod_would_fail(groups: Scene) -> None
     for name in ("first", "second", "third"):
         await groups.bound(name)
     assert await bound_members(groups) == {"first": halves, "second": halves, "third": whole}
+
+
+async def as_a_group(scene: Scene, name: str) -> bool:
+    """Whether kube-scheduler says that it has scheduled a PodGroup, which it does where it schedules groups itself."""
+    group = await scene.api.get(POD_GROUPS, name, scene.name)
+    conditions = {each["type"]: each["status"] for each in group.get("status", {}).get("conditions", ())}
+    return conditions.get("PodGroupInitiallyScheduled") == "True"
+
+
+async def test_gang_is_placed_in_one_cycle_of_a_scheduler_that_schedules_groups_itself(groups: Scene) -> None:
+    """Its gate GenericWorkload on: it asks about all members before it binds one, and all are answered by the plan."""
+    name, cluster = "group-scheduler", groups.world.cluster
+    options = cluster.options
+    cluster.options = replace(options, scheduler_feature_gates={"GenericWorkload": True})
+    await cluster.start_scheduler(shipped_configuration(groups.world.extender.url, name), name)
+    cluster.options = options
+    whole, halves = await cards(groups, "a", whole=True), await cards(groups, "b", whole=False)
+    await groups.template("any")
+    await groups.template("whole", f'{groups.attribute("type")} == "whole"')
+    for gang in ("gang", "other"):
+        await create_group(groups, gang, min_count=3)
+        for member_name, template in (("first", "any"), ("second", "any"), ("third", "whole")):
+            await member(groups, gang, f"{gang}-{member_name}", template=template, scheduler=name)
+    placed = {"first": halves, "second": halves, "third": whole}
+
+    async def one_gang() -> bool:
+        return await count(groups) == len(placed)
+
+    await groups.api.wait_for(one_gang, SECONDS, "one gang is bound")
+    bound = await bound_members(groups)
+    (winner,) = {each.partition("-")[0] for each in bound}
+    assert bound == {f"{winner}-{member_name}": node for member_name, node in placed.items()}
+    await groups.api.wait_for(lambda: as_a_group(groups, winner), SECONDS, "the scheduler says so of the PodGroup")
+    for member_name in placed:
+        await groups.delete_pod(f"{winner}-{member_name}")
+    loser = "other" if winner == "gang" else "gang"
+    for member_name, node in placed.items():
+        assert await groups.bound(f"{loser}-{member_name}") == node
+    await cluster.stop_scheduler(name)
 
 
 async def test_random_gangs_are_bound_exactly_when_a_planner_that_tries_everything_seats_them(groups: Scene) -> None:
