@@ -50,6 +50,11 @@ class CoolDowns:
         now = self._clock.monotonic()
         return frozenset(device for device, end in found.items() if end > now)
 
+    @property
+    def active(self) -> bool:
+        """Whether some pod leaves devices alone."""
+        return bool(self._until)
+
     def forget(self, pod_uid: str) -> None:
         """The pod is bound: nothing has to be kept from it any more."""
         self._until.pop(pod_uid, None)

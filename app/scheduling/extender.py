@@ -12,6 +12,7 @@ from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.cool_downs import CoolDowns
 from app.scheduling.filter import Filter
 from app.scheduling.foreign_allocations import ForeignAllocations
+from app.scheduling.gang_failures import GangFailures
 from app.scheduling.gang_planning import GangPlanning
 from app.scheduling.gangs import Gangs
 from app.scheduling.group_claims import GroupClaims
@@ -54,7 +55,8 @@ class Extender:
         likeness, clock = Likeness(ledger, features), cluster.clock
         judging = Judging(ledger, searching, metrics, options.remembered_answers, likeness)
         planning = GangPlanning(ledger, searching, likeness, cool_downs, clock, options)
-        gangs = Gangs(ledger, planning, self._bind.gate, clock, options, self._has_a_seat)
+        failures = GangFailures(ledger, cool_downs, clock)
+        gangs = Gangs(ledger, planning, self._bind.gate, failures, clock, options, self._has_a_seat)
         self._filter = Filter(ledger, searching, self.refusals, judging, gangs, cool_downs, clock, options)
         self._wake_up = WakeUp(
             ledger, self.refusals, self._filter.may_fit, cluster.waker, metrics, cluster.clock, options

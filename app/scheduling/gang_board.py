@@ -64,6 +64,10 @@ class Places(Protocol):
         """Equal for nodes that answer every question alike; None for one that is like no other."""
         ...
 
+    def room(self, members: Sequence[Member], node: str) -> int | None:
+        """How many of these members, which are of one kind and share no claims, fit on this node at most; None if not known."""
+        ...
+
     def out_of_time(self) -> bool:
         """Whether the time for planning is up."""
         ...

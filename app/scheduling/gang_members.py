@@ -69,17 +69,24 @@ def call_the_roll(group: PodGroup, ledger: Ledger) -> Roll:
         if pod.node_name or not pod.needs_devices:
             settled += 1
             continue
-        found = find_claims(pod, ledger)
-        refusal = found if isinstance(found, Rejection) else fully_reserved(found)
-        if refusal is not None:
-            missing.append((pod, refusal))
-        elif not isinstance(found, Rejection):
-            candidate = _candidate(pod, sort_claims(found, ledger), ledger)
-            if candidate.claims.open or candidate.special:
-                candidates.append(candidate)
-            else:
-                settled += 1
+        candidate = candidate_of(pod, ledger)
+        if isinstance(candidate, Rejection):
+            missing.append((pod, candidate))
+        elif candidate is not None:
+            candidates.append(candidate)
+        else:
+            settled += 1
     return Roll(tuple(candidates), (group.min_count or 0) - settled, tuple(missing))
+
+
+def candidate_of(pod: Pod, ledger: Ledger) -> Candidate | Rejection | None:
+    """What is known of a member that is not bound, or why it has to wait; None if it needs no seat."""
+    found = find_claims(pod, ledger)
+    refusal = found if isinstance(found, Rejection) else fully_reserved(found)
+    if refusal is not None or isinstance(found, Rejection):
+        return refusal
+    candidate = _candidate(pod, sort_claims(found, ledger), ledger)
+    return candidate if candidate.claims.open or candidate.special else None
 
 
 def _candidate(pod: Pod, claims: Sorted, ledger: Ledger) -> Candidate:

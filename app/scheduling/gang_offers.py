@@ -26,9 +26,13 @@ class _Offer(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one gang.  `order` has every node once, in the order in which they were offered first."""
+    """What is known of one gang.  `order` has every node once, in the order in which they were offered first.
+
+    `revision` moves when more is known than was assumed.
+    """
 
     uid: str
+    revision: int = 0
     offers: dict[str, _Offer] = field(default_factory=dict)
     order: dict[str, None] = field(default_factory=dict)
 
@@ -54,11 +58,20 @@ class Offers:
             if len(self._gangs) > self._limit:
                 self._gangs.popitem(last=False)
         self._gangs.move_to_end(key)
-        names = frozenset(nodes)
-        same = next((each.nodes for each in known.offers.values() if each.nodes == names), None)
-        if same is None:
+        names, place = frozenset(nodes), self._ledger.node_news.since(-1)[1]
+        assumed = known.offers.get(pod_uid) or next(iter(known.offers.values()), None)
+        if assumed is None or assumed.nodes != names:
+            known.revision += 1
             known.order.update(dict.fromkeys(nodes))
-        known.offers[pod_uid] = _Offer(same or names, self._ledger.node_news.since(-1)[1])
+            same = next((each.nodes for each in known.offers.values() if each.nodes == names), names)
+        else:
+            same = assumed.nodes
+        known.offers[pod_uid] = _Offer(same, place)
+
+    def revision(self, group: PodGroup) -> int:
+        """The same as long as what is known of the gang's members, or was assumed, has not changed, but by changes of nodes."""
+        known = self._gangs.get(group.metadata.key)
+        return known.revision if known is not None and known.uid == group.metadata.uid else -1
 
     def last(self, group: PodGroup, pod_uid: str) -> Collection[str]:
         """What the member was offered last; nothing if that is not known."""
@@ -66,16 +79,18 @@ class Offers:
         offer = known.offers.get(pod_uid) if known is not None and known.uid == group.metadata.uid else None
         return offer.nodes if offer is not None else ()
 
-    def among(self, group: PodGroup, pod_uid: str, members: Collection[str], nodes: Collection[str]) -> "Offered":
+    def among(
+        self, group: PodGroup, pod_uid: str, members: Collection[str] | None, nodes: Collection[str]
+    ) -> "Offered":
         """What is known of these members, of whom the one with this UID is asked about and offered these `nodes`.
 
-        Members that are not among them are forgotten, and so are nodes that do not exist any more.
+        Others are forgotten (but with None nobody is known to be gone), and so are nodes that do not exist any more.
         """
         known, news = self._gangs.get(group.metadata.key), self._ledger.node_news
         if known is None or known.uid != group.metadata.uid:
             known = _Known(group.metadata.uid)
         for uid, offer in list(known.offers.items()):
-            if uid not in members or news.since(offer.place)[0] is None:
+            if (members is not None and uid not in members) or news.since(offer.place)[0] is None:
                 del known.offers[uid]
         exist = self._ledger.nodes
         if any(name not in exist for name in known.order):

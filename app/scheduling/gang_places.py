@@ -1,10 +1,12 @@
 """What the plan of a gang asks about nodes and devices, answered from the ledger and by the allocator."""
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, MutableMapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from app.allocator import NoFit, PoolId
+from app.allocator.reads import Reads, reads_of
 from app.allocator.state import Usage
 from app.ledger.ledger import Ledger
 from app.ledger.usage import Overlaid, UsageTable
@@ -25,33 +27,39 @@ from app.scheduling.searching import Searching
 _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
 
 
+class Means(NamedTuple):
+    """What outlives a plan.  `capacities` remembers for nodes that are alike how many members of a kind they have room for."""
+
+    ledger: Ledger
+    searching: Searching
+    likeness: Likeness
+    capacities: MutableMapping[Hashable, int]
+
+
 class LedgerPlaces:
     """Places (see there) for one plan, under one usage; devices that are `cooling` for some member count as taken."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        searching: Searching,
-        likeness: Likeness,
+        means: Means,
         candidates: Sequence[Candidate],
         offered: Offered,
         usage: Usage,
         cooling: Collection[DeviceId],
         out_of_time: Callable[[], bool],
     ) -> None:
-        """Each argument must not change meanwhile."""
-        self._ledger = ledger
-        self._searching = searching
-        self._likeness = likeness
+        """Nothing of this may change meanwhile, but the capacities are filled."""
+        self._ledger, self._searching, self._likeness, self._capacities = means
         self._by_uid = {each.pod.uid: each for each in candidates}
         self._claims = {each.record.claim.metadata.uid: each for one in candidates for each in one.claims.open}
         self._special = {each.special: each for each in candidates if each.special}
         self._offered = offered
         self._usage = SetAside(usage, cooling) if cooling else usage
         self._comparable = not cooling
-        self._under_holds = ledger.nodes_under_holds()
+        self._under_holds = self._ledger.nodes_under_holds()
         self._reach: dict[DeviceId, Hashable | None] = {}
         self._devices: dict[PoolId, Mapping[str, tuple[str, Device]]] = {}
+        self._reads = self._attributes_read()
         self.out_of_time = out_of_time
         self.undecided = False
 
@@ -104,13 +112,58 @@ class LedgerPlaces:
 
     def alike(self, node: str) -> Hashable | None:
         """See Places."""
-        if not self._comparable or self._under_holds is None or node in self._under_holds:
-            return None
         at = self._ledger.nodes[node]
-        kind = self._likeness.kind(at)
-        if kind is None or not self._special:
-            return kind
-        return kind, at.extended_resources
+        inventory = self._likeness.inventory(at) if self._comparable else None
+        if inventory is None:
+            return None
+        if self._under_holds is None or node in self._under_holds:
+            kind = self._likeness.kind_under(at, inventory, self._reads, self._usage)
+        else:
+            kind = self._likeness.kind_of(at, inventory, self._reads)
+        if kind is None:
+            return None
+        return kind, self._reads, self._ledger.progress.classes, at.extended_resources if self._special else None
+
+    def room(self, members: Sequence[Member], node: str) -> int | None:
+        """See Places."""
+        alike = self.alike(node)
+        if alike is None:
+            return None
+        key = alike, members[0].asks, len(members)
+        known = self._capacities.get(key)
+        if known is None:
+            before, self.undecided = self.undecided, False
+            known = self._room(members, node)
+            undecided, self.undecided = self.undecided, before
+            if undecided:
+                return None
+            self._capacities[key] = known
+        return known
+
+    def _room(self, members: Sequence[Member], node: str) -> int:
+        placed: Mapping[str, ClaimPlacement] = {}
+        for count, member in enumerate(members):
+            kept = [holding for placement in placed.values() for holding in placement.holdings]
+            beside = self.ask(member.claims, node, kept, frozenset())
+            if beside is not None:
+                placed = {**placed, **beside}
+                continue
+            moved = self.ask([*placed, *member.claims], node, (), frozenset()) if placed else None
+            if moved is None:
+                return count
+            placed = moved
+        return len(members)
+
+    def _attributes_read(self) -> Reads | None:
+        """The attributes whose values can matter for some claim; None for any."""
+        found: Reads = frozenset()
+        for claim in {each.record.spec_digest: each for each in self._claims.values()}.values():
+            demand = self._searching.demand((claim,))
+            reads = None if isinstance(demand, Rejection) else reads_of(demand)
+            if reads is None:
+                return None
+            found |= reads
+        return None if self._special else found
 
     def _claim_on(self, uid: str, node: Node) -> FoundClaim | None:
         """The claim with this UID; None for one that is not needed on the node."""

@@ -12,6 +12,7 @@ neither a state that failed nor a question that a node answered with no is tried
 
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -75,14 +76,34 @@ class GangPlan:
         Raises:
             PlanLimitError: the time or the number of steps was used up, or `places` could not decide in the time it had.
         """
-        spare = len(self._members) - needed
+        spare, too_many = len(self._members) - needed, self._too_many()
+        if too_many > max(spare, 0):
+            return None
         if spare <= 0:
             return self._decided(self._within(self._max_steps, 0))
-        try:
-            found = self._within(self._max_steps // 2, 0)
-        except PlanLimitError:
-            found = None
+        found = None
+        if not too_many:
+            with suppress(PlanLimitError):
+                found = self._within(self._max_steps // 2, 0)
         return found or self._decided(self._within(self._max_steps // 2, spare))
+
+    def _too_many(self) -> int:
+        """How many members at least find no seat, found out by counting for each kind what nodes have room for."""
+        if not self._comparable:
+            return 0
+        too_many = 0
+        for kind, first in self._kinds.items():
+            members = [member for member in self._members if member.kind == kind]
+            left: int | None = None if first.shared else len(members)
+            for index, node in enumerate(self._nodes):
+                if not left:
+                    break
+                self._look()
+                if self._is_allowed(first, index):
+                    room = self._places.room(members, node)
+                    left = None if room is None else max(left - room, 0)
+            too_many += left or 0
+        return too_many
 
     def _decided(self, found: Mapping[str, Seat] | None) -> Mapping[str, Seat] | None:
         if found is None and self._places.undecided:

@@ -1,27 +1,23 @@
-"""Plans for gangs as the ledger stands, and what is remembered of those that failed."""
+"""Plans for gangs as the ledger stands."""
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from app.allocator.state import Usage
 from app.ledger.ledger import Ledger
-from app.model.pod_group import PodGroup
 from app.scheduling.cool_downs import CoolDowns
 from app.scheduling.deadline import time_is_up
-from app.scheduling.gang_board import Member, Seat
+from app.scheduling.gang_board import Seat
 from app.scheduling.gang_members import Candidate, members_of
 from app.scheduling.gang_offers import Offered
-from app.scheduling.gang_places import LedgerPlaces
+from app.scheduling.gang_places import LedgerPlaces, Means
 from app.scheduling.gang_plan import GangPlan, PlanLimitError
 from app.scheduling.likeness import Likeness
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 from app.scheduling.searching import Searching
 
-_REMEMBERED: Final = 1_000
-_LIMIT_SECONDS: Final = 10.0
+_REMEMBERED: Final = 10_000
 
 
 class Planned(NamedTuple):
@@ -35,17 +31,8 @@ class Planned(NamedTuple):
     unsettled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """A plan that failed: everything it could read, the outcome, and until when that counts (monotonic; None: for ever)."""
-
-    facts: Hashable
-    outcome: Planned
-    until: float | None
-
-
 class GangPlanning:
-    """Plans the members of a gang.  Each of many members asks, so a plan that failed is not tried again on the same facts."""
+    """Plans the members of a gang, and remembers how many of a kind there is room for on nodes that are alike."""
 
     def __init__(
         self,
@@ -58,16 +45,13 @@ class GangPlanning:
     ) -> None:
         """`likeness` tells which nodes need not be tried themselves."""
         self._ledger = ledger
-        self._searching = searching
-        self._likeness = likeness
+        self._means = Means(ledger, searching, likeness, {})
         self._cool_downs = cool_downs
         self._clock = clock
         self._options = options
-        self._failures: OrderedDict[tuple[str, str], _Failure] = OrderedDict()
 
     def __call__(
         self,
-        group: PodGroup,
         asked: str,
         candidates: Sequence[Candidate],
         needed: int,
@@ -75,30 +59,17 @@ class GangPlanning:
         seconds: float,
     ) -> Planned:
         """Seats for all candidates, or for `needed` of them at least; the pod with the UID `asked` may be left out, too."""
-        key, now = group.metadata.key, self._clock.monotonic()
         members = members_of(candidates, offered.to)
         cooling = frozenset(device for each in candidates for device in self._cool_downs.of(each.pod.uid))
-        facts = self._facts(members, needed, cooling)
-        known = self._failures.get(key)
-        if known is not None and known.facts == facts and (known.until is None or now < known.until):
-            return known.outcome
         out_of_time = time_is_up(self._clock, seconds)
+        if len(self._means.capacities) > _REMEMBERED:
+            self._means.capacities.clear()
 
         def planned(usage: Usage) -> Mapping[str, Seat]:
-            places = LedgerPlaces(
-                self._ledger, self._searching, self._likeness, candidates, offered, usage, cooling, out_of_time
-            )
+            places = LedgerPlaces(self._means, candidates, offered, usage, cooling, out_of_time)
             return GangPlan(members, offered.nodes, places).seats(needed) or {}
 
-        outcome = self._outcome(planned, asked)
-        if outcome.limited or not (outcome.seats or outcome.unsettled):
-            self._failures[key] = _Failure(facts, outcome, now + _LIMIT_SECONDS if outcome.limited else None)
-            self._failures.move_to_end(key)
-            if len(self._failures) > _REMEMBERED:
-                self._failures.popitem(last=False)
-        else:
-            self._failures.pop(key, None)
-        return outcome
+        return self._outcome(planned, asked)
 
     def _outcome(self, planned: Callable[[Usage], Mapping[str, Seat]], asked: str) -> Planned:
         try:
@@ -111,16 +82,3 @@ class GangPlanning:
             return Planned(seats, unsettled=asked in planned(self._ledger.usage_without_unsettled()))
         except PlanLimitError:
             return Planned(seats)
-
-    def _facts(self, members: Sequence[Member], needed: int, cooling: frozenset[Hashable]) -> Hashable:
-        """Equal as long as a plan would find the same: who wants what where, and everything that is free."""
-        ledger = self._ledger
-        return (
-            tuple((member.uid, member.kind) for member in members),
-            needed,
-            cooling,
-            ledger.state.since(-1)[1],
-            ledger.held.since(-1)[1],
-            ledger.progress.classes,
-            ledger.serves_extended_resources,
-        )

@@ -16,14 +16,17 @@ from app.model.rejection import Code, Rejection
 from app.scheduling.attempt import Attempt, refused_everywhere
 from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
 from app.scheduling.gang_board import Seat
+from app.scheduling.gang_failures import GangFailures
 from app.scheduling.gang_gate import GangGate
-from app.scheduling.gang_members import Candidate, Roll, call_the_roll
+from app.scheduling.gang_members import Candidate, Roll, call_the_roll, candidate_of
 from app.scheduling.gang_offers import Offers
 from app.scheduling.gang_planning import GangPlanning, Planned
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 
 _ELSEWHERE = Rejection(code=Code.GANG_ELSEWHERE)
+
+_SHARE = 4
 
 GroupKey = tuple[str, str]
 
@@ -38,19 +41,14 @@ class _Plan:
 
 
 class _Refusal(NamedTuple):
-    """Why a member is not seated, and whether too few others are, so that the gang cannot come together now."""
+    """Why a member is not seated, and whether too few others are, so that the gang cannot come together now.
+
+    `why` counts as long as the facts are what they are; None if that cannot be said.
+    """
 
     attempt: Attempt
     short: bool
-
-
-class _Ask(NamedTuple):
-    """A member for which a seat is looked for, its gang as it stands, and what it is offered."""
-
-    pod: Pod
-    group: PodGroup
-    roll: Roll
-    nodes: Collection[str]
+    why: Rejection | None = None
 
 
 class Gangs:
@@ -61,6 +59,7 @@ class Gangs:
         ledger: Ledger,
         planning: GangPlanning,
         gate: GangGate,
+        failures: GangFailures,
         clock: Clock,
         options: Options,
         seated: Callable[[str], None],
@@ -73,46 +72,60 @@ class Gangs:
         self._options = options
         self._seated = seated
         self._offers = Offers(ledger)
+        self._failures = failures
         self._plans: dict[GroupKey, _Plan] = {}
 
     def attempt(self, pod: Pod, group: PodGroup, nodes: Sequence[str]) -> Attempt | None:
         """The one node that is planned for this member, held for it, or why the gang does not fit; None if it needs no plan.
 
-        A member that has been told before begins a new attempt of the gang: others keep what they were told only if the gang fits
-        with that.  A member whose planned node is not among the `nodes` offered for it causes a new plan for it and for the
-        members that have not been told yet.  What was offered to whom is remembered for later plans.
+        A member whose planned node is not among the `nodes` offered for it gets another one beside the others, or causes a new plan
+        for it and for the members that have not been told yet.  A member that has been told before and whose seat is no good any
+        more begins a new attempt of the gang: others keep what they were told only if the gang fits with that.  What was offered
+        to whom is remembered for later plans.
         """
-        key, plan = group.metadata.key, self._plans.get(group.metadata.key)
+        key = group.metadata.key
         self._offers.note(group, pod.uid, nodes)
+        plan = self._plans.get(key)
         if plan is not None and plan.group_uid != group.metadata.uid:
             self._drop(key)
             plan = None
+        if plan is None or pod.uid not in plan.seats:
+            known = self._failures.known(group, pod.uid, self._offers.revision(group))
+            if known is not None:
+                return refused_everywhere(nodes, known)
         if plan is None:
             self._forget_settled()
             plan = _Plan(group.metadata.uid)
-        again = pod.uid in plan.told
-        if again:
-            self._keep_what_is_good(plan, pod.uid)
-        seat = plan.seats.get(pod.uid)
-        if seat is None or seat.node not in nodes or not self._is_held(pod.uid, seat):
-            refusal = self._seat_the_rest(plan, pod, group, nodes)
-            if refusal is not None and refusal.short and again and plan.told:
-                self._drop(key)
-                plan = _Plan(group.metadata.uid)
-                refusal = self._seat_the_rest(plan, pod, group, nodes)
+        complete = not self._give_up_seats_of_gone(plan)
+        if not complete or not self._has_good_seat(plan, pod, nodes):
+            refusal = self._seat(plan, pod, group, nodes, beside=complete)
             if refusal is not None:
                 if refusal.short:
                     self._drop(key)
                     self._gate.break_up(group)
+                self._remember(refusal, pod, group)
                 return refusal.attempt
-            seat = plan.seats.get(pod.uid)
-            if seat is None:
-                return None
-        self._plans[key] = plan
+        seat = plan.seats.get(pod.uid)
+        return None if seat is None else self._told(plan, pod, group, seat, nodes)
+
+    def _told(self, plan: _Plan, pod: Pod, group: PodGroup, seat: Seat, nodes: Sequence[str]) -> Attempt:
+        """The answer that names the seat, which is held from now on."""
+        self._plans[group.metadata.key] = plan
         plan.told.add(pod.uid)
+        expires = self._clock.monotonic() + self._options.hold_seconds
+        for uid in seat.placements:
+            self._ledger.holds.join(uid, pod.uid, expires)
         attempt = refused_everywhere([name for name in nodes if name != seat.node], _ELSEWHERE)
         attempt.seat, attempt.fits = seat.node, {seat.node: None}
         return attempt
+
+    def _remember(self, refusal: _Refusal, pod: Pod, group: PodGroup) -> None:
+        """Answer the next members at once as long as nothing changes."""
+        if refusal.why is not None:
+            limited = refusal.why.code is Code.SEARCH_LIMIT
+            everybody = limited or refusal.short
+            offers = self._offers.revision(group)
+            self._failures.note(group, pod.uid, offers, refusal.why, everybody=everybody, limited=limited)
 
     def may_fit(self, pod: Pod, group: PodGroup, nodes: Collection[str], seconds: float) -> bool:
         """Whether a call for this refused member might end with a seat now; nothing is held for it.
@@ -122,6 +135,8 @@ class Gangs:
         plan = self._plans.get(group.metadata.key)
         if plan is not None and any(self._ledger.holds.of_pod(uid) for uid in plan.seats):
             return True
+        if self._failures.known(group, pod.uid, self._offers.revision(group)) is not None:
+            return False
         roll = call_the_roll(group, self._ledger)
         if any(other.uid == pod.uid for other, _ in roll.missing):
             return False
@@ -129,8 +144,9 @@ class Gangs:
             return True
         if len(roll.candidates) < roll.needed:
             return False
-        ask = _Ask(pod, group, roll, self._offers.last(group, pod.uid) or nodes)
-        planned = self._planned(ask, roll.candidates, max(roll.needed, 1), seconds)
+        offered = self._offers.last(group, pod.uid) or nodes
+        needed = max(roll.needed, 1)
+        planned = self._planned(pod, group, offered, roll, roll.candidates, needed, seconds)
         return planned.limited or planned.unsettled or pod.uid in planned.seats
 
     def _forget_settled(self) -> None:
@@ -144,13 +160,18 @@ class Gangs:
         for uid in plan.seats if plan is not None else ():
             self._ledger.holds.leave(uid)
 
-    def _keep_what_is_good(self, plan: _Plan, pod_uid: str) -> None:
-        """Give up the seat of this member and those told seats about which something has changed."""
-        for uid in list(plan.told):
-            if uid == pod_uid or not self._is_held(uid, plan.seats[uid], as_decided=True):
-                plan.told.discard(uid)
-                del plan.seats[uid]
-                self._ledger.holds.leave(uid)
+    def _has_good_seat(self, plan: _Plan, pod: Pod, nodes: Sequence[str]) -> bool:
+        """Whether there is a seat that can be told (again).  Once told, nothing about it may have changed since."""
+        seat = plan.seats.get(pod.uid)
+        return seat is not None and seat.node in nodes and self._is_held(pod.uid, seat, as_decided=pod.uid in plan.told)
+
+    def _give_up_seats_of_gone(self, plan: _Plan) -> bool:
+        """Whether a member with a seat is gone, so that the others may be too few now."""
+        gone = [uid for uid in plan.seats if self._ledger.pods.gone(uid)]
+        for uid in gone:
+            plan.told.discard(uid)
+            del plan.seats[uid]
+        return bool(gone)
 
     def _is_held(self, pod_uid: str, seat: Seat, *, as_decided: bool = False) -> bool:
         holds, state = self._ledger.holds, self._ledger.state.of(seat.node)
@@ -161,6 +182,47 @@ class Gangs:
             and (not as_decided or hold.versions.get(seat.node) == state)
             for uid in seat.placements
         )
+
+    def _seat(self, plan: _Plan, pod: Pod, group: PodGroup, nodes: Sequence[str], *, beside: bool) -> _Refusal | None:
+        """Find a seat for the pod, if possible `beside` the others; why there is none, if so.  It may need none."""
+        again = pod.uid in plan.told
+        if again:
+            self._keep_what_is_good(plan, pod.uid)
+        elif beside and self._seat_beside_the_others(plan, pod, group, nodes):
+            return None
+        refusal = self._seat_the_rest(plan, pod, group, nodes)
+        if refusal is not None and refusal.short and again and plan.told:
+            for uid in plan.seats:
+                self._ledger.holds.leave(uid)
+            plan.seats.clear()
+            plan.told.clear()
+            refusal = self._seat_the_rest(plan, pod, group, nodes)
+        return refusal
+
+    def _keep_what_is_good(self, plan: _Plan, pod_uid: str) -> None:
+        """Give up the seat of this member and those told seats about which something has changed."""
+        for uid in list(plan.told):
+            if uid == pod_uid or not self._is_held(uid, plan.seats[uid], as_decided=True):
+                plan.told.discard(uid)
+                del plan.seats[uid]
+                self._ledger.holds.leave(uid)
+
+    def _seat_beside_the_others(self, plan: _Plan, pod: Pod, group: PodGroup, nodes: Sequence[str]) -> bool:
+        """Whether the pod got a seat while all others keep theirs: that takes much less than a new plan."""
+        others = plan.seats.keys() - {pod.uid}
+        if not others or not all(self._is_held(uid, plan.seats[uid]) for uid in others - plan.told):
+            return False
+        plan.seats.pop(pod.uid, None)
+        self._ledger.holds.leave(pod.uid)
+        candidate = candidate_of(pod, self._ledger)
+        if candidate is None or isinstance(candidate, Rejection):
+            return False
+        seconds = self._options.filter_budget_seconds / _SHARE
+        planned = self._planned(pod, group, nodes, None, (candidate,), 1, seconds)
+        if pod.uid not in planned.seats:
+            return False
+        self._take(plan, pod, planned.seats, (candidate,))
+        return True
 
     def _seat_the_rest(self, plan: _Plan, pod: Pod, group: PodGroup, nodes: Sequence[str]) -> _Refusal | None:
         """Plan the members that have not been told; why that is impossible, if it is.  A pod without open claims gets none."""
@@ -180,24 +242,46 @@ class Gangs:
         needed, short = max(lacking, 1), lacking > 0
         if len(candidates) < needed:
             return _Refusal(refused_everywhere(nodes, self._too_few(group, roll)), short)
-        budget = self._options.filter_budget_seconds
-        planned = self._planned(_Ask(pod, group, roll, nodes), candidates, needed, budget)
+        seconds = self._options.filter_budget_seconds
+        planned = self._planned(pod, group, nodes, roll, candidates, needed, seconds)
         if planned.limited:
-            return _Refusal(refused_everywhere(nodes, _stopped(group)), short=False)
+            return _refusal(nodes, _stopped(group), short=False)
         if pod.uid not in planned.seats:
-            refused = refused_everywhere(nodes, _does_not_fit(group, len(candidates), needed))
-            refused.unsettled = planned.unsettled
-            return _Refusal(refused, short and not planned.seats and not refused.unsettled)
-        plan.seats |= planned.seats
-        self._hold(planned.seats, candidates)
-        for uid in planned.seats.keys() - {pod.uid}:
-            self._seated(uid)
+            why = _does_not_fit(group, len(candidates), needed)
+            if planned.unsettled:
+                refused = refused_everywhere(nodes, why)
+                refused.unsettled = True
+                return _Refusal(refused, short=False)
+            if planned.seats:
+                self._plans[group.metadata.key] = plan
+                self._take(plan, pod, planned.seats, candidates)
+            return _refusal(nodes, why, short=short and not planned.seats)
+        self._take(plan, pod, planned.seats, candidates)
         return None
 
-    def _planned(self, ask: _Ask, candidates: Sequence[Candidate], needed: int, seconds: float) -> Planned:
-        members = {each.pod.uid for each in ask.roll.candidates} | {pod.uid for pod, _ in ask.roll.missing}
-        offered = self._offers.among(ask.group, ask.pod.uid, members, ask.nodes)
-        return self._planning(ask.group, ask.pod.uid, candidates, needed, offered, seconds)
+    def _take(self, plan: _Plan, pod: Pod, seats: Mapping[str, Seat], candidates: Sequence[Candidate]) -> None:
+        """Hold these seats; whoever was refused before is told that there is one now."""
+        plan.seats |= seats
+        self._hold(seats, candidates)
+        for uid in seats.keys() - {pod.uid}:
+            self._seated(uid)
+
+    def _planned(
+        self,
+        pod: Pod,
+        group: PodGroup,
+        nodes: Collection[str],
+        roll: Roll | None,
+        candidates: Sequence[Candidate],
+        needed: int,
+        seconds: float,
+    ) -> Planned:
+        """A plan for the candidates; with a `roll`, what was offered to whom is forgotten of those that are not on it."""
+        members = None
+        if roll is not None:
+            members = {each.pod.uid for each in roll.candidates} | {missing.uid for missing, _ in roll.missing}
+        offered = self._offers.among(group, pod.uid, members, nodes)
+        return self._planning(pod.uid, candidates, needed, offered, seconds)
 
     def _hold(self, seats: Mapping[str, Seat], candidates: Sequence[Candidate]) -> None:
         """Hold each claim on the nodes of the members that it is for."""
@@ -228,6 +312,10 @@ class Gangs:
             pod, refusal = roll.missing[0]
             detail += f"; pod {pod.name}: {refusal.text}"
         return Rejection(code=Code.GANG_INCOMPLETE, detail=f"PodGroup {group.metadata.name}: {detail}")
+
+
+def _refusal(nodes: Sequence[str], why: Rejection, *, short: bool) -> _Refusal:
+    return _Refusal(refused_everywhere(nodes, why), short, why)
 
 
 def _does_not_fit(group: PodGroup, members: int, needed: int) -> Rejection:

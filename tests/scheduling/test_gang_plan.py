@@ -66,7 +66,10 @@ class Cluster:
     def reach(self, holding: DeviceHolding) -> Hashable | None:
         return None if holding.pool in self._nodes else holding.device
 
-    def alike(self, node: str) -> Hashable | None:  # noqa: ARG002 - every node is one of its own
+    def alike(self, node: str) -> Hashable | None:
+        return None
+
+    def room(self, members: Sequence[Member], node: str) -> int | None:
         return None
 
     def out_of_time(self) -> bool:
