@@ -163,10 +163,12 @@ def test_each_example_is_told_of_in_the_demo_document() -> None:
 def test_the_rights_in_the_install_document_are_those_that_are_granted() -> None:
     """Of each row with verbs: the resources before the word "named", the names behind it, the verbs."""
     granted = set()
-    for role in yaml.safe_load_all((ROOT / "deploy" / "rbac.yaml").read_text()):
-        for rule in role.get("rules", ()):
-            for what in rule.get("resources", rule.get("nonResourceURLs")):
-                granted.add((what, frozenset(rule.get("resourceNames", ())), frozenset(rule["verbs"])))
+    deploy = ROOT / "deploy"
+    files = (deploy / "rbac.yaml", deploy / "group-claims" / "rbac.yaml")
+    roles = [role for file in files for role in yaml.safe_load_all(file.read_text())]
+    for rule in (rule for role in roles for rule in role.get("rules", ())):
+        for what in rule.get("resources", rule.get("nonResourceURLs")):
+            granted.add((what, frozenset(rule.get("resourceNames", ())), frozenset(rule["verbs"])))
     told = set()
     for what, verbs, _ in (row for row in rows_of("docs/install.md", "### Rights") if len(row) == 3):
         resources, _, names = what.partition(" named ")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from app.model.resource_claim import FINALIZER
-from app.scheduling.ports import ClusterError
+from app.scheduling.ports import ClusterError, Refused
 from app.simulator.claim_templates import from_template, orphan
 from app.simulator.group_claims import GroupClaims, in_reserved_group
 from app.simulator.objects import KIND_OF, Json, Key, Kind, controller_uid, key_of, part
@@ -70,9 +70,17 @@ class ClaimController:
             self._store.update_status(Kind.POD, pod)
 
     def _claim_for(self, pod: Json, entry: Json, template: str) -> str | None:
-        """The name of the claim of a template entry, which is made now unless the pod's group has it."""
+        """The name of the claim of a template entry, which is made now unless the pod's group has it.
+
+        Raises:
+            Refused: it is the group's, and the gate for that is off; no other claim of the pod is recorded then, either.
+        """
         if self._groups.has(pod, entry):
-            return self._groups.claim_name(pod, entry) if self._for_groups else None
+            if not self._for_groups:
+                raise Refused(
+                    f"claim {entry['name']} is a PodGroup claim but the DRAWorkloadResourceClaims feature is disabled"
+                )
+            return self._groups.claim_name(pod, entry)
         store, name = self._store, entry["name"]
         claim = orphan(store, pod, name) or from_template(store, pod, name, template)
         return str(claim["metadata"]["name"])

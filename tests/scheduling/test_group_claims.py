@@ -6,7 +6,6 @@ import pytest
 
 from app.model.generated_claim import ENTRY_ANNOTATION
 from app.model.pod_group import PROTECTION_FINALIZER
-from app.simulator.claim_templates import from_template
 from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.grouped import GROUP
 from tests.scheduling.making_groups import GPU, GRACE, NET, OWN, MakingWorld
@@ -144,11 +143,13 @@ async def test_a_member_with_a_claim_of_its_own_beside_gets_both() -> None:
 async def test_a_claim_that_kube_controller_manager_made_for_a_mixed_pod_is_taken() -> None:
     world = MakingWorld()
     world.group(GPU)
-    world.member("mixed", GPU, OWN)
-    theirs = from_template(world.cluster.store, world.pod("mixed"), "own", "template")["metadata"]["name"]
-    await world.work()
-    assert world.made("own", "mixed") == [theirs]
-    assert world.recorded(Kind.POD, "mixed")["own"] == theirs
+    world.member("other", OWN, GPU)
+    world.manage_without_gate()
+    (theirs,) = world.made("own", "other")
+    assert world.recorded(Kind.POD, "other") == {}
+    await world.work(meanwhile=world.manage_without_gate)
+    assert world.made("own", "other") == [theirs]
+    assert world.recorded(Kind.POD, "other") == {"own": theirs, "gpu": world.made("gpu")[0]}
 
 
 async def test_pods_without_a_claim_of_their_group_are_left_to_kube_controller_manager() -> None:

@@ -1,0 +1,68 @@
+"""PodGroups in whichever version the server serves."""
+
+import json
+
+import pytest
+from aiohttp import web
+
+from app.kube.kinds import Kind
+from app.kube.pod_groups import KubePodGroups
+from app.kube.settings import KubeSettings
+from app.kube.transport import Transport
+from app.model.metadata import ObjectMeta
+from app.model.pod_group import PodGroup
+from app.scheduling.ports import NotFound, Unavailable
+from tests.kube.fake_api_server import FakeApiServer
+
+GROUP = PodGroup(
+    metadata=ObjectMeta(name="team", namespace="space", uid="u", resource_version="7", finalizers=("a.example/x",))
+)
+
+
+@pytest.fixture(params=["v1beta1", "v1alpha3", "v1alpha2"])
+def version(request: pytest.FixtureRequest) -> str:
+    return f"scheduling.k8s.io/{request.param}"
+
+
+@pytest.fixture
+def groups(transport: Transport, settings: KubeSettings, version: str) -> KubePodGroups:
+    return KubePodGroups(transport, settings, lambda: Kind("podgroups", version))
+
+
+async def test_claims_are_recorded_in_the_served_version(
+    server: FakeApiServer, groups: KubePodGroups, version: str
+) -> None:
+    """Guarded by UID and version, by a patch that knows the key of the list."""
+    path = f"/apis/{version}/namespaces/space/podgroups/team"
+    server.intervene("PATCH", f"{path}/status", lambda _: web.json_response({}))
+    await groups.record_claims(GROUP, {"net": "claim-2", "gpu": "claim-1"})
+    (seen,) = server.seen
+    assert seen.headers["Content-Type"] == "application/strategic-merge-patch+json"
+    assert dict(seen.query) == {"fieldManager": "dra-extender"}
+    assert json.loads(seen.body) == {
+        "metadata": {"uid": "u", "resourceVersion": "7"},
+        "status": {
+            "resourceClaimStatuses": [
+                {"name": "gpu", "resourceClaimName": "claim-1"},
+                {"name": "net", "resourceClaimName": "claim-2"},
+            ]
+        },
+    }
+    assert groups.api_version == version
+
+
+async def test_a_group_that_cannot_be_read_is_unavailable(
+    server: FakeApiServer, groups: KubePodGroups, version: str
+) -> None:
+    server.pages[f"/apis/{version}/namespaces/space/podgroups/team"] = {"metadata": 3}
+    with pytest.raises(Unavailable, match="get podgroups space/team: the answer cannot be read: PodGroup:"):
+        await groups.read("space", "team")
+
+
+async def test_where_none_are_served_there_is_none(transport: Transport, settings: KubeSettings) -> None:
+    groups = KubePodGroups(transport, settings, lambda: None)
+    assert groups.api_version == ""
+    with pytest.raises(NotFound, match="podgroups are not served by this API server"):
+        await groups.read("space", "team")
+    with pytest.raises(NotFound):
+        await groups.unprotect(GROUP, "a.example/x")
