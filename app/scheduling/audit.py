@@ -10,7 +10,7 @@ from app.model.base import ModelError, Value
 from app.model.device import CounterConsumption
 from app.model.node import Node
 from app.model.pod import Pod
-from app.model.pod_group import POD_GROUPS, PodGroup
+from app.model.pod_group import GROUP, POD_GROUPS, PodGroup
 from app.model.quantity import format_quantity
 from app.model.resource_claim import FINALIZER, ResourceClaim
 from app.model.resource_slice import ResourceSlice
@@ -22,6 +22,8 @@ KUBELET: Final = "kubelet would not start the pod"
 AWAY: Final = "bound pod without its devices"
 LEFT_OVER: Final = "claim for extended resources that nobody uses"
 PoolId = tuple[str, str]
+_CONSUMERS: Final = {("", "pods"), (GROUP, POD_GROUPS)}
+"""API group and resource of what kube-controller-manager takes for a consumer; with anything else it leaves the claim alone."""
 
 
 class Finding(Value, frozen=True, rename=None):
@@ -164,7 +166,7 @@ def _mixed_groups(counter_set: tuple[str, str, str], by_device: Mapping[str, Cou
 def _claims(
     claims: Sequence[ResourceClaim], pods: Sequence[Pod], pod_groups: Sequence[PodGroup] | None
 ) -> Iterable[Finding]:
-    """Allocations have the finalizer and a consumer; consumers exist, and those that are pods are not over."""
+    """Allocations have the finalizer and a consumer; consumers are pods or PodGroups that exist, and those pods are not over."""
     live = {"pods": {pod.uid for pod in pods if not pod.finished}}
     if pod_groups is not None:
         live[POD_GROUPS] = {group.metadata.uid for group in pod_groups}
@@ -178,7 +180,12 @@ def _claims(
         if not claim.status.reserved_for:
             yield Finding(rule="allocation without consumer", about=_name(claim), detail="reservedFor is empty")
         for consumer in claim.status.reserved_for:
-            if consumer.resource in live and consumer.uid not in live[consumer.resource]:
+            if (consumer.api_group, consumer.resource) not in _CONSUMERS:
+                detail = f"{consumer.resource}.{consumer.api_group or 'core'} {consumer.name}"
+                yield Finding(
+                    rule="reservation that the controller-manager cannot read", about=_name(claim), detail=detail
+                )
+            elif consumer.resource in live and consumer.uid not in live[consumer.resource]:
                 detail = f"{consumer.resource.removesuffix('s')} {consumer.name} is gone or over"
                 yield Finding(rule="reservation of nobody", about=_name(claim), detail=detail)
 

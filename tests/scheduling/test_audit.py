@@ -6,7 +6,7 @@ from app.model.metadata import ObjectMeta, OwnerReference
 from app.model.node import Node
 from app.model.pod import Pod, pod_from
 from app.model.pod_group import PodGroup, group_consumer
-from app.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER, ResourceClaim, claim_from
+from app.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER, ConsumerReference, ResourceClaim, claim_from
 from app.model.resource_slice import ResourceSlice, SliceReader
 from app.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
 from app.scheduling.audit import AWAY, KUBELET, LEFT_OVER, audit
@@ -79,6 +79,14 @@ def test_each_rule_is_noticed_when_broken() -> None:
     assert rules([claim("c0", "g0", finalizer=False)], good, [POD]) == ["allocation without finalizer"]
     assert rules([claim("c1", "g0", consumer=""), claim("c0", "g1")], good, [POD]) == ["allocation without consumer"]
     assert rules([claim("c1", "g0", consumer="x"), claim("c0", "g1")], good, [POD]) == ["reservation of nobody"]
+
+
+def test_consumers_are_pods_and_pod_groups_of_their_api_groups() -> None:
+    held, rule = claim("c0", "g0"), "reservation that the controller-manager cannot read"
+    for api_group, resource in (("batch", "jobs"), ("example.com", "pods"), ("", "podgroups")):
+        consumer = ConsumerReference(api_group=api_group, resource=resource, name="p", uid="p")
+        odd = msgspec.structs.replace(held, status=msgspec.structs.replace(held.status, reserved_for=(consumer,)))
+        assert rules([odd], published(()), [POD]) == [rule]
 
 
 def test_a_bound_pod_needs_its_claims() -> None:
