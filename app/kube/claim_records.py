@@ -1,5 +1,5 @@
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -8,6 +8,8 @@ from app.kube.kinds import Kind
 from app.kube.requests import perform
 from app.kube.settings import KubeSettings
 from app.kube.transport import STRATEGIC_MERGE_PATCH, Call, Transport
+from app.model.base import ModelError, Value, decode
+from app.scheduling.ports import Refused, Unavailable
 
 
 class Recorded(NamedTuple):
@@ -20,6 +22,22 @@ class Recorded(NamedTuple):
     version: str
 
 
+class _Entry(Value, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class _Status(Value, frozen=True):
+    resource_claim_statuses: tuple[_Entry, ...] = ()
+
+
+class _Stored(Value, frozen=True):
+    status: _Status = _Status()
+
+
+_DECODER: Final = msgspec.json.Decoder(_Stored)
+
+
 async def record_claims(
     transport: Transport, settings: KubeSettings, thing: Recorded, claims: Mapping[str, str]
 ) -> None:
@@ -29,6 +47,7 @@ async def record_claims(
 
     Raises:
         Conflict: the object is not in this version any more.
+        Refused: also if the server did not keep the entries.
         ClusterError: any other kind.
     """
     intent = Intent("patch", f"{thing.kind.plural}/status", f"{thing.namespace}/{thing.name}")
@@ -46,4 +65,15 @@ async def record_claims(
         body=msgspec.json.encode(change),
         content_type=STRATEGIC_MERGE_PATCH,
     )
-    await perform(transport, call)
+    answer = await perform(transport, call)
+    try:
+        stored = decode(str(intent), _DECODER, answer)
+    except ModelError as problem:
+        raise Unavailable(f"the answer cannot be read: {problem}") from problem
+    kept = {each.name: each.resource_claim_name for each in stored.status.resource_claim_statuses}
+    lost = [entry for entry, claim in sorted(claims.items()) if kept.get(entry) != claim]
+    if lost:
+        raise Refused(
+            f"{intent}: the API server does not keep status.resourceClaimStatuses of {', '.join(lost)} "
+            "(DRAWorkloadResourceClaims is off there?)"
+        )

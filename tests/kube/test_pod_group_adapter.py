@@ -11,7 +11,7 @@ from app.kube.settings import KubeSettings
 from app.kube.transport import Transport
 from app.model.metadata import ObjectMeta
 from app.model.pod_group import PodGroup
-from app.scheduling.ports import NotFound, Unavailable
+from app.scheduling.ports import NotFound, Refused, Unavailable
 from tests.kube.fake_api_server import FakeApiServer
 
 GROUP = PodGroup(
@@ -34,21 +34,25 @@ async def test_claims_are_recorded_in_the_served_version(
 ) -> None:
     """Guarded by UID and version, by a patch that knows the key of the list."""
     path = f"/apis/{version}/namespaces/space/podgroups/team"
-    server.intervene("PATCH", f"{path}/status", lambda _: web.json_response({}))
+    entries = [{"name": "gpu", "resourceClaimName": "claim-1"}, {"name": "net", "resourceClaimName": "claim-2"}]
+    status = {"resourceClaimStatuses": entries}
+    server.intervene("PATCH", f"{path}/status", lambda _: web.json_response({"metadata": {}, "status": status}))
     await groups.record_claims(GROUP, {"net": "claim-2", "gpu": "claim-1"})
     (seen,) = server.seen
     assert seen.headers["Content-Type"] == "application/strategic-merge-patch+json"
     assert dict(seen.query) == {"fieldManager": "dra-extender"}
-    assert json.loads(seen.body) == {
-        "metadata": {"uid": "u", "resourceVersion": "7"},
-        "status": {
-            "resourceClaimStatuses": [
-                {"name": "gpu", "resourceClaimName": "claim-1"},
-                {"name": "net", "resourceClaimName": "claim-2"},
-            ]
-        },
-    }
+    assert json.loads(seen.body) == {"metadata": {"uid": "u", "resourceVersion": "7"}, "status": status}
     assert groups.api_version == version
+
+
+async def test_a_server_that_does_not_keep_what_is_recorded_is_told_of(
+    server: FakeApiServer, groups: KubePodGroups, version: str
+) -> None:
+    path = f"/apis/{version}/namespaces/space/podgroups/team/status"
+    server.intervene("PATCH", path, lambda _: web.json_response({"metadata": {}}))
+    words = r"does not keep status\.resourceClaimStatuses of gpu \(DRAWorkloadResourceClaims is off there\?\)"
+    with pytest.raises(Refused, match=words):
+        await groups.record_claims(GROUP, {"gpu": "claim-1"})
 
 
 async def test_a_group_that_cannot_be_read_is_unavailable(
