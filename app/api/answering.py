@@ -1,3 +1,4 @@
+import asyncio
 from time import perf_counter
 from typing import Final, NamedTuple, Protocol
 from uuid import uuid4
@@ -60,7 +61,8 @@ class Answering:
         """The answer to one call; `in_words`: the protocol has an `Error` field for this verb."""
         began = perf_counter()
         outcome, answer = await self._outcome(name, verb, scope, receive, in_words=in_words)
-        self._metrics.request(name, outcome, perf_counter() - began)
+        # Counted when the answer is out.
+        asyncio.get_running_loop().call_soon(self._metrics.request, name, outcome, perf_counter() - began)
         return answer
 
     async def _outcome(
