@@ -21,7 +21,7 @@ from app.scheduling.answers import TryAgain
 from app.scheduling.bind_decision import BindDecision
 from app.scheduling.binding_wait import BindingWait
 from app.scheduling.claim_lookup import FoundClaim, find_claims, names_missing
-from app.scheduling.claim_writing import ClaimWriting, is_kept
+from app.scheduling.claim_writing import ClaimWriting, OutcomeUnknown, is_kept
 from app.scheduling.cool_downs import CoolDowns
 from app.scheduling.extended_claims import Claimed, ExtendedClaims
 from app.scheduling.gang_gate import GangGate, NotTogether
@@ -91,6 +91,7 @@ class Bind:
         self._running: dict[str, _Running] = {}
         self._written = Signal()
         self._set_aside: set[str] = set()
+        self._in_doubt: dict[str, asyncio.Task[None]] = {}
 
     @property
     def running(self) -> Collection[str]:
@@ -150,6 +151,9 @@ class Bind:
         """Wait until the binds in progress have come to an end."""
         while tasks := [each.task for each in self._running.values() if each.task is not None]:
             await asyncio.wait(tasks)
+        for task in tuple(self._in_doubt.values()):
+            task.cancel()
+        await asyncio.gather(*self._in_doubt.values(), return_exceptions=True)
 
     def _ended(self, uid: str, task: asyncio.Task[None]) -> None:
         """Forget the bind; its outcome counts as read even if every caller has gone."""
@@ -282,12 +286,27 @@ class Bind:
     async def _own(self, claim: FoundClaim) -> None:
         record = claim.record
         if record.taken is not None:
-            await self._writing.allocate(record, record.taken, claim.consumer)
+            try:
+                await self._writing.allocate(record, record.taken, claim.consumer)
+            except OutcomeUnknown:
+                self._find_out(record)
+                raise
             self._settle(record)
             return
         await self._writing.check_shares(record, claim.consumer.uid)
         if not claim.reserved:
             await self._reserve(record, claim.consumer)
+
+    def _find_out(self, record: ClaimRecord) -> None:
+        """What may be stored stays taken until that is known: nobody else gets these devices meanwhile."""
+        uid = record.claim.metadata.uid
+        task = self._in_doubt[uid] = asyncio.create_task(self._writing.look(record))
+
+        def known(_: asyncio.Task[None]) -> None:
+            del self._in_doubt[uid]
+            self._settle(record)
+
+        task.add_done_callback(known)
 
     def _settle(self, record: ClaimRecord) -> None:
         self._ledger.settle(record.claim.metadata.uid)
@@ -295,7 +314,7 @@ class Bind:
 
     def _give_up_unwritten(self, found: Sequence[FoundClaim]) -> None:
         for each in found:
-            if each.record.taken is not None:
+            if each.record.taken is not None and each.record.claim.metadata.uid not in self._in_doubt:
                 self._settle(each.record)
 
     async def _delivered(self, found: Sequence[FoundClaim], pod: Pod) -> None:

@@ -4,6 +4,7 @@ Finalizer and snapshot annotation go first, in one update: a status write cannot
 finalizer would never be cleaned up.  Allocation, timestamp and reservation follow in one status update.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, TypeVar
 
@@ -28,6 +29,7 @@ from app.scheduling.ports import Claims, ClusterError, Conflict, NotFound, Unava
 from app.telemetry.metrics import Metrics
 
 _TRIES: Final = 5
+_LOOK_SECONDS: Final = 0.5
 _Answer = TypeVar("_Answer")
 
 
@@ -45,6 +47,7 @@ class ClaimWriting:
         """Store this allocation, reserved for the consumer; returns what the server has then.
 
         Raises:
+            OutcomeUnknown: the server does not answer any more.
             TryAgain: the claim is gone, going, or was allocated by somebody else; or the server could not be written to, or does
                 not keep shares (the allocation is taken back then).
         """
@@ -90,6 +93,24 @@ class ClaimWriting:
 
         stored = await self._persist(record, write)
         return frozenset(each.uid for each in consumers if not stored.claim.reserved_by(each.uid))
+
+    async def look(self, record: ClaimRecord) -> None:
+        """Find out what the server has, however long it does not answer; never raises."""
+        namespace, name = record.claim.metadata.key
+        uid = record.claim.metadata.uid
+        while True:
+            try:
+                raw = await self._claims.read(namespace, name)
+                if read_claim(raw).metadata.uid == uid:
+                    self._ledger.own_write(raw)
+            except NotFound:
+                self._ledger.claim_gone(namespace, name, uid)
+            except ClusterError:
+                await asyncio.sleep(_LOOK_SECONDS)
+                continue
+            except ModelError:
+                pass
+            return
 
     async def restore(self, record: ClaimRecord, snapshot: str) -> None:
         """Put the finalizer and this snapshot back on an allocation of ours, where somebody took them off while it is in use.
@@ -233,7 +254,8 @@ class ClaimWriting:
                 raise TryAgain(f"claim {namespace}/{name}: {refused}") from refused
             except ModelError as unreadable:
                 raise TryAgain(f"claim {namespace}/{name} cannot be read: {unreadable}") from unreadable
-        raise TryAgain(f"claim {namespace}/{name}: {problem}") from problem
+        failed = OutcomeUnknown if isinstance(problem, Unavailable) else TryAgain
+        raise failed(f"claim {namespace}/{name}: {problem}") from problem
 
     async def _update(self, claim: ResourceClaim, body: bytes) -> bytes:
         return await self._counted("prepare", self._claims.update(*claim.metadata.key, body))
@@ -249,6 +271,10 @@ class ClaimWriting:
             raise
         self._metrics.claim_write(step, "ok")
         return answer
+
+
+class OutcomeUnknown(TryAgain):
+    """The server did not answer: what was to be written may be stored, or not."""
 
 
 class ClaimGone(TryAgain):

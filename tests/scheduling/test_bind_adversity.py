@@ -206,6 +206,41 @@ async def test_a_server_that_never_lets_a_write_through_is_asked_a_few_times_and
     assert node_of(world) == ""
 
 
+@pytest.mark.parametrize("stored", [False, True])
+async def test_devices_stay_taken_while_nobody_knows_whether_they_were_written(world: World, *, stored: bool) -> None:
+    """The server stored the allocation and went away before it answered, or it did not; then it comes back."""
+    silent = Unavailable("connection refused")
+    claims = Seam(world.cluster.claims).before("read", *[silent] * 5)
+    (claims.after if stored else claims.before)("update_status", silent)
+    restart(world, claims=claims)
+    world.add_claim("all", count=2)
+    world.add_pod("p3", "all")
+    async with world.watching():
+        world.cluster.watch.attach(
+            {kind: feed for kind, feed in world.ledger.feeds.items() if kind != "resourceclaims"}
+        )
+        with pytest.raises(TryAgain, match="connection refused"):
+            await world.bind("p1", "n1")
+        with pytest.raises(TryAgain, match="does not fit on node n1 any more"):
+            await world.bind("p3", "n1")
+        world.cluster.watch.attach(world.ledger.feeds)
+        await world.bind("p1", "n1")
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+    assert node_of(world) == "n1"
+
+
+async def test_a_stop_does_not_wait_for_a_server_that_is_gone(world: World) -> None:
+    silent = [Unavailable("connection refused")] * 100
+    restart(world, claims=Seam(world.cluster.claims).before("read", *silent).before("update_status", *silent))
+    async with world.watching():
+        with pytest.raises(TryAgain, match="connection refused"):
+            await world.bind("p1", "n1")
+        await asyncio.wait_for(world.extender.stop(), 5.0)
+
+    assert not world.ledger.usage().pool((DRIVER, "n1"))
+
+
 @pytest.mark.parametrize("step", ["update", "update_status", "bind"])
 async def test_a_write_of_the_leader_before_that_arrives_late_harms_nothing(world: World, step: str) -> None:
     """It left the process before the end of the term, and the next leader has bound the pod meanwhile."""
