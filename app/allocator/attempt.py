@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from app.allocator.capacity import Misfit
 from app.allocator.compatibility import CompatibilityTable, GroupedSets
-from app.allocator.constraints import REFUSED, Constraint
+from app.allocator.constraints import REFUSED, Clash, clash
 from app.allocator.counters import CounterTable
 from app.allocator.demand import ALL, Demand, Wanted
 from app.allocator.neighbours import Judge, NeighbourTable, Site, matter
@@ -144,13 +144,14 @@ class Attempt:
         count = len(self._demand.claims[claim].constraints)
         return tuple(self._constraint_state.get((claim, index)) for index in range(count))
 
-    def refusing_constraint(self, claim: int, wanted: Wanted, location: int) -> Constraint | None:
-        """The first constraint that keeps a device out at present."""
+    def refusing_constraint(self, claim: int, wanted: Wanted, location: int) -> Clash | None:
+        """The first constraint that keeps a device out at present, and by which values."""
         for index in wanted.constraints:
             constraint = self._demand.claims[claim].constraints[index]
             attribute = self._facts.attribute(wanted, constraint.attribute, location)
-            if constraint.joined(self._constraint_state.get((claim, index)), attribute) is REFUSED:
-                return constraint
+            state = self._constraint_state.get((claim, index))
+            if constraint.joined(state, attribute) is REFUSED:
+                return clash(constraint, attribute, state)
         return None
 
     def _mark(self, claim: int, wanted: Wanted, location: int) -> Amounts | None:

@@ -5,7 +5,7 @@ The running state of a constraint is an immutable value that the search keeps an
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from app.model.device import Attribute, Device
 
@@ -44,6 +44,25 @@ class Constraint:
     def words(self) -> str:
         """The constraint for people, e.g. `matchAttribute example.com/numa`."""
         return f"{'distinctAttribute' if self.distinct else 'matchAttribute'} {self.attribute}"
+
+
+class Clash(NamedTuple):
+    """A constraint that keeps a device out: the device's attribute, and what those that have joined bring.
+
+    `others` is the common set of matchAttribute, or one set for each device of distinctAttribute; empty without any device.
+    """
+
+    constraint: Constraint
+    attribute: Attribute | None
+    others: tuple[ValueSet, ...]
+
+
+def clash(constraint: Constraint, attribute: Attribute | None, state: Any) -> Clash:
+    """Why a device may not join a constraint in this state."""
+    joined = () if state is None else state if constraint.distinct else (state,)
+    return Clash(
+        constraint, attribute, tuple(value_set(each) if isinstance(each, Attribute) else each for each in joined)
+    )
 
 
 def lookup(name: str, driver: str, device: Device) -> Attribute | None:

@@ -10,7 +10,14 @@ from app.allocator.eligibility import Standing
 from app.allocator.features import why_off
 from app.allocator.neighbours import Site, conflict_words
 from app.allocator.node_facts import NodeFacts
-from app.allocator.rejections import capacity_words, closed_set_words, counter_words, group_words, taint_words
+from app.allocator.rejections import (
+    capacity_words,
+    clash_words,
+    closed_set_words,
+    counter_words,
+    group_words,
+    taint_words,
+)
 from app.model.device import CounterConsumption
 from app.model.rejection import Code
 
@@ -117,7 +124,6 @@ class DeviceWords:
         return "" if exhausted is None else capacity_words(device, exhausted)
 
     def constraint_words(self, claim: int, wanted: Wanted, location: int) -> str:
-        """Which constraint keeps the device out, and what it wants."""
-        device = self._facts.pools.devices[location]
+        """Which constraint keeps the device out, and by which values."""
         refusing = self._attempt.refusing_constraint(claim, wanted, location)
-        return "" if refusing is None else f"{device.name} does not satisfy {refusing.words()}"
+        return "" if refusing is None else clash_words(self._facts.pools.devices[location], refusing)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import SupportsIndex
 
 from app.allocator.attempt import Attempt, PoolTables, Refusal
-from app.allocator.constraints import REFUSED, Constraint, differs
+from app.allocator.constraints import REFUSED, Clash, Constraint, clash, differs
 from app.allocator.counters import CounterKey, CounterTable
 from app.allocator.demand import Demand, Wanted
 from app.allocator.node_facts import NodeFacts
@@ -113,16 +113,15 @@ class OtherAttempt(Attempt):
             each.seen = seen[key]
         return found
 
-    def refusing_constraint(self, claim: int, wanted: Wanted, location: int) -> Constraint | None:
+    def refusing_constraint(self, claim: int, wanted: Wanted, location: int) -> Clash | None:
         """See `Attempt`."""
         for index, constraint, attribute in self._constraints(claim, wanted, location):
             joined = self._joined.get((claim, index))
-            if joined is None:
-                refused = constraint.joined(self._constraint_state.get((claim, index)), attribute) is REFUSED
-            else:
-                refused = not joined.admits(constraint, attribute)
+            state = self._constraint_state.get((claim, index)) if joined is None else tuple(joined.seen.values())
+            refused = joined is None and constraint.joined(state, attribute) is REFUSED
+            refused = refused or (joined is not None and not joined.admits(constraint, attribute))
             if refused:
-                return constraint
+                return clash(constraint, attribute, state)
         return None
 
     def _constrain(self, claim: int, wanted: Wanted, location: int) -> Refusal:

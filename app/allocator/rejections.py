@@ -5,6 +5,7 @@ from typing import Final
 
 from app.allocator.capacity import amount_text
 from app.allocator.compatibility import GroupState
+from app.allocator.constraints import Clash, ValueSet, value_set
 from app.allocator.counters import Shortage
 from app.allocator.sharing import Exhausted
 from app.allocator.taints import untolerated
@@ -56,6 +57,27 @@ def capacity_words(device: Device, exhausted: Exhausted) -> str:
     like = dict(device.capacity)[exhausted.name].text
     remaining, asked = amount_text(exhausted.remaining, like), amount_text(exhausted.asked, like)
     return f"{device.name} has {remaining} of {exhausted.name} left, {asked} would be needed"
+
+
+def clash_words(device: Device, found: Clash) -> str:
+    """E.g. `gpu-1 does not satisfy matchAttribute example.com/numa: it has 1, the others have 0`."""
+    words = f"{device.name} does not satisfy {found.constraint.words()}"
+    if found.attribute is None:
+        return f"{words}, which it does not have"
+    values = value_set(found.attribute)
+    if not values:
+        return f"{words}, which has no value"
+    if not found.constraint.distinct:
+        return f"{words}: it has {_values(values)}, the others have {_values(frozenset().union(*found.others))}"
+    return f"{words}: another one has {_values(values.intersection(frozenset().union(*found.others)))} too"
+
+
+def _values(values: ValueSet) -> str:
+    return listed([_value(kind, value) for kind, value in sorted(values)])
+
+
+def _value(kind: str, value: object) -> str:
+    return f'"{value}"' if kind == "str" else str(value).lower() if kind == "boo" else str(value)
 
 
 def taint_words(device: Device, tolerations: Sequence[DeviceToleration]) -> str:

@@ -45,7 +45,7 @@ def test_all_devices_of_a_claim_have_one_value(features: Features) -> None:
 def test_device_without_the_attribute_is_refused_even_alone(features: Features) -> None:
     found = reasons(ask([slice_of("d")], claim_of(exactly(), constraints=MATCH), features=features))
     assert (found.verdict, found.rejections[0].code) == ("no", Code.CONSTRAINT)
-    assert found.rejections[0].detail == f"d does not satisfy matchAttribute {ATTRIBUTE}"
+    assert found.rejections[0].detail == f"d does not satisfy matchAttribute {ATTRIBUTE}, which it does not have"
 
 
 def test_sets_must_have_a_common_value_and_the_running_set_widens_again_on_backtracking() -> None:
@@ -111,3 +111,33 @@ def test_refusal_leaves_the_state_alone_and_state_is_immutable(
         if again[0] is not REFUSED:
             state = again[0]
             hash(state) if lists else None
+
+
+@pytest.mark.parametrize(
+    ("constraints", "first", "second", "words"),
+    [
+        (MATCH, {"int": 0}, {"int": 1}, "it has 1, the others have 0"),
+        (MATCH, {"bool": True}, {"version": "1.0.0"}, "it has 1.0.0, the others have true"),
+        (MATCH, {"ints": [1, 2]}, {"strings": ["1", "2"]}, 'it has "1", "2", the others have 1, 2'),
+        (MATCH, {"ints": [1]}, {"ints": [5, 4, 3, 2]}, "it has 2, 3, 4 and 1 more, the others have 1"),
+        (MATCH, {"int": 1}, {"strings": []}, ""),
+        (DISTINCT, {"int": 1}, {"int": 1}, "another one has 1 too"),
+        (DISTINCT, {"strings": ["a", "b"]}, {"strings": ["b", "c"]}, 'another one has "b" too'),
+    ],
+)
+def test_refusal_says_the_values_of_both_sides(
+    constraints: list[dict[str, str]], first: dict[str, Any], second: dict[str, Any], words: str
+) -> None:
+    found = reasons(ask(devices(first, second), claim_of(exactly(2), constraints=constraints)))
+    (kind,) = constraints[0]
+    tail = f": {words}" if words else ", which has no value"
+    assert found.rejections[0].code is Code.CONSTRAINT
+    assert found.rejections[0].detail == f"1 of 2 devices found; d2 does not satisfy {kind} {ATTRIBUTE}{tail}"
+
+
+def test_refusal_says_the_values_of_scalars_too() -> None:
+    for constraints, words in ((MATCH, "it has 2, the others have 1"), (DISTINCT, "another one has 1 too")):
+        other = {"int": 2} if constraints is MATCH else {"int": 1}
+        claim = claim_of(exactly(2), constraints=constraints)
+        found = reasons(ask(devices({"int": 1}, other), claim, features=SCALARS))
+        assert found.rejections[0].detail.endswith(words)

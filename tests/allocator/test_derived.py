@@ -146,7 +146,9 @@ def test_explaining_a_refusal_does_not_stumble_over_devices_that_the_search_left
     slices = [slice_of(typed("a", "x"), typed("b", "y"))]
     found = reasons(ask(slices, claim_of(deriving(TYPE, 2), constraints=MATCH)))
     assert (found.verdict, found.rejections[0].code) == ("no", Code.CONSTRAINT)
-    assert found.rejections[0].detail == f"1 of 2 devices found; b does not satisfy matchAttribute {NAME}"
+    assert found.rejections[0].detail == (
+        f'1 of 2 devices found; b does not satisfy matchAttribute {NAME}: it has "y", the others have "x"'
+    )
 
 
 def test_time_that_runs_out_inside_an_expression_is_said_as_such() -> None:

@@ -151,10 +151,10 @@ def test_attribute_without_value_may_be_the_first_but_no_further_one() -> None:
 def test_mode_all_that_a_value_by_request_refuses_is_an_error_that_names_the_constraint() -> None:
     found = reasons(under(BY_REQUEST, valued(1, 2, 2), claim_of(every(), constraints=DISTINCT)))
     assert (found.verdict, found.rejections[0].code) == ("fatal", Code.CONSTRAINT)
-    assert found.rejections[0].detail == f"d3 does not satisfy distinctAttribute {KEY}"
+    assert found.rejections[0].detail == f"d3 does not satisfy distinctAttribute {KEY}: another one has 2 too"
     match = [{"matchAttribute": KEY}, *DISTINCT]
     found = reasons(under(BY_REQUEST, valued(1, 2), claim_of(every(), constraints=match)))
-    assert found.rejections[0].detail == f"d2 does not satisfy matchAttribute {KEY}"
+    assert found.rejections[0].detail == f"d2 does not satisfy matchAttribute {KEY}: it has 2, the others have 1"
 
 
 # ---- admin access that pays no counters
