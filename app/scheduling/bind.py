@@ -16,6 +16,7 @@ from app.model.allocation import ClaimPlacement
 from app.model.base import ModelError
 from app.model.pod import Pod
 from app.model.rejection import Rejection
+from app.model.resource_claim import ResourceClaim
 from app.model.snapshot import SNAPSHOT_ANNOTATION, is_snapshotted
 from app.scheduling.answers import TryAgain
 from app.scheduling.bind_decision import BindDecision
@@ -174,6 +175,7 @@ class Bind:
     async def _bound(self, running: _Running, pod: Pod, extended: Claimed | None, begun: float) -> None:
         """Everything from the decision to the Binding; `extended` is the pod's claim for extended resources, if it needs one."""
         node, uid, found = running.node, pod.uid, tuple[FoundClaim, ...]()
+        ready: Sequence[ResourceClaim] = ()
         if pod.needs_devices:
             found = await self._decided(running, pod, extended)
             try:
@@ -186,9 +188,10 @@ class Bind:
                 self._check_waited_for(running, uid)
                 await self._yield(found, pod)
 
-            snapshots = [_snapshot(each.record) for each in found]
+            before = [each.record.claim for each in found]
             await self._ready(found, pod, node, go_on, running.nudge)
-            await self._restore(found, snapshots)
+            ready = [each.record.claim for each in found]
+            await self._restore(found, before)
             if extended is not None:
                 await self._extended.tell(pod, extended)
         left = begun + self._options.binding_timeout_seconds - self._cluster.clock.monotonic()
@@ -197,7 +200,7 @@ class Bind:
             async with self.gate.passing(pod, left, check, running.nudge):
                 check()
                 await self._yield(found, pod)
-                await self._ready.confirm(found, pod)
+                await self._ready.confirm(found, ready, pod)
                 with self._giving_back.at_the_point(pod):
                     await self._post(pod, node)
         except NotTogether:
@@ -335,10 +338,11 @@ class Bind:
             if not alive:
                 raise TryAgain(f"claim {'/'.join(meta.key)} was deleted while pod {pod.key} was being bound")
 
-    async def _restore(self, found: Sequence[FoundClaim], snapshots: Sequence[str | None]) -> None:
-        """See to it that our allocations have their finalizer, and the snapshot that they had when the wait began."""
-        for each, snapshot in zip(found, snapshots, strict=True):
-            if snapshot is not None and not is_kept(each.record.claim, snapshot):
+    async def _restore(self, found: Sequence[FoundClaim], before: Sequence[ResourceClaim]) -> None:
+        """See to it that our allocations have their finalizer, and the snapshot that they had `before` the wait."""
+        for each, claim in zip(found, before, strict=True):
+            snapshot = claim.metadata.annotations.get(SNAPSHOT_ANNOTATION)
+            if snapshot is not None and not is_kept(each.record.claim, snapshot) and is_snapshotted(claim):
                 await self._writing.restore(each.record, snapshot)
 
     async def _yield(self, found: Sequence[FoundClaim], pod: Pod) -> None:
@@ -379,8 +383,3 @@ class Bind:
             raise TryAgain(f"pod {pod.key}: {unclear}; reading it back: {problem}") from problem
         if live.uid != pod.uid or live.node_name != node:
             raise TryAgain(f"pod {pod.key}: {unclear}") from unclear
-
-
-def _snapshot(record: ClaimRecord) -> str | None:
-    """The snapshot of an allocation of ours."""
-    return record.claim.metadata.annotations[SNAPSHOT_ANNOTATION] if is_snapshotted(record.claim) else None

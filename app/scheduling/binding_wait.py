@@ -7,6 +7,7 @@ from app.ledger.ledger import Ledger
 from app.ledger.signal import Signal, wait_for_any
 from app.model.pod import Pod
 from app.model.pod_group import is_group
+from app.model.resource_claim import ResourceClaim
 from app.model.snapshot import allocated_at
 from app.scheduling.answers import TryAgain
 from app.scheduling.binding_conditions import Readiness, Verdict, conditional_devices, judge
@@ -86,12 +87,16 @@ class BindingWait:
             seconds = self._cluster.clock.now() - since
             self._metrics.binding_conditions(pod.scheduler_name, [each.driver for each in devices], status, seconds)
 
-    async def confirm(self, found: Sequence[FoundClaim], pod: Pod) -> None:
+    async def confirm(self, found: Sequence[FoundClaim], ready: Sequence[ResourceClaim], pod: Pod) -> None:
         """Return if every device is still ready: much may have happened since the wait, while others were waited for.
+
+        Claims that are as they were when they were found `ready` need no further thought.
 
         Raises:
             TryAgain: as above, or a device is not ready any more.
         """
+        if all(self._giving_back.current(each, pod).claim is claim for each, claim in zip(found, ready, strict=True)):
+            return
         try:
             pending = await self._pending(found, pod, self._cluster.clock.now())
         except _NotReady:
