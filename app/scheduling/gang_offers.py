@@ -79,18 +79,16 @@ class Offers:
         offer = known.offers.get(pod_uid) if known is not None and known.uid == group.metadata.uid else None
         return offer.nodes if offer is not None else ()
 
-    def among(
-        self, group: PodGroup, pod_uid: str, members: Collection[str] | None, nodes: Collection[str]
-    ) -> "Offered":
-        """What is known of these members, of whom the one with this UID is asked about and offered these `nodes`.
+    def among(self, group: PodGroup, pod_uid: str, nodes: Collection[str]) -> "Offered":
+        """What is known of the gang, of which the member with this UID is asked about and offered these `nodes`.
 
-        Others are forgotten (but with None nobody is known to be gone), and so are nodes that do not exist any more.
+        Members that are bound or gone are forgotten, and so are nodes that do not exist any more.
         """
         known, news = self._gangs.get(group.metadata.key), self._ledger.node_news
         if known is None or known.uid != group.metadata.uid:
             known = _Known(group.metadata.uid)
         for uid, offer in list(known.offers.items()):
-            if (members is not None and uid not in members) or news.since(offer.place)[0] is None:
+            if self._has_settled(uid) or news.since(offer.place)[0] is None:
                 del known.offers[uid]
         exist = self._ledger.nodes
         if any(name not in exist for name in known.order):
@@ -99,6 +97,10 @@ class Offers:
         changed = {name: begin + index for index, name in enumerate(news.since(begin)[0] or (), start=1)}
         order = tuple(name for name in {**known.order, **dict.fromkeys(nodes)} if name in exist)
         return Offered(known.offers, frozenset(nodes), pod_uid, changed, order)
+
+    def _has_settled(self, pod_uid: str) -> bool:
+        pod = self._ledger.pods.by_uid(pod_uid)
+        return self._ledger.pods.gone(pod_uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
 
 
 class Offered:

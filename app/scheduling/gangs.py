@@ -146,7 +146,7 @@ class Gangs:
             return False
         offered = self._offers.last(group, pod.uid) or nodes
         needed = max(roll.needed, 1)
-        planned = self._planned(pod, group, offered, roll, roll.candidates, needed, seconds)
+        planned = self._planned(pod, group, offered, roll.candidates, needed, seconds)
         return planned.limited or planned.unsettled or pod.uid in planned.seats
 
     def _forget_settled(self) -> None:
@@ -218,7 +218,7 @@ class Gangs:
         if candidate is None or isinstance(candidate, Rejection):
             return False
         seconds = self._options.filter_budget_seconds / _SHARE
-        planned = self._planned(pod, group, nodes, None, (candidate,), 1, seconds)
+        planned = self._planned(pod, group, nodes, (candidate,), 1, seconds)
         if pod.uid not in planned.seats:
             return False
         self._take(plan, pod, planned.seats, (candidate,))
@@ -243,9 +243,9 @@ class Gangs:
         if len(candidates) < needed:
             return _Refusal(refused_everywhere(nodes, self._too_few(group, roll)), short)
         seconds = self._options.filter_budget_seconds
-        planned = self._planned(pod, group, nodes, roll, candidates, needed, seconds)
+        planned = self._planned(pod, group, nodes, candidates, needed, seconds)
         if planned.limited:
-            return _refusal(nodes, _stopped(group), short=False)
+            return _refusal(nodes, _stopped(group), plan, short=False)
         if pod.uid not in planned.seats:
             why = _does_not_fit(group, len(candidates), needed)
             if planned.unsettled:
@@ -255,7 +255,7 @@ class Gangs:
             if planned.seats:
                 self._plans[group.metadata.key] = plan
                 self._take(plan, pod, planned.seats, candidates)
-            return _refusal(nodes, why, short=short and not planned.seats)
+            return _refusal(nodes, why, plan, short=short and not planned.seats)
         self._take(plan, pod, planned.seats, candidates)
         return None
 
@@ -271,16 +271,11 @@ class Gangs:
         pod: Pod,
         group: PodGroup,
         nodes: Collection[str],
-        roll: Roll | None,
         candidates: Sequence[Candidate],
         needed: int,
         seconds: float,
     ) -> Planned:
-        """A plan for the candidates; with a `roll`, what was offered to whom is forgotten of those that are not on it."""
-        members = None
-        if roll is not None:
-            members = {each.pod.uid for each in roll.candidates} | {missing.uid for missing, _ in roll.missing}
-        offered = self._offers.among(group, pod.uid, members, nodes)
+        offered = self._offers.among(group, pod.uid, nodes)
         return self._planning(pod.uid, candidates, needed, offered, seconds)
 
     def _hold(self, seats: Mapping[str, Seat], candidates: Sequence[Candidate]) -> None:
@@ -314,8 +309,10 @@ class Gangs:
         return Rejection(code=Code.GANG_INCOMPLETE, detail=f"PodGroup {group.metadata.name}: {detail}")
 
 
-def _refusal(nodes: Sequence[str], why: Rejection, *, short: bool) -> _Refusal:
-    return _Refusal(refused_everywhere(nodes, why), short, why)
+def _refusal(nodes: Sequence[str], why: Rejection, plan: _Plan, *, short: bool) -> _Refusal:
+    """A gang that does not fit beside what some of its members were told might do so anew."""
+    refused = refused_everywhere(nodes, why)
+    return _Refusal(refused, short, None if short and plan.told else why)
 
 
 def _does_not_fit(group: PodGroup, members: int, needed: int) -> Rejection:

@@ -1,0 +1,187 @@
+"""What members of a gang were offered is kept across plans, so that members with different nodes come together soon."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import pytest
+
+from app.ledger.ledger import Ledger
+from app.model.pod_group import PodGroup, read_pod_group
+from app.scheduling.gang_board import Seat
+from app.scheduling.gang_offers import Offered, Offers
+from app.scheduling.gang_plan import GangPlan
+from tests.scheduling.test_gangs import GangWorld
+
+
+def together(offered: Mapping[str, Sequence[str]], room: Mapping[str, int]) -> bool:
+    """Whether each member can have a node that it is offered, found out by trying everything."""
+    return any(all(seats.count(node) <= room[node] for node in seats) for seats in itertools.product(*offered.values()))
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_a_gang_that_fits_what_its_members_are_offered_is_placed_within_two_rounds(seed: int) -> None:
+    """And one that does not is refused whole.  A round asks every member once, in any order, each with its own nodes."""
+    chance = random.Random(seed)
+    room = {f"n{index}": chance.randint(0, 2) for index in range(chance.randint(2, 4))}
+    world = GangWorld()
+    for node, count in room.items():
+        world.cards(node, count)
+    pods = [f"p{index}" for index in range(chance.randint(2, 6))]
+    world.gang("g", len(pods))
+    for pod in pods:
+        world.member("g", pod, "whole")
+    offered = {pod: chance.sample(list(room), chance.randint(1, len(room))) for pod in pods}
+    for last in (False, True):
+        answers: dict[str, list[str]] = {}
+        for pod in chance.sample(pods, len(pods)):
+            answers |= await world.ask([pod], *offered[pod])
+            assert set(answers[pod]) <= set(offered[pod])
+            assert_nothing_is_held_twice(world, pods)
+        if last:
+            assert all(answers.values()) is together(offered, room)
+            assert any(answers.values()) is together(offered, room)
+
+
+def assert_nothing_is_held_twice(world: GangWorld, pods: Sequence[str]) -> None:
+    taken = [
+        (result.pool, result.device)
+        for pod in pods
+        for hold in world.ledger.holds.of_pod(world.pod(pod)["metadata"]["uid"])
+        for placement in hold.placements.values()
+        for result in placement.allocation.devices.results
+    ]
+    assert len(taken) == len(set(taken))
+
+
+async def test_a_member_that_was_refused_before_is_woken_when_there_is_a_seat_for_it() -> None:
+    world = GangWorld()
+    for node in ("n1", "n2"):
+        world.cards(node, 1)
+    await world.extender.start()
+    await asyncio.sleep(0)
+    world.gang("g", 2)
+    for pod in "ab":
+        world.member("g", pod, "whole")
+    try:
+        assert await world.ask("a", "n1") == {"a": []}
+        calls = world.cluster.waker.calls
+        assert await world.ask("b", "n2") == {"b": ["n2"]}
+        await world.cluster.waker.called_since(calls, 5.0)
+        assert world.cluster.waker.calls > calls
+        assert 'dra_extender_scheduler_wakes_total{reason="gang"}' in (await world.metrics.render()).decode()
+        assert await world.ask("a", "n1") == {"a": ["n1"]}
+    finally:
+        await world.extender.stop()
+
+
+async def test_a_member_that_is_not_offered_its_seat_leaves_the_others_theirs() -> None:
+    world = GangWorld()
+    for node in ("n0", "n1", "n2", "n3"):
+        world.cards(node, 1)
+    world.gang("g", 3)
+    for pod in "abc":
+        world.member("g", pod, "whole")
+    assert await world.ask("a", "n0", "n1", "n2") == {"a": ["n0"]}
+    assert await world.ask("b", "n3") == {"b": ["n3"]}
+    assert await world.ask("c", "n2") == {"c": ["n2"]}
+    seats = {"a": ["n0"], "b": ["n3"], "c": ["n2"]}
+    assert await world.ask("abc", "n0", "n3", "n2") == seats
+
+
+async def test_a_refused_gang_is_not_planned_again_before_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = GangWorld()
+    world.cards("n1", 1)
+    world.gang("g", 3)
+    for pod in "abc":
+        world.member("g", pod, "half")
+    plans: list[int] = []
+    original = GangPlan.seats
+
+    def counted(plan: GangPlan, needed: int) -> Mapping[str, Seat] | None:
+        plans.append(needed)
+        return original(plan, needed)
+
+    monkeypatch.setattr(GangPlan, "seats", counted)
+    assert await world.ask("abcabc", "n1") == {"a": [], "b": [], "c": []}
+    assert len(plans) == 1
+    assert "no placement for 3 of 3" in world.messages("c")[0]
+    world.cards("n2", 1)
+    assert await world.ask("abc", "n1", "n2") != {"a": [], "b": [], "c": []}
+
+
+class Notes:
+    """A ledger with nodes, and a group."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self._versions = iter(range(1, 1000))
+        for index in range(4):
+            self.node(f"n{index}")
+
+    def node(self, name: str) -> None:
+        meta = {"name": name, "uid": name, "resourceVersion": str(next(self._versions))}
+        self.ledger.feeds["nodes"].changed(msgspec.json.encode({"metadata": meta}))
+
+    def group(self, uid: str = "u", name: str = "g") -> PodGroup:
+        return read_pod_group(msgspec.json.encode({"metadata": {"namespace": "ns", "name": name, "uid": uid}}))
+
+    def among(self, offers: Offers, group: PodGroup, *nodes: str) -> Offered:
+        """What is known when "a" is asked about."""
+        return offers.among(group, "a", nodes)
+
+
+@pytest.fixture
+def notes() -> Notes:
+    return Notes()
+
+
+def test_a_member_not_asked_about_yet_counts_as_offered_what_the_first_one_was(notes: Notes) -> None:
+    offers, group = Offers(notes.ledger), notes.group()
+    offers.note(group, "a", ["n0", "n1"])
+    offers.note(group, "b", ["n2"])
+    known = notes.among(offers, group, "n0", "n1")
+    assert [sorted(known.to(pod)) for pod in "abc"] == [["n0", "n1"], ["n2"], ["n0", "n1"]]
+    assert known.to("a") is known.to("c")
+    assert known.nodes == ("n0", "n1", "n2")
+
+
+def test_of_a_node_that_has_changed_since_only_newer_offers_say_anything(notes: Notes) -> None:
+    offers, group = Offers(notes.ledger), notes.group()
+    offers.note(group, "b", ["n0", "n2"])
+    notes.node("n1")
+    notes.node("n2")
+    offers.note(group, "a", ["n1", "n3"])
+    known = notes.among(offers, group, "n1", "n3")
+    assert known.to("b") == {"n0", "n1"}
+
+
+def test_members_and_nodes_that_are_gone_are_forgotten(notes: Notes) -> None:
+    offers, group = Offers(notes.ledger), notes.group()
+    for pod in "abc":
+        offers.note(group, pod, ["n0", "n1"] if pod == "a" else ["n2"])
+    notes.ledger.feeds["nodes"].deleted("", "n0", "n0")
+    notes.ledger.feeds["pods"].deleted("ns", "b", "b")
+    known = notes.among(offers, group, "n1")
+    assert known.nodes == ("n1", "n2")
+    assert (offers.last(group, "b"), offers.last(group, "c")) == ((), {"n2"})
+
+
+def test_a_group_made_anew_knows_nothing_of_the_old_one(notes: Notes) -> None:
+    offers = Offers(notes.ledger)
+    offers.note(notes.group(), "b", ["n0"])
+    assert offers.last(notes.group("other"), "b") == ()
+    assert notes.among(offers, notes.group("other"), "n1").to("b") == {"n1"}
+    offers.note(notes.group("other"), "b", ["n1"])
+    assert offers.last(notes.group("other"), "b") == {"n1"}
+
+
+def test_only_so_many_gangs_are_remembered(notes: Notes) -> None:
+    offers = Offers(notes.ledger, 2)
+    for name in ("g1", "g2", "g1", "g3"):
+        offers.note(notes.group(name, name), "a", ["n0"])
+    assert len(offers) == 2
+    assert offers.last(notes.group("g2", "g2"), "a") == ()
+    assert offers.last(notes.group("g1", "g1"), "a") == {"n0"}
