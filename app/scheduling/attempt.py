@@ -54,7 +54,8 @@ class Attempt:
         if not nodes:
             return
         alike = texts.count(texts[0]) == len(texts)
-        self.texts.update(dict.fromkeys(nodes, texts[0]) if alike else zip(nodes, texts, strict=True))
+        told = dict.fromkeys(nodes, texts[0]) if alike else dict(zip(nodes, texts, strict=True))
+        self.texts = {**self.texts, **told} if self.texts else told
         counts = {texts[0]: len(texts)} if alike else Counter(texts)
         for text, count in counts.items():
             self._counts[text] = self._counts.get(text, 0) + count

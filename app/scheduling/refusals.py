@@ -1,3 +1,4 @@
+import asyncio
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -85,9 +86,12 @@ class Refusals:
         """
         reasons = attempt.why()
         codes = {each.rejection.code for each in reasons}
+        asked = AskedNodes(attempt.texts, self._ledger.nodes)
+        # There may be thousands, and nobody needs it before the answer is out.
+        asyncio.get_running_loop().call_soon(asked.shrink)
         self._refused[pod.uid] = Refusal(
             pod=pod,
-            nodes=AskedNodes.of(attempt.texts, self._ledger.nodes),
+            nodes=asked,
             mark=self.mark(),
             by_holds=attempt.unsettled or bool(codes & _BY_HOLDS),
             about_claims=bool(codes & _ABOUT_CLAIMS),

@@ -291,6 +291,14 @@ async def test_the_end_of_a_cool_down_wakes_the_pod_that_left_the_device_alone()
 @pytest.mark.parametrize("asked", [[], ["a"], ["a", "b", "c"], ["a", "b", "c", "d"], ["a", "gone"]])
 def test_asked_nodes_are_found_among_others_however_they_are_kept(asked: list[str]) -> None:
     known = dict.fromkeys("abcd")
-    kept = AskedNodes.of(dict.fromkeys(asked), known)
+    kept = AskedNodes(dict.fromkeys(asked), known)
     assert list(kept.among(known)) == [name for name in known if name in asked]
     assert set(asked) != set(known) or kept.names == frozenset()
+
+
+@pytest.mark.parametrize("asked", [["a"], ["a", "b", "c", "d"]])
+def test_a_node_that_comes_later_was_not_asked_about(asked: list[str]) -> None:
+    known = dict.fromkeys("abcd")
+    kept = AskedNodes(dict.fromkeys(asked), known)
+    known["later"] = None
+    assert list(kept.among(known)) == asked
