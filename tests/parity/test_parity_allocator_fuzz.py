@@ -10,11 +10,12 @@ import pytest
 from app.allocator import capacity
 from app.model.device import ValidRange
 from tests.parity.fuzz.allocator import campaign
+from tests.parity.fuzz.allocator import scenarios as made
 from tests.parity.fuzz.allocator.scenarios import NAMES, scenarios
 from tests.parity.fuzz.allocator.shrinking import smallest
 
 FIXED = 37
-COUNT = 675
+COUNT = 900
 REACH = {"allNodes", "nodeName", "nodeSelector"}
 TOPICS = (
     *(
@@ -49,8 +50,8 @@ def test_wrong_rule_is_noticed_and_shown_in_small() -> None:
     def not_rounded(_name: str, requested: int, _bounds: ValidRange, least: int, *, fractional: bool) -> int:
         return max(requested, least)
 
-    with patch.object(capacity, "_rounded", not_rounded):
-        tally = campaign.run(7, count=100)
+    with patch.object(capacity, "_rounded", not_rounded), patch.object(made, "NAMES", ("varied-capacity",)):
+        tally = campaign.run(8, count=100)
     assert tally.unexplained_count > 0
     scenario, what = tally.unexplained[0]
     assert "expected fit, got no" in what
