@@ -60,6 +60,8 @@ def main() -> None:
         lifespan="off",
         log_level="warning",
         access_log=False,
+        server_header=False,
+        proxy_headers=False,
         timeout_keep_alive=120,
     )
 
