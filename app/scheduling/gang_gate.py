@@ -33,14 +33,14 @@ class NotTogether(TryAgain):
 class GangGate:
     """Where the binds of gang members meet: each comes when its claims are written and its devices are ready.
 
-    It opens when `minCount` members are here, and for good when the first of them is bound.  Nothing of it has to survive: after a
+    It opens when `minCount` members are here, and stays open as long as a member is bound.  Nothing of it has to survive: after a
     restart members meet again, and a gang of which a member is bound passes at once.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._meetings: dict[str, _Meeting] = {}
-        self._admitted: OrderedDict[str, None] = OrderedDict()
+        self._admitted: OrderedDict[str, set[str]] = OrderedDict()
 
     @asynccontextmanager
     async def passing(self, pod: Pod, seconds: float, check: Callable[[], None], nudge: Signal) -> AsyncIterator[None]:
@@ -64,7 +64,7 @@ class GangGate:
         try:
             await self._opened(pod, meeting, seconds, check, nudge)
             yield
-            self._admit(uid)
+            self._admit(uid, pod.uid)
         finally:
             meeting.members.discard(pod.uid)
             if not meeting.members and self._meetings.get(uid) is meeting:
@@ -98,11 +98,24 @@ class GangGate:
 
     def _is_admitted(self, group: PodGroup) -> bool:
         """Whether a member is bound; then those that follow need not wait for each other."""
-        if group.metadata.uid in self._admitted:
+        if self._ledger.pods.group_runs(*group.metadata.key):
             return True
-        return self._ledger.pods.group_runs(*group.metadata.key)
+        just_bound = self._admitted.get(group.metadata.uid)
+        if just_bound is None:
+            return False
+        just_bound -= {uid for uid in just_bound if self._is_over(uid)}
+        if not just_bound:
+            del self._admitted[group.metadata.uid]
+        return bool(just_bound)
 
-    def _admit(self, uid: str) -> None:
-        self._admitted[uid] = None
+    def _is_over(self, pod_uid: str) -> bool:
+        """Whether a pod that was bound runs no more; as long as the watch has not told of the Binding, it is on the way."""
+        pod = self._ledger.pods.by_uid(pod_uid)
+        return self._ledger.pods.gone(pod_uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
+
+    def _admit(self, group_uid: str, pod_uid: str) -> None:
+        just_bound = self._admitted.get(group_uid, ())
+        self._admitted[group_uid] = {pod_uid, *(uid for uid in just_bound if not self._is_over(uid))}
+        self._admitted.move_to_end(group_uid)
         if len(self._admitted) > _REMEMBERED:
             self._admitted.popitem(last=False)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.scheduling.answers import TryAgain
+from app.simulator.controller import ClaimController
 from app.simulator.objects import Kind
 from tests.scheduling.test_gangs import GangWorld
 
@@ -51,6 +52,35 @@ async def test_whoever_comes_after_the_first_binding_passes_alone(world: GangWor
     assert await world.ask(["late"], "n1") == {"late": ["n1"]}
     await world.bind("late", "n1")
     assert is_bound(world, "late")
+
+
+async def test_a_gang_whose_members_are_all_replaced_meets_again(world: GangWorld) -> None:
+    """As a Job does that starts its pods anew in the same PodGroup."""
+    await offered(world)
+    await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
+    for pod in "abc":
+        world.delete(Kind.POD, pod)
+    ClaimController(world.cluster.store).settle()
+    world.sync()
+    for pod in "def":
+        world.member("g", pod, "half")
+    assert await world.ask("def", "n1") == {"d": ["n1"], "e": ["n1"], "f": ["n1"]}
+    first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "de"]
+    _, pending = await asyncio.wait(first, timeout=SOON)
+    assert len(pending) == 2
+    await asyncio.gather(*first, world.bind("f", "n1"))
+    assert all(is_bound(world, pod) for pod in "def")
+
+
+async def test_a_member_that_is_replaced_joins_those_that_run(world: GangWorld) -> None:
+    await offered(world)
+    await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
+    world.delete(Kind.POD, "c")
+    world.sync()
+    world.member("g", "again", "half")
+    assert await world.ask(["again"], "n1") == {"again": ["n1"]}
+    await world.bind("again", "n1")
+    assert is_bound(world, "again")
 
 
 async def test_after_a_restart_a_gang_of_which_nobody_is_bound_meets_again(world: GangWorld) -> None:
