@@ -17,7 +17,7 @@ class Rules:
     1.37 left them out (pull request 140769).
     `all_beside_broken_pools`: what mode All ends with beside an incomplete or invalid pool, an error for the pod ("fatal") or for
     this node ("node"), as releases after 1.37 have it (pull request 141898).
-    `counters_by_driver`: pools of one name of two drivers have counters of their own; up to 1.36.0 the first pool that the search
+    `counters_by_driver`: pools of one name of two drivers have counters of their own; up to 1.36.3 the first pool that the search
     draws on defines the counters of all pools of its name, and sets that it does not have are without limit.
     `distinct_from_every_device`: distinctAttribute compares with all devices that have joined; before 1.37 with the last one of
     each request, and giving a device up forgets what its request had (issue 140438).
