@@ -33,6 +33,11 @@ class Seam:
         self._after[method].extend(acts)
         return self
 
+    def mend(self) -> None:
+        """Nothing more happens from now on."""
+        self._before.clear()
+        self._after.clear()
+
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         original = getattr(self._inner, name)
 
