@@ -159,8 +159,13 @@ class Ledger:
 
     def pod_seen(self, pod: Pod) -> None:
         """A pod event: nominations settle holds, a pod that is bound or over needs none, and a gang may be complete with it."""
-        self._member_touched(pod)
         old = self.pods.put(pod)
+        if old is None or (old.claim_statuses, old.finished, old.deleting) != (
+            pod.claim_statuses,
+            pod.finished,
+            pod.deleting,
+        ):
+            self._member_touched(pod)
         if self._completes_a_gang(pod, old):
             self.helpful_claim()
         if pod.finished or pod.deleting or pod.node_name:

@@ -91,7 +91,9 @@ def work_for(group: PodGroup, ledger: Ledger, api_version: str) -> Work:
         elif state is not None:
             name, recorded = state
             (known if recorded else record)[entry.name] = name
-    members = [_member(pod, group, known, ledger) for pod in ledger.pods.members(*group.metadata.key) if _counts(pod)]
+    templated = {each.name: each for each in group.spec.resource_claims if each.resource_claim_template_name}
+    pods = ledger.pods.members(*group.metadata.key) if templated else ()
+    members = [_member(pod, templated, known, ledger) for pod in pods if _counts(pod)]
     return Work(
         makings=(*makings, *(making for each in members for making in each.makings)),
         record=record or None,
@@ -157,8 +159,8 @@ def _controlled_by(record: ClaimRecord, uid: str) -> bool:
     return controller is not None and controller.uid == uid
 
 
-def _member(pod: Pod, group: PodGroup, known: Mapping[str, str], ledger: Ledger) -> _Member:
-    """What a member lacks, `known` being the group's claims by entry.
+def _member(pod: Pod, templated: Mapping[str, PodResourceClaim], known: Mapping[str, str], ledger: Ledger) -> _Member:
+    """What a member lacks, `templated` being the group's entries with templates, and `known` the claims of these.
 
     A member with a claim of the group is served as a whole and at once: the resourceclaim controller of
     kube-controller-manager gives up on such a pod at the group's claim while its gate is off, and records no other, either.
@@ -167,7 +169,8 @@ def _member(pod: Pod, group: PodGroup, known: Mapping[str, str], ledger: Ledger)
     claims: dict[str, str] = {}
     makings: list[Making] = []
     waits = missing = False
-    for entry, theirs in _matched(pod, group):
+    matched = dict(_matched(pod, templated))
+    for entry, theirs in matched.items():
         name = known.get(theirs)
         if entry in recorded and (not recorded[entry] or _exists(pod, recorded[entry], ledger) or name is None):
             continue
@@ -176,7 +179,7 @@ def _member(pod: Pod, group: PodGroup, known: Mapping[str, str], ledger: Ledger)
             missing = True
         else:
             claims[entry] = name
-    for own in _own(pod, group):
+    for own in _own(pod, matched):
         if own.name in recorded and (not recorded[own.name] or _exists(pod, recorded[own.name], ledger)):
             continue
         made = oldest(ledger, pod.uid, own.name)
@@ -192,9 +195,8 @@ def _exists(pod: Pod, name: str | None, ledger: Ledger) -> bool:
     return bool(name) and ledger.claims.by_key(pod.namespace, name or "") is not None
 
 
-def _matched(pod: Pod, group: PodGroup) -> Iterator[tuple[str, str]]:
+def _matched(pod: Pod, templated: Mapping[str, PodResourceClaim]) -> Iterator[tuple[str, str]]:
     """Entries of the pod that stand for a claim of the group from a template: the pod's name for it and the group's."""
-    templated = {each.name: each for each in group.spec.resource_claims if each.resource_claim_template_name}
     for entry in pod.claims:
         drafted = entry.pod_group_resource_claim
         if drafted:
@@ -204,8 +206,7 @@ def _matched(pod: Pod, group: PodGroup) -> Iterator[tuple[str, str]]:
             yield entry.name, entry.name
 
 
-def _own(pod: Pod, group: PodGroup) -> Iterator[PodResourceClaim]:
+def _own(pod: Pod, matched: Mapping[str, str]) -> Iterator[PodResourceClaim]:
     """Template entries of the pod's own, if it has one of the group's beside them."""
-    matched = {name for name, _ in _matched(pod, group)}
     if matched:
         yield from (each for each in pod.claims if each.resource_claim_template_name and each.name not in matched)

@@ -5,7 +5,9 @@ have made it, a claim that is made is told of only a moment later, and at the fi
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -17,7 +19,6 @@ from app.model.pod_group import PodGroup
 from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.group_claim_rivals import Rivals
 from app.scheduling.group_claim_rules import (
-    Making,
     Telling,
     Work,
     has_templates,
@@ -34,13 +35,24 @@ from app.telemetry.metrics import Metrics
 SETTLE_SECONDS: Final = 1.0
 """For so long a claim is there before anybody is told of it: another one that is made beside it shows within that time."""
 _TICK_SECONDS: Final = 0.25
-_SWEEP_SECONDS: Final = 5.0
+_AGAIN_SECONDS: Final = {"done": 1.0, "changed": 0.0, "failed": 5.0}
+_SWEEP_SECONDS: Final = 60.0
 _TURN_SECONDS: Final = 0.002
 _AT_ONCE: Final = 16
 
 _LOG = structlog.get_logger(__name__)
 Key = tuple[str, str]
 Thing = tuple[str, ...]
+"""Something that is lacking: the step that makes up for it, and what tells it from others of its kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A write that makes up for something, once that has been lacking for `delay` seconds."""
+
+    thing: Thing
+    delay: float
+    write: Callable[[], Awaitable[object]]
 
 
 class GroupClaims:
@@ -63,9 +75,10 @@ class GroupClaims:
         self._refusal: str | None = None
         self._at_work = False
         self._touched: set[Key] = set()
-        self._open: set[Key] = set()
-        self._since: dict[Key, dict[Thing, float]] = {}
-        self._troubles: dict[Key, str] = {}
+        # When each thing that a PodGroup lacks may be done, and when the first of them that can be: monotonic seconds.
+        self._due: dict[Key, dict[Thing, float]] = {}
+        self._next: dict[Key, float] = {}
+        self._troubles: dict[Key, dict[Thing, str]] = {}
         self._stopping = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -73,7 +86,11 @@ class GroupClaims:
     @property
     def ends_reservations(self) -> bool:
         """Whether it is on us to end reservations of PodGroups that are gone."""
-        return self._at_work and self._refusal is None
+        return self._at_work and not self._refused
+
+    @property
+    def _refused(self) -> bool:
+        return self._refusal is not None
 
     def notes(self) -> Mapping[str, str]:
         """What there is to know in `/readyz?verbose`; nothing while it is off or all goes well."""
@@ -83,14 +100,17 @@ class GroupClaims:
             return {"group-claims": self._refusal}
         if self._at_work and not self._groups.api_version:
             return {"group-claims": "on, but PodGroups are not served by this API server: nothing to do"}
-        if self._troubles:
-            key, trouble = min(self._troubles.items())
-            return {"group-claims": f"{len(self._troubles)} PodGroups lack claims; {'/'.join(key)}: {trouble}"}
+        troubled = {
+            key: words for key, each in self._troubles.items() if (words := next(filter(None, each.values()), ""))
+        }
+        if troubled:
+            key, words = min(troubled.items())
+            return {"group-claims": f"PodGroups that lack something: {len(troubled)}; {'/'.join(key)}: {words}"}
         return {}
 
     async def run(self) -> None:
         """Work until `stop`, or until there is another one at work."""
-        self._metrics.group_claims_refused(refused=self._refusal is not None)
+        self._metrics.group_claims_refused(refused=self._refused)
         if not self._enabled:
             return
         self.begin()
@@ -98,7 +118,7 @@ class GroupClaims:
             _LOG.info("there is nothing to do for claims of PodGroups: the API server does not serve PodGroups")
             return
         next_sweep = self._clock.monotonic()
-        while self._refusal is None and not await self._stopped(_TICK_SECONDS):
+        while not self._refused and not await self._stopped(_TICK_SECONDS):
             try:
                 now = self._clock.monotonic()
                 if now >= next_sweep:
@@ -116,24 +136,25 @@ class GroupClaims:
         await self._idle.wait()
 
     def sweep(self) -> None:
-        """Look at every PodGroup in the next `look`."""
+        """Look at every PodGroup in the next `look`, should a change not have been told of."""
         self._rivals.prune()
         self._touched.update(each.metadata.key for each in self._ledger.pod_groups.all())
-        self._open.clear()
 
     async def look(self) -> None:
-        """Look at the PodGroups of which something has changed or something is lacking."""
-        touched, self._touched = self._touched | self._open, set()
+        """Look at the PodGroups of which something has changed, or for which something is due."""
+        now = self._clock.monotonic()
+        touched = self._touched | {key for key, when in self._next.items() if now >= when}
+        self._touched.clear()
         loop = asyncio.get_running_loop()
         turn = loop.time()
         for key in sorted(touched):
+            if self._refused or self._stopping.is_set():
+                return
             group = self._ledger.pod_groups.get(*key)
             if group is None or not (has_templates(group) or is_kept_by_protection(group)):
                 self._forget(key)
             else:
                 await self._look_at(group)
-            if self._refusal is not None or self._stopping.is_set():
-                return
             if loop.time() - turn > _TURN_SECONDS:
                 await asyncio.sleep(0)
                 turn = loop.time()
@@ -142,9 +163,9 @@ class GroupClaims:
         """A term begins: what is there counts as it is, and what appears from now on tells who else is at work."""
         self._stopping.clear()
         self._at_work = True
-        self._open.clear()
         self._touched.clear()
-        self._since.clear()
+        self._due.clear()
+        self._next.clear()
         self._troubles.clear()
         self._rivals.begin()
         self._ledger.on_group_touched = self._touched.add
@@ -160,64 +181,72 @@ class GroupClaims:
         if work.is_done and not leaving:
             self._forget(key)
             return
-        self._open.add(key)
+        jobs = {each.thing: each for each in self._jobs(group, work, leaving=leaving)}
+        now, before = self._clock.monotonic(), self._due.get(key, {})
+        due = self._due[key] = {thing: before.get(thing, now + job.delay) for thing, job in jobs.items()}
+        # A member's time runs from when it is seen, although what it is to be told is not known yet.
+        due |= {
+            thing: before.get(thing, now + SETTLE_SECONDS) for thing in map(_telling, work.waiting) if thing not in due
+        }
+        known = self._troubles.get(key, {})
+        self._troubles[key] = {thing: words for thing, words in known.items() if thing in jobs}
+        ready = [job for thing, job in jobs.items() if now >= due[thing]]
         self._idle.clear()
         try:
-            trouble = await self._work_off(group, work, leaving=leaving)
+            await self._work_off(key, ready, due)
         finally:
             self._idle.set()
-        if trouble is None:
-            self._troubles.pop(key, None)
-            return
-        self._open.discard(key)
-        if self._troubles.get(key) != trouble:
-            _LOG.warning("a PodGroup lacks claims", pod_group="/".join(key), problem=trouble)
-        self._troubles[key] = trouble
+        self._next[key] = now if ready else min((due[thing] for thing in jobs), default=math.inf)
 
-    async def _work_off(self, group: PodGroup, work: Work, *, leaving: bool) -> str | None:
-        """Do whatever is due; what could not be done, in words, is tried again with the next sweep."""
-        key = group.metadata.key
-        due = self._due(key, _lacks(group, work, leaving=leaving))
-        steps: list[tuple[str, Callable[[], Awaitable[object]]]] = [
-            ("make", partial(self.writing.make, each)) for each in work.makings if due(_of(each), self._grace)
-        ]
-        if work.record and all(due(("record", *each), SETTLE_SECONDS) for each in work.record.items()):
-            steps.append(("record", partial(self.writing.record, group, work.record)))
-        if leaving and due(("leave", group.metadata.uid), self._grace):
-            steps.append(("let_go", partial(self.writing.unprotect, group)))
-        troubles = [await self._attempt(*each) for each in steps if not self._stopping.is_set()]
-        ready = [each for each in work.tellings if due(("tell", each.pod.uid), SETTLE_SECONDS)]
-        for start in range(0, len(ready), _AT_ONCE):
-            if not self._stopping.is_set():
-                troubles += await asyncio.gather(*(self._tell(each) for each in ready[start : start + _AT_ONCE]))
-        return next((each for each in troubles if each is not None), None)
+    def _jobs(self, group: PodGroup, work: Work, *, leaving: bool) -> Iterator[_Job]:
+        """What can be done for the group, in order."""
+        for making in work.makings:
+            yield _Job(("make", making.owner.uid, making.entry), self._grace, partial(self.writing.make, making))
+        if work.record:
+            thing = ("record", *(text for each in sorted(work.record.items()) for text in each))
+            yield _Job(thing, SETTLE_SECONDS, partial(self.writing.record, group, work.record))
+        if leaving:
+            yield _Job(("let_go", group.metadata.uid), self._grace, partial(self.writing.unprotect, group))
+        for telling in work.tellings:
+            yield _Job(_telling(telling.pod.uid), SETTLE_SECONDS, partial(self._tell, telling))
 
-    async def _tell(self, telling: Telling) -> str | None:
+    async def _work_off(self, key: Key, jobs: Sequence[_Job], due: dict[Thing, float]) -> None:
+        """Do these; what could not be done is due again some seconds later, and so is what was done until the watch shows it."""
+        for start in range(0, len(jobs), _AT_ONCE):
+            if self._stopping.is_set():
+                return
+            some = jobs[start : start + _AT_ONCE]
+            outcomes = await asyncio.gather(*(self._attempt(each.thing[0], each.write) for each in some))
+            for job, (outcome, words) in zip(some, outcomes, strict=True):
+                due[job.thing] = self._clock.monotonic() + _AGAIN_SECONDS[outcome]
+                self._trouble(key, job.thing, words)
+
+    def _trouble(self, key: Key, thing: Thing, words: str) -> None:
+        """Remember what stands in the way of something, or that nothing does."""
+        troubles = self._troubles.setdefault(key, {})
+        if words and troubles.get(thing) != words:
+            _LOG.warning("a PodGroup lacks something", pod_group="/".join(key), problem=words)
+        troubles[thing] = words
+
+    async def _tell(self, telling: Telling) -> None:
         self._rivals.telling(telling.pod.uid)
-        return await self._attempt("tell", partial(self.writing.tell, telling))
+        await self.writing.tell(telling)
 
-    async def _attempt(self, step: str, write: Callable[[], Awaitable[object]]) -> str | None:
-        """Why it could not be done; None if it was, or if something has changed meanwhile."""
+    async def _attempt(self, step: str, write: Callable[[], Awaitable[object]]) -> tuple[str, str]:
+        """What became of a write: done, changed (something else did meanwhile) or failed, and then why."""
+        outcome, words = "done", ""
         try:
             await write()
         except (Conflict, NotFound):
-            self._metrics.group_claim(step, "changed")
+            outcome = "changed"
         except (ClusterError, ModelError) as problem:
-            self._metrics.group_claim(step, "failed")
-            return str(problem)
-        else:
-            self._metrics.group_claim(step, "done")
-        return None
-
-    def _due(self, key: Key, lacks: Iterable[Thing]) -> Callable[[Thing, float], bool]:
-        """Tells whether something has been lacking for so many seconds."""
-        now, before = self._clock.monotonic(), self._since.get(key, {})
-        since = self._since[key] = {each: before.get(each, now) for each in lacks}
-        return lambda thing, seconds: now >= since[thing] + seconds
+            outcome, words = "failed", str(problem)
+        self._metrics.group_claim(step, outcome)
+        return outcome, words
 
     def _forget(self, key: Key) -> None:
-        self._open.discard(key)
-        self._since.pop(key, None)
+        self._next.pop(key, None)
+        self._due.pop(key, None)
         self._troubles.pop(key, None)
 
     async def _refuse(self, rival: str) -> None:
@@ -246,14 +275,5 @@ class GroupClaims:
         return True
 
 
-def _of(making: Making) -> Thing:
-    return ("make", making.owner.uid, making.entry)
-
-
-def _lacks(group: PodGroup, work: Work, *, leaving: bool) -> Iterator[Thing]:
-    """What is lacking, each as something that can be remembered."""
-    yield from map(_of, work.makings)
-    yield from (("record", *each) for each in (work.record or {}).items())
-    yield from (("tell", uid) for uid in {*work.waiting, *(each.pod.uid for each in work.tellings)})
-    if leaving:
-        yield ("leave", group.metadata.uid)
+def _telling(pod_uid: str) -> Thing:
+    return ("tell", pod_uid)

@@ -83,16 +83,16 @@ class MakingWorld(GroupWorld):
         self.sync()
         if self.options.group_claims_enabled:
             self.extender.group_claims.begin()
+            self.extender.group_claims.sweep()
 
     async def work(
         self, seconds: float = LONG, step: float = STEP, meanwhile: Callable[[], None] | None = None
     ) -> None:
-        """Time passes, the process looks at everything in each step, and the watch keeps up; `meanwhile` is done in each."""
+        """Time passes in steps, in which the watch keeps up, the process looks at what is to be done, and `meanwhile` is done."""
         for _ in range(int(seconds / step)):
             if meanwhile is not None:
                 meanwhile()
             self.sync()
-            self.extender.group_claims.sweep()
             await self.extender.group_claims.look()
             self.clock.seconds += step
         self.sync()

@@ -191,7 +191,8 @@ async def test_what_is_lacking_is_said_and_made_up_for() -> None:
     await world.work()
     note = world.extender.group_claims.notes()["group-claims"]
     assert note == (
-        "1 PodGroups lack claims; default/team: entry net of PodGroup default/team: there is no ResourceClaimTemplate missing"
+        "PodGroups that lack something: 1; default/team: "
+        "entry net of PodGroup default/team: there is no ResourceClaimTemplate missing"
     )
     assert world.recorded(Kind.POD, "p0") == {"gpu": world.made("gpu")[0]}
     template = world.cluster.store.get(Key(Kind.TEMPLATE, "default", "template"))
