@@ -14,7 +14,8 @@ from app.scheduling.ports import NotFound, Refused, Unavailable
 RESOURCE_GROUP: Final = "resource.k8s.io"
 SCHEDULING_GROUP: Final = "scheduling.k8s.io"
 NEEDED_MINOR: Final = 34
-POD_GROUP_VERSIONS: Final = ("v1beta1", "v1alpha3", "v1alpha2")
+# Last those that no release serves yet, or ever did: a later one, and that of the first draft of KEP-5729.
+POD_GROUP_VERSIONS: Final = ("v1beta1", "v1alpha3", "v1alpha2", "v1", "v1alpha1")
 TAINT_RULE_VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
 
 _LOG = structlog.get_logger(__name__)

@@ -57,10 +57,11 @@ class ClaimController:
         statuses = list(part(pod, "status").get("resourceClaimStatuses") or [])
         recorded = {each["name"]: each.get("resourceClaimName") for each in statuses}
         for entry in pod["spec"].get("resourceClaims") or []:
-            template, known = entry.get("resourceClaimTemplateName"), recorded.get(entry["name"])
-            if not template or (known and self._claim(pod, known) is not None):
+            template, drafted = entry.get("resourceClaimTemplateName"), entry.get("podGroupResourceClaim")
+            known = recorded.get(entry["name"])
+            if not (template or drafted) or (known and self._claim(pod, known) is not None):
                 continue
-            name = self._claim_for(pod, entry, template)
+            name = self._claim_for(pod, entry, template) if template else self._groups.drafted_name(pod, drafted)
             if name is None:
                 continue
             statuses = [each for each in statuses if each["name"] != entry["name"]]

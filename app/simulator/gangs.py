@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from app.simulator.objects import Json, Key, Kind, part
+from app.simulator.objects import Json, Key, Kind, group_name, part
 from app.simulator.store import Store
 
 
@@ -47,7 +47,7 @@ def with_mates(pending: Sequence[Json], is_due: Callable[[Json], bool]) -> list[
 
 
 def _group_name(pod: Json) -> tuple[str, str] | None:
-    name = part(pod, "spec", "schedulingGroup").get("podGroupName")
+    name = group_name(pod)
     return (pod["metadata"]["namespace"], name) if name else None
 
 

@@ -1,7 +1,7 @@
 """What kube-controller-manager does for the claims of PodGroups (KEP-5729)."""
 
 from app.simulator.claim_templates import from_template, orphan
-from app.simulator.objects import Json, Key, Kind, part
+from app.simulator.objects import Json, Key, Kind, group_name, part
 from app.simulator.store import Store
 
 
@@ -40,14 +40,21 @@ class GroupClaims:
         found = recorded.get(entry["name"])
         return None if found is None else found.get("resourceClaimName")
 
+    def drafted_name(self, pod: Json, wanted: str) -> str | None:
+        """The name of the group's claim to which a pod refers in the way of the KEP's drafts, which record it for pods."""
+        group = self._group_of(pod)
+        theirs = part(group, "spec").get("resourceClaims") or [] if group is not None else []
+        found = next((each for each in theirs if each["name"] == wanted), None)
+        return None if found is None else found.get("resourceClaimName") or self.claim_name(pod, found)
+
     def _group_of(self, pod: Json) -> Json | None:
-        name = part(pod, "spec", "schedulingGroup").get("podGroupName")
+        name = group_name(pod)
         return self._store.find(Key(Kind.POD_GROUP, pod["metadata"]["namespace"], name)) if name else None
 
 
 def in_reserved_group(pod: Json, reserved: list[Json]) -> bool:
     """Whether the pod's group is among the consumers; the name decides, for pods know no UID of it."""
-    group = part(pod, "spec", "schedulingGroup").get("podGroupName")
+    group = group_name(pod)
     return group is not None and any(
         (each.get("resource"), each.get("name")) == (str(Kind.POD_GROUP), group) for each in reserved
     )

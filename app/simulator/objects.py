@@ -82,6 +82,12 @@ def part(thing: Json, *path: str) -> Json:
     return thing
 
 
+def group_name(pod: Json) -> str | None:
+    """The PodGroup that a pod names, as released or as the drafts of KEP-5729 and 1.35 have it."""
+    named: Json = part(pod, "spec", "schedulingGroup") or part(pod, "spec", "workloadRef")
+    return named.get("podGroupName") or named.get("podGroup")
+
+
 def controller_uid(thing: Json) -> str | None:
     """UID of the owner that controls this object."""
     owners = part(thing, "metadata").get("ownerReferences") or []

@@ -1,7 +1,7 @@
 from collections.abc import Collection, Iterator
 
 from app.simulator.defaults import bodies
-from app.simulator.objects import Json, Key, Kind, part
+from app.simulator.objects import Json, Key, Kind, group_name, part
 
 
 def unknown_references(key: Key, thing: Json, known: Collection[Key]) -> Iterator[tuple[str, str]]:
@@ -12,9 +12,10 @@ def unknown_references(key: Key, thing: Json, known: Collection[Key]) -> Iterato
             if Key(Kind.CLASS, "", name) not in known:
                 yield "deviceClassName", f"no DeviceClass {name!r} is in these files"
     elif key.kind in (Kind.POD, Kind.POD_GROUP):
-        group = part(thing, "spec", "schedulingGroup").get("podGroupName")
+        group = group_name(thing) if key.kind is Kind.POD else None
         if group and Key(Kind.POD_GROUP, key.namespace, group) not in known:
-            yield "spec.schedulingGroup.podGroupName", f"no PodGroup {group!r} is in these files"
+            field = "schedulingGroup" if "schedulingGroup" in thing["spec"] else "workloadRef"
+            yield f"spec.{field}.podGroupName", f"no PodGroup {group!r} is in these files"
         for entry in part(thing, "spec").get("resourceClaims") or []:
             for field, kind in (("resourceClaimName", Kind.CLAIM), ("resourceClaimTemplateName", Kind.TEMPLATE)):
                 name = entry.get(field)

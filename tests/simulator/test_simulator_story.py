@@ -146,6 +146,53 @@ async def test_devices_that_are_published_later_wake_the_waiting_pod() -> None:
     assert [state.node for state in result.steps[-1].pods] == ["node-1"]
 
 
+DRAFT_GROUP = """apiVersion: scheduling.k8s.io/v1alpha1
+kind: PodGroup
+metadata: {{name: {0}}}
+spec:
+  workloadRef: {{name: my-workload}}
+  podGroupTemplateRef: {{name: {0}}}
+  resourceClaims: [{{name: pg-claim, resourceClaimTemplateName: template}}]
+---
+"""
+DRAFT_POD = """apiVersion: v1
+kind: Pod
+metadata: {{name: {0}}}
+spec:
+  schedulerName: dra-extender-scheduler
+  containers: [{{name: main, image: pause}}]
+  resourceClaims: [{{name: resource, podGroupResourceClaim: pg-claim}}]
+  {1}
+---
+"""
+TEMPLATE = """apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: template}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}}
+---
+"""
+
+
+@pytest.mark.parametrize(
+    "named",
+    ["workloadRef: {{name: my-workload, podGroupName: {0}}}", "schedulingGroup: {{podGroupName: {0}}}"],
+    ids=["first draft", "second draft"],
+)
+async def test_the_example_of_each_draft_of_kep_5729_is_scheduled(named: str) -> None:
+    """Pods of one group share its device, those of the other group have another one."""
+    groups = {"one": ["a", "b"], "two": ["c", "d"]}
+    text = NODE + CLASS + slice_of("gpu-0", "gpu-1", "gpu-2") + TEMPLATE
+    for group, pods in groups.items():
+        text += DRAFT_GROUP.format(group)
+        text += "".join(DRAFT_POD.format(pod, named.format(group)) for pod in pods)
+    result = await play(text)
+    assert failures(result) == []
+    devices = {state.pod: tuple(each.device for use in state.claims for each in use.devices) for state in result.pods}
+    assert all(state.node == "node-1" for state in result.pods)
+    assert {len(each) for each in devices.values()} == {1}
+    assert len(set(devices.values())) == len(groups)
+
+
 async def test_an_expectation_that_does_not_hold_is_a_failure() -> None:
     text = NODE + CLASS + slice_of("gpu-0") + claim_of("c") + "---\n" + pod_of("p", "c", f"{EXPECT}: waiting")
     result = await play(text)
