@@ -13,7 +13,8 @@ class GroupReservation(StrEnum):
     """Whether claims of PodGroups are reserved for the group or for each of its pods (256 at most).
 
     A kubelet whose gate is off refuses pods that are reserved only through their group.  AUTO reserves for the group on nodes
-    that are known to support it.
+    that are known to support it.  Such a kubelet also refuses what was generated from a template of the group, for whomever it is
+    reserved; so AUTO reserves that for the group, which loses nothing, and with NEVER it is of no use to anybody.
     """
 
     AUTO = "auto"
@@ -25,6 +26,11 @@ class GroupReservation(StrEnum):
         if self is GroupReservation.AUTO:
             return node is not None and GROUP_RESERVATIONS_FEATURE in node.declared_features
         return self is GroupReservation.ALWAYS
+
+    @property
+    def may_apply(self) -> bool:
+        """Whether some kubelet may start pods with what was generated for their group."""
+        return self is not GroupReservation.NEVER
 
 
 class PodGroupIndex:

@@ -10,6 +10,7 @@ class Code(StrEnum):
     CLAIM_MISSING = "claim does not exist"
     CLAIM_DELETING = "claim is being deleted"
     CLAIM_FOREIGN = "claim belongs to another object"
+    CLAIM_NOT_STARTED = "claim was generated for a PodGroup, with which kubelets here start no pod"
     POD_GROUP_MISSING = "PodGroup does not exist"
     CLAIM_UNSUPPORTED = "claim reference is of a kind this version does not know"
     CLAIM_UNREADABLE = "claim cannot be read"

@@ -200,7 +200,7 @@ def _bound_pods(
         if not pod.node_name or pod.finished:
             continue
         node = by_name.get(pod.node_name)
-        for label, why in refused(pod, by_key, groups_accepted=kubelets.applies_on(node)):
+        for label, why in refused(pod, by_key, kubelets, node):
             yield Finding(rule=KUBELET, about=pod.key, detail=f"claim {label}: {why}")
         for what in _away(pod, by_key, node):
             yield Finding(rule=AWAY, about=pod.key, detail=what)

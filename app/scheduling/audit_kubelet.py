@@ -7,7 +7,8 @@ still prepared.
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from app.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE
+from app.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
+from app.model.node import Node
 from app.model.pod import Pod, PodResourceClaim
 from app.model.pod_group import GROUP, is_group
 from app.model.resource_claim import ResourceClaim
@@ -54,17 +55,18 @@ def uses(pod: Pod) -> Iterator[Use | Refused]:
         yield Use(EXTENDED_LABEL, pod.extended_claim, generated=False)
 
 
-def refused(pod: Pod, claims: Claims, *, groups_accepted: bool) -> Iterator[Refused]:
+def refused(pod: Pod, claims: Claims, kubelets: GroupReservation, node: Node | None) -> Iterator[Refused]:
     """Why the kubelet would not start the bound pod, by claim.
 
-    `groups_accepted`: whether the kubelet takes a claim of the pod's PodGroup, or a reservation for that, for the pod's own
-    (gate DRAWorkloadResourceClaims).
+    `kubelets`: whether they take a claim of the pod's PodGroup, or a reservation for that, for the pod's own (gate
+    DRAWorkloadResourceClaims).  Where nobody knows, a claim that was generated for the group has no better place and is taken for
+    accepted, while one by name could have been reserved for the pod.
     """
     for use in uses(pod):
         if isinstance(use, Refused):
             yield use
             continue
-        why = _why(pod, use, claims.get((pod.namespace, use.name)), groups_accepted=groups_accepted)
+        why = _why(pod, use, claims.get((pod.namespace, use.name)), kubelets, node)
         if why:
             yield Refused(use.label, f"claim {use.name} {why}")
 
@@ -74,29 +76,32 @@ def _is_recorded_by_name(entry: PodResourceClaim) -> bool:
     return bool(entry.resource_claim_template_name or entry.pod_group_resource_claim)
 
 
-def _why(pod: Pod, use: Use, claim: ResourceClaim | None, *, groups_accepted: bool) -> str:
+def _why(pod: Pod, use: Use, claim: ResourceClaim | None, kubelets: GroupReservation, node: Node | None) -> str:
     """Empty if nothing is wrong."""
     if claim is None:
         return "does not exist"
-    if use.generated and (stranger := _stranger(pod, claim, groups_accepted=groups_accepted)):
-        return stranger
+    of_group = _is_groups(pod, claim)
+    accepted = kubelets.may_apply if of_group else kubelets.applies_on(node)
+    if use.generated and not of_group and not _is_own(pod, claim):
+        return "was generated for somebody else"
+    if use.generated and of_group and not accepted:
+        return f"was generated for its PodGroup, {_UNSUPPORTED}"
     if not claim.reserved_by(pod.uid):
         if not _is_reserved_for_group(claim, pod):
             return "is not reserved for it"
-        if not groups_accepted:
+        if not accepted:
             return f"is reserved for its PodGroup alone, {_UNSUPPORTED}"
     return "is not allocated" if claim.status.allocation is None else ""
 
 
-def _stranger(pod: Pod, claim: ResourceClaim, *, groups_accepted: bool) -> str:
-    """Whose the claim is, if not the pod's."""
+def _is_own(pod: Pod, claim: ResourceClaim) -> bool:
     owner = claim.metadata.controller
-    if owner is not None and owner.uid == pod.uid:
-        return ""
-    is_groups = owner is not None and (owner.kind, owner.group, owner.name) == (_POD_GROUP, GROUP, pod.pod_group)
-    if not is_groups:
-        return "was generated for somebody else"
-    return "" if groups_accepted else f"was generated for its PodGroup, {_UNSUPPORTED}"
+    return owner is not None and owner.uid == pod.uid
+
+
+def _is_groups(pod: Pod, claim: ResourceClaim) -> bool:
+    owner = claim.metadata.controller
+    return owner is not None and (owner.kind, owner.group, owner.name) == (_POD_GROUP, GROUP, pod.pod_group)
 
 
 def _is_reserved_for_group(claim: ResourceClaim, pod: Pod) -> bool:

@@ -40,7 +40,7 @@ def find_claims(pod: Pod, ledger: Ledger, node: Node | None = None) -> tuple[Fou
     none is needed); the claim must exist, must not be going away, and a generated one must belong to this pod or to its PodGroup.
     An entry that the PodGroup has too, in all its fields, stands for the group's claim (KEP-5729 as released), and so does one
     with `podGroupResourceClaim` (KEP-5729 as drafted); such a claim is reserved for the group if that is so on the `node`, which
-    is None as long as it is open.
+    is None as long as it is open, and one that was generated for the group always.
     """
     group = None if pod.pod_group is None else ledger.pod_groups.get(pod.namespace, pod.pod_group)
     if pod.pod_group is not None and group is None and ledger.pod_groups.served:
@@ -91,12 +91,31 @@ class _Lookup:
             return Rejection(code=Code.CLAIM_DELETING, claim=entry.name, detail=f"{pod.namespace}/{target.name}")
         controller = record.claim.metadata.controller
         owned = controller is not None and controller.uid == pod.uid
-        if target.generated and not owned and not _is_group(controller, pod):
-            whose = "this pod" if pod.pod_group is None else "this pod or its PodGroup"
-            detail = f"{pod.namespace}/{target.name} is not controlled by {whose}"
-            return Rejection(code=Code.CLAIM_FOREIGN, claim=entry.name, detail=detail)
+        if target.generated and not owned:
+            return self._generated(entry, target, record, controller)
         alone = owned or record.claim.reserved_by(pod.uid)
-        return FoundClaim(entry.name, record, self._consumer(target, controller, alone=alone))
+        return FoundClaim(entry.name, record, self._consumer(target, alone=alone))
+
+    def _generated(
+        self, entry: PodResourceClaim, target: _Target, record: ClaimRecord, controller: OwnerReference | None
+    ) -> FoundClaim | Rejection:
+        """A claim that was not generated for the pod itself: the group's.
+
+        Kubelets that refuse reservations for a group refuse it for whomever it is reserved.
+        """
+        pod, name = self._pod, "/".join(record.claim.metadata.key)
+        if controller is None or not _is_group(controller, pod):
+            whose = "this pod" if pod.pod_group is None else "this pod or its PodGroup"
+            detail = f"{name} is not controlled by {whose}"
+            return Rejection(code=Code.CLAIM_FOREIGN, claim=entry.name, detail=detail)
+        if not self._ledger.pod_groups.reservation.may_apply:
+            detail = f"{name}; the setting scheduling.reserve_for_pod_groups says so"
+            return Rejection(code=Code.CLAIM_NOT_STARTED, claim=entry.name, detail=detail)
+        if record.claim.reserved_by(pod.uid):
+            return FoundClaim(entry.name, record, consumer_of(pod))
+        if target.of_group and self._group is not None:
+            return FoundClaim(entry.name, record, self._group.consumer)
+        return FoundClaim(entry.name, record, group_consumer(controller.name, controller.uid))
 
     def _target(self, entry: PodResourceClaim) -> _Target | Rejection | None:
         if entry.pod_group_resource_claim:
@@ -138,18 +157,14 @@ class _Lookup:
         detail = f"from template {theirs.resource_claim_template_name} for PodGroup {group.metadata.name}"
         return Rejection(code=Code.CLAIM_NOT_CREATED, claim=entry.name, detail=detail)
 
-    def _consumer(self, target: _Target, controller: OwnerReference | None, *, alone: bool) -> ConsumerReference:
+    def _consumer(self, target: _Target, *, alone: bool) -> ConsumerReference:
         """The group for its own claims, else the pod.
 
         A claim that was generated for the pod alone (`alone`) is the pod's in any case, and so is one that is reserved for it
         already, from a time when groups were not reserved: that suffices everywhere.
         """
-        if not self._for_groups or alone:
-            return consumer_of(self._pod)
-        if target.of_group and self._group is not None:
+        if self._for_groups and target.of_group and self._group is not None and not alone:
             return self._group.consumer
-        if target.generated and controller is not None and _is_group(controller, self._pod):
-            return group_consumer(controller.name, controller.uid)
         return consumer_of(self._pod)
 
 

@@ -19,6 +19,7 @@ _ABOUT_CLAIMS = frozenset(
         Code.CLAIM_DELETING,
         Code.CLAIM_FOREIGN,
         Code.CLAIM_FULLY_RESERVED,
+        Code.CLAIM_NOT_STARTED,
         Code.POD_GROUP_MISSING,
         Code.GANG_INCOMPLETE,
     }

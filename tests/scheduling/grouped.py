@@ -115,7 +115,8 @@ class GroupWorld(World):
     def kubelet_accepts(self, pod: str, *, gate: bool) -> bool:
         """Whether the kubelet on the pod's node would start it, its gate being on or off."""
         claims = {claim.metadata.key: claim for claim in map(claim_from, self.cluster.store.all(Kind.CLAIM))}
-        return not list(refused(pod_from(self.pod(pod)), claims, groups_accepted=gate))
+        kubelets = GroupReservation.ALWAYS if gate else GroupReservation.NEVER
+        return not list(refused(pod_from(self.pod(pod)), claims, kubelets, None))
 
     async def bound(self, *pods: str, node: str = "n1") -> None:
         """Each is bound there, one after the other."""

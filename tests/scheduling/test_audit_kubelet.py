@@ -55,7 +55,8 @@ def claim(
 def words(asked: Pod, *claims: ResourceClaim, groups: bool = False) -> list[str]:
     """What the kubelet says."""
     by_key = {each.metadata.key: each for each in claims}
-    return [each.why for each in refused(asked, by_key, groups_accepted=groups)]
+    kubelets = GroupReservation.ALWAYS if groups else GroupReservation.NEVER
+    return [each.why for each in refused(asked, by_key, kubelets, None)]
 
 
 def test_a_pod_starts_with_claims_that_are_allocated_and_reserved_for_it() -> None:
@@ -154,6 +155,19 @@ def test_which_kubelets_accept_groups_is_told_or_known_by_node(
     node = Node(name="n0", declared_features=(GROUP_RESERVATIONS_FEATURE,) if declared else ())
     found = audit([claim(FOR_GROUP)], [], [pod(group="team")], [node], None, kubelets)
     assert [each.rule for each in found] == ([] if fine else [KUBELET])
+
+
+@pytest.mark.parametrize(
+    ("kubelets", "fine"),
+    [(GroupReservation.ALWAYS, True), (GroupReservation.AUTO, True), (GroupReservation.NEVER, False)],
+)
+def test_what_was_generated_for_the_group_is_for_it_unless_no_kubelet_takes_it(
+    kubelets: GroupReservation, *, fine: bool
+) -> None:
+    found = claim(FOR_GROUP, owner=OF_GROUP)
+    member = pod(GENERATED, RECORDED, group="team")
+    why = [each.why for each in refused(member, {found.metadata.key: found}, kubelets, Node(name="n0"))]
+    assert why == ([] if fine else [f"claim c0 was generated for its PodGroup, {NOT_ACCEPTED}"])
 
 
 def test_pods_that_are_not_bound_or_are_over_are_not_judged() -> None:

@@ -149,9 +149,29 @@ def test_the_setting_and_the_node_say_for_whom_to_reserve(
     scene: Scene, setting: str, node: Node | None, consumer: ConsumerReference
 ) -> None:
     scene.ledger.pod_groups.reservation = GroupReservation(setting)
+    scene.claim()
+    scene.group(NAMED)
+    assert scene.one(NAMED, node=node).consumer == consumer
+
+
+@pytest.mark.parametrize("setting", ["always", "auto"])
+@pytest.mark.parametrize("entry", [TEMPLATE, {"name": "dev", "podGroupResourceClaim": "dev"}])
+def test_what_was_generated_for_the_group_is_reserved_for_it(scene: Scene, setting: str, entry: Json) -> None:
+    """Where kubelets refuse that, they refuse the claim for whomever it is reserved."""
+    scene.ledger.pod_groups.reservation = GroupReservation(setting)
     scene.claim(GROUP_OWNER)
     scene.group(TEMPLATE)
-    assert scene.one(TEMPLATE, recorded="c", node=node).consumer == consumer
+    for node in (Node(name="n2"), None):
+        assert scene.one(entry, recorded="c", node=node).consumer == GROUP
+
+
+def test_what_was_generated_for_the_group_is_of_no_use_where_kubelets_know_no_groups(scene: Scene) -> None:
+    scene.ledger.pod_groups.reservation = GroupReservation.NEVER
+    scene.claim(GROUP_OWNER)
+    scene.group(TEMPLATE)
+    code, detail = refused(scene.find(TEMPLATE, recorded="c"))
+    assert code is Code.CLAIM_NOT_STARTED
+    assert detail == "ns/c; the setting scheduling.reserve_for_pod_groups says so"
 
 
 def test_group_that_is_missing_is_named_where_groups_are_served(scene: Scene) -> None:

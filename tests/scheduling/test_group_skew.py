@@ -20,7 +20,11 @@ FULL, NO_CLAIMS, NO_GROUPS = "claims of groups", "groups without claims", "no gr
 ON, OFF = True, False
 TEAM = f"podgroups/{GROUP}"
 PODS = ["pods/a", "pods/b"]
-BY_GROUP, BY_POD, ITS_OWN, NOTHING = "group", "pod", "own claims", "nothing"
+BY_GROUP, BY_POD, ITS_OWN, NOTHING, REFUSED = "group", "pod", "own claims", "nothing", "refused"
+WHY = {
+    NOTHING: "claim is not created yet",
+    REFUSED: "was generated for a PodGroup, with which kubelets here start no pod",
+}
 
 
 def a_world(api: str, setting: str, entry: Json) -> GroupWorld:
@@ -48,9 +52,9 @@ CELLS = [
     (FULL, OFF, "auto", "n1", NAMED, BY_GROUP),
     (FULL, OFF, "auto", "n2", NAMED, BY_POD),
     (FULL, ON, "always", "n2", TEMPLATED, BY_GROUP),
-    (FULL, ON, "never", "n1", TEMPLATED, BY_POD),
+    (FULL, ON, "never", "n1", TEMPLATED, REFUSED),
     (FULL, ON, "auto", "n1", TEMPLATED, BY_GROUP),
-    (FULL, ON, "auto", "n2", TEMPLATED, BY_POD),
+    (FULL, ON, "auto", "n2", TEMPLATED, BY_GROUP),
     *((FULL, OFF, setting, "n1", TEMPLATED, NOTHING) for setting in ("always", "never", "auto")),
     *(
         (api, gate, setting, "n1", NAMED, BY_POD)
@@ -78,10 +82,10 @@ async def test_cell(api: str, gate: bool, setting: str, node: str, entry: Json, 
     """Members are bound and accepted; half of them going releases nothing; the last one, or the group, releases all."""
     world = a_world(api, setting, entry)
     world.manage(gate=gate)
-    if expected == NOTHING:
+    if expected in {NOTHING, REFUSED}:
         answer = await world.filter("a", node)
-        assert "claim is not created yet" in answer.unresolvable[node]
-        assert world.claims_by_pod() == {}
+        assert WHY[expected] in answer.unresolvable[node]
+        assert (world.claims_by_pod() == {}) is (expected == NOTHING)
         return
     assert list((await world.filter("a", node)).fitting) == [node]
     await world.bound("a", "b", node=node)
