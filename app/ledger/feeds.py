@@ -90,6 +90,7 @@ class ClassFeed(_Feed):
         ordered = sorted(classes, key=lambda each: each.name, reverse=True)
         ordered.sort(key=lambda each: each.metadata.creation_timestamp or "")
         self._ledger.backing = {name: item.name for item in ordered for name in item.extended_resources}
+        self._ledger.once_backed.update(self._ledger.backing)
         self._ledger.helpful_class()
 
 

@@ -59,6 +59,8 @@ class Ledger:
         self.progress = Progress()
         self.helped = Signal()
         self.backing: dict[str, str] = {}
+        # Extended resources that a class backs or has backed: kube-scheduler may think that one still does, and not look itself.
+        self.once_backed: set[str] = set()
         # Whether claims are made for extended resources that a class backs; otherwise only a node's own resources count.
         self.serves_extended_resources = True
         # Told of each claim for which the watch brings an allocation that was not known: somebody else's, or from before our start.

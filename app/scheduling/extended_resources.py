@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from app.ledger.claims import ClaimRecord, digest_of_spec
 from app.ledger.ledger import Ledger
+from app.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from app.model.metadata import ObjectMeta
 from app.model.node import Node
 from app.model.pod import NO_COUNT, Pod
@@ -112,8 +113,14 @@ class Group(NamedTuple):
 
 
 def extended_need(pod: Pod, ledger: Ledger) -> ExtendedNeed | None:
-    """What the pod needs of extended resources; None if no class backs any of them, which leaves them to NodeResourcesFit."""
-    if pod.extended_claim or any(name in ledger.backing for name in pod.extended_resources):
+    """What the pod needs of extended resources; None if no class backs any of them, which leaves them to NodeResourcesFit.
+
+    NodeResourcesFit does not look at what a class backs as far as kube-scheduler knows, which may be behind us: so what a class has
+    backed, and names that only a class can back, are ours in any case.
+    """
+    if pod.extended_claim or any(
+        name in ledger.once_backed or name.startswith(IMPLICIT_RESOURCE_PREFIX) for name in pod.extended_resources
+    ):
         return ExtendedNeed(pod, ledger)
     return None
 

@@ -137,6 +137,27 @@ async def test_each_node_serves_by_its_plugin_or_by_a_class_or_not_at_all() -> N
     )
 
 
+@pytest.mark.parametrize("resource", [GPU, IMPLICIT])
+async def test_what_a_class_backed_is_checked_when_the_class_is_gone(world: World, resource: str) -> None:
+    """kube-scheduler may not know yet that it is, and leaves the resource unchecked until then."""
+    world.add_pod("p2", resources={resource: "1"})
+    world.node("plugin", **{resource: "1"})
+    assert set((await world.filter("p2", "n1", "plugin")).fitting) == {"n1", "plugin"}
+    world.delete(Kind.CLASS, "gpu")
+    answer = await world.filter("p2", "n1", "plugin")
+    assert (answer.fitting, answer.unresolvable) == (("plugin",), {"n1": "cannot fit resource"})
+    with pytest.raises(TryAgain, match="cannot fit resource"):
+        await world.bind("p2", "n1")
+    assert not world.pod("p2")["spec"].get("nodeName")
+
+
+async def test_a_name_that_only_a_class_can_back_is_checked_without_the_class(world: World) -> None:
+    world.add_pod("p2", resources={"deviceclass.resource.kubernetes.io/missing": "1"})
+    assert (await world.filter("p2", "n1")).unresolvable == {"n1": "cannot fit resource"}
+    with pytest.raises(TryAgain, match="cannot fit resource"):
+        await world.bind("p2", "n1")
+
+
 async def test_other_claims_of_the_pod_are_decided_together_with_it(world: World) -> None:
     """Two devices for the claim and one for the resource fit on no node, though each alone would."""
     world.add_claim("c1", count=2)

@@ -203,6 +203,24 @@ def test_the_limit_is_told_apart_from_no() -> None:
         cluster({"n0": ["half"], "n1": ["half"]}, claims).plan(members, ["n0", "n1"], max_steps=2).seats(4)
 
 
+def test_a_question_that_could_not_be_decided_is_no_answer_that_the_gang_does_not_fit() -> None:
+    members, claims = gang("half", "half", "half")
+    places = cluster({"n0": ["half"]}, claims)
+    plan = places.plan(members, ["n0"])
+    places.undecided = True
+    with pytest.raises(PlanLimitError):
+        plan.seats(3)
+
+
+def test_a_search_for_all_that_takes_too_long_leaves_time_for_enough_members() -> None:
+    """Five of six fit, and trying to seat the sixth would use up the steps."""
+    members, claims = gang(*["half"] * 6)
+    places = cluster({"n0": ["half", "half"], "n1": ["half"]}, claims)
+    seats = places.plan(members, ["n0", "n1"], max_steps=26).seats(5)
+    assert seats is not None
+    assert len(seats) >= 5
+
+
 def test_a_large_gang_takes_steps_in_proportion() -> None:
     members, claims = gang(*["half"] * 300)
     nodes = [f"n{index}" for index in range(100)]
