@@ -3,15 +3,18 @@
 import asyncio
 import itertools
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
 
 from app.ledger.ledger import Ledger
+from app.model.allocation import ClaimPlacement, DeviceHolding
 from app.model.pod_group import PodGroup, read_pod_group
-from app.scheduling.gang_board import Seat
+from app.scheduling.gang_board import DeviceId, Seat
 from app.scheduling.gang_offers import Offered, Offers
+from app.scheduling.gang_places import LedgerPlaces
 from app.scheduling.gang_plan import GangPlan
 from tests.scheduling.test_gangs import GangWorld
 
@@ -89,6 +92,48 @@ async def test_a_member_that_is_not_offered_its_seat_leaves_the_others_theirs() 
     assert await world.ask("c", "n2") == {"c": ["n2"]}
     seats = {"a": ["n0"], "b": ["n3"], "c": ["n2"]}
     assert await world.ask("abc", "n0", "n3", "n2") == seats
+
+
+@pytest.mark.parametrize("how", ["all the same", "halves", "one each", "too many"])
+async def test_twice_the_gang_on_twice_the_nodes_takes_about_twice_the_questions(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over all members and two rounds, whatever they are offered."""
+    asked = Counter[int]()
+    original = LedgerPlaces.ask
+    asked_questions: list[str] = []
+
+    def counted(
+        places: LedgerPlaces,
+        claims: Sequence[str],
+        node: str,
+        kept: Sequence[DeviceHolding],
+        without: frozenset[DeviceId],
+    ) -> Mapping[str, ClaimPlacement] | None:
+        asked_questions.append(node)
+        return original(places, claims, node, kept, without)
+
+    monkeypatch.setattr(LedgerPlaces, "ask", counted)
+    for size in (10, 20):
+        asked_questions.clear()
+        world = GangWorld()
+        nodes = [f"n{index:02}" for index in range(size - (how == "too many"))]
+        for node in nodes:
+            world.cards(node, 1)
+        world.gang("g", size)
+        pods = [f"p{index:02}" for index in range(size)]
+        for pod in pods:
+            world.member("g", pod, "whole")
+        offered = dict.fromkeys(pods, nodes)
+        if how == "halves":
+            offered = {pod: nodes[index % 2 :: 2] for index, pod in enumerate(pods)}
+        elif how == "one each":
+            offered = {pod: [node] for pod, node in zip(pods, nodes, strict=True)}
+        for _ in range(2):
+            answers = {pod: (await world.ask([pod], *offered[pod]))[pod] for pod in pods}
+        assert all(bool(each) is (how != "too many") for each in answers.values())
+        asked[size] = len(asked_questions)
+    assert 0 < asked[20] <= 2.5 * asked[10] + 5
 
 
 async def test_a_refused_gang_is_not_planned_again_before_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
