@@ -22,7 +22,9 @@ COPIES: Final = "dra-extender.io/copies"
 _MOST_COPIES: Final = 1000
 _ANNOTATIONS: Final = ("metadata", "annotations")
 _IGNORED: Final = ("Namespace",)
-_POD_GROUP_VERSIONS: Final = tuple(f"scheduling.k8s.io/{each}" for each in ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"))
+_POD_GROUP_VERSIONS: Final = tuple(
+    f"scheduling.k8s.io/{each}" for each in ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
+)
 _SAME_SHAPE: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
 
 
