@@ -11,7 +11,7 @@ from app.scheduling.bind import Bind
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 from app.scheduling.reclaim_facts import Finding, ReclaimFacts
-from app.scheduling.reclaim_rules import Reason, Surplus
+from app.scheduling.reclaim_rules import Reason
 from app.scheduling.reclaim_writing import Outcome, ReclaimWriting
 from app.telemetry.metrics import Metrics
 
@@ -23,12 +23,14 @@ _LOG = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Sighting:
-    """Something to be taken back: in which version of the claim, since when (monotonic), and whether it was given up for it."""
+    """Something to be taken back: in which state of the claim, and since when (monotonic).
 
-    surplus: Surplus
-    version: str
+    `given_up`: the version of the claim that was somebody else's.
+    """
+
+    state: tuple[object, ...]
     since: float
-    given_up: bool = False
+    given_up: str = ""
 
 
 class Reclaim:
@@ -126,8 +128,8 @@ class Reclaim:
             return None
         now, version = self._clock.monotonic(), record.claim.metadata.resource_version
         seen = self._sightings.get(uid)
-        if seen is None or (seen.surplus, seen.version) != (finding.surplus, version):
-            seen = self._sightings[uid] = _Sighting(finding.surplus, version, now)
+        if seen is None or seen.state != finding.state or seen.given_up not in ("", version):
+            seen = self._sightings[uid] = _Sighting(finding.state, now)
         options = self._options
         grace = options.reclaim_unfit_seconds if finding.surplus.prompt else options.reclaim_grace_seconds
         return finding if not seen.given_up and now >= seen.since + grace else None
@@ -146,7 +148,7 @@ class Reclaim:
         self._metrics.reclaimed(finding.surplus.reason, outcome)
         seen = self._sightings.get(uid)
         if outcome is Outcome.FOREIGN and seen is not None:
-            seen.given_up = True
+            seen.given_up = record.claim.metadata.resource_version
         else:
             self._sightings.pop(uid, None)
 

@@ -9,10 +9,12 @@ from app.model.allocation import AllocationResult
 from app.model.base import ModelError
 from app.model.pod import Pod
 from app.model.pod_group import is_group
-from app.model.resource_claim import ConsumerReference, ResourceClaim
+from app.model.resource_claim import FINALIZER, ConsumerReference, ResourceClaim
+from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.scheduling.binding_conditions import DeviceId, Verdict, judge
 from app.scheduling.ports import Clock
 from app.scheduling.reclaim_rules import (
+    ENDED,
     Standing,
     Surplus,
     gone_group_standing,
@@ -28,10 +30,16 @@ RUNNING: Final = "Running"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a claim has too much, and what each of its consumers is (by UID)."""
+    """What a claim has too much, and what each of its consumers is (by UID).
+
+    `state` is what must not change before it is taken back.  The version of the claim says too much: drivers report again and again
+    about its devices, and kube-controller-manager reserves a shared claim for a bound pod that is over, and takes that back, in
+    endless turns.  So consumers that are gone or over are no part of it.
+    """
 
     surplus: Surplus
     standings: Mapping[str, Standing]
+    state: tuple[object, ...]
 
 
 class ReclaimFacts:
@@ -64,7 +72,7 @@ class ReclaimFacts:
             return None
         if allocation is None:
             found = None if self._is_expected(claim) else surplus(claim, {})
-            return None if found is None else Finding(found, {})
+            return None if found is None else _finding(claim, found, {})
         standings = self._standings(claim, allocation, live or {})
         if Standing.IN_USE in standings.values():
             found = surplus(claim, standings)
@@ -76,7 +84,7 @@ class ReclaimFacts:
                 reachable=self._reachable(allocation),
                 tied_down=claim.metadata.uid in tied,
             )
-        return None if found is None else Finding(found, standings)
+        return None if found is None else _finding(claim, found, standings)
 
     def tied_down(self) -> AbstractSet[str]:
         """UIDs of allocated claims because of which a waiting pod fits nowhere: filter refused it for that reason."""
@@ -202,3 +210,11 @@ class ReclaimFacts:
             return node is None or not allocation.usable_on(node.name, node.labels)
         except ModelError:
             return False
+
+
+def _finding(claim: ResourceClaim, found: Surplus, standings: Mapping[str, Standing]) -> Finding:
+    metadata = claim.metadata
+    lasting = frozenset(uid for uid in found.consumers if standings[uid] not in ENDED)
+    ours = (FINALIZER in metadata.finalizers, metadata.annotations.get(SNAPSHOT_ANNOTATION))
+    state = (metadata.uid, claim.status.allocation, ours, found.reason, found.release, lasting)
+    return Finding(found, standings, state)

@@ -61,7 +61,9 @@ class Standing(StrEnum):
     IDLE = "idle"
 
 
-_ENDED: Final = frozenset({Standing.GROUP_GONE, Standing.GONE, Standing.OVER})
+ENDED: Final = frozenset({Standing.GROUP_GONE, Standing.GONE, Standing.OVER})
+"""Consumers that anybody may take off."""
+
 _BY_STANDING: Final = (
     (Standing.IDLE, Reason.POD_IDLE),
     (Standing.ELSEWHERE, Reason.POD_ELSEWHERE),
@@ -195,7 +197,7 @@ def permitted(found: Surplus, claim: ResourceClaim, standings: Mapping[str, Stan
     if found.reason is Reason.HALF_WRITTEN:
         return us in who.snapshot or us in who.finalizer or us in who.extended
     kinds = {standings[uid] for uid in found.consumers}
-    if kinds and kinds <= _ENDED and (not found.release or FINALIZER in claim.metadata.finalizers):
+    if kinds and kinds <= ENDED and (not found.release or FINALIZER in claim.metadata.finalizers):
         return True
     idle_are_ours = all(us in who.reserved(uid) for uid in found.consumers if standings[uid] is Standing.IDLE)
     return idle_are_ours and (not found.release or us in who.allocation)

@@ -1,6 +1,7 @@
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
+from typing import Final
 
 import structlog
 
@@ -21,6 +22,7 @@ from app.scheduling.reclaim_facts import Finding, ReclaimFacts
 from app.scheduling.reclaim_rules import NOT_READY, WORDS, Reason, permitted
 
 RELEASED_REASON = "DevicesReleased"
+_TRIES: Final = 5
 
 _LOG = structlog.get_logger(__name__)
 
@@ -57,30 +59,46 @@ class ReclaimWriting:
     async def __call__(self, record: ClaimRecord, expected: Finding, tied: AbstractSet[str]) -> Outcome:
         """Take back what was found, if the live claim and its live consumers still say the same and it is ours to take.
 
-        One attempt: whatever has changed meanwhile is looked at again later.
+        Few attempts, if others write to the claim at the same time: whatever has changed meanwhile is looked at again later.
         """
-        key = record.claim.metadata.key
+        outcome = None
+        for _ in range(_TRIES):
+            outcome = await self._attempt(record.claim.metadata.key, expected, tied)
+            if outcome is not None:
+                return outcome
+        return Outcome.CHANGED
+
+    async def _attempt(self, key: tuple[str, str], expected: Finding, tied: AbstractSet[str]) -> Outcome | None:
+        """None: somebody else wrote between our read and our write."""
         try:
             raw = await self._cluster.claims.read(*key)
             claim = read_claim(raw)
-            if _version(claim) != _version(record.claim):
+            first = self._facts.find(claim, tied)
+            if first is None or first.state != expected.state:
                 return Outcome.CHANGED
-            live = await self._consumers(claim, expected)
+            live = await self._consumers(claim, first)
             found = self._facts.find(claim, tied, live)
-            if found is None or found.surplus != expected.surplus:
+            if found is None or found.state != expected.state or found.surplus != first.surplus:
                 return Outcome.CHANGED
             who = writers_of(raw)
             if not permitted(found.surplus, claim, found.standings, who, self._us):
                 return Outcome.FOREIGN
             await self._write(ClaimRecord(claim, raw), found, who)
-        except (NotFound, Conflict, Unavailable):
+        except Conflict:
+            return None
+        except (NotFound, Unavailable):
             return Outcome.CHANGED
         except TryAgain as problem:
-            return self._failed(key, problem) if isinstance(problem.__cause__, Refused) else Outcome.CHANGED
+            return self._not_written(key, problem)
         except (ClusterError, ModelError) as problem:
             return self._failed(key, problem)
         self._tell(claim, found, live)
         return Outcome.DONE
+
+    def _not_written(self, key: tuple[str, str], problem: TryAgain) -> Outcome | None:
+        if isinstance(problem.__cause__, Conflict):
+            return None
+        return self._failed(key, problem) if isinstance(problem.__cause__, Refused) else Outcome.CHANGED
 
     async def _consumers(self, claim: ResourceClaim, expected: Finding) -> Mapping[str, Pod | None]:
         """The pods whose reservation is to go, as they are now; those of a PodGroup are its members."""
@@ -100,13 +118,13 @@ class ReclaimWriting:
         return live
 
     async def _check_gone(self, namespace: str, consumer: ConsumerReference) -> None:
-        """Raise Conflict if the PodGroup exists after all: our watch may be behind."""
+        """Raise TryAgain if the PodGroup exists after all: our watch may be behind."""
         try:
             group = await self._cluster.pod_groups.read(namespace, consumer.name)
         except NotFound:
             return
         if group.metadata.uid == consumer.uid:
-            raise Conflict(f"PodGroup {namespace}/{consumer.name} exists")
+            raise TryAgain(f"PodGroup {namespace}/{consumer.name} exists")
 
     async def _pod(self, namespace: str, name: str, uid: str) -> Pod | None:
         try:
@@ -153,7 +171,3 @@ class ReclaimWriting:
                     self._cool_downs.start(pod.uid, troubled)
                 message = f"the devices of claim {name} were given back: {WORDS[found.surplus.reason]}"
                 self._cluster.events.about_pod(pod, warning=False, reason=RELEASED_REASON, message=message)
-
-
-def _version(claim: ResourceClaim) -> tuple[str, str]:
-    return claim.metadata.uid, claim.metadata.resource_version

@@ -63,9 +63,9 @@ def edit_status(world: World, change: Callable[[Json], None], manager: str = "")
     world.sync()
 
 
-def edit_pod(world: World, change: Callable[[Json], None]) -> None:
+def edit_pod(world: World, change: Callable[[Json], None], name: str = "p1") -> None:
     """What somebody else does to the pod."""
-    world.cluster.store.replace(Key(Kind.POD, "default", "p1"), change)
+    world.cluster.store.replace(Key(Kind.POD, "default", name), change)
     world.sync()
 
 

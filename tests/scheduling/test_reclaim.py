@@ -80,13 +80,46 @@ async def test_an_allocation_that_nobody_uses_is_released_after_a_while(
     assert await reclaimed(world, reason) == 1
 
 
-async def test_time_starts_anew_with_every_change_of_the_claim(world: World) -> None:
+async def test_time_starts_anew_when_the_claim_is_allocated_anew(world: World) -> None:
     await reserved(world)
     await pass_by(world, GRACE - 1)
-    edit_status(world, lambda status: status.update(devices=[condition(world, "Other")]))
+    status = world.claim("c1")["status"]
+    status["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:00Z"
+    edit_status(world, lambda stored: stored.clear())
+    edit_status(world, lambda stored: stored.update(status), "dra-extender")
     await pass_by(world, GRACE - 1)
-
     assert world.devices("c1") == ["n1/gpu-0"]
+    await pass_by(world, 2)
+    assert world.devices("c1") == []
+
+
+async def test_what_drivers_report_again_and_again_does_not_keep_devices_from_being_taken_back(world: World) -> None:
+    await reserved(world)
+    for number in range(4):
+        await pass_by(world, GRACE / 4 - 0.5)
+        assert world.devices("c1") == ["n1/gpu-0"]
+        report = condition(world, f"Report{number}")
+        edit_status(world, lambda status, new=report: status.update(devices=[new]))  # type: ignore[misc]
+    await pass_by(world, 3)
+    assert world.devices("c1") == []
+
+
+async def test_a_pod_that_is_over_and_reserved_in_turns_does_not_keep_devices_from_being_taken_back(
+    world: World,
+) -> None:
+    """kube-controller-manager does so with a bound pod that is over while its claim stays allocated for another."""
+    world.add_pod("p2", "c1")
+    edit_pod(world, over, "p2")
+    await reserved(world)
+    (mine,) = world.claim("c1")["status"]["reservedFor"]
+    entry = {"resource": "pods", "name": "p2", "uid": world.pod("p2")["metadata"]["uid"]}
+    for turn in range(4):
+        await pass_by(world, GRACE / 4 - 0.5)
+        assert world.devices("c1") == ["n1/gpu-0"]
+        consumers = [mine, entry] if turn % 2 == 0 else [mine]
+        edit_status(world, lambda status, new=consumers: status.update(reservedFor=new))  # type: ignore[misc]
+    await pass_by(world, 3)
+    assert world.devices("c1") == []
 
 
 async def test_the_reservation_of_one_pod_goes_while_another_uses_the_claim(world: World) -> None:

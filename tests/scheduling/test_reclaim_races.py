@@ -1,6 +1,7 @@
 """Nothing is taken from under a bind, and nothing on the word of a cache that is behind."""
 
 import asyncio
+from itertools import count
 from typing import Any
 
 import pytest
@@ -90,14 +91,15 @@ async def test_a_pod_that_only_the_live_object_knows_to_be_bound_keeps_its_devic
     assert await reclaimed(world, "pod_idle", "changed") == 1
 
 
-async def test_a_claim_that_changes_before_the_write_is_looked_at_again_later(world: World) -> None:
-    """The resourceVersion guards the write, too: here the claim changes after it was read."""
+async def test_a_claim_that_changes_before_every_write_is_looked_at_again_later(world: World) -> None:
+    """The resourceVersion guards the write, too: here the claim changes each time after it was read."""
     await reserved(world)
     read = world.cluster.pods.read
+    reports = count()
 
     async def and_then_the_claim_changes(namespace: str, name: str) -> Pod:
         pod = await read(namespace, name)
-        edit_status(world, lambda status: status.update(devices=[condition(world, "Other")]))
+        edit_status(world, lambda status: status.update(devices=[condition(world, f"Report{next(reports)}")]))
         return pod
 
     world.cluster.pods.read = and_then_the_claim_changes  # type: ignore[method-assign]
@@ -106,6 +108,19 @@ async def test_a_claim_that_changes_before_the_write_is_looked_at_again_later(wo
     assert await reclaimed(world, "pod_idle", "changed") == 1
 
     world.cluster.pods.read = read  # type: ignore[method-assign]
+    await pass_by(world, GRACE)
+    assert world.devices("c1") == []
+
+
+async def test_a_claim_that_changes_once_before_the_write_is_read_anew(world: World) -> None:
+    await reserved(world)
+    read = world.cluster.pods.read
+
+    async def and_then_the_claim_changes(namespace: str, name: str) -> Pod:
+        edit_status(world, lambda status: status.update(devices=[condition(world, "Other")]))
+        return await read(namespace, name)
+
+    world.cluster.pods.read = and_then_the_claim_changes  # type: ignore[method-assign]
     await pass_by(world, GRACE)
     assert world.devices("c1") == []
 
