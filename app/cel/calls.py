@@ -73,7 +73,7 @@ def _compile_plain(node: c.Invoke, arguments: tuple[Code, ...], *, careful: bool
         ):
             return Code(run=_binary_known(single.run, runs[0], arguments[1].value), cost=cost)
         return known or Code(run=_direct(single, runs, extra, costs, early=early), cost=cost)
-    overloads = (single,) if single is not None else _of_arity(node)
+    overloads = (single,) if single is not None and not _is_one_for_all(node) else _of_arity(node)
     of_type = OF_TYPES.get((node.function.name, len(arguments)))
     if of_type is not None and arguments[1].constant:
         overloads += (of_type,)
@@ -86,6 +86,14 @@ def _early(node: c.Invoke, arguments: tuple[Code, ...]) -> bool:
     if name == "format" or (name in PATTERN_FUNCTIONS and arguments[1].constant):
         return True
     return len(node.candidates) > 1 and name.isidentifier() and name != "size"
+
+
+def _is_one_for_all(node: c.Invoke) -> bool:
+    """Whether upstream has one implementation for all overloads, whichever of them the static types have left.
+
+    A type that is open is taken for that of the first overload: x of [..].distinct().exists(x, dyn(1) < x) for a bool.
+    """
+    return not node.function.name.isidentifier() or node.function.name == "size"
 
 
 def _of_arity(node: c.Invoke) -> tuple[Overload, ...]:

@@ -135,11 +135,13 @@ def _keys(found: Difference) -> bool:
 def _open(found: Difference) -> bool:
     """Functions on lists that may be of any type: an empty literal, or a dynamic value that is sorted by a key."""
     text = _text(found)
-    empty = "[]" in text or "unwrap" in text
+    empty = "[]" in text or "{}.map(" in text or "unwrap" in text
     refused = "compile-error" in {found.ours.verdict, found.theirs.verdict}
     if refused and (empty or (".format(" in text and "none()" in text)):
         return True
-    return ("sortBy" in text and (empty or "device" in text or "dyn" in text)) or (".format(" in text and empty)
+    if empty and (".format(" in text or ".sort()" in text):
+        return True
+    return "sortBy" in text and (empty or "device" in text or "dyn" in text)
 
 
 def _dotted(found: Difference) -> bool:
@@ -159,6 +161,10 @@ EXCEPTIONS: Final[Mapping[str, Deliberate]] = {
     ),
     "strangers": Deliberate("inside of lists and maps, a library's type is not equal to another type", _strangers),
     "keys": Deliberate("lists, maps and optional values are no map keys", _keys),
+    "messages": Deliberate(
+        "no message can be constructed; upstream knows those of protocol buffers, and learns late that there is no 'duration{}'",
+        lambda found: "messages cannot be constructed" in _our_error(found),
+    ),
     "dynamic": Deliberate("an optional value that is found inside of a dynamic value is looked into", _dynamic),
     "dotted": Deliberate("a dot before the name of a variable is ignored", _dotted),
     "open": Deliberate(
