@@ -113,7 +113,7 @@ def _compare(oracle: Oracle, tally: Tally, scenario: Json, mine: Outcome, answer
     tally.costs += mine.cost is not None and upstreams.cost is not None
     if mine == upstreams:
         return
-    name = _explained(oracle, scenario, mine, answer)
+    name = explanation(oracle, scenario, mine, answer)
     if name is not None:
         tally.explained[name] += 1
         return
@@ -125,7 +125,7 @@ def _compare(oracle: Oracle, tally: Tally, scenario: Json, mine: Outcome, answer
         shown.append(_smallest(oracle, scenario, outcome=outcome))
 
 
-def _explained(oracle: Oracle, scenario: Json, mine: Outcome, answer: Json) -> str | None:
+def explanation(oracle: Oracle, scenario: Json, mine: Outcome, answer: Json) -> str | None:
     """Ask again, and very often where upstream answers this and that: several maps have many orders together."""
     upstreams = theirs(answer)
     answers = [theirs(again["cel"]) for again in oracle.ask([scenario] * _AGAIN)]
@@ -141,7 +141,7 @@ def _smallest(oracle: Oracle, scenario: Json, *, outcome: bool) -> tuple[Json, O
 
     found = smallest(scenario, differs)
     mine, answer = ours(found), oracle.ask([found])[0]["cel"]
-    if _explained(oracle, found, mine, answer) is not None:
+    if explanation(oracle, found, mine, answer) is not None:
         # On the way something came in that upstream does not decide.
         found, mine, answer = scenario, ours(scenario), oracle.ask([scenario])[0]["cel"]
     return found, mine, theirs(answer)
