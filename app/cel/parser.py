@@ -160,7 +160,7 @@ class _Parser:
         while self._accept(first.text) is not None:
             count += 1
         number = self._here
-        if first.text == "-" and count == 1 and number.kind in {"integer", "double"}:
+        if first.text == "-" and count == 1 and _takes_sign(number):
             self._advance()
             return self._postfix(self._number(number, negative=True))
         operand = self._postfix(self._primary())
@@ -275,3 +275,8 @@ class _Parser:
             if closing == ")" and self._here.text == ")":
                 raise self._unexpected("an argument")
         return items
+
+
+def _takes_sign(number: Token) -> bool:
+    """Whether a minus before it is a part of the literal; before an unsigned one it is an operator, which there is none of."""
+    return number.kind == "double" or (number.kind == "integer" and number.text[-1] not in "uU")
