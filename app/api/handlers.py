@@ -151,6 +151,5 @@ def _proposed(args: ExtenderPreemptionArgs) -> dict[str, MetaVictims]:
 def _merged(proposed: MetaVictims, uids: Sequence[str]) -> MetaVictims:
     """These victims in the order of the proposal (the scheduler takes the first for the most important), added ones last."""
     wanted = set(uids)
-    known = [pod.uid for pod in proposed.pods or () if pod.uid in wanted]
-    added = [uid for uid in uids if uid not in set(known)]
-    return MetaVictims(tuple(MetaPod(uid) for uid in (*known, *added)), proposed.num_pdb_violations)
+    known = dict.fromkeys(pod.uid for pod in proposed.pods or () if pod.uid in wanted)
+    return MetaVictims(tuple(MetaPod(uid) for uid in known | dict.fromkeys(uids)), proposed.num_pdb_violations)

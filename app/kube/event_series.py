@@ -1,5 +1,6 @@
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from app.kube.timestamps import micro_time
 from app.model.pod import Pod
@@ -9,11 +10,27 @@ _REASON_LIMIT = 128
 _ELLIPSIS = "…".encode()
 
 
+class Regarded(NamedTuple):
+    """The pod that an Event is about; the rest of the pod is not kept."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def key(self) -> str:
+        """namespace/name, for messages."""
+        return f"{self.namespace}/{self.name}"
+
+
+_Key = tuple[str, str, str, str]
+
+
 @dataclass(slots=True)
 class Series:
     """One text about one pod, and how often it was said.  Times are wall clock seconds; `name` is that of the Event object."""
 
-    pod: Pod
+    pod: Regarded
     kind: str
     reason: str
     note: str
@@ -25,7 +42,7 @@ class Series:
     queued: bool = False
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self) -> _Key:
         """What makes two Events the same."""
         return (self.pod.uid, self.kind, self.reason, self.note)
 
@@ -60,38 +77,60 @@ class Series:
 class RecentSeries:
     """The texts said lately: a text that comes again within `window` seconds of the last time continues its series.
 
-    Holds at most `capacity`; the one unheard for longest is forgotten.
+    Holds at most `capacity`, and at most `of_namespace` of one namespace.  Of a namespace that has too many, and of the one that
+    has most when all have too many, the text unheard for longest is forgotten.
     """
 
-    def __init__(self, window: float, capacity: int) -> None:
+    def __init__(self, window: float, capacity: int, of_namespace: int) -> None:
         self._window = window
         self._capacity = capacity
+        self._of_namespace = of_namespace
         self._number = 0
-        self._series: OrderedDict[tuple[str, str, str, str], Series] = OrderedDict()
+        self._size = 0
+        self._namespaces: dict[str, OrderedDict[_Key, Series]] = {}
+
+    def __len__(self) -> int:
+        return self._size
 
     def said(self, pod: Pod, kind: str, reason: str, message: str, now: float) -> Series:
         """The series of this text, counted once more, or begun."""
         reason, note = reason[:_REASON_LIMIT], shorten(message)
-        known = self._series.get((pod.uid, kind, reason, note))
+        heard = self._namespaces.setdefault(pod.namespace, OrderedDict())
+        known = heard.get((pod.uid, kind, reason, note))
         if known is not None and now - known.last <= self._window:
             known.count += 1
             known.last = now
-            self._series.move_to_end(known.key)
+            heard.move_to_end(known.key)
             return known
         self._number += 1
         # As client-go names Events; the number keeps apart what one clock tick cannot.
         name = f"{pod.name[:220].rstrip('-.')}.{int(now * 1e6):x}.{self._number:x}"
-        made = Series(pod, kind, reason, note, name, first=now, last=now)
-        self._series[made.key] = made
-        self._series.move_to_end(made.key)
-        if len(self._series) > self._capacity:
-            self._series.popitem(last=False)
+        regarded = Regarded(pod.namespace, pod.name, pod.uid)
+        made = Series(regarded, kind, reason, note, name, first=now, last=now)
+        self._size += known is None
+        heard[made.key] = made
+        heard.move_to_end(made.key)
+        if len(heard) > self._of_namespace:
+            self._forget_oldest(pod.namespace)
+        elif self._size > self._capacity:
+            self._forget_oldest(max(self._namespaces, key=lambda each: len(self._namespaces[each])))
         return made
 
     def forget(self, series: Series) -> None:
         """The next same text begins anew."""
-        if self._series.get(series.key) is series:
-            del self._series[series.key]
+        heard = self._namespaces.get(series.pod.namespace)
+        if heard is not None and heard.get(series.key) is series:
+            del heard[series.key]
+            self._removed(series.pod.namespace)
+
+    def _forget_oldest(self, namespace: str) -> None:
+        self._namespaces[namespace].popitem(last=False)
+        self._removed(namespace)
+
+    def _removed(self, namespace: str) -> None:
+        self._size -= 1
+        if not self._namespaces[namespace]:
+            del self._namespaces[namespace]
 
 
 def shorten(message: str) -> str:

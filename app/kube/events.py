@@ -5,6 +5,7 @@ import structlog
 
 from app.kube.errors import CallFailed, Intent
 from app.kube.event_series import RecentSeries, Series
+from app.kube.fair_queue import FairQueue
 from app.kube.kinds import EVENTS
 from app.kube.observer import Observer
 from app.kube.settings import KubeSettings
@@ -16,9 +17,12 @@ from app.scheduling.ports import Clock, ClusterError
 SAME_SECONDS = 600.0
 QUEUE = 1000
 REMEMBERED = 4096
-# Per pod: five at once, then one in half a minute.  Over all pods: fifty at once, then ten a second.
+REMEMBERED_OF_NAMESPACE = 512
+# Per pod: five at once, then one in half a minute.  Per namespace: fifty at once, then ten a second.  Over all namespaces: a
+# hundred at once, then twenty-five a second, of which the namespaces that have something to write get equal shares.
 POD_BURST, POD_RATE = 5.0, 1 / 30
-BURST, RATE = 50.0, 10.0
+NAMESPACE_BURST, NAMESPACE_RATE = 50.0, 10.0
+BURST, RATE = 100.0, 25.0
 
 _LOG = structlog.get_logger(__name__)
 _NOT_FOUND = 404
@@ -27,8 +31,9 @@ _NOT_FOUND = 404
 class KubeEvents:
     """Tells people about pods (`app.scheduling.ports.Events`) through events.k8s.io/v1, in the background.
 
-    The same text about the same pod within ten minutes is one object with a count.  Rates are limited for each pod and over
-    all; what is over the limit is dropped, and a repetition is then counted with the next one that passes.
+    The same text about the same pod within ten minutes is one object with a count.  Rates are limited for each pod and for each
+    namespace: what is over the limit is dropped, and a repetition is then counted with the next one that passes.  What is over the
+    limit of all namespaces together waits in a queue that serves them in turn, so that no namespace can silence another.
     """
 
     def __init__(self, transport: Transport, settings: KubeSettings, clock: Clock, observer: Observer) -> None:
@@ -37,10 +42,11 @@ class KubeEvents:
         self._settings = settings
         self._clock = clock
         self._observer = observer
-        self._recent = RecentSeries(SAME_SECONDS, REMEMBERED)
+        self._recent = RecentSeries(SAME_SECONDS, REMEMBERED, REMEMBERED_OF_NAMESPACE)
         self._pods = TokenBuckets(POD_BURST, POD_RATE, REMEMBERED)
+        self._namespaces = TokenBuckets(NAMESPACE_BURST, NAMESPACE_RATE, REMEMBERED)
         self._all = TokenBucket.full(BURST, RATE, clock.monotonic())
-        self._queue: asyncio.Queue[Series] = asyncio.Queue(QUEUE)
+        self._queue: FairQueue[Series] = FairQueue(QUEUE)
 
     def about_pod(self, pod: Pod, *, warning: bool, reason: str, message: str) -> None:
         """Record an Event on the pod; returns at once and never raises."""
@@ -49,20 +55,19 @@ class KubeEvents:
             # Not written yet: the writer will find the new count.
             return
         now = self._clock.monotonic()
-        if not (self._pods.take(pod.uid, now) and self._all.take(now)):
+        if not (self._pods.take(pod.uid, now) and self._namespaces.take(pod.namespace, now)):
             self._observer.pod_event("limited")
             return
-        try:
-            self._queue.put_nowait(series)
-        except asyncio.QueueFull:
+        series.queued = True
+        lost = self._queue.put(pod.namespace, series)
+        if lost is not None:
+            lost.queued = False
             self._observer.pod_event("overflowed")
-        else:
-            series.queued = True
 
     async def run(self) -> None:
         """Write until cancelled; raises nothing else."""
         while True:
-            series = await self._queue.get()
+            series = await self._next()
             series.queued = False
             try:
                 await self._write(series)
@@ -77,6 +82,13 @@ class KubeEvents:
     async def flush(self) -> None:
         """Returns when what was recorded so far is written or given up; needs `run` beside it."""
         await self._queue.join()
+
+    async def _next(self) -> Series:
+        """The next Event, once the limit of all namespaces lets one pass."""
+        await self._queue.filled()
+        while not self._all.take(self._clock.monotonic()):  # noqa: ASYNC110 - it waits for time, not for a state
+            await asyncio.sleep(self._all.pause)
+        return await self._queue.get()
 
     async def _write(self, series: Series) -> None:
         if series.stored:

@@ -26,6 +26,11 @@ class TokenBucket:
         self.tokens -= 1.0
         return True
 
+    @property
+    def pause(self) -> float:
+        """Seconds from the last `take` until one more may pass."""
+        return max(0.0, 1.0 - self.tokens) / self.rate
+
 
 class TokenBuckets:
     """A bucket for each key, at most `capacity` of them: the one unused for longest is forgotten, which means full again."""

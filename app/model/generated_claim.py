@@ -18,6 +18,8 @@ ENTRY_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
 DRAFTED_ENTRY_ANNOTATION: Final = "resource.kubernetes.io/podgroup-claim-name"
 """The same for PodGroups in the drafts of KEP-5729; no release writes it."""
 
+_RESERVED: Final = ("dra-extender.io", "resource.kubernetes.io")
+"""Domains of the labels and annotations with which the extender and kube-controller-manager mark claims."""
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX: Final = 5
 _LONGEST_BASE: Final = 57
@@ -85,6 +87,9 @@ def suffix_of(text: str) -> str:
 def claim_from(template: ClaimTemplate, owner: Owner, entry: str) -> bytes:
     """The claim (API JSON) that the template makes for an entry of the owner.
 
+    As kube-controller-manager does, it copies labels and annotations of the template and no other metadata.  Unlike there, those
+    that mark claims are left out: the template's author is a user, while the account that creates the claim may write them.
+
     Raises:
         ModelError: the template has no spec for claims.
     """
@@ -95,8 +100,8 @@ def claim_from(template: ClaimTemplate, owner: Owner, entry: str) -> bytes:
     metadata: Mapping[str, Any] = {
         "name": generated_name(owner, entry),
         "namespace": owner.namespace,
-        "labels": given.labels or {},
-        "annotations": {**(given.annotations or {}), ENTRY_ANNOTATION: entry},
+        "labels": _unreserved(given.labels),
+        "annotations": {**_unreserved(given.annotations), ENTRY_ANNOTATION: entry},
         # Without blockOwnerDeletion, as upstream: it would need the right to change the owner's finalizers.
         "ownerReferences": [
             {
@@ -111,6 +116,15 @@ def claim_from(template: ClaimTemplate, owner: Owner, entry: str) -> bytes:
     return msgspec.json.encode(
         {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
     )
+
+
+def _unreserved(given: Mapping[str, str] | None) -> dict[str, str]:
+    return {key: value for key, value in (given or {}).items() if not _is_reserved(key)}
+
+
+def _is_reserved(key: str) -> bool:
+    domain = key.rpartition("/")[0].lower()
+    return any(domain == each or domain.endswith(f".{each}") for each in _RESERVED)
 
 
 def generated_base(owner: str, entry: str) -> str:

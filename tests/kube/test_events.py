@@ -1,6 +1,6 @@
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -9,8 +9,17 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.kube.event_series import NOTE_LIMIT, shorten
-from app.kube.events import BURST, POD_BURST, QUEUE, KubeEvents
+from app.kube.event_series import NOTE_LIMIT, RecentSeries, shorten
+from app.kube.events import (
+    BURST,
+    NAMESPACE_BURST,
+    NAMESPACE_RATE,
+    POD_BURST,
+    QUEUE,
+    REMEMBERED,
+    REMEMBERED_OF_NAMESPACE,
+    KubeEvents,
+)
 from app.kube.settings import KubeSettings
 from app.kube.transport import Transport
 from app.model.pod import Pod
@@ -21,8 +30,8 @@ EVENTS = "/apis/events.k8s.io/v1/namespaces/space/events"
 POD = Pod(namespace="space", name="pod", uid="uid-pod")
 
 
-def pod(number: int) -> Pod:
-    return Pod(namespace="space", name=f"pod-{number}", uid=f"uid-{number}")
+def pod(number: int, namespace: str = "space") -> Pod:
+    return Pod(namespace=namespace, name=f"pod-{number}", uid=f"uid-{namespace}-{number}")
 
 
 class Desk:
@@ -69,6 +78,18 @@ def desk(server: FakeApiServer, transport: Transport, settings: KubeSettings) ->
 def body(seen: Seen) -> dict[str, Any]:
     decoded: dict[str, Any] = json.loads(seen.body)
     return decoded
+
+
+def accept_events(desk: Desk, namespace: str) -> None:
+    path = EVENTS.replace("/space/", f"/{namespace}/")
+    desk.server.intervene("POST", path, lambda _: web.json_response({}, status=201), times=10_000)
+
+
+async def written_when(desk: Desk, enough: Callable[[list[Seen]], bool]) -> list[Seen]:
+    async with asyncio.timeout(10):
+        while not enough(desk.server.seen):  # noqa: ASYNC110 - the server has no event for it
+            await asyncio.sleep(0.001)
+    return desk.server.seen
 
 
 def accept_patches(desk: Desk, of: Seen) -> str:
@@ -146,15 +167,50 @@ async def test_one_pod_cannot_take_the_place_of_others(desk: Desk) -> None:
         assert (body(last)["note"], body(last)["series"]["count"]) == ("text 19", 2)
 
 
-async def test_all_pods_together_are_limited(desk: Desk) -> None:
+async def test_the_pods_of_a_namespace_together_are_limited(desk: Desk) -> None:
     async with desk.writing():
         for number in range(200):
             desk.say(about=pod(number))
-        assert len(await desk.written()) == BURST
+        assert len(await desk.written()) == NAMESPACE_BURST
         desk.clock.pass_by(1)
         for number in range(200, 400):
             desk.say(about=pod(number))
-        assert len(await desk.written()) == BURST + 10
+        assert len(await desk.written()) == NAMESPACE_BURST + NAMESPACE_RATE
+
+
+async def test_all_namespaces_together_are_limited_and_nothing_within_their_own_limits_is_lost(desk: Desk) -> None:
+    for each in ("a", "b", "c"):
+        accept_events(desk, each)
+        for number in range(int(NAMESPACE_BURST)):
+            desk.say(about=pod(number, each))
+    async with desk.writing():
+        await written_when(desk, lambda seen: len(seen) == BURST)
+        desk.clock.pass_by(100)
+        assert len(await desk.written()) == 3 * NAMESPACE_BURST
+
+
+async def test_twenty_namespaces_that_flood_do_not_silence_another(desk: Desk) -> None:
+    """The namespace gets all through that it would get through alone, and waits for no more than its share of the others."""
+    floods = [f"flood-{number}" for number in range(20)]
+    for each in ("victim", *floods):
+        accept_events(desk, each)
+    for number in range(200):
+        for each in floods:
+            desk.say(about=pod(number, each))
+    for number in range(40):
+        desk.say(about=pod(number, "victim"))
+    async with desk.writing():
+        before = 0
+        while before < 40 * (len(floods) + 1):
+            desk.clock.pass_by(1)
+            await asyncio.sleep(0.001)
+            seen = [each.path for each in desk.server.seen]
+            if sum("/victim/" in path for path in seen) == 40:
+                break
+            before = len(seen)
+        else:
+            raise AssertionError("the victim's Events had to wait for more than its share")
+    assert not [outcome for outcome in desk.outcomes() if outcome == "failed"]
 
 
 async def test_a_full_queue_drops_and_does_not_wait(desk: Desk) -> None:
@@ -162,6 +218,28 @@ async def test_a_full_queue_drops_and_does_not_wait(desk: Desk) -> None:
         desk.clock.pass_by(1)
         desk.say(about=pod(number))
     assert desk.outcomes() == ["overflowed"] * 50
+
+
+async def test_a_full_queue_drops_what_the_longest_namespace_said_last(desk: Desk) -> None:
+    accept_events(desk, "victim")
+    for number in range(QUEUE):
+        desk.clock.pass_by(1)
+        desk.say(about=pod(number))
+    for number in range(20):
+        desk.say(about=pod(number, "victim"))
+    assert desk.outcomes() == ["overflowed"] * 20
+    async with desk.writing():
+        victim = await written_when(desk, lambda seen: sum("/victim/" in each.path for each in seen) == 20)
+        assert len(victim) <= 42
+
+
+def test_a_namespace_that_says_much_makes_no_other_forgotten() -> None:
+    recent = RecentSeries(600.0, REMEMBERED, REMEMBERED_OF_NAMESPACE)
+    recent.said(pod(0, "victim"), "Warning", "R", "text", 0.0)
+    for number in range(2 * REMEMBERED):
+        recent.said(pod(number, f"flood-{number % 20}"), "Warning", "R", "text", 1.0)
+        assert len(recent) <= REMEMBERED
+    assert recent.said(pod(0, "victim"), "Warning", "R", "text", 2.0).count == 2
 
 
 async def test_a_refusal_is_counted_and_told_and_the_next_text_is_tried_again(desk: Desk) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from app.model.generated_claim import ENTRY_ANNOTATION
 from app.model.pod_group import PROTECTION_FINALIZER
+from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.grouped import GROUP
 from tests.scheduling.making_groups import GPU, GRACE, NET, OWN, MakingWorld
@@ -54,6 +55,33 @@ async def test_the_claim_is_what_the_template_says_and_the_groups() -> None:
         }
     ]
     assert claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "gpu"
+
+
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+async def test_what_marks_claims_is_not_taken_from_a_template(where: str) -> None:
+    """The account that creates the claim may write a snapshot; the author of the template may not."""
+    world = a_world()
+    forged = {
+        SNAPSHOT_ANNOTATION: "{}",
+        "dra-extender.io/other": "x",
+        "a.dra-extender.io/other": "x",
+        "resource.kubernetes.io/pod-claim-name": "other",
+        "resource.kubernetes.io/podgroup-claim-name": "other",
+        "resource.kubernetes.io/extended-resource-claim": "true",
+    }
+    kept = {"note": "x", "team.example/dra-extender.io": "x", "not-dra-extender.io/x": "y"}
+
+    def forge(template: Json) -> None:
+        owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}]
+        template["spec"]["metadata"] = {where: kept | forged, "finalizers": ["x/y"], "ownerReferences": owners}
+
+    world.cluster.store.replace(Key(Kind.TEMPLATE, "default", "template"), forge)
+    await world.work()
+    meta = world.claim(world.made("gpu")[0])["metadata"]
+    own = {ENTRY_ANNOTATION: "gpu"} if where == "annotations" else {}
+    assert meta[where] == kept | own
+    assert meta.get("finalizers", []) == []
+    assert [each["kind"] for each in meta["ownerReferences"]] == ["PodGroup"]
 
 
 async def test_nothing_is_made_within_the_grace_or_while_it_is_switched_off() -> None:
