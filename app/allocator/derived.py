@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from app.allocator.outcome import Fatal
 from app.allocator.selectors import activation_of, within
-from app.cel import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, Program, ProgramCache
+from app.cel import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, Program
 from app.cel.cost import Deadline
 from app.model.device import Attribute
 from app.model.rejection import Code, Rejection
@@ -47,13 +47,3 @@ class DerivedAttribute:
 
     def _rejection(self, code: Code, detail: str, device: str = "") -> Rejection:
         return Rejection(code=code, claim=self.claim, request=self.request, device=device, detail=detail)
-
-
-def derived_attribute(claim: str, request: str, name: str, expression: str, programs: ProgramCache) -> DerivedAttribute:
-    """A derived attribute with its expression compiled, or with the reason why it does not compile."""
-    program: Program | CelCompileError
-    try:
-        program = programs.compile(expression, derived=True)
-    except CelCompileError as problem:
-        program = problem
-    return DerivedAttribute(claim, request, name, expression, program)

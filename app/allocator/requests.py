@@ -5,10 +5,10 @@ from typing import Final
 
 from app.allocator.constraints import Constraint
 from app.allocator.demand import ALL, ClaimDemand, Demand, NamedClaim, RequestDemand, Wanted, signature_of
-from app.allocator.derived import derived_attribute
+from app.allocator.derived import DerivedAttribute
 from app.allocator.features import Features, why_off
-from app.allocator.selectors import SelectorVerdicts
-from app.cel import ProgramCache
+from app.allocator.selectors import SelectorList, SelectorVerdicts, compiled
+from app.cel import Budget, CelBudgetError, ProgramCache
 from app.model.allocation import DeviceToleration
 from app.model.device_class import DeviceClass
 from app.model.quantity import QuantityError, parse_quantity
@@ -32,17 +32,20 @@ def prepare(
     programs: ProgramCache,
     features: Features,
     verdicts: SelectorVerdicts | None = None,
+    budget: Budget | None = None,
 ) -> Demand | Rejection:
     """Validate the claims of one pod, to be allocated together, and make them ready for any number of searches.
 
     `verdicts` remembers selector verdicts between pods; without it they last as long as the demand.  What depends on a
-    node (mode All, selectors that do not compile or fail on a device) is judged by `allocate`.
+    node (mode All, selectors that do not compile or fail on a device) is judged by `allocate`.  Compiling expressions is charged
+    to `budget`; what was compiled before it was spent is kept in `programs`.
 
     Returns:
-        The demand, or the first reason why no node can ever serve these claims as they are.
+        The demand, or the first reason why no node can ever serve these claims as they are; SEARCH_LIMIT says that the budget
+        was spent, which another call with the same claims need not meet.
     """
     known = verdicts or SelectorVerdicts()
-    preparation = _Preparation(classes, programs, features, known)
+    preparation = _Preparation(classes, programs, features, known, budget)
     ready: list[ClaimDemand] = []
     for label, claim in claims:
         try:
@@ -64,16 +67,20 @@ class _Preparation:
         programs: ProgramCache,
         features: Features,
         verdicts: SelectorVerdicts,
+        budget: Budget | None,
     ) -> None:
         self._classes = classes
         self._programs = programs
         self._features = features
         self._verdicts = verdicts
+        self._budget = budget
         self._label = ""
+        self._owner = ""
 
     def claim(self, named: NamedClaim) -> ClaimDemand:
         devices = named.claim.spec.devices
         self._label = named.label
+        self._owner = named.claim.metadata.namespace
         constraints: list[Constraint | None] = [self._constraint(each) for each in devices.constraints]
         applicable = [each for each in constraints if each is not None]
         requests = tuple(self._request(each, applicable) for each in devices.requests)
@@ -124,10 +131,7 @@ class _Preparation:
         name = f"{request.name}/{body.name}" if alternative else request.name
         self._check(body, name, alternative=alternative)
         device_class = self._class(body.device_class_name, name)
-        selectors = (*device_class.spec.selectors, *body.selectors)
-        verdicts = self._verdicts.of(
-            [each.cel.expression for each in selectors if each.cel is not None], self._programs
-        )
+        verdicts, derived = self._expressions(name, device_class, body)
         count, capacity, tolerations = _count(body, name), _capacity(body, name), _tolerations(body)
         admin = bool(body.admin_access) and not alternative
         return Wanted(
@@ -141,11 +145,33 @@ class _Preparation:
             constraints=tuple(i for i, each in enumerate(constraints) if each.applies_to(request.name, name)),
             capacity=capacity,
             look=(verdicts, count == ALL, admin, tolerations, tuple(sorted(capacity.items()))),
-            derived={
-                each.name: derived_attribute(self._label, name, each.name, each.expression, self._programs)
-                for each in body.derived_attributes
-            },
+            derived=derived,
         )
+
+    def _expressions(
+        self, where: str, device_class: DeviceClass, body: DeviceRequestBody
+    ) -> tuple[SelectorList, Mapping[str, DerivedAttribute]]:
+        """The selectors, the class's first, and the derived attributes of a request, all compiled within the budget."""
+        programs, budget, owner = self._programs, self._budget, self._owner
+        of_class = [each.cel.expression for each in device_class.spec.selectors if each.cel is not None]
+        own = [each.cel.expression for each in body.selectors if each.cel is not None]
+        try:
+            for expression in of_class:
+                compiled(programs, expression, budget)
+            selectors = self._verdicts.of([*of_class, *own], programs, budget, owner)
+            derived = {
+                each.name: DerivedAttribute(
+                    self._label,
+                    where,
+                    each.name,
+                    each.expression,
+                    compiled(programs, each.expression, budget, owner, derived=True),
+                )
+                for each in body.derived_attributes
+            }
+        except CelBudgetError as problem:
+            raise _Refused(Code.SEARCH_LIMIT, str(problem), where) from problem
+        return selectors, derived
 
     def _check(self, body: DeviceRequestBody, where: str, *, alternative: bool) -> None:
         if body.derived_attributes and not self._features.derived_attributes:

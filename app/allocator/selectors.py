@@ -91,10 +91,16 @@ class SelectorList:
 
     __slots__ = ("__weakref__", "_programs", "_rows", "expressions")
 
-    def __init__(self, expressions: Sequence[str], programs: ProgramCache) -> None:
-        """Compile each expression; one that does not compile is reported when the search needs it."""
+    def __init__(
+        self, expressions: Sequence[str], programs: ProgramCache, budget: Budget | None = None, owner: str = ""
+    ) -> None:
+        """Compile each expression; one that does not compile is reported when the search needs it.
+
+        Raises:
+            CelBudgetError: The budget was spent before everything was compiled; what was is kept in `programs`.
+        """
         self.expressions = tuple(expressions)
-        self._programs = tuple(_compiled(programs, expression) for expression in self.expressions)
+        self._programs = tuple(compiled(programs, expression, budget, owner) for expression in self.expressions)
         self._rows: dict[int, VerdictRow] = {}
 
     @property
@@ -153,12 +159,18 @@ class SelectorVerdicts:
         self._lists: OrderedDict[tuple[str, ...], SelectorList] = OrderedDict()
         self._max_lists = max_lists
 
-    def of(self, expressions: Sequence[str], programs: ProgramCache) -> SelectorList:
-        """The one selector list for these expressions."""
+    def of(
+        self, expressions: Sequence[str], programs: ProgramCache, budget: Budget | None = None, owner: str = ""
+    ) -> SelectorList:
+        """The one selector list for these expressions; compiling them is charged to `budget` and kept for `owner`.
+
+        Raises:
+            CelBudgetError: The budget was spent before everything was compiled; another call gets further.
+        """
         key = tuple(expressions)
         found = self._lists.get(key)
         if found is None:
-            found = self._lists[key] = SelectorList(key, programs)
+            found = self._lists[key] = SelectorList(key, programs, budget, owner)
             if len(self._lists) > self._max_lists:
                 self._lists.popitem(last=False)
         else:
@@ -171,9 +183,16 @@ def within(deadline: Deadline | None) -> Limits:
     return {"budget": deadline} if isinstance(deadline, Budget) else {"deadline": deadline}
 
 
-def _compiled(programs: ProgramCache, expression: str) -> Program | CelCompileError:
+def compiled(
+    programs: ProgramCache, expression: str, budget: Budget | None = None, owner: str = "", *, derived: bool = False
+) -> Program | CelCompileError:
+    """The program of an expression, or the reason why it does not compile.
+
+    Raises:
+        CelBudgetError: The budget was spent before.
+    """
     try:
-        return programs.compile(expression)
+        return programs.compile(expression, derived=derived, budget=budget, owner=owner)
     except CelCompileError as problem:
         return problem
 

@@ -1,4 +1,4 @@
-"""What one call of the scheduler may spend on expressions altogether."""
+"""What one call of the scheduler may spend on expressions altogether: compiling, evaluating and explaining them."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,10 +14,11 @@ _WORK_PER_COST: Final = 2
 
 
 class Budget:
-    """Cost units and time for all evaluations of one filter call; not shared between threads.
+    """The one meter of a call: cost units and time for all expressions together; not shared between threads.
 
-    An evaluation is begun as long as something is left, and is limited for itself as always, so a call spends at most
-    `cost` units and one evaluation's limit. A budget is itself a deadline: called, it tells that time or units are used up.
+    An evaluation, and the compilation of an expression, is begun as long as something is left, and is limited for itself as
+    always, so a call spends at most `cost` units and the limit of one of these.
+    A budget is itself a deadline: called, it tells that time or units are used up.
     """
 
     __slots__ = ("_clock", "_ends", "_seconds_each", "deadline", "left")
@@ -59,6 +60,19 @@ class Budget:
             raise CelBudgetError("the evaluation was not begun: the call has spent its budget for expressions")
         self._ends = None
         return self._interrupts
+
+    def afford(self, what: str) -> None:
+        """Refuse to begin something that is limited for itself when nothing is left; `what` names it.
+
+        Raises:
+            CelBudgetError: The units or the time of the call are used up; another call may succeed.
+        """
+        if self():
+            raise CelBudgetError(f"{what} was not begun: the call has spent its budget for expressions")
+
+    def spend(self, units: int) -> None:
+        """Take off what is about to be done."""
+        self.left -= units
 
     def _interrupts(self) -> bool:
         if self._clock is not None:

@@ -78,10 +78,10 @@ class BindDecision:
     ) -> Sequence[tuple[FoundClaim, ClaimPlacement]]:
         for claim in claims.held:
             self._ledger.holds.end(claim.record.claim.metadata.uid)
-        demand = self._searching.demand(undecided)
+        out_of_time = time_is_up(self._clock, self._options.filter_budget_seconds)
+        demand = self._searching.demand(undecided, out_of_time)
         if isinstance(demand, Rejection):
             raise TryAgain(demand.text)
-        out_of_time = time_is_up(self._clock, self._options.filter_budget_seconds)
         usage = SetAside(self._ledger.usage(), self._cool_downs.of(pod.uid))
         answer = self._searching.on_node(demand, node, usage, out_of_time)
         if isinstance(answer, NoFit):

@@ -3,6 +3,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from app.allocator import Demand, NoFit
+from app.cel import Budget
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.ledger.usage import Reduced
@@ -55,7 +56,7 @@ class Preempt:
             node = ledger.nodes.get(name)
             if node is None or excluded(node, claims, ledger):
                 continue
-            demand = self._demand(undecided, need, node)
+            demand = self._demand(undecided, need, node, out_of_time)
             if isinstance(demand, Rejection):
                 continue
             if demand is None or self._fits_without(demand, node, uids, out_of_time):
@@ -63,14 +64,14 @@ class Preempt:
         return kept
 
     def _demand(
-        self, undecided: tuple[FoundClaim, ...], need: ExtendedNeed | None, node: Node
+        self, undecided: tuple[FoundClaim, ...], need: ExtendedNeed | None, node: Node, budget: Budget
     ) -> Demand | Rejection | None:
         """What has to be allocated on the node, or why nothing can be; None for nothing."""
         special = None if need is None else need.on(node)
         if isinstance(special, Rejection):
             return special
         wanted = undecided if special is None else (*undecided, special.found)
-        return self._searching.demand(wanted) if wanted else None
+        return self._searching.demand(wanted, budget) if wanted else None
 
     async def _claims(self, pod: Pod) -> tuple[FoundClaim, ...] | Rejection:
         ledger = self._ledger

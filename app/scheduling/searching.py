@@ -15,7 +15,7 @@ from app.allocator import (
     survey,
 )
 from app.allocator.state import Usage
-from app.cel import CelCompileError, ProgramCache
+from app.cel import Budget, CelCompileError, ProgramCache
 from app.cel.rewrite import rewrite_suffixes
 from app.ledger.ledger import Ledger
 from app.model.allocation import Placement
@@ -47,15 +47,21 @@ class Searching:
         self._pools: dict[str, tuple[int, NodePools]] = {}
         self._demands: OrderedDict[tuple[object, ...], Demand | Rejection] = OrderedDict()
 
-    def demand(self, claims: Sequence[FoundClaim]) -> Demand | Rejection:
-        """What these claims ask for, or why no node can serve them (missing class, invalid selector, ...)."""
+    def demand(self, claims: Sequence[FoundClaim], budget: Budget | None = None) -> Demand | Rejection:
+        """What these claims ask for, or why no node can serve them (missing class, invalid selector, ...).
+
+        Compiling their expressions is charged to `budget`.  When that is spent, the answer is a SEARCH_LIMIT that is not
+        remembered; what was compiled by then is, so that another call gets further.
+        """
         key = (self._ledger.progress.classes, *[(each.label, each.record.spec_digest) for each in claims])
         known = self._demands.get(key)
         if known is None:
             named = [NamedClaim(each.label, each.record.claim) for each in claims]
-            known = prepare(named, self._ledger.classes, self._programs, self.features, self._verdicts)
+            known = prepare(named, self._ledger.classes, self._programs, self.features, self._verdicts, budget)
             if isinstance(known, Demand):
                 known = self._invalid_selector(known) or known
+            elif known.code is Code.SEARCH_LIMIT:
+                return known
             self._demands[key] = known
             if len(self._demands) > _REMEMBERED_DEMANDS:
                 self._demands.popitem(last=False)
@@ -69,15 +75,15 @@ class Searching:
                     for derived in option.derived.values():
                         if isinstance(derived.program, CelCompileError):
                             return derived.problem()
-                    for expression in option.selectors.expressions:
-                        try:
-                            self._programs.compile(expression)
-                        except CelCompileError as problem:
+                    for expression, program in zip(
+                        option.selectors.expressions, option.selectors.programs, strict=True
+                    ):
+                        if isinstance(program, CelCompileError):
                             return Rejection(
                                 code=Code.SELECTOR_INVALID,
                                 claim=claim.label,
                                 request=option.name,
-                                detail=f"{expression!r}: {problem}",
+                                detail=f"{expression!r}: {program}",
                             )
         return None
 

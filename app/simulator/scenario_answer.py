@@ -15,7 +15,7 @@ import msgspec
 from app.allocator import Demand, Features, NamedClaim, NoFit, PoolId, allocate, gather, prepare
 from app.allocator.features import FIELD_OF_NAME
 from app.allocator.rules import UPSTREAM
-from app.cel import CelCompileError, CelRuntimeError, ProgramCache, prepare_device
+from app.cel import CelCompileError, CelRuntimeError, ProgramCache, compile_expression, prepare_device
 from app.model.allocation import Placement
 from app.model.base import ModelError, plain
 from app.model.device import Device
@@ -204,7 +204,7 @@ def _answer_cel(scenario: Mapping[str, Any]) -> Json:
     if not isinstance(expression, str):
         raise ScenarioError("expression: expected text")
     try:
-        program = ProgramCache(max_entries=1).compile(expression)
+        program = compile_expression(expression)
     except CelCompileError as problem:
         return {"compileError": str(problem), "match": False}
     device = scenario.get("device")

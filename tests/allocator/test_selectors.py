@@ -39,8 +39,8 @@ class CountingPrograms(ProgramCache):
         super().__init__()
         self.evaluated: list[str] = []
 
-    def compile(self, expression: str, *, derived: bool = False) -> Any:
-        program, evaluated = super().compile(expression, derived=derived), self.evaluated
+    def compile(self, expression: str, **options: Any) -> Any:
+        program, evaluated = super().compile(expression, **options), self.evaluated
 
         class Counting:
             def matches(self, device: DeviceActivation, *, deadline: Any = None) -> bool:
@@ -147,7 +147,7 @@ def test_deadline_inside_a_selector_is_not_remembered_as_a_verdict() -> None:
             return True
 
     class SlowPrograms(ProgramCache):
-        def compile(self, expression: str, *, derived: bool = False) -> Any:
+        def compile(self, expression: str, **_: Any) -> Any:
             return Slow()
 
     demand = prepare([NamedClaim("c0", claim_of(exactly(expression="true")))], CLASSES, SlowPrograms(), Features())

@@ -158,7 +158,7 @@ def _cached_megabytes() -> float:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        cache = ProgramCache(PROGRAMS)
+        cache = ProgramCache()
         for number in range(PROGRAMS):
             cache.compile(f"{SELECTORS['quantity']} && {_A}.index != {number + 100}")
         gc.collect()

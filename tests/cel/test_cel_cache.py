@@ -23,11 +23,12 @@ def test_a_failure_is_remembered_and_raised_anew() -> None:
 
 
 def test_the_least_recently_used_program_is_forgotten_first() -> None:
-    cache = ProgramCache(max_entries=2)
-    first = cache.compile("1 == 1")
-    second = cache.compile("2 == 2")
-    assert cache.compile("1 == 1") is first
-    cache.compile("3 == 3")
-    assert len(cache) == 2
-    assert cache.compile("1 == 1") is first
-    assert cache.compile("2 == 2") is not second
+    cache = ProgramCache(max_bytes=200_000)
+    first = cache.compile("1 == 1", owner="one")
+    second = cache.compile("2 == 2", owner="one")
+    number = 3
+    while cache.compile("1 == 1", owner="one") is first and ("2 == 2", False) in cache._of_namespaces:
+        cache.compile(f"{number} == {number}", owner="one")
+        number += 1
+    assert cache.compile("1 == 1", owner="one") is first
+    assert cache.compile("2 == 2", owner="one") is not second
