@@ -20,6 +20,7 @@ from tests.bench import (
     filter_area,
     memory_area,
     offered_nodes_area,
+    tenants_area,
     throughput_area,
     workloads_area,
 )
@@ -39,6 +40,7 @@ AREAS: Final[dict[str, Area]] = {
     "cel": cel_area.measure,
     "filter": filter_area.measure,
     "memory": memory_area.measure,
+    "tenants": tenants_area.measure,
     "throughput": throughput_area.measure,
     "workloads": workloads_area.measure,
 }

@@ -1,0 +1,92 @@
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.bench import contenders
+from tests.bench.contenders import IN_TREE
+from tests.bench.rows import Goal, Row, compare
+from tests.bench.scale import Scale
+from tests.bench.tenants_attacks import ATTACKS, Attack
+from tests.bench.tenants_run import Scene, Suffered, kept, p99, suffer
+
+AREA: Final = "tenants"
+LIVEZ_MILLISECONDS: Final = 250.0
+LARGE_CLAIMS: Final = 5_000
+LARGE_MEGABYTES: Final = 100.0
+_WITHOUT: Final = "without the attacker"
+_LATENCY: Final = Goal("<=", 3.0)
+_FILTER: Final = Goal("<=", 2.0)
+_RATE: Final = Goal(">=", 0.7)
+_LIMIT: Final = Goal("<=", 1.0)
+_QUICK: Final = Scene(nodes=10, steady=40, burst=40, seconds=30.0)
+_LOG = logging.getLogger("tests.bench")
+
+_Runs = Sequence[tuple[Suffered, Suffered]]
+
+
+async def measure(scale: Scale, workdir: Path) -> list[Row]:
+    """What a namespace user who means ill does to everybody else's pods: each attack beside a run without it, ours and in-tree."""
+    scene = Scene() if scale.repeats else _QUICK
+    ours = contenders.ours()
+    rows: list[Row] = []
+    for attack in ATTACKS:
+        rows += _ours(attack, [await _pair(ours, attack, scene, workdir) for _ in range(scale.runs)])
+        rows += _in_tree(attack, [await _pair(IN_TREE, attack, scene, workdir)])
+    claims = LARGE_CLAIMS if scale.repeats else LARGE_CLAIMS // 10
+    grown = await kept(ours, claims, workdir)
+    goal = LARGE_MEGABYTES * claims / LARGE_CLAIMS
+    rows.append(compare(AREA, f"{claims} claims of 10 KiB: memory", "MB", [(grown, goal)], "goal", goal=_LIMIT))
+    return rows
+
+
+async def _pair(
+    contender: contenders.Contender, attack: Attack, scene: Scene, workdir: Path
+) -> tuple[Suffered, Suffered]:
+    """The same scene with the attack and without it, one after the other."""
+    attacked, quiet = [await suffer(contender, each, scene, workdir) for each in (attack, None)]
+    _LOG.info(
+        "%s, %s: p99 %.2f s beside %.2f s, %.0f beside %.0f pods/s, %d of %d bound, filter p99 %.1f beside %.1f ms, livez %.0f ms",
+        contender.name,
+        attack.name,
+        p99(attacked.latencies),
+        p99(quiet.latencies),
+        attacked.rate,
+        quiet.rate,
+        attacked.bound,
+        attacked.pods,
+        1000 * p99(attacked.filters),
+        1000 * p99(quiet.filters),
+        1000 * max(attacked.livez, default=0.0),
+    )
+    return attacked, quiet
+
+
+def _ours(attack: Attack, runs: _Runs) -> list[Row]:
+    slowest = [(1000 * max(attacked.livez), LIVEZ_MILLISECONDS) for attacked, _ in runs]
+    return [
+        *_suffered(attack.name, runs, _LATENCY, _RATE),
+        _beside(f"{attack.name}: filter", "ms p99", runs, lambda each: 1000 * p99(each.filters), _FILTER),
+        compare(AREA, f"{attack.name}: slowest /livez", "ms", slowest, "goal", goal=_LIMIT),
+    ]
+
+
+def _in_tree(attack: Attack, runs: _Runs) -> list[Row]:
+    return _suffered(f"in-tree plugin, {attack.name}", runs, None, None)
+
+
+def _suffered(case: str, runs: _Runs, latency: Goal | None, rate: Goal | None) -> list[Row]:
+    return [
+        _beside(f"{case}: created to bound", "ms p99", runs, lambda each: 1000 * p99(each.latencies), latency),
+        _beside(f"{case}: bound in a burst", "pods/s", runs, lambda each: each.rate, rate),
+    ]
+
+
+def _beside(case: str, unit: str, runs: _Runs, figure: Callable[[Suffered], float], goal: Goal | None) -> Row:
+    pairs = [(figure(attacked), figure(quiet)) for attacked, quiet in runs]
+    details = {
+        "pods bound": min(attacked.bound for attacked, _ in runs),
+        "pods": runs[0][0].pods,
+        "attacking pods accepted": min(attacked.accepted for attacked, _ in runs),
+    }
+    return compare(AREA, case, unit, pairs, _WITHOUT, goal=goal, details=details)
