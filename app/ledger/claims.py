@@ -1,7 +1,7 @@
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +9,7 @@ import msgspec
 
 from app.ledger.extended_claims import ExtendedClaims
 from app.ledger.generated_claims import GeneratedClaims
+from app.ledger.orphans import Orphan, Orphans
 from app.ledger.signal import Signal
 from app.ledger.usage import UsageTable
 from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
@@ -25,7 +26,7 @@ class ClaimRecord:
 
     `delivered` is the highest resourceVersion that the watch has brought; our own writes are stored before it does.
     `allocated_version` is the resourceVersion with which the watch first brought the present allocation, 0 before it has.  Claims
-    that ask for the same have the same `spec_digest`.
+    that ask for the same have the same `spec_digest`.  `orphaned`: the claim is deleted, and pods still use its devices.
     """
 
     claim: ResourceClaim
@@ -36,6 +37,7 @@ class ClaimRecord:
     taken_node: str = ""
     delivered: int = 0
     allocated_version: int = 0
+    orphaned: bool = False
 
     @property
     def counted(self) -> tuple[DeviceHolding, ...]:
@@ -51,9 +53,11 @@ class ClaimRecord:
 
 
 class ClaimIndex:
-    """Claims by UID, by name and by consumer, and what all of them hold (`usage`)."""
+    """Claims by UID, by name and by consumer, and what all of them hold (`usage`), `orphans` included."""
 
-    def __init__(self) -> None:
+    def __init__(self, users: Callable[[ResourceClaim], Iterable[str]] = lambda _: ()) -> None:
+        """`users` returns the UIDs of the pods that run on the devices of a claim."""
+        self._users = users
         self._by_uid: dict[str, ClaimRecord] = {}
         self._by_key: dict[tuple[str, str], str] = {}
         self._by_consumer: dict[str, set[str]] = {}
@@ -62,6 +66,7 @@ class ClaimIndex:
         self._changes: dict[str, Signal] = {}
         self.extended = ExtendedClaims()
         self.generated = GeneratedClaims()
+        self.orphans = Orphans()
         self.usage = UsageTable()
 
     def __len__(self) -> int:
@@ -70,6 +75,12 @@ class ClaimIndex:
     def records(self) -> Iterable[ClaimRecord]:
         """All claims."""
         return self._by_uid.values()
+
+    def counted(self) -> Iterable[ClaimRecord]:
+        """All claims, and those deleted ones whose devices pods still use."""
+        yield from self._by_uid.values()
+        for orphan in self.orphans.all():
+            yield orphan.record
 
     def by_uid(self, uid: str) -> ClaimRecord | None:
         """The claim with this UID."""
@@ -106,11 +117,11 @@ class ClaimIndex:
             return record or ClaimRecord(claim, data), UsageChange()
         before = None if record is None else record.claim.status.allocation
         if record is None:
-            self._replace_name(claim)
+            replaced = self._replace_name(claim)
             record = self._by_uid[uid] = ClaimRecord(claim, data, digest_of_spec(claim))
             self.extended.add(claim)
             self.generated.add(claim)
-            change = self._update(record, claim, data, holdings)
+            change = self._update(record, claim, data, holdings).after(replaced)
             change.created = True
         elif version > version_number(record.claim.metadata.resource_version):
             change = self._update(record, claim, data, holdings)
@@ -122,7 +133,10 @@ class ClaimIndex:
         return record, change
 
     def delete(self, namespace: str, name: str, uid: str) -> "UsageChange":
-        """The claim is gone; a late answer to one of our own writes does not bring it back."""
+        """The claim is gone; a late answer to one of our own writes does not bring it back.
+
+        What pods still use of its stored allocation stays counted.
+        """
         uid = uid or self._by_key.get((namespace, name), "")
         if not uid:
             return UsageChange()
@@ -140,8 +154,20 @@ class ClaimIndex:
         self._index_consumers(record.claim, None)
         self.extended.drop(record.claim)
         self.generated.drop(record.claim)
-        self.usage.remove(record.counted)
-        return UsageChange(removed=record.counted)
+        before = record.counted
+        record.taken = None
+        orphan = self.orphans.adopt(record, self._users(record.claim))
+        kept = () if orphan is None else record.holdings
+        self.usage.remove(before)
+        self.usage.add(kept)
+        return UsageChange(removed=before, added=kept, orphan=orphan)
+
+    def pod_over(self, pod_uid: str) -> "UsageChange":
+        """The pod has ended, or is gone: it uses nothing of deleted claims any more."""
+        ended = self.orphans.leave(pod_uid)
+        freed = tuple(holding for each in ended for holding in each.record.holdings)
+        self.usage.remove(freed)
+        return UsageChange(removed=freed)
 
     def take(self, uid: str, placement: ClaimPlacement, node: str) -> "UsageChange":
         """From now on this allocation counts, before it is written.  The claim must be known and unallocated."""
@@ -179,11 +205,11 @@ class ClaimIndex:
         """Fires, once, when this claim changes or goes away; ask again for the time after."""
         return self._changes.setdefault(uid, Signal())
 
-    def _replace_name(self, claim: ResourceClaim) -> None:
+    def _replace_name(self, claim: ResourceClaim) -> "UsageChange":
         previous = self._by_key.get(claim.metadata.key)
-        if previous is not None:
-            self.delete(*claim.metadata.key, previous)
+        change = UsageChange() if previous is None else self.delete(*claim.metadata.key, previous)
         self._by_key[claim.metadata.key] = claim.metadata.uid
+        return change
 
     def _update(
         self, record: ClaimRecord, claim: ResourceClaim, data: bytes, holdings: tuple[DeviceHolding, ...]
@@ -257,6 +283,15 @@ class UsageChange:
     created: bool = False
     has_room: bool = False
     """Whether the claim had as many consumers as it may have, and can take one more now."""
+    orphan: Orphan | None = None
+    """What stays counted of a claim that was deleted."""
+
+    def after(self, earlier: "UsageChange") -> "UsageChange":
+        """This change together with one just before it."""
+        self.removed = (*earlier.removed, *self.removed)
+        self.added = (*earlier.added, *self.added)
+        self.orphan = self.orphan or earlier.orphan
+        return self
 
     @property
     def freed(self) -> bool:

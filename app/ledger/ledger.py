@@ -8,6 +8,7 @@ from app.ledger.feed import Feed
 from app.ledger.feeds import feeds_of
 from app.ledger.held_nodes import HeldNodes
 from app.ledger.holds import HoldBook
+from app.ledger.orphans import Orphan, users_of
 from app.ledger.overlays import Overlays
 from app.ledger.pod_groups import PodGroupIndex
 from app.ledger.pods import PodIndex
@@ -43,8 +44,8 @@ class Ledger:
         # Slices with every overlay on them, which is what decisions read; `overlays` has them as published.
         self.slices = SliceIndex()
         self.overlays = Overlays(self.slices)
-        self.claims = ClaimIndex()
         self.pods = PodIndex()
+        self.claims = ClaimIndex(lambda claim: users_of(claim, self.pods, self.nodes))
         self.pod_groups = PodGroupIndex()
         self.classes: dict[str, DeviceClass] = {}
         self.nodes: dict[str, Node] = {}
@@ -65,6 +66,8 @@ class Ledger:
         self.serves_extended_resources = True
         # Told of each claim for which the watch brings an allocation that was not known: somebody else's, or from before our start.
         self.on_allocation: Callable[[ClaimRecord], None] | None = None
+        # Called for each claim that was deleted while pods use its devices.
+        self.on_orphan: Callable[[Orphan], None] | None = None
         # Told the UID of each pod that is bound by whomever, is being deleted, or goes away; and each node that goes away.
         self.on_pod_settled: Callable[[str], None] | None = None
         self.on_node_gone: Callable[[str], None] | None = None
@@ -147,7 +150,8 @@ class Ledger:
             self.helpful_claim()
         if change.created:
             self._owner_touched(record.claim)
-        if self.on_allocation is not None and any(each not in change.removed for each in change.added):
+        is_new = change.created or any(each not in change.removed for each in change.added)
+        if self.on_allocation is not None and record.holdings and is_new:
             self.on_allocation(record)
 
     def claim_gone(self, namespace: str, name: str, uid: str) -> None:
@@ -161,7 +165,12 @@ class Ledger:
 
     def pod_seen(self, pod: Pod) -> None:
         """A pod event: nominations settle holds, a pod that is bound or over needs none, and a gang may be complete with it."""
+        namesake = self.pods.by_key(pod.namespace, pod.name)
+        if namesake is not None and namesake.uid != pod.uid:
+            self.pod_gone(pod.namespace, pod.name, namesake.uid)
         old = self.pods.put(pod)
+        if pod.finished:
+            self.pod_uses_nothing(pod.uid)
         if old is None or (old.claim_statuses, old.finished, old.deleting) != (
             pod.claim_statuses,
             pod.finished,
@@ -197,8 +206,15 @@ class Ledger:
         self._member_touched(self.pods.by_key(namespace, name))
         pod = self.pods.drop(namespace, name, uid)
         if pod is not None:
+            self.pod_uses_nothing(pod.uid)
             self.holds.leave(pod.uid)
             self._pod_settled(pod.uid)
+
+    def pod_uses_nothing(self, uid: str) -> None:
+        """The pod is over, gone, or not bound after all: devices of deleted claims that it alone used are free."""
+        change = self.claims.pod_over(uid)
+        if change.removed:
+            self._allocations_moved(change)
 
     def pool_touched(self, pool_id: PoolId) -> None:
         """The slices of this pool changed (or are about to)."""
@@ -249,6 +265,8 @@ class Ledger:
             self.state.moved(self.slices.nodes_of(pool_id))
         if helpful and change.freed:
             self.helpful_devices()
+        if change.orphan is not None and self.on_orphan is not None:
+            self.on_orphan(change.orphan)
 
     def _keep_promises(self) -> None:
         while self._promises:

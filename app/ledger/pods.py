@@ -11,13 +11,14 @@ _REMEMBERED_DELETIONS: Final = 20_000
 class PodIndex:
     """Pods by UID, by name and by PodGroup, and which ones are gone for sure."""
 
-    __slots__ = ("_by_group", "_by_key", "_by_uid", "_deleted", "_running")
+    __slots__ = ("_being_bound", "_by_group", "_by_key", "_by_uid", "_deleted", "_running")
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Pod] = {}
         self._by_key: dict[tuple[str, str], str] = {}
         self._by_group: dict[tuple[str, str], set[str]] = {}
         self._running: dict[tuple[str, str], set[str]] = {}
+        self._being_bound: dict[str, Pod] = {}
         self._deleted: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -46,6 +47,23 @@ class PodIndex:
         running = self._running.get((namespace, group))
         return running is not None and (len(running) > 1 or besides not in running)
 
+    def begin_binding(self, pod: Pod) -> None:
+        """A Binding of the pod is about to be posted; it counts until the watch shows the pod bound or gone."""
+        if not self.gone(pod.uid):
+            self._being_bound[pod.uid] = pod
+
+    def binding_failed(self, uid: str) -> None:
+        """The Binding of the pod was not accepted, as far as is known."""
+        self._being_bound.pop(uid, None)
+
+    def is_being_bound(self, uid: str) -> bool:
+        """Whether a Binding of the pod is on its way."""
+        return uid in self._being_bound
+
+    def being_bound(self) -> Iterable[Pod]:
+        """The pods whose Binding is on its way."""
+        return self._being_bound.values()
+
     def put(self, pod: Pod) -> Pod | None:
         """Add or replace; returns the previous state.  A pod of the same name with another UID is gone."""
         key = (pod.namespace, pod.name)
@@ -56,6 +74,8 @@ class PodIndex:
         self._by_key[key] = pod.uid
         old = self._by_uid.get(pod.uid)
         self._by_uid[pod.uid] = pod
+        if pod.node_name:
+            self._being_bound.pop(pod.uid, None)
         self._leave_group(old)
         self._join_group(pod)
         return old
@@ -94,6 +114,7 @@ class PodIndex:
                     del index[key]
 
     def _remember_deletion(self, uid: str) -> None:
+        self._being_bound.pop(uid, None)
         self._deleted[uid] = None
         if len(self._deleted) > _REMEMBERED_DELETIONS:
             self._deleted.popitem(last=False)

@@ -18,7 +18,9 @@ from app.model.snapshot import holdings_of
 from app.scheduling.audit_kubelet import Use, refused, uses
 from app.scheduling.audit_neighbours import by_id, strangers
 
+_RUNNING: Final = "Running"
 KUBELET: Final = "kubelet would not start the pod"
+ORPHANED: Final = "claim of a running pod is gone"
 AWAY: Final = "bound pod without its devices"
 LEFT_OVER: Final = "claim for extended resources that nobody uses"
 PoolId = tuple[str, str]
@@ -200,8 +202,9 @@ def _bound_pods(
         if not pod.node_name or pod.finished:
             continue
         node = by_name.get(pod.node_name)
-        for label, why in refused(pod, by_key, kubelets, node):
-            yield Finding(rule=KUBELET, about=pod.key, detail=f"claim {label}: {why}")
+        for found in refused(pod, by_key, kubelets, node):
+            rule = ORPHANED if found.missing and pod.phase == _RUNNING else KUBELET
+            yield Finding(rule=rule, about=pod.key, detail=f"claim {found.label}: {found.why}")
         for what in _away(pod, by_key, node):
             yield Finding(rule=AWAY, about=pod.key, detail=what)
 

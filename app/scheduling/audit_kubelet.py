@@ -22,10 +22,14 @@ Claims = Mapping[tuple[str, str], ResourceClaim]
 
 
 class Refused(NamedTuple):
-    """What the kubelet finds wrong with one of the pod's claims: the pod's name for it, and a sentence without it."""
+    """What the kubelet finds wrong with one of the pod's claims: the pod's name for it, and a sentence without it.
+
+    `missing`: the claim does not exist.
+    """
 
     label: str
     why: str
+    missing: bool = False
 
 
 class Use(NamedTuple):
@@ -66,9 +70,10 @@ def refused(pod: Pod, claims: Claims, kubelets: GroupReservation, node: Node | N
         if isinstance(use, Refused):
             yield use
             continue
-        why = _why(pod, use, claims.get((pod.namespace, use.name)), kubelets, node)
+        claim = claims.get((pod.namespace, use.name))
+        why = _why(pod, use, claim, kubelets, node)
         if why:
-            yield Refused(use.label, f"claim {use.name} {why}")
+            yield Refused(use.label, f"claim {use.name} {why}", missing=claim is None)
 
 
 def _is_recorded_by_name(entry: PodResourceClaim) -> bool:

@@ -19,6 +19,7 @@ from app.scheduling.group_claims import GroupClaims
 from app.scheduling.judging import Judging
 from app.scheduling.likeness import Likeness
 from app.scheduling.options import Options
+from app.scheduling.orphan_reports import OrphanReports
 from app.scheduling.ports import Cluster
 from app.scheduling.preempt import Preempt
 from app.scheduling.prioritize import Prioritize
@@ -74,6 +75,7 @@ class Extender:
         ledger.on_pod_settled = lambda uid: self._bind.nudge((uid,))
         ledger.on_node_gone = self._bind.nudge_node
         self._foreign = ForeignAllocations(ledger, self._bind.nudge, cluster.events, metrics, _REPORT_SECONDS)
+        self._orphans = OrphanReports(ledger, cluster.events, metrics)
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._binds: set[asyncio.Task[None]] = set()
         metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.unsettled))
@@ -83,6 +85,7 @@ class Extender:
         self._stopping.over()
         self._decide_about_extended_resources()
         self._ledger.on_allocation = self._foreign.seen
+        self._orphans.start()
         going_on = (self._wake_up.run(), self.reclaim.run(), self.group_claims.run(), self._foreign.run())
         self._background = tuple(asyncio.create_task(each) for each in going_on)
 
@@ -93,6 +96,7 @@ class Extender:
         """
         self._stopping.begin(reason)
         self._ledger.on_allocation = None
+        self._orphans.stop()
         self._bind.nudge()
         try:
             await self.group_claims.stop()

@@ -63,6 +63,8 @@ class Filter:
         if not pod.needs_devices:
             return FilterAnswer(nodes, {}, {})
         pod = self._ledger.pods.newest(pod)
+        if not pod.node_name:
+            self._ledger.pod_uses_nothing(pod.uid)
         start = self._clock.monotonic()
         attempt = self._attempt(pod, nodes)
         while not attempt.fits and attempt.unsettled:

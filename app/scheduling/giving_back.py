@@ -23,7 +23,6 @@ class GivingBack:
     def __init__(self, ledger: Ledger, writing: ClaimWriting) -> None:
         self._ledger = ledger
         self._writing = writing
-        self._at_the_point: dict[str, Pod] = {}
         self._going: set[tuple[str, str]] = set()
 
     async def __call__(self, found: FoundClaim, pod: Pod) -> None:
@@ -62,13 +61,11 @@ class GivingBack:
     def at_the_point(self, pod: Pod) -> Iterator[None]:
         """Inside, the pod counts as bound; after an end without an error, until the watch shows it bound or gone."""
         pods = self._ledger.pods
-        for uid in [each for each in self._at_the_point if _is_known(pods.by_uid(each)) or pods.gone(each)]:
-            del self._at_the_point[uid]
-        self._at_the_point[pod.uid] = pod
+        pods.begin_binding(pod)
         try:
             yield
         except BaseException:
-            self._at_the_point.pop(pod.uid, None)
+            pods.binding_failed(pod.uid)
             raise
 
     def runs_somewhere(self, found: FoundClaim, pod: Pod) -> bool:
@@ -87,10 +84,6 @@ class GivingBack:
         """Whether a member other than the pod is bound, or on the point of it."""
         return self._ledger.pods.group_runs(pod.namespace, group, besides=pod.uid) or any(
             (each.namespace, each.pod_group) == (pod.namespace, group)
-            for each in self._at_the_point.values()
+            for each in self._ledger.pods.being_bound()
             if each.uid != pod.uid
         )
-
-
-def _is_known(pod: Pod | None) -> bool:
-    return pod is not None and bool(pod.node_name)

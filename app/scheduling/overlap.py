@@ -34,7 +34,8 @@ class Overlap(NamedTuple):
 def overlap(record: ClaimRecord, claims: ClaimIndex, slices: SliceIndex) -> Overlap | None:
     """What this stored allocation cannot have beside what others hold that it must yield to; None if all is well.
 
-    Those are foreign allocations, and those of this program that the watch has delivered before this one.  Amounts and groups
+    Those are foreign allocations, those of this program that the watch has delivered before this one, and those of deleted claims
+    that pods still use.  Amounts and groups
     without a snapshot are those of the slices as published now.
     """
     holdings = [each for each in record.holdings if not each.admin]
@@ -44,7 +45,7 @@ def overlap(record: ClaimRecord, claims: ClaimIndex, slices: SliceIndex) -> Over
     pools = {each.pool_id for each in holdings}
     rivals = UsageTable()
     rivals.add(record.holdings)
-    for other in claims.records():
+    for other in claims.counted():
         if other is not record and any(each.pool_id in pools for each in other.holdings) and _precedes(other, record):
             rivals.add(other.holdings)
     return _first(holdings, rivals, slices)
@@ -61,7 +62,7 @@ def overlapped(
     usage = UsageTable()
     usage.add(record.holdings)
     others = []
-    for other in claims.records():
+    for other in claims.counted():
         if other is record or not any(each.pool_id == mine.pool_id for each in other.holdings for mine in holdings):
             continue
         pair = UsageTable()
@@ -74,6 +75,8 @@ def overlapped(
 
 
 def _precedes(other: ClaimRecord, record: ClaimRecord) -> bool:
+    if other.orphaned:
+        return True
     if not is_snapshotted(other.claim):
         return other.claim.status.allocation is not None
     return 0 < other.allocated_version < record.allocated_version

@@ -88,11 +88,14 @@ class Preempt:
         return not isinstance(answer, NoFit)
 
     def _freed(self, uids: Sequence[str]) -> list[ClaimRecord]:
-        """Claims that would lose their last consumer with these pods."""
+        """Claims, deleted ones included, that would lose their last consumer with these pods."""
         victims = set(uids)
         freed: dict[str, ClaimRecord] = {}
         for uid in uids:
             for record in self._ledger.claims.of_consumer(uid):
                 if all(consumer.uid in victims for consumer in record.claim.status.reserved_for):
                     freed[record.claim.metadata.uid] = record
+            for orphan in self._ledger.claims.orphans.of_pod(uid):
+                if orphan.pods <= victims:
+                    freed[orphan.record.claim.metadata.uid] = orphan.record
         return list(freed.values())

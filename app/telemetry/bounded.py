@@ -40,6 +40,10 @@ class Catalogue:
         each = self._definitions[name]
         return Bounded(Counter(PREFIX + name, each.meaning, each.labels, registry=self._registry), each)
 
+    def plain_counter(self, name: str) -> Counter:
+        """A defined counter without labels."""
+        return Counter(PREFIX + name, self._definitions[name].meaning, registry=self._registry)
+
     def gauge(self, name: str) -> Bounded[Gauge]:
         """A defined gauge with labels."""
         each = self._definitions[name]

@@ -120,6 +120,10 @@ DEFINITIONS: Final = (
     Definition("unsettled_claims", "gauge", "Held claims that may still land on one of several nodes"),
     Definition("waiting_pods", "gauge", "Pods that were refused on every node and have not been placed since"),
     Definition(
+        "orphaned_allocations", "gauge", "Allocations of deleted claims that count because pods still use their devices"
+    ),
+    Definition("claims_deleted_in_use", "counter", "Claims that were deleted while pods used their devices"),
+    Definition(
         "watch_events",
         "counter",
         "Watch events received, by kind of object and type of event",

@@ -53,6 +53,8 @@ class Metrics:
         self._held = make.plain_gauge("held_claims")
         self._unsettled = make.plain_gauge("unsettled_claims")
         self._waiting = make.plain_gauge("waiting_pods")
+        self._orphaned = make.plain_gauge("orphaned_allocations")
+        self._deleted_in_use = make.plain_counter("claims_deleted_in_use")
         self._watch_events = make.counter("watch_events")
         self._lists = make.counter("lists")
         self._relists = make.counter("relists")
@@ -135,6 +137,14 @@ class Metrics:
         """How many claims devices are held for now, and how many of these may still land on one of several nodes."""
         self._held.set(claims)
         self._unsettled.set(unsettled)
+
+    def orphaned(self, allocations: int) -> None:
+        """How many allocations of deleted claims are counted because pods still use their devices."""
+        self._orphaned.set(allocations)
+
+    def claim_deleted_in_use(self) -> None:
+        """A claim was deleted while pods use its devices."""
+        self._deleted_in_use.inc()
 
     def waiting(self, pods: int) -> None:
         """How many pods were refused on every node and not placed since."""

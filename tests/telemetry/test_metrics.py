@@ -27,6 +27,8 @@ def call_everything(metrics: Metrics) -> None:
     metrics.search(False, 7)
     metrics.held(5, 2)
     metrics.waiting(4)
+    metrics.orphaned(3)
+    metrics.claim_deleted_in_use()
     metrics.watch_event("pods", "ADDED")
     metrics.listed("pods")
     metrics.relist("pods")
@@ -58,6 +60,8 @@ def test_what_is_told_is_what_is_counted() -> None:
         ("held_claims", {}, 5),
         ("unsettled_claims", {}, 2),
         ("waiting_pods", {}, 4),
+        ("orphaned_allocations", {}, 3),
+        ("claims_deleted_in_use_total", {}, 1),
         ("watch_events_total", {"kind": "pods", "type": "ADDED"}, 1),
         ("lists_total", {"kind": "pods"}, 1),
         ("relists_total", {"kind": "pods"}, 1),
