@@ -9,11 +9,13 @@ Pure: no clock, no I/O, no randomness.  Decisions are those of upstream's struct
 solution in the same order.
 """
 
+from app.allocator.allocate import Allocation as Allocation
 from app.allocator.allocate import allocate as allocate
 from app.allocator.demand import Demand as Demand
 from app.allocator.demand import NamedClaim as NamedClaim
 from app.allocator.features import Features as Features
 from app.allocator.outcome import NoFit as NoFit
+from app.allocator.outcome import Paused as Paused
 from app.allocator.pools import NodePools as NodePools
 from app.allocator.pools import gather as gather
 from app.allocator.requests import prepare as prepare

@@ -33,21 +33,63 @@ def allocate(
     `new_share_id` names shares; what is written to a cluster needs names that are unique there, without it they are `share-0`,
     `share-1`, ... of this placement.  `rules` are those of the service unless another release's answer is wanted.
     """
-    facts = NodeFacts(node, pools, usage, deadline, rules)
-    numbers = itertools.count()
-    naming = new_share_id or (lambda: f"share-{next(numbers)}")
-    steps = 0
-    try:
-        search = Search(demand, facts, gather_all(demand, facts), max_steps)
+    return Allocation(demand, node, pools, usage, new_share_id=new_share_id, max_steps=max_steps, rules=rules)(deadline)
+
+
+class Allocation:
+    """One question to the allocator, which may be paused: `allocate` says what it takes and answers."""
+
+    __slots__ = ("_demand", "_facts", "_max_steps", "_naming", "_pools", "_search")
+
+    def __init__(
+        self,
+        demand: Demand,
+        node: Node,
+        pools: NodePools,
+        usage: Usage,
+        *,
+        new_share_id: Callable[[], str] | None = None,
+        max_steps: int = DEFAULT_MAX_STEPS,
+        rules: Rules = OWN,
+    ) -> None:
+        """Nothing of this may change until there is an answer, pauses included."""
+        self._demand = demand
+        self._pools = pools
+        self._facts = NodeFacts(node, pools, usage, None, rules)
+        self._naming = new_share_id
+        self._max_steps = max_steps
+        self._search: Search | None = None
+
+    def __call__(self, deadline: Callable[[], bool] | None) -> Placement | NoFit:
+        """The answer; once.
+
+        Raises:
+            Paused: the deadline raised it.  A further call goes on, and ends as it would have without the pause.
+        """
+        self._facts.deadline = deadline
         try:
-            found = search.run()
-        finally:
-            steps = search.steps
-        if found:
-            return Placement(claims=_placements(demand, search, pools, naming), steps=steps)
-    except Fatal as fatal:
-        return NoFit(verdict=fatal.verdict, rejections=(fatal.rejection,), steps=steps)
-    return _no_fit(search, pools)
+            if self._search is None:
+                self._search = Search(self._demand, self._facts, gather_all(self._demand, self._facts), self._max_steps)
+            if not self._search.run():
+                return _no_fit(self._search, self._pools)
+            return Placement(claims=self._placements(self._search), steps=self._search.steps)
+        except Fatal as fatal:
+            return NoFit(verdict=fatal.verdict, rejections=(fatal.rejection,), steps=self.steps)
+
+    @property
+    def steps(self) -> int:
+        """Steps made so far."""
+        return 0 if self._search is None else self._search.steps
+
+    @property
+    def kept(self) -> int:
+        """How many states the search remembers: what it takes to keep it."""
+        return 0 if self._search is None else len(self._search.failed_states)
+
+    def _placements(self, search: Search) -> tuple[ClaimPlacement, ...]:
+        numbers = itertools.count()
+        naming = self._naming or (lambda: f"share-{next(numbers)}")
+        return _placements(self._demand, search, self._pools, naming)
 
 
 def _placements(

@@ -13,7 +13,7 @@ from app.allocator.demand import ALL, Demand, Wanted
 from app.allocator.neighbours import Judge, NeighbourTable, Site, matter
 from app.allocator.node_facts import NodeFacts
 from app.allocator.occupancy import held_consumption
-from app.allocator.outcome import Fatal
+from app.allocator.outcome import Fatal, Paused
 from app.allocator.pools import Pool
 from app.allocator.sharing import Amounts
 from app.allocator.undo import Trail
@@ -86,6 +86,7 @@ class Attempt:
 
         Raises:
             Fatal: a derived attribute does not compile or fails on the device; nothing is left then either.
+            Paused: the deadline raised it; nothing is left then either.
         """
         if self.is_picked(claim, wanted, location):
             return Refusal.PICKED
@@ -93,7 +94,7 @@ class Attempt:
         mark = trail.mark()
         try:
             refusal = self._reserve(claim, wanted, location)
-        except Fatal:
+        except (Fatal, Paused):
             trail.back_to(mark)
             raise
         if refusal:

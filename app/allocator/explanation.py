@@ -52,7 +52,7 @@ class Shortfall:
 
         With `only`, no device but the one at that location was allowed.
         """
-        if not self._is_deeper(place):
+        if place[:3] <= self._deepest:
             return
         wanted, picked = place.wanted, place.picked
         locations = range(len(self._facts.pools.devices)) if only is None else (only,)
@@ -67,6 +67,8 @@ class Shortfall:
                 if code not in found:
                     found[code] = ([], self._words.of(code, place, location, standing) if words is None else words)
                 found[code][0].append(self._facts.pools.devices[location].name)
+        # Not before: a pause may come while the devices are looked at, and then all of this comes again.
+        self._deepest = place[:3]
         if not found:
             self.rejections = (self._no_match(place),)
             return
@@ -85,7 +87,8 @@ class Shortfall:
 
     def note_too_many(self, place: Place, total: int) -> None:
         """The claim would get `total` devices."""
-        if self._is_deeper(place):
+        if place[:3] > self._deepest:
+            self._deepest = place[:3]
             detail = f"the claim would have {total} devices, it may have {MAX_RESULTS}"
             label = self._demand.claims[place.claim].label
             self.rejections = (
@@ -101,13 +104,6 @@ class Shortfall:
             device=self._facts.pools.devices[location].name,
             detail=self._words.constraint_words(claim, wanted, location),
         )
-
-    def _is_deeper(self, place: Place) -> bool:
-        depth = place[:3]
-        if depth <= self._deepest:
-            return False
-        self._deepest = depth
-        return True
 
     def _of_taken(self, eligibility: Eligibility, location: int) -> tuple[Code | None, str | None]:
         """Of a taken device: that it is in use, if the request means it; and if nobody can tell whether it does, why not."""

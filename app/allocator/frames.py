@@ -162,9 +162,9 @@ class DeviceLoop:
             if outlook is not None:
                 # An interchangeable device would be refused, too.
                 self._failed.add(_looks(outlook, attempt, location))
-        search.dead_end(len(self._refusals))
         if not self._took:
             search.shortfall.note(self._place, self._eligibility, self._refusals)
+        search.dead_end(len(self._refusals))
         return Outcome.FAILED
 
     def resume(self, search: Machine, outcome: Outcome) -> Outcome:

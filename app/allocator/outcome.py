@@ -30,5 +30,9 @@ class Fatal(Exception):  # noqa: N818 - control flow with a value, turned into a
         self.verdict = verdict
 
 
+class Paused(Exception):  # noqa: N818 - control flow: whoever asked for the pause may go on with the search
+    """Raised by a deadline that wants the search to stop where it can go on; nothing that was found out is lost."""
+
+
 DEFAULT_MAX_STEPS: Final = 200_000
 """Steps after which a search gives up with SEARCH_LIMIT."""

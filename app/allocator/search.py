@@ -8,7 +8,7 @@ alternatives, or at the claim's end as FAILED.
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.allocator.attempt import Refusal
 from app.allocator.calm import is_never_too_large, may_break_off, unfailing
@@ -19,7 +19,7 @@ from app.allocator.explanation import Shortfall
 from app.allocator.frames import CLAIM_END, NOT_CHOSEN, Alternatives, DeviceLoop, Every, Frame, Outcome, Remember
 from app.allocator.node_facts import NodeFacts
 from app.allocator.other_releases import begin
-from app.allocator.outcome import Fatal
+from app.allocator.outcome import Fatal, Paused
 from app.allocator.outlook import Outlook, Unlike
 from app.allocator.requests import MAX_RESULTS
 from app.model.rejection import Code, Rejection
@@ -31,22 +31,36 @@ _POLL: Final = 15
 _VAIN_BEFORE_LOOKOUT: Final = 64
 _REFUSALS_LIKE_A_DEAD_END: Final = 4
 _STEPS_ALONE: Final = 2_000
+_MANY_DEVICES: Final = 256
+
+
+class _Lookout(NamedTuple):
+    """What a look at the whole node found: how many claims of the demand cannot fail, and what can be taken, if that is known."""
+
+    demand: Demand
+    calm: int
+    outlook: Outlook | None
 
 
 class Search:
-    """One search on one node; `run` once, then read `attempt`, `chosen`, `steps` and `shortfall`."""
+    """One search on one node; `run` until it returns, then read `attempt`, `chosen`, `steps` and `shortfall`."""
 
     __slots__ = (
+        "_alone",
         "_claim",
         "_demand",
         "_eligibilities",
         "_frames",
         "_gathered",
         "_looked_out",
+        "_lookout",
         "_max_steps",
         "_memory",
+        "_met",
         "_option",
+        "_outcome",
         "_picked",
+        "_poll",
         "_request",
         "_start",
         "_vain",
@@ -80,24 +94,38 @@ class Search:
         # The call that comes next.
         self._claim = self._request = self._picked = self._start = 0
         self._option = NOT_CHOSEN
+        # What `run` goes on with: the outcome that the frame on top has still to judge, or the next call.
+        self._outcome = Outcome.GOES_ON
+        self._lookout: _Lookout | None = None
+        self._alone: dict[int, Search] = {}
+        self._met: bool | None = None
+        self._poll = _POLL if len(facts.pools.devices) < _MANY_DEVICES else 0
 
     def run(self) -> bool:
         """Whether there is a solution; the picks of the first one are then in `attempt`.
 
         Raises:
             Fatal: a selector failed, mode All met a constraint, or the search was stopped at its limit.
+            Paused: the deadline raised it; a further `run` goes on, and takes the same steps as if there had been no pause.
         """
-        frames = self._frames
-        outcome = self._enter()
-        while not self._is_hopeless():
-            if outcome is Outcome.GOES_ON:
-                outcome = self._enter()
-            elif not frames:
-                return outcome is Outcome.FOUND
-            else:
-                outcome = frames[-1].resume(self, outcome)
-                if outcome is not Outcome.GOES_ON:
-                    frames.pop()
+        frames, outcome = self._frames, self._outcome
+        depth, steps = len(frames), self.steps
+        try:
+            while not self._is_hopeless():
+                if outcome is Outcome.GOES_ON:
+                    outcome = self._enter()
+                elif not frames:
+                    return outcome is Outcome.FOUND
+                else:
+                    outcome = frames[-1].resume(self, outcome)
+                    if outcome is not Outcome.GOES_ON:
+                        frames.pop()
+                depth, steps = len(frames), self.steps
+        except Paused:
+            # The round that was interrupted is made again, and changes again what it changed so far.
+            del frames[depth:]
+            self._outcome, self.steps = outcome, steps
+            raise
         return False
 
     def call(self, claim: int, request: int, option: int = NOT_CHOSEN, picked: int = 0, start: int = 0) -> Outcome:
@@ -182,17 +210,27 @@ class Search:
     def _is_hopeless(self) -> bool:
         if self._vain < _VAIN_BEFORE_LOOKOUT or self._looked_out:
             return False
-        self._looked_out = True
+        if self._lookout is None:
+            self._lookout = self._look_out()
+        demand, calm, outlook = self._lookout
+        hopeless = outlook is not None and (
+            outlook.is_hopeless(calm) or (outlook.more_is_less and self._has_a_hopeless_claim(demand, calm))
+        )
+        self._looked_out, self._lookout = True, None
+        self._alone.clear()
+        return hopeless
+
+    def _look_out(self) -> "_Lookout":
         self._memory = Unlike(self._demand, len(self.facts.pools.devices))
         demand = unfailing(self._demand, self.facts, self.eligibility)
         calm = next((index for index, each in enumerate(demand.claims) if may_break_off(each)), len(demand.claims))
         try:
             outlook = Outlook(demand, self.facts, self._gathered, self.eligibility)
         except Fatal:
-            return False  # the time is up
+            return _Lookout(demand, calm, None)  # the time is up
         if demand is self._demand and calm == len(demand.claims):
             self.outlook = self._memory = outlook
-        return outlook.is_hopeless(calm) or (outlook.more_is_less and self._has_a_hopeless_claim(demand, calm))
+        return _Lookout(demand, calm, outlook)
 
     def _has_a_hopeless_claim(self, demand: Demand, calm: int) -> bool:
         """Whether some claim of several could not even be met if it were the only one.
@@ -204,14 +242,23 @@ class Search:
         for index, claim in enumerate(claims):
             if index == calm and not is_never_too_large(index, claim, self._gathered):
                 continue
-            gathered = {(0, *key[1:]): found for key, found in self._gathered.items() if key[0] == index}
-            alone = Search(replace(demand, claims=(claim,)), self.facts, gathered, _STEPS_ALONE)
-            try:
-                if not alone.run():
-                    return True
-            except Fatal:
-                continue
+            alone = self._alone.get(index)
+            if alone is None:
+                gathered = {(0, *key[1:]): found for key, found in self._gathered.items() if key[0] == index}
+                alone = Search(replace(demand, claims=(claim,)), self.facts, gathered, _STEPS_ALONE)
+                self._alone[index] = alone
+            if not alone.met():
+                return True
         return False
+
+    def met(self) -> bool:
+        """Whether there is a solution, as far as can be found out; may be asked again, also after a pause."""
+        if self._met is None:
+            try:
+                self._met = self.run()
+            except Fatal:
+                self._met = True
+        return self._met
 
     def _is_known_failure(self, memory: Outlook | Unlike) -> bool:
         """Whether this request failed before with equal devices picked; if not, its failure will be remembered."""
@@ -241,5 +288,5 @@ class Search:
         if self.steps > self._max_steps:
             raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=f"no result after {self._max_steps} steps"))
         deadline = self.facts.deadline
-        if deadline is not None and not self.steps & _POLL and deadline():
+        if deadline is not None and not self.steps & self._poll and deadline():
             raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=f"time was up after {self.steps} steps"))

@@ -1,0 +1,87 @@
+"""A search that is paused anywhere, and gone on with, ends as it would have ended without a pause."""
+
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.allocator import Allocation, NoFit, Paused
+from app.allocator.allocate import allocate
+from app.cel import Budget
+from app.cel.cost import Deadline
+from app.model.allocation import Placement
+from app.model.rejection import Code
+from tests.allocator.building import NODE, Held, claim_of, demand_of, exactly, pools_of, reasons, slice_of
+from tests.allocator.generated import claims, nodes, usages
+
+POLL = "app.allocator.search._POLL"
+LOOKOUT = "app.allocator.search._VAIN_BEFORE_LOOKOUT"
+ALONE = "app.allocator.search._STEPS_ALONE"
+
+
+class Interrupting(Budget):
+    """Pauses at random, whenever it is asked for time and before evaluations."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.pauses = 0
+        self._random = Random(seed)
+
+    def __call__(self) -> bool:
+        """See Budget."""
+        self._perhaps()
+        return super().__call__()
+
+    def begin(self) -> Deadline:
+        """See Budget."""
+        self._perhaps()
+        return super().begin()
+
+    def _perhaps(self) -> None:
+        if self._random.random() < 0.4:
+            self.pauses += 1
+            raise Paused
+
+
+def with_pauses(asked: Allocation, budget: Budget) -> Placement | NoFit:
+    """Go on until there is an answer."""
+    while True:
+        try:
+            return asked(budget)
+        except Paused:
+            continue
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    slices=nodes,
+    wanted=st.lists(claims, min_size=1, max_size=3),
+    usage=usages,
+    seed=st.integers(0, 999),
+    lookout=st.sampled_from((1, 3, 10**9)),
+)
+def test_pauses_never_change_an_answer(
+    slices: list[Any], wanted: list[Any], usage: list[Any], seed: int, lookout: int
+) -> None:
+    pools = pools_of(slices)
+    with patch(POLL, 0), patch(LOOKOUT, lookout), patch(ALONE, 20):
+        plain = allocate(demand_of(*wanted), NODE, pools, Held(*usage), deadline=Budget())
+        paused = with_pauses(Allocation(demand_of(*wanted), NODE, pools_of(slices), Held(*usage)), Interrupting(seed))
+    assert paused == plain
+
+
+def test_a_limit_on_steps_counts_the_same_steps_with_pauses() -> None:
+    slices = [slice_of(*({"name": f"d{i}", "attributes": {"k": {"int": i % 4}}} for i in range(12)))]
+    distinct = [{"distinctAttribute": "gpu.example.com/k"}]
+    wanted = [claim_of(*(exactly(name=f"r{i}", expression=f"{i} == {i}") for i in range(6)), constraints=distinct)]
+    stopped = reasons(allocate(demand_of(*wanted), NODE, pools_of(slices), Held(), max_steps=100))
+    budget = Interrupting(1)
+    with patch(POLL, 0):
+        paused = reasons(
+            with_pauses(Allocation(demand_of(*wanted), NODE, pools_of(slices), Held(), max_steps=100), budget)
+        )
+    assert budget.pauses > 10
+    assert paused == stopped
+    assert stopped.rejections[0].code is Code.SEARCH_LIMIT
