@@ -14,7 +14,8 @@ from app.cel.errors import CelCompileError, CelCostError, CelRuntimeError
 from app.cel.format_text import check_format
 from app.cel.library_core import CONVERSIONS
 from app.cel.library_optional import LAZY
-from app.cel.library_regex import OF_TYPES, PATTERN_FUNCTIONS, charge_pattern, compile_pattern
+from app.cel.library_regex import OF_TYPES, PATTERN_FUNCTIONS
+from app.cel.patterns import charge_pattern, compile_pattern
 from app.cel.types import NULLABLE, Type
 from app.cel.values import LISTS, MAPS, NUMBERS, UNHASHABLE, Optional, member_key, no_overload
 
@@ -22,6 +23,8 @@ _OPEN: Final = frozenset({"dyn", "variable"})
 _MEMBERS: Final = frozenset({str, bool}) | NUMBERS
 _CONTAINERS: Final = LISTS | MAPS
 _PAIR: Final = 2
+_FOLDED_WORK: Final = 5_000
+"""Most units of work of a call whose value is computed in advance."""
 
 Chosen = Callable[..., Any]
 
@@ -64,13 +67,7 @@ def _compile_plain(node: c.Invoke, arguments: tuple[Code, ...], *, careful: bool
     doubtful = careful and not all(argument.known for argument in arguments)
     if single is not None and (single.unguarded or not (doubtful or _guarded(single, node.arguments))):
         known = _known(single, arguments, extra, cost)
-        if (
-            known is None
-            and extra is None
-            and len(runs) == _PAIR
-            and arguments[1].known
-            and not (single.metered or single.work)
-        ):
+        if known is None and extra is None and len(runs) == _PAIR and arguments[1].known and not single.charges:
             return Code(run=_binary_known(single.run, runs[0], arguments[1].value), cost=cost)
         return known or Code(run=_direct(single, runs, extra, costs, early=early), cost=cost)
     overloads = (single,) if single is not None and not _is_one_for_all(node) else _of_arity(node)
@@ -135,11 +132,13 @@ def _known(single: Overload, arguments: tuple[Code, ...], extra: Extra | None, c
     if single.metered or not arguments or not all(argument.known for argument in arguments):
         return None
     values = tuple(argument.value for argument in arguments)
+    if single.native is not None and single.native.work(*values) > _FOLDED_WORK:
+        return None
     try:
         value = single.run(*values)
     except CelRuntimeError:
         return None
-    total = cost + (extra(values, value) if extra is not None else 0)
+    total = cost + (extra(Frame(None, 0, ()), values, value) if extra is not None else 0)
     return Code(run=lambda _: value, cost=total, known=True, value=value)
 
 
@@ -153,7 +152,7 @@ def _still_spent(frame: Frame, other: Run, error: CelRuntimeError) -> CelRuntime
 def _direct(
     single: Overload, runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...], *, early: bool
 ) -> Run:
-    plain = extra is None and not single.metered and not single.work
+    plain = extra is None and not single.charges
     if plain and len(runs) == 1:
         return _unary(single.run, *runs)
     if plain and len(runs) == _PAIR:
@@ -194,6 +193,8 @@ def _ignoring_frame(run: Chosen, count: int) -> Chosen:
 
 def _with_frame(item: Overload) -> Chosen:
     run, work = item.run, item.work
+    if item.native is not None:
+        return item.native
     taking_frame: Chosen = run if item.metered else _ignoring_frame(run, len(item.parameters))
     if not work:
         return taking_frame
@@ -213,13 +214,13 @@ def _charged_unary(chosen: Chosen, argument: Run, extra: Extra) -> Run:
             value = argument(frame)
         except CelRuntimeError as error:
             if not isinstance(error, CelCostError):
-                frame.cost += extra((FAILED,), FAILED)
+                frame.cost += extra(frame, (FAILED,), FAILED)
             raise
         result = None
         try:
             result = chosen(frame, value)
         finally:
-            frame.cost += extra((value,), result)
+            frame.cost += extra(frame, (value,), result)
         return result
 
     return run
@@ -250,7 +251,7 @@ def _charged(
         try:
             result = choose(values)(frame, *values)
         finally:
-            frame.cost += extra(tuple(values), result)
+            frame.cost += extra(frame, tuple(values), result)
         return result
 
     return run
@@ -271,7 +272,7 @@ def _charge_failed(
     if failed + 1 < len(runs):
         values.append(evaluated(frame, runs[-1]))
     if extra is not None:
-        frame.cost += extra(tuple(values), FAILED)
+        frame.cost += extra(frame, tuple(values), FAILED)
 
 
 def _dispatched(

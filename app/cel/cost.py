@@ -10,13 +10,17 @@ from typing import Any, Final
 import msgspec
 
 from app.cel.errors import CelCostError, CelDeadlineError
-from app.cel.values import LISTS, NUMBERS, size_of
+from app.cel.values import NUMBERS, size_of
 
 COST_LIMIT: Final = 1_000_000
 """Most cost units that one evaluation may spend, as in the API (CELSelectorExpressionMaxCost)."""
 WORK_LIMIT: Final = 1_500_000
-"""Most elements copied, compared or visited in one evaluation."""
-MAX_TEXT: Final = 10_000_000
+"""Most units of work in one evaluation: elements copied, compared or visited, and what native calls are charged."""
+UNIT_NANOSECONDS: Final = 40
+"""What a unit of work stands for; native calls are charged at least twice the time that was measured at worst."""
+CALL_LIMIT: Final = 125_000
+"""Most units of work of a single native call, which nothing can interrupt: 5 ms."""
+MAX_TEXT: Final = 500_000
 """Longest string or byte string that an evaluation may build; characters beyond ASCII count for four."""
 MAX_ELEMENTS: Final = 1_000_000
 """Longest list that an evaluation may build."""
@@ -72,6 +76,20 @@ class Frame(msgspec.Struct, gc=False):
         if self.deadline is not None and self.deadline():
             raise CelDeadlineError("the evaluation was stopped: its time is up")
 
+    def begin_call(self, name: str, work: int) -> None:
+        """Charge a native call that is about to run; nothing can interrupt it.
+
+        Raises:
+            CelCostError: The call takes longer than one may, or the evaluation has not that much left.
+        """
+        if work > CALL_LIMIT:
+            raise CelCostError(
+                f"the evaluation was stopped: one call of {name} takes {work} units of work, at most {CALL_LIMIT} are accepted"
+            )
+        self.work = spent = self.work + work
+        if spent >= self.next_poll:
+            self.check()
+
     def build_text(self, length: int, *, plain: bool = True) -> None:
         """Charge a string that is about to be built; one that is not `plain` ASCII takes up to four bytes per character."""
         size = length if plain else 4 * length
@@ -111,79 +129,104 @@ def tenth(size: int) -> int:
     return (size + 9) // 10
 
 
-Extra = Callable[[tuple[Any, ...], Any], int]
-"""From a call's arguments and result to its cost above one unit."""
+Extra = Callable[[Frame, tuple[Any, ...], Any], int]
+"""From a call's arguments and result to its cost above one unit; what takes long to find out is charged to the frame."""
 
 
-def first_traversed(arguments: tuple[Any, ...], _: Any) -> int:
+def first_traversed(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of reading the first argument."""
     return tenth(size_of(arguments[0])) - 1
 
 
-def first_traversed_twice(arguments: tuple[Any, ...], _: Any) -> int:
+def first_traversed_twice(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of reading the first argument and writing as much."""
     return -(-size_of(arguments[0]) * 2 // 10) - 1
 
 
-def second_traversed(arguments: tuple[Any, ...], _: Any) -> int:
+def second_traversed(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of reading the second argument."""
     return tenth(size_of(arguments[1])) - 1
 
 
-def result_traversed_twice(_: tuple[Any, ...], result: Any) -> int:
+def result_traversed_twice(_: Frame, __: tuple[Any, ...], result: Any) -> int:
     """Cost of writing the result."""
     return -(-size_of(result) * 2 // 10) - 1
 
 
-def both_traversed(arguments: tuple[Any, ...], _: Any) -> int:
+def both_traversed(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of copying two strings into one."""
     return tenth(size_of(arguments[0]) + size_of(arguments[1])) - 1
 
 
-def shorter_traversed(arguments: tuple[Any, ...], _: Any) -> int:
+def shorter_traversed(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of comparing up to the end of the shorter argument."""
     return tenth(min(size_of(arguments[0]), size_of(arguments[1]))) - 1
 
 
-def substring_searched(arguments: tuple[Any, ...], _: Any) -> int:
+def substring_searched(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of looking for one string in another."""
     return tenth(size_of(arguments[0])) * tenth(size_of(arguments[1])) - 1
 
 
-def pattern_searched(arguments: tuple[Any, ...], _: Any) -> int:
+def pattern_searched(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of running a regular expression over a string."""
     return tenth(1 + size_of(arguments[0])) * -(-size_of(arguments[1]) // 4) - 1
 
 
-def second_size(arguments: tuple[Any, ...], _: Any) -> int:
+def second_size(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of comparing with each element of the second argument."""
     return size_of(arguments[1]) - 1
 
 
-def elements_traversed(arguments: tuple[Any, ...], _: Any) -> int:
+def elements_traversed(frame: Frame, arguments: tuple[Any, ...], _: Any) -> int:
     """Cost of visiting every leaf of the first argument."""
-    values = arguments[0]
-    if type(values) in LISTS and _PLAIN.issuperset(map(type, values)):
-        return min(len(values), _MAX_LEAVES) - 1
-    return min(_leaves(arguments[0], {}), _MAX_LEAVES) - 1
+    value = arguments[0]
+    if type(value) is str and value.isascii():
+        return len(value) // 10 - 1
+    return min(_leaves(frame, value, {}), _MAX_LEAVES) - 1
 
 
 _MAX_LEAVES: Final = COST_LIMIT + 2
 _TEXTS: Final = frozenset({str, bytes})
 _PLAIN: Final = NUMBERS | {bool}
+_FEW: Final = 16
+PIECE: Final = 10_000
+"""Elements or characters that are gone through before limits and deadline are looked at again."""
 
 
-def _leaves(value: Any, known: dict[int, int]) -> int:
-    """Count leaves, strings by tenths of their UTF-8 length; a list that is in many places is gone through once."""
+def _leaves(frame: Frame, value: Any, known: dict[int, int]) -> int:
+    """Count leaves, strings by tenths of their UTF-8 length; a value that is in many places is gone through once."""
     kind = type(value)
     if kind in _TEXTS:
-        return len(value.encode(errors="surrogatepass") if kind is str else value) // 10
+        return _text_leaves(frame, value, known)
     if not isinstance(value, list | tuple | dict):
         return 1
     found = known.get(id(value))
     if found is None:
-        items: Any = value if not isinstance(value, dict) else [part for entry in value.items() for part in entry]
-        kinds = set(map(type, items))
-        plain = kinds.isdisjoint(_TEXTS) and not any(issubclass(item, list | tuple | dict) for item in kinds)
-        found = known[id(value)] = len(items) if plain else sum(_leaves(item, known) for item in items)
+        items = value if not isinstance(value, dict) else [part for entry in value.items() for part in entry]
+        found = known[id(value)] = sum(
+            _leaves_of_piece(frame, items[start : start + PIECE], known) for start in range(0, len(items), PIECE)
+        )
+    return found
+
+
+def _leaves_of_piece(frame: Frame, items: Any, known: dict[int, int]) -> int:
+    frame.spend(len(items) if len(items) > _FEW else 0)
+    kinds = set(map(type, items))
+    if kinds <= _PLAIN:
+        return len(items)
+    frame.spend(_LEAF_WORK * len(items))
+    return sum(_leaves(frame, item, known) for item in items)
+
+
+_LEAF_WORK: Final = 8
+
+
+def _text_leaves(frame: Frame, value: Any, known: dict[int, int]) -> int:
+    if type(value) is bytes or value.isascii():
+        return len(value) // 10
+    found = known.get(id(value))
+    if found is None:
+        frame.spend(len(value) // 7)
+        found = known[id(value)] = len(value.encode(errors="surrogatepass")) // 10
     return found

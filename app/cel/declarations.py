@@ -8,6 +8,7 @@ import msgspec
 from app.cel.addresses import Cidr, IpAddress
 from app.cel.cost import Extra
 from app.cel.named_formats import NamedFormat
+from app.cel.native import Native
 from app.cel.quantities import Quantity, QuantitySum
 from app.cel.semver import Semver
 from app.cel.times import Duration, Timestamp
@@ -26,7 +27,8 @@ class Overload(msgspec.Struct, frozen=True, kw_only=True):
     before, and never chosen by the type check. `extra` is the cost above one unit; it is charged
     when this overload is the only candidate at compile time, as upstream does, while `Function.extra` is charged in any
     case. `work` is charged before each call, and as much again for each 16 characters of a first argument that is a text:
-    our own limit for what takes long although upstream's formula has it cost little.
+    our own limit for what takes long although upstream's formula has it cost little. `native` is the entry of the registry
+    whose call `run` is; its worst case is charged before each call.
     """
 
     parameters: tuple[Type, ...]
@@ -38,6 +40,12 @@ class Overload(msgspec.Struct, frozen=True, kw_only=True):
     hidden: bool = False
     extra: Extra | None = None
     work: int = 0
+    native: Native | None = None
+
+    @property
+    def charges(self) -> bool:
+        """Whether a call charges the frame before its result is known."""
+        return self.metered or bool(self.work) or self.native is not None
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -71,29 +79,32 @@ def function(name: str, *overloads: Overload, extra: Extra | None = None) -> Fun
 def overload(
     parameters: tuple[Type, ...],
     result: Type,
-    run: Implementation,
+    run: Implementation | Native,
     *,
     metered: bool = False,
     extra: Extra | None = None,
     work: int = 0,
 ) -> Overload:
     """Declare `name(arguments)`."""
-    return Overload(parameters=parameters, result=result, run=run, metered=metered, extra=extra, work=work)
+    native = run if isinstance(run, Native) else None
+    call = run if native is None else native.run
+    return Overload(
+        parameters=parameters, result=result, run=call, metered=metered, extra=extra, work=work, native=native
+    )
 
 
 def method(
     parameters: tuple[Type, ...],
     result: Type,
-    run: Implementation,
+    run: Implementation | Native,
     *,
     metered: bool = False,
     unguarded: bool = False,
     extra: Extra | None = None,
 ) -> Overload:
     """Declare `first.name(others)`."""
-    return Overload(
-        parameters=parameters, result=result, run=run, member=True, metered=metered, unguarded=unguarded, extra=extra
-    )
+    declared = overload(parameters, result, run, metered=metered, extra=extra)
+    return msgspec.structs.replace(declared, member=True, unguarded=unguarded)
 
 
 def weighed(work: int, item: Function) -> Function:

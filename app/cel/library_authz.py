@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from app.cel.cost import Extra
+from app.cel.cost import Extra, Frame
 from app.cel.declarations import Function, function, method
 from app.cel.errors import CelRuntimeError
 from app.cel.types import BOOL, STRING, Type, opaque
@@ -23,11 +23,11 @@ def _unreachable(*_: Any) -> Any:
     raise CelRuntimeError("no such overload")
 
 
-def _check(_: tuple[Any, ...], __: Any) -> int:
+def _check(*_: Any) -> int:
     return _CHECK_COST - 1
 
 
-def _selector(arguments: tuple[Any, ...], _: Any) -> int:
+def _selector(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of reading a selector of requirements: a tenth per character, and at most one requirement in two characters."""
     length = size_of(arguments[1])
     return _SELECTOR_BASE - (-length // 10) + -(-length // 2) * _REQUIREMENT_COST - 1

@@ -23,7 +23,7 @@ def _validate(frame: Frame, form: NamedFormat, text: str) -> Optional:
     return some(problems) if problems else NONE
 
 
-def _validated(arguments: tuple[Any, ...], _: Any) -> int:
+def _validated(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of running a pattern of the format's size over the text."""
     form, text = arguments
     if type(form) is not NamedFormat:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Final
 
-from app.cel.cost import COMPARISON_WORK, Frame, elements_traversed
+from app.cel.cost import COMPARISON_WORK, Extra, Frame, elements_traversed
 from app.cel.declarations import Function, function, method, overload
 from app.cel.equality import Elements, contains_element, first_place, matches
 from app.cel.errors import CelRuntimeError
@@ -184,16 +184,16 @@ def _intersects(frame: Frame, one: Elements, other: Elements) -> bool:
     return any(contains_element(frame, value, other) for value in one)
 
 
-def _result_size(_: tuple[Any, ...], result: Any) -> int:
+def _result_size(_: Frame, __: tuple[Any, ...], result: Any) -> int:
     return size_of(result) + _BASE
 
 
-def _input_by_depth(arguments: tuple[Any, ...], _: Any) -> int:
+def _input_by_depth(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
     depth = arguments[1] if len(arguments) > 1 and type(arguments[1]) is int else 1
     return min(size_of(arguments[0]) * (depth if depth >= 0 else 1), MAX_INT) + _BASE
 
 
-def self_compared(arguments: tuple[Any, ...], _: Any) -> int:
+def self_compared(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost above one unit of comparing each element of the last argument with each other."""
     values = arguments[-1]
     if type(values) not in LISTS:
@@ -203,8 +203,8 @@ def self_compared(arguments: tuple[Any, ...], _: Any) -> int:
     return (square * 21 // 10 if texts else square * 2) + _BASE
 
 
-def _product(factor: int) -> Callable[[tuple[Any, ...], Any], int]:
-    return lambda arguments, _: size_of(arguments[0]) * size_of(arguments[1]) * factor
+def _product(factor: int) -> Extra:
+    return lambda _, arguments, __: size_of(arguments[0]) * size_of(arguments[1]) * factor
 
 
 def _sets() -> tuple[Function, ...]:

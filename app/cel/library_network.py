@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from app.cel.addresses import AddressError, Cidr, IpAddress, parse_cidr, parse_ip
-from app.cel.cost import first_traversed, first_traversed_twice, tenth
+from app.cel.cost import Frame, first_traversed, first_traversed_twice, tenth
 from app.cel.declarations import function, method, overload, weighed
 from app.cel.errors import CelRuntimeError
 from app.cel.types import BOOL, CIDR, INT, IP, STRING
@@ -77,7 +77,7 @@ def _global(address: IpAddress) -> bool:
 def _containing(parsed: bool, masked: bool) -> Any:
     """Cost of comparing the network's bytes, of reading the other operand if it is a text, and of masking it."""
 
-    def extra(arguments: tuple[Any, ...], _: Any) -> int:
+    def extra(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
         size = size_of(arguments[0])
         cost = tenth(size * 2) + (tenth(size) + 1 if masked else 0)
         return cost + (tenth(size_of(arguments[1])) if parsed else 0) - 1

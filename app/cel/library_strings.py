@@ -2,15 +2,40 @@
 
 from typing import Any, Final
 
-from app.cel.cost import Frame, elements_traversed, first_traversed, first_traversed_twice, result_traversed_twice
+from app.cel.cost import (
+    PIECE,
+    Frame,
+    elements_traversed,
+    first_traversed,
+    first_traversed_twice,
+    result_traversed_twice,
+)
 from app.cel.declarations import function, method, overload
 from app.cel.errors import CelRuntimeError
 from app.cel.format_text import format_text
-from app.cel.quoting import quoted
+from app.cel.native import Native
+from app.cel.native_texts import (
+    CHARACTERS,
+    COUNT,
+    ENCODE,
+    FIND,
+    JOIN,
+    LOWER,
+    LSTRIP,
+    REPLACE,
+    RFIND,
+    RSTRIP,
+    SLICE,
+    SPLIT,
+    UPPER,
+    decoded_lenient,
+    quoted_in_pieces,
+)
 from app.cel.types import DYN, INT, STRING, list_of
 
 _CALL_WORK: Final = 36
 _PIECE_WORK: Final = 8
+_PART_WORK: Final = 5
 _BLANKS: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
     "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -33,76 +58,127 @@ def _not_negative(index: int) -> int:
     return index
 
 
-def _index_of(text: str, part: str, start: int = 0) -> int:
+def _index_of(frame: Frame, text: str, part: str, start: int = 0) -> int:
     _not_negative(start)
-    return text.find(part, start if part else min(start, len(text)))
+    found: int = FIND(frame, text, part, start if part else min(start, len(text)), len(text))
+    return found
 
 
-def _last_index_of(text: str, part: str, start: int | None = None) -> int:
+def _last_index_of(frame: Frame, text: str, part: str, start: int | None = None) -> int:
     if start is None or (not part and _not_negative(start) >= len(text)):
-        return text.rfind(part)
-    return text.rfind(part, 0, start + len(part)) if _not_negative(start) < len(text) else -1
+        end = len(text)
+    elif _not_negative(start) < len(text):
+        end = start + len(part)
+    else:
+        return -1
+    found: int = RFIND(frame, text, part, end)
+    return found
 
 
 def _replace(frame: Frame, text: str, old: str, new: str, count: int = -1) -> str:
-    found = text.count(old) if count < 0 else min(count, text.count(old))
-    frame.spend(_CALL_WORK + 2 * found)
+    found = COUNT(frame, text, old)
+    found = found if count < 0 else min(count, found)
+    frame.spend(_CALL_WORK)
     frame.build_text(len(text) + found * (len(new) - len(old)), plain=text.isascii() and new.isascii())
-    return text.replace(old, new, found)
+    made: str = REPLACE(frame, text, old, new, found)
+    return made
 
 
 def _split(frame: Frame, text: str, separator: str, count: int = -1) -> list[str]:
     if count == 0:
         return []
     if not separator:
-        length = len(text) if count < 0 else min(count, len(text))
-        frame.build_list(length)
-        frame.spend(0 if text.isascii() else _PIECE_WORK * length)
-        return [*text[: length - 1], text[length - 1 :]] if length else []
-    pieces = text.count(separator) + 1
+        return _characters(frame, text, len(text) if count < 0 else min(count, len(text)))
+    pieces = COUNT(frame, text, separator) + 1
+    pieces = pieces if count < 0 else min(count, pieces)
     frame.build_list(pieces)
-    frame.spend(_CALL_WORK + _PIECE_WORK * pieces)
-    return text.split(separator, count - 1 if count > 0 else -1)
+    frame.begin_call("split", _PIECE_WORK * pieces)
+    frame.spend(_CALL_WORK)
+    frame.build_text(len(text), plain=text.isascii())
+    made: list[str] = SPLIT(frame, text, separator, count - 1 if count > 0 else -1)
+    return made
 
 
-def _substring(text: str, start: int, end: int | None = None) -> str:
+def _characters(frame: Frame, text: str, length: int) -> list[str]:
+    """The first characters one by one, and the rest."""
+    if not length:
+        return []
+    frame.build_list(length)
+    found: list[str] = []
+    for start in range(0, length - 1, PIECE):
+        found += CHARACTERS(frame, text, start, min(start + PIECE, length - 1))
+    found.append(_slice(frame, text, length - 1, len(text)))
+    return found
+
+
+def _slice(frame: Frame, text: str, start: int, end: int) -> str:
+    frame.build_text(max(0, end - start), plain=text.isascii())
+    made: str = SLICE(frame, text, start, end)
+    return made
+
+
+def _substring(frame: Frame, text: str, start: int, end: int | None = None) -> str:
     stop = len(text) if end is None else _in_range(text, end)
     if _in_range(text, start) > stop:
         raise CelRuntimeError(f"invalid substring range: start {start}, end {stop}")
-    return text[start:stop]
+    return _slice(frame, text, start, stop)
+
+
+def _trim(frame: Frame, text: str) -> str:
+    """In pieces, for blanks beyond ASCII take long; a text without blanks is looked at in two places."""
+    start, end = 0, len(text)
+    while start < end:
+        piece = text[start : start + PIECE] if end - start > PIECE else text[start:]
+        kept = len(LSTRIP(frame, piece, _BLANKS)) if piece[0] in _BLANKS else len(piece)
+        start += len(piece) - kept
+        if kept:
+            break
+    while start < end:
+        piece = text[max(start, end - PIECE) : end]
+        kept = len(RSTRIP(frame, piece, _BLANKS)) if piece[-1] in _BLANKS else len(piece)
+        end -= len(piece) - kept
+        if kept:
+            break
+    return _slice(frame, text, start, end) if end - start < len(text) else text
 
 
 def _join(frame: Frame, parts: list[Any], separator: str = "") -> str:
-    for part in parts:
-        if not isinstance(part, str):
-            raise CelRuntimeError("join: an element is not a string")
-    frame.spend(_CALL_WORK + 3 * len(parts))
-    plain = separator.isascii() and all(map(str.isascii, parts))
-    frame.build_text(sum(map(len, parts)) + len(separator) * max(0, len(parts) - 1), plain=plain)
-    return separator.join(parts)
+    frame.spend(_CALL_WORK)
+    length = len(separator) * max(0, len(parts) - 1)
+    plain = separator.isascii()
+    for start in range(0, len(parts), PIECE):
+        piece = parts[start : start + PIECE]
+        frame.spend(_PART_WORK * len(piece))
+        for part in piece:
+            if not isinstance(part, str):
+                raise CelRuntimeError("join: an element is not a string")
+        plain = plain and all(map(str.isascii, piece))
+        length += sum(map(len, piece))
+    frame.build_text(length, plain=plain)
+    made: str = JOIN(frame, separator, parts)
+    return made
 
 
 def _quote(frame: Frame, text: str) -> str:
-    frame.build_text(2 * len(text), plain=text.isascii())
-    frame.spend(_CALL_WORK + (0 if text.isprintable() else len(text)))
-    return quoted(text, plain=True)
+    frame.spend(_CALL_WORK)
+    frame.build_text(2 * len(text) + 2, plain=text.isascii())
+    return quoted_in_pieces(frame, text, plain=True)
 
 
-def _lower(text: str) -> str:
+def _recased(frame: Frame, text: str, change: Native) -> str:
     """Only the letters of ASCII change; of bytes, Python changes no others either."""
-    return text.lower() if text.isascii() else _recoded(_encoded(text).lower())
+    frame.build_text(len(text), plain=text.isascii())
+    if text.isascii():
+        return str(change(frame, text))
+    return decoded_lenient(frame, change(frame, ENCODE(frame, text)))
 
 
-def _upper(text: str) -> str:
-    return text.upper() if text.isascii() else _recoded(_encoded(text).upper())
+def _lower(frame: Frame, text: str) -> str:
+    return _recased(frame, text, LOWER)
 
 
-def _encoded(text: str) -> bytes:
-    return text.encode(errors="surrogatepass")
-
-
-def _recoded(text: bytes) -> str:
-    return text.decode(errors="surrogatepass")
+def _upper(frame: Frame, text: str) -> str:
+    return _recased(frame, text, UPPER)
 
 
 _TEXTS: Final = list_of(STRING)
@@ -111,18 +187,18 @@ FUNCTIONS: Final = (
     function("charAt", method((STRING, INT), STRING, _char_at)),
     function(
         "indexOf",
-        method((STRING, STRING), INT, _index_of),
-        method((STRING, STRING, INT), INT, _index_of),
+        method((STRING, STRING), INT, _index_of, metered=True),
+        method((STRING, STRING, INT), INT, _index_of, metered=True),
         extra=elements_traversed,
     ),
     function(
         "lastIndexOf",
-        method((STRING, STRING), INT, _last_index_of),
-        method((STRING, STRING, INT), INT, _last_index_of),
+        method((STRING, STRING), INT, _last_index_of, metered=True),
+        method((STRING, STRING, INT), INT, _last_index_of, metered=True),
         extra=elements_traversed,
     ),
-    function("lowerAscii", method((STRING,), STRING, _lower), extra=first_traversed),
-    function("upperAscii", method((STRING,), STRING, _upper), extra=first_traversed),
+    function("lowerAscii", method((STRING,), STRING, _lower, metered=True), extra=first_traversed),
+    function("upperAscii", method((STRING,), STRING, _upper, metered=True), extra=first_traversed),
     function(
         "replace",
         method((STRING, STRING, STRING), STRING, _replace, metered=True),
@@ -137,11 +213,11 @@ FUNCTIONS: Final = (
     ),
     function(
         "substring",
-        method((STRING, INT), STRING, _substring),
-        method((STRING, INT, INT), STRING, _substring),
+        method((STRING, INT), STRING, _substring, metered=True),
+        method((STRING, INT, INT), STRING, _substring, metered=True),
         extra=first_traversed,
     ),
-    function("trim", method((STRING,), STRING, lambda text: text.strip(_BLANKS)), extra=first_traversed),
+    function("trim", method((STRING,), STRING, _trim, metered=True), extra=first_traversed),
     function(
         "join",
         method((_TEXTS,), STRING, _join, metered=True),

@@ -357,7 +357,7 @@ def compile_sort(node: c.Sort, source: Code, key: Code, effort: int) -> Code:
             frame.slots[slot] = value
             keys.append(run_key(frame))
         if strict:
-            frame.cost += self_compared((keys,), None)
+            frame.cost += self_compared(frame, (keys,), None)
         return sort_by_keys(frame, values, keys)
 
     return Code(run=run, cost=source.cost + 4)

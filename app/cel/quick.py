@@ -11,12 +11,14 @@ from typing import Any, Final
 import msgspec
 
 from app.cel import checked as c
-from app.cel.cost import COST_LIMIT, tenth
+from app.cel.cost import COST_LIMIT, Frame, tenth
 from app.cel.device import DeviceActivation
 from app.cel.errors import CelRuntimeError
-from app.cel.library_regex import is_pattern
+from app.cel.patterns import compile_pattern, is_pattern
 from app.cel.quantities import Quantity
 from app.cel.quick_terms import (
+    CASES,
+    LARGEST_PATTERN,
     LONGEST,
     ORDERINGS,
     Ask,
@@ -29,6 +31,7 @@ from app.cel.quick_terms import (
     member,
     negation,
     of_attribute,
+    of_match,
     of_text,
     same_domain,
 )
@@ -39,7 +42,6 @@ _FEW: Final = 3
 _SELECTION_COST: Final = 5
 _MIRRORED: Final = {"_<_": "_>_", "_>_": "_<_", "_<=_": "_>=_", "_>=_": "_<=_"}
 _TEXT_METHODS: Final = frozenset({"startsWith", "endsWith", "contains", "matches"})
-_CASES: Final = frozenset({"lowerAscii", "upperAscii"})
 _ORDERED_METHODS: Final = frozenset({"compareTo", "isGreaterThan", "isLessThan"})
 
 GIVES_UP: Final = (Undecided, KeyError, CelRuntimeError)
@@ -196,17 +198,14 @@ def _method(node: c.Invoke) -> Quick | None:
     if operand is None or len(node.candidates) != 1:
         return None
     single = node.candidates[0]
-    if name in _CASES:
-        ask = of_text(operand.ask, single.run)
+    if name in CASES:
+        ask = of_text(operand.ask, CASES[name])
         return Quick(ask, operand.cost + 2 * tenth(LONGEST), str)
     if len(node.arguments) != len(single.parameters) or len(node.arguments) != _FEW - 1:
         return None
     argument = node.arguments[1]
     if name in _TEXT_METHODS and isinstance(argument, c.Constant) and type(argument.value) is str:
-        if name == "matches" and not is_pattern(argument.value):
-            return None
-        cost = operand.cost + tenth(LONGEST) * len(argument.value) + tenth(LONGEST)
-        return Quick(of_text(operand.ask, single.run, argument.value, name), cost, bool)
+        return _search(operand, name, argument.value, single.run)
     if name in _ORDERED_METHODS:
         known = _known(argument)
         if known is not None:
@@ -216,6 +215,15 @@ def _method(node: c.Invoke) -> Quick | None:
             run = single.run
             return Quick(lambda device: run(ask(device), value), operand.cost + 1 + cost, kind)
     return None
+
+
+def _search(operand: Quick, name: str, wanted: str, run: Callable[..., Any]) -> Quick | None:
+    cost = operand.cost + tenth(LONGEST) * len(wanted) + tenth(LONGEST)
+    if name != "matches":
+        return Quick(of_text(operand.ask, run, wanted), cost, bool)
+    if not is_pattern(wanted) or compile_pattern(wanted).size > LARGEST_PATTERN:
+        return None
+    return Quick(of_match(operand.ask, wanted), cost, bool)
 
 
 def _known(node: c.Checked) -> tuple[Any, int] | None:
@@ -231,7 +239,7 @@ def _known(node: c.Checked) -> tuple[Any, int] | None:
     except CelRuntimeError:
         return None
     extra = node.function.extra or single.extra
-    cost = 1 if extra is None else 1 + extra(values, value)
+    cost = 1 if extra is None else 1 + extra(Frame(None, 0, ()), values, value)
     return (value, cost) if type(value) in {Quantity, Semver} else None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from app.cel.device import DeviceActivation
-from app.cel.library_regex import compile_pattern
+from app.cel.patterns import compile_pattern
 
 Ask = Callable[[DeviceActivation], Any]
 Check = tuple[str, type, Any, bool]
@@ -13,6 +13,9 @@ Check = tuple[str, type, Any, bool]
 
 LONGEST: Final = 256
 """Characters of a text up to which looking through it is cheap whatever is looked for."""
+LONGEST_MATCHED: Final = 64
+"""Characters of a text up to which a regular expression of `LARGEST_PATTERN` instructions is cheap."""
+LARGEST_PATTERN: Final = 120
 
 _AT_ONCE: Final = 3
 
@@ -26,6 +29,21 @@ ORDERINGS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 class Undecided(Exception):  # noqa: N818 - no error: it asks for the rules of the other back end
     """A value is not of the type for which the answer is plain."""
+
+
+def _lower(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    raise Undecided
+
+
+def _upper(text: str) -> str:
+    if text.isascii():
+        return text.upper()
+    raise Undecided
+
+
+CASES: Final[Mapping[str, Callable[[str], str]]] = {"lowerAscii": _lower, "upperAscii": _upper}
 
 
 def certain(ask: Ask, kind: type) -> Ask:
@@ -92,16 +110,26 @@ def member(ask: Ask, kind: type, among: frozenset[Any]) -> Ask:
     return asked
 
 
-def of_text(ask: Ask, run: Callable[..., Any], wanted: str | None = None, name: str = "") -> Ask:
+def of_text(ask: Ask, run: Callable[..., Any], wanted: str | None = None) -> Ask:
     """A function of a short text and of a constant, if there is one."""
 
     def asked(device: DeviceActivation) -> Any:
         value = ask(device)
         if type(value) is not str or len(value) > LONGEST:
             raise Undecided
-        if name == "matches":
-            return compile_pattern(wanted or "").search(value.encode(errors="surrogatepass")) is not None
         return run(value) if wanted is None else run(value, wanted)
+
+    return asked
+
+
+def of_match(ask: Ask, pattern: str) -> Ask:
+    """Whether a short text of ASCII matches a pattern, which is compiled again if it is not kept any more."""
+
+    def asked(device: DeviceActivation) -> bool:
+        value = ask(device)
+        if type(value) is str and len(value) <= LONGEST_MATCHED and value.isascii():
+            return compile_pattern(pattern).regexp.search(value.encode()) is not None
+        raise Undecided
 
     return asked
 

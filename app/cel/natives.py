@@ -1,0 +1,12 @@
+"""The registry: every native call on values whose time depends on their sizes.
+
+`NATIVES` is for whoever wants to measure them: each entry has a name, the kinds of its arguments, the call and the function
+that states its worst case in units of work; `entry(frame, *arguments)` charges and runs it as the libraries do.
+"""
+
+from typing import Final
+
+from app.cel import native_texts
+from app.cel.native import Native
+
+NATIVES: Final[tuple[Native, ...]] = (*native_texts.NATIVES,)

@@ -1,0 +1,247 @@
+"""How large a regular expression becomes, estimated from its text before RE2 sees it.
+
+RE2 spells out every class as ranges of UTF-8 bytes, repeats whatever is repeated with a count, and looks at its limits
+only then. The estimate is an upper bound for its program, near to it for ordinary patterns. What RE2 does not accept is
+estimated somehow and left to RE2 to refuse.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+_MOST: Final = 10**9
+_START: Final = 6
+"""Instructions of a pattern that matches nothing."""
+_ANY_CHARACTER: Final = 9
+_NEGATED: Final = 14
+"""What a class takes at least that is everything but something."""
+_SPLIT: Final = 8
+"""What a character beyond ASCII takes in addition in such a class, whose ranges it parts."""
+_PLAIN: Final = 2
+_NAMED_GROUP: Final = 2
+_SCRIPT: Final = 150
+_SINGLE_BYTE: Final = 0x80
+_ASCII_FOLD: Final = 8
+_MOST_FOLDED: Final = 300
+_ENDS: Final = ((0x80, 1), (0x800, 2), (0x10000, 3), (0x110000, 4))
+_ESCAPES: Final[Mapping[str, int]] = {"d": 2, "w": 8, "s": 6, "D": 16, "W": 20, "S": 20}
+_CATEGORIES: Final[Mapping[str, int]] = {
+    "L": 1300,
+    "Lo": 1100,
+    "Ll": 980,
+    "Lu": 940,
+    "Mn": 900,
+    "M": 830,
+    "P": 650,
+    "S": 620,
+    "Po": 620,
+    "N": 580,
+    "So": 500,
+    "Mc": 490,
+    "Common": 460,
+    "No": 330,
+    "Nd": 330,
+    "Lm": 300,
+    "Sm": 210,
+    "Ps": 200,
+    "Pe": 200,
+}
+"""Categories and scripts above `_SCRIPT`, by what they and their complements take at most."""
+
+_COUNT: Final = re.compile(r"\{([0-9]{1,9})(,?)([0-9]{0,9})\}")
+_FLAGS: Final = re.compile(r"\?([imsU]*)(-[imsU]*)?([:)])")
+_NAME: Final = re.compile(r"\?P?<[^>]*>")
+_QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|\Z)", re.DOTALL)
+_UNICODE: Final = re.compile(r"\\[pP](?:\{\^?([^}]*)\}|(.))")
+_HEXADECIMAL: Final = re.compile(r"\\x(?:\{([0-9a-fA-F]{1,8})\}|([0-9a-fA-F]{2}))")
+_OCTAL: Final = re.compile(r"\\0?[0-7]{1,3}")
+_POSIX: Final = re.compile(r"\[:\^?[a-z]+:\]")
+
+
+def estimated_size(pattern: str) -> int:
+    """Instructions of the pattern's program, at most.
+
+    Raises:
+        ValueError: It has the escape sequence for a single byte, which Go's syntax does not have; the message says so.
+    """
+    return min(_START + _Estimate(pattern).total(), _MOST)
+
+
+class _Estimate:
+    """One walk over a pattern; groups are kept on a stack of their own."""
+
+    def __init__(self, pattern: str) -> None:
+        self._text = pattern
+        self._place = 0
+        self._fold = False
+        self._open: list[tuple[int, int, bool]] = []
+        self._sum = 0
+        self._last = 0
+        """What the part takes that a repetition would repeat; it is not in the sum yet."""
+
+    def total(self) -> int:
+        text = self._text
+        while self._place < len(text):
+            self._step(text[self._place])
+        while self._open:
+            self._close()
+        return self._sum + self._last
+
+    def _push(self, size: int) -> None:
+        self._sum = min(self._sum + self._last, _MOST)
+        self._last = min(size, _MOST)
+
+    def _step(self, character: str) -> None:
+        if character == "\\":
+            self._escape()
+            return
+        if character == "[":
+            self._push(self._class())
+            return
+        self._place += 1
+        if character == "(":
+            self._group()
+        elif character == ")":
+            self._close()
+        elif character == "|":
+            self._push(0)
+            self._sum += 1
+        elif character in "*+?":
+            self._last = max(1, self._last) + 2
+        elif character == "{":
+            self._repeat()
+        else:
+            self._push(_ANY_CHARACTER if character == "." else self._literal(ord(character)))
+
+    def _literal(self, code: int) -> int:
+        if self._fold:
+            return _ASCII_FOLD if code < _SINGLE_BYTE else 4 * _ASCII_FOLD
+        return _bytes_of(code)
+
+    def _group(self) -> None:
+        extra = 0
+        outer = self._fold
+        found = _FLAGS.match(self._text, self._place)
+        if found is not None:
+            self._place = found.end()
+            if "i" in found[1]:
+                self._fold = True
+            elif found[2] and "i" in found[2]:
+                self._fold = False
+            if found[3] == ")":
+                self._push(0)
+                return
+        else:
+            named = _NAME.match(self._text, self._place)
+            if named is not None:
+                self._place = named.end()
+                extra = _NAMED_GROUP
+        self._push(0)
+        self._open.append((self._sum, extra, outer))
+        self._sum = 0
+
+    def _close(self) -> None:
+        if not self._open:
+            self._push(1)
+            return
+        within = max(1, self._sum + self._last)
+        self._sum, extra, self._fold = self._open.pop()
+        self._last = within + extra
+
+    def _repeat(self) -> None:
+        found = _COUNT.match(self._text, self._place - 1)
+        if found is None:
+            self._push(1)
+            return
+        self._place = found.end()
+        least = int(found[1])
+        most = int(found[3]) if found[3] else least
+        size = max(1, self._last)
+        self._last = min(least * size + max(0, most - least) * (size + 1) + (2 + size if found[2] else 0), _MOST)
+
+    def _escape(self) -> None:
+        quoted = _QUOTED.match(self._text, self._place)
+        if quoted is not None:
+            self._place = quoted.end()
+            for character in quoted[1]:
+                self._push(self._literal(ord(character)))
+            return
+        size, low = self._escaped()
+        self._push(self._literal(low) if low >= 0 else size)
+
+    def _escaped(self) -> tuple[int, int]:
+        """The size of an escape sequence, or the character it stands for, -1 if it stands for a class or a place."""
+        text = self._text
+        found = _UNICODE.match(text, self._place)
+        if found is not None:
+            self._place = found.end()
+            return _CATEGORIES.get(found[1] or found[2] or "", _SCRIPT), -1
+        for form, base in ((_HEXADECIMAL, 16), (_OCTAL, 8)):
+            found = form.match(text, self._place)
+            if found is not None:
+                self._place = found.end()
+                digits = (found[1] or found[2]) if base == 16 else found[0][1:]  # noqa: PLR2004 - two bases
+                return 0, int(digits, base)
+        character = text[self._place + 1 : self._place + 2]
+        self._place += 2
+        if character in _ESCAPES:
+            return _ESCAPES[character] + (_ASCII_FOLD if self._fold else 0), -1
+        if character == "C":
+            raise ValueError("invalid escape sequence: `\\C`")
+        if character.isalnum():
+            return 2, -1
+        return 0, ord(character or " ")
+
+    def _class(self) -> int:
+        """A class in brackets; its ranges are counted one by one, as if none met another."""
+        text = self._text
+        self._place += 1
+        negated = text.startswith("^", self._place)
+        self._place += negated
+        size = _NEGATED if negated else 0
+        first = True
+        while self._place < len(text) and (first or text[self._place] != "]"):
+            first = False
+            member = self._member()
+            size += member + _SPLIT if negated and member > _PLAIN else member
+        self._place += 1
+        return max(1, size)
+
+    def _member(self) -> int:
+        posix = _POSIX.match(self._text, self._place)
+        if posix is not None:
+            self._place = posix.end()
+            return _NEGATED + _ASCII_FOLD
+        size, low = self._one()
+        if low < 0:
+            return size
+        text = self._text
+        if not text.startswith("-", self._place) or text.startswith("-]", self._place):
+            return self._literal(low) + 1
+        self._place += 1
+        _, high = self._one()
+        return _range_size(low, max(low, high), fold=self._fold)
+
+    def _one(self) -> tuple[int, int]:
+        if self._text.startswith("\\", self._place):
+            return self._escaped()
+        self._place += 1
+        return 0, ord(self._text[self._place - 1 : self._place] or " ")
+
+
+def _bytes_of(code: int) -> int:
+    return next((width for end, width in _ENDS if code < end), 4)
+
+
+def _range_size(low: int, high: int, *, fold: bool) -> int:
+    width = _bytes_of(high)
+    size = 2 if width == 1 else width + 1 if low >> 6 == high >> 6 else _RANGES[width]
+    if not fold:
+        return size
+    if high < _SINGLE_BYTE:
+        return size + 2 * _ASCII_FOLD
+    return size + 4 * min(high - low + 1, _MOST_FOLDED)
+
+
+_RANGES: Final = (0, 2, 8, 14, 22)
+"""What a range takes whose last character has so many bytes."""
