@@ -8,6 +8,7 @@ from app.kube.errors import cut
 from app.kube.observer import Observer
 from app.ledger.feed import Feed
 from app.model.base import ModelError
+from app.model.json_cuts import decode_any
 
 _LOG = structlog.get_logger(__name__)
 # Sentences about unreadable objects are kept for people; beyond this many, only their number is.
@@ -36,8 +37,8 @@ _HEAD = msgspec.json.Decoder(_Head)
 def read_meta(data: bytes) -> Meta | None:
     """The identity of the object in `data`; None if it cannot be told."""
     try:
-        return _HEAD.decode(data).metadata
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return decode_any(_HEAD, data).metadata
+    except Exception:  # noqa: BLE001 - whatever one object does to the decoder must not stop the others
         return None
 
 

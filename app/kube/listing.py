@@ -6,6 +6,7 @@ import structlog
 from app.kube.errors import CallFailed, Intent
 from app.kube.kinds import Kind
 from app.kube.transport import Call, Transport
+from app.model.json_cuts import decode_any
 
 _LOG = structlog.get_logger(__name__)
 
@@ -56,6 +57,6 @@ async def _page(transport: Transport, kind: Kind, path: str, query: dict[str, st
     intent = Intent("list", kind.plural)
     body = await transport.send(Call(intent, "GET", path, seconds, query=query))
     try:
-        return _PAGE.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        return decode_any(_PAGE, body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise CallFailed(intent, None, f"the answer is not a list: {problem}") from problem

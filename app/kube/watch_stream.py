@@ -5,6 +5,7 @@ import msgspec
 from app.kube.errors import CallFailed, Intent, read_status
 from app.kube.kinds import Kind
 from app.kube.transport import Call, Transport
+from app.model.json_cuts import decode_any
 
 LONGEST_LINE = 64 * 2**20
 # The server closes the watch itself after the time it was asked for; this much later we do.
@@ -51,8 +52,8 @@ async def watch_events(
         opened()
         async for line in lines(pieces):
             try:
-                event = _EVENT.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+                event = decode_any(_EVENT, line)
+            except Exception:  # noqa: BLE001 - whatever a line does to the decoder must not end the watch
                 yield line
                 continue
             yield event

@@ -1,10 +1,12 @@
-from typing import Any
+from typing import Final
 
 import msgspec
 
 from app.model.base import Value
 from app.model.device import CounterConsumption
 from app.model.node_selector import NodeSelector
+
+NO_PARAMETERS: Final = msgspec.Raw()
 
 
 class DeviceToleration(Value, frozen=True):
@@ -40,10 +42,10 @@ class DeviceResult(Value, frozen=True, rename={"share_id": "shareID"}):
 
 
 class OpaqueConfiguration(Value, frozen=True):
-    """Parameters for one driver, passed through untouched."""
+    """Parameters for one driver, as the bytes that the API server sent: never decoded, equal if they are spelled the same."""
 
     driver: str = ""
-    parameters: Any = None
+    parameters: msgspec.Raw = NO_PARAMETERS
 
 
 class AllocationConfiguration(Value, frozen=True):

@@ -2,6 +2,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from app.model.json_cuts import decode_any
+
 T = TypeVar("T")
 
 
@@ -20,8 +22,8 @@ def decode(kind: str, decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
         ModelError: not JSON, or a field has the wrong type; the message names kind and field.
     """
     try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        return decode_any(decoder, data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise ModelError(f"{kind}: {problem}") from problem
 
 

@@ -4,7 +4,7 @@ from typing import Any, Final
 import msgspec
 
 from app.model.allocation import OpaqueConfiguration
-from app.model.base import ModelError, Value, decode
+from app.model.base import Value, decode
 from app.model.metadata import ObjectMeta
 from app.model.resource_claim import DeviceSelector
 
@@ -58,7 +58,4 @@ def read_device_class(data: bytes) -> DeviceClass:
 
 def device_class_from(raw: Mapping[str, Any]) -> DeviceClass:
     """As `read_device_class`, from decoded JSON."""
-    try:
-        return msgspec.convert(raw, DeviceClass)
-    except msgspec.ValidationError as problem:
-        raise ModelError(f"DeviceClass: {problem}") from problem
+    return read_device_class(msgspec.json.encode(raw))

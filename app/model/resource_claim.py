@@ -4,7 +4,7 @@ from typing import Any, Final
 import msgspec
 
 from app.model.allocation import AllocationResult, DeviceToleration, OpaqueConfiguration
-from app.model.base import ModelError, Value, decode
+from app.model.base import Value, decode
 from app.model.metadata import ObjectMeta
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
@@ -160,7 +160,4 @@ def read_claim(data: bytes) -> ResourceClaim:
 
 def claim_from(raw: Mapping[str, Any]) -> ResourceClaim:
     """As `read_claim`, from decoded JSON."""
-    try:
-        return msgspec.convert(raw, ResourceClaim)
-    except msgspec.ValidationError as problem:
-        raise ModelError(f"ResourceClaim: {problem}") from problem
+    return read_claim(msgspec.json.encode(raw))

@@ -29,7 +29,7 @@ def with_finalizer_and_snapshot(raw: bytes, snapshot: str) -> bytes:
 def with_allocation(raw: bytes, allocation: AllocationResult, consumer: ConsumerReference) -> bytes:
     """The claim with this allocation, reserved for this consumer: one status write."""
     claim = msgspec.json.decode(raw)
-    claim.setdefault("status", {})["allocation"] = plain(allocation)
+    claim.setdefault("status", {})["allocation"] = msgspec.Raw(msgspec.json.encode(allocation))
     _reserve(claim["status"], consumer)
     return msgspec.json.encode(claim)
 

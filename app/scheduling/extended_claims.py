@@ -13,7 +13,7 @@ import structlog
 
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
-from app.model.base import ModelError, plain
+from app.model.base import ModelError
 from app.model.generated_claim import suffix_of
 from app.model.managed_fields import writers_of
 from app.model.node import Node
@@ -204,6 +204,6 @@ def _body(pod: Pod, special: Special) -> bytes:
             "annotations": {EXTENDED_ANNOTATION: "true"},
             "ownerReferences": [owner],
         },
-        "spec": plain(special.found.record.claim.spec),
+        "spec": special.found.record.claim.spec,
     }
     return msgspec.json.encode(claim)

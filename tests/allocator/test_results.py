@@ -1,6 +1,7 @@
 """What is written for a claim: results, configuration, node selector."""
 
 import dataclasses
+import json
 from typing import Any
 
 import msgspec
@@ -121,7 +122,10 @@ def configured(*requests: dict[str, Any], config: list[dict[str, Any]]) -> list[
     demand = prepare([NamedClaim("c", claim_of(*requests, config=config))], classes, ProgramCache(), Features())
     assert isinstance(demand, Demand)
     found = placed(allocate(demand, NODE, pools_of([slice_of("a", "b", "c")]), Held()))
-    return [(each.source, each.requests, each.opaque and each.opaque.parameters) for each in found.devices.config]
+    return [
+        (each.source, each.requests, each.opaque and json.loads(bytes(each.opaque.parameters)))
+        for each in found.devices.config
+    ]
 
 
 def test_class_configuration_comes_once_per_class_with_the_requests_that_use_it() -> None:
