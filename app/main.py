@@ -18,7 +18,7 @@ from app.kube.server_facts import Support
 from app.kube.service_route import ServiceRoute
 from app.kube.settings import KubeSettings
 from app.leadership import KubeLeadership
-from app.scheduler_check import check, limits_of, read_document
+from app.scheduler_check import check, limits_of, read_document, scheduler_names
 from app.service import Service
 from app.settings import BadSettings, LeaderElectionSettings, Settings
 from app.telemetry.metrics import Metrics
@@ -40,7 +40,7 @@ async def serve(settings: Settings) -> None:
         BadPolicy: the policy file is wrong.
         ClusterError: the API server does not answer, is too old, or does not let us in.
     """
-    _check_scheduler(settings)
+    settings = with_scheduler(settings)
     metrics = Metrics()
     connection = kube_settings(settings)
     election = _election(settings.leader_election, connection, metrics)
@@ -53,11 +53,21 @@ async def serve(settings: Settings) -> None:
         await Service(settings, cluster, metrics, leadership).run(_stop_on_signal(), listener)
 
 
-def _check_scheduler(settings: Settings) -> None:
+def with_scheduler(settings: Settings) -> Settings:
+    """The settings with the scheduler names of the kube-scheduler configuration, unless they are set.
+
+    Raises:
+        BadSettings: kube-scheduler's configuration does not fit the settings.
+    """
     file = settings.scheduling.scheduler_config
-    problems = check(read_document(file), limits_of(settings)) if file is not None else []
+    if file is None:
+        return settings
+    document = read_document(file)
+    problems = check(document, limits_of(settings))
     if problems:
         raise BadSettings(f"{file}: {'; '.join(map(str, problems))}")
+    names = settings.scheduling.scheduler_names or scheduler_names(document)
+    return settings.model_copy(update={"scheduling": settings.scheduling.model_copy(update={"scheduler_names": names})})
 
 
 def run(settings: Settings) -> None:

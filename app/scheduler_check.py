@@ -56,6 +56,12 @@ def check(document: object, limits: Limits) -> list[Problem]:
     ]
 
 
+def scheduler_names(document: object) -> tuple[str, ...]:
+    """The names of the profiles, under which pods ask for this kube-scheduler (`spec.schedulerName`)."""
+    profiles = document.get("profiles") if isinstance(document, Mapping) else None
+    return tuple(each.get("schedulerName") or _DEFAULT_SCHEDULER for each in _mappings(profiles))
+
+
 def _identity(document: Mapping[str, Any]) -> Iterator[Problem]:
     for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document.get(field) != wanted:

@@ -250,6 +250,13 @@ class SchedulingSettings(_Group):
         description="Name under which claims are written and recognised as ours",
     )
 
+    scheduler_names: tuple[str, ...] = Field(
+        (),
+        max_length=64,
+        description="Names of the kube-scheduler profiles that call (`spec.schedulerName`): no pod of another scheduler is placed."
+        " Empty: those in `scheduler_config`, and without it pods of any",
+    )
+
     @model_validator(mode="after")
     def _within_the_margin(self) -> Self:
         waits = self.shared_claim_wait_seconds + self.watch_lag_seconds

@@ -1,7 +1,11 @@
+import json
+from pathlib import Path
+
 import pytest
 
-from app.main import serve
-from app.settings import BadSettings, LeaderElectionSettings, ServerSettings, Settings
+from app.main import serve, with_scheduler
+from app.scheduler_config import SchedulerSetup, render
+from app.settings import BadSettings, LeaderElectionSettings, SchedulingSettings, ServerSettings, Settings
 
 
 async def test_leader_election_outside_a_pod_needs_a_namespace() -> None:
@@ -10,3 +14,13 @@ async def test_leader_election_outside_a_pod_needs_a_namespace() -> None:
     )
     with pytest.raises(BadSettings, match=r"setting leader_election.namespace .*: expected the namespace of the Lease"):
         await serve(settings)
+
+
+def test_pods_are_taken_from_the_profiles_of_the_kube_scheduler_that_calls(tmp_path: Path) -> None:
+    file = tmp_path / "kube-scheduler.yaml"
+    file.write_text(json.dumps(render(SchedulerSetup(scheduler_name="mine"))))
+    given = Settings(scheduling=SchedulingSettings(scheduler_config=file))
+    assert with_scheduler(given).scheduling.scheduler_names == ("mine",)
+    named = Settings(scheduling=SchedulingSettings(scheduler_config=file, scheduler_names=("other",)))
+    assert with_scheduler(named).scheduling.scheduler_names == ("other",)
+    assert with_scheduler(Settings()).scheduling.options().scheduler_names == ()

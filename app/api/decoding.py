@@ -15,6 +15,9 @@ _TYPES: Final = {
     "object": "an object",
     "null": "null",
 }
+_UNFOLDED: Final = 200_000
+NULL: Final = msgspec.Raw(b"null")
+"""What a field holds that is null or missing."""
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for input that it cannot read."""
 
@@ -54,11 +57,14 @@ class RequestReader(Generic[T]):
         return request
 
     def _lacks_all(self, request: T) -> bool:
-        return bool(self._needed) and not any(
-            getattr(request, self._attributes[key]) is not None for key in self._needed
-        )
+        return bool(self._needed) and not any(getattr(request, self._attributes[key]) != NULL for key in self._needed)
 
     def _read_in_any_case(self, body: bytes, first: Exception | None) -> T:
+        if body.count(b":") > _UNFOLDED:
+            problem = first or msgspec.ValidationError(
+                f"expected keys as Go spells them, or at most {_UNFOLDED} members"
+            )
+            raise Malformed(explain(self._verb, problem))
         try:
             given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
             renamed: dict[str, Any] = {self._keys.get(key.lower(), key): value for key, value in given.items()}
@@ -77,7 +83,7 @@ def explain(verb: str, problem: Exception, field: str = "") -> str:
     text, place = (matched["text"], matched["place"]) if matched else (str(problem), None)
     if not isinstance(problem, msgspec.ValidationError):
         return f"{verb}: {field or 'body'}: expected JSON: {_lower(text)}"
-    where = ".".join(part for part in (field, place) if part)
+    where = ".".join(part for part in (field, place) if part).replace(".[", "[")
     return f"{verb}: {where or 'body'}: {_lower(_plain_types(text))}"
 
 

@@ -1,10 +1,13 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from starlette.types import Receive
 
 from app.api.decoding import UNREADABLE, Malformed, RequestReader, explain
 from app.api.hang_up import watched
+from app.api.limits import Name, check_items, check_members, check_names
 from app.api.protocol import (
     AnsweredNodes,
     ExtenderArgs,
@@ -17,18 +20,25 @@ from app.api.protocol import (
     MetaVictims,
     NamedNode,
     NodeList,
-    UsualExtenderArgs,
+    Victims,
     encode,
 )
 from app.api.verbs import Verbs
 from app.model.base import ModelError
 from app.model.node_names import NodeNames
+from app.model.sent_pod import SentPod
 from app.scheduling.answers import FilterAnswer
+
+T = TypeVar("T")
 
 _LISTS = ("NodeNames", "Nodes")
 _MAPS = ("NodeNameToMetaVictims", "NodeNameToVictims")
-_USUAL = msgspec.json.Decoder(UsualExtenderArgs)
+_USUAL = msgspec.json.Decoder(ExtenderArgs)
 _NODE = msgspec.json.Decoder(NamedNode)
+_NODES = msgspec.json.Decoder(NodeList | None)
+_NAMES = msgspec.json.Decoder(list[Name] | None)
+_META_VICTIMS = msgspec.json.Decoder(dict[Name, MetaVictims] | None)
+_VICTIMS = msgspec.json.Decoder(dict[Name, Victims] | None)
 
 
 class FilterHandler:
@@ -44,22 +54,27 @@ class FilterHandler:
         if done is not None:
             return done
         args = self._reader.read(body)
-        names = _names("filter", args)
-        answer = await self._verbs.filter(args.pod.compact(), names)
-        if args.nodes is None or args.node_names is not None:
+        pod = _pod("filter", args.pod)
+        nodes = _nodes("filter", args)
+        names = nodes.names
+        with _of_the_pod("filter"):
+            answer = await self._verbs.filter(pod, names)
+        if nodes.items is None:
             return _answered(answer, None, list(answer.fitting))
         fitting = set(answer.fitting)
-        items = [item for name, item in zip(names, args.nodes.items or (), strict=True) if name in fitting]
+        items = [item for name, item in zip(names, nodes.items, strict=True) if name in fitting]
         return _answered(answer, AnsweredNodes(items), None)
 
     async def _usual(self, body: bytes) -> bytes | None:
         """The answer to what kube-scheduler sends, of which only those names are read that matter; None if anything is unusual."""
         try:
             args = _USUAL.decode(body)
-            names = NodeNames.read(bytes(args.node_names)) if args.nodes is None else None
+            raw = bytes(args.node_names)
+            check_names("filter", "NodeNames", raw)
+            names = NodeNames.read(raw)
             if names is None:
                 return None
-            answer = await self._verbs.filter(args.pod.compact(), names)
+            answer = await self._verbs.filter(SentPod(bytes(args.pod)), names)
             return _answered(answer, None, list(answer.fitting))
         except (*UNREADABLE, ModelError):
             return None
@@ -75,7 +90,9 @@ class PrioritizeHandler:
     async def __call__(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a Verb
         """See Verb."""
         args = self._reader.read(body)
-        scores = await self._verbs.prioritize(args.pod.compact(), _names("prioritize", args))
+        pod, names = _pod("prioritize", args.pod), _nodes("prioritize", args).names
+        with _of_the_pod("prioritize"):
+            scores = await self._verbs.prioritize(pod, names)
         return encode([HostPriority(host, score) for host, score in scores])
 
 
@@ -109,9 +126,10 @@ class PreemptHandler:
     async def __call__(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a Verb
         """See Verb."""
         args = self._reader.read(body)
-        proposed = _proposed(args)
-        victims = {node: [pod.uid for pod in each.pods or ()] for node, each in proposed.items()}
-        kept = await self._verbs.preempt(args.pod.compact(), victims)
+        pod, proposed = _pod("preempt", args.pod), _proposed(args)
+        victims = {node: [victim.uid for victim in each.pods or ()] for node, each in proposed.items()}
+        with _of_the_pod("preempt"):
+            kept = await self._verbs.preempt(pod, victims)
         # A node without victims would fail the whole preemption.
         answer = {node: _merged(proposed.get(node, MetaVictims()), uids) for node, uids in kept.items() if uids}
         return encode(ExtenderPreemptionResult(answer))
@@ -125,11 +143,21 @@ def _reasons(given: Mapping[str, str]) -> dict[str, str] | None:
     return (given if isinstance(given, dict) else dict(given)) or None
 
 
-def _names(verb: str, args: ExtenderArgs) -> Sequence[str]:
-    if args.node_names is not None:
-        return args.node_names
-    nodes = args.nodes or NodeList()
-    return [_name(verb, index, item) for index, item in enumerate(nodes.items or ())]
+class _Nodes(NamedTuple):
+    """The names of the nodes asked about, and the whole nodes if those were sent."""
+
+    names: Sequence[str]
+    items: Sequence[msgspec.Raw] | None = None
+
+
+def _nodes(verb: str, args: ExtenderArgs) -> _Nodes:
+    check_names(verb, "NodeNames", bytes(args.node_names))
+    names = _decoded(verb, "NodeNames", _NAMES, args.node_names)
+    if names is not None:
+        return _Nodes(names)
+    check_items(verb, "Nodes", bytes(args.nodes))
+    items = (_decoded(verb, "Nodes", _NODES, args.nodes) or NodeList()).items or ()
+    return _Nodes([_name(verb, index, item) for index, item in enumerate(items)], items)
 
 
 def _name(verb: str, index: int, node: msgspec.Raw) -> str:
@@ -140,12 +168,42 @@ def _name(verb: str, index: int, node: msgspec.Raw) -> str:
 
 
 def _proposed(args: ExtenderPreemptionArgs) -> dict[str, MetaVictims]:
-    if args.node_name_to_meta_victims is not None:
-        return args.node_name_to_meta_victims
+    verb, meta, whole = "preempt", *_MAPS
+    check_members(verb, meta, bytes(args.node_name_to_meta_victims))
+    proposed: dict[str, MetaVictims] | None = _decoded(verb, meta, _META_VICTIMS, args.node_name_to_meta_victims)
+    if proposed is not None:
+        return proposed
+    check_members(verb, whole, bytes(args.node_name_to_victims))
     return {
         node: MetaVictims(tuple(MetaPod(pod.metadata.uid) for pod in each.pods or ()), each.num_pdb_violations)
-        for node, each in (args.node_name_to_victims or {}).items()
+        for node, each in (_decoded(verb, whole, _VICTIMS, args.node_name_to_victims) or {}).items()
     }
+
+
+def _decoded(verb: str, field: str, decoder: "msgspec.json.Decoder[T]", raw: msgspec.Raw) -> T:
+    try:
+        return decoder.decode(raw)
+    except UNREADABLE as problem:
+        raise Malformed(explain(verb, problem, field)) from problem
+
+
+def _pod(verb: str, raw: msgspec.Raw) -> SentPod:
+    with _of_the_pod(verb):
+        return SentPod(bytes(raw))
+
+
+def _explained(verb: str, problem: ModelError) -> str:
+    cause = problem.__cause__
+    return explain(verb, cause if isinstance(cause, Exception) else problem, "Pod")
+
+
+@contextmanager
+def _of_the_pod(verb: str) -> Iterator[None]:
+    """What cannot be read inside is said of the field `Pod`."""
+    try:
+        yield
+    except ModelError as problem:
+        raise Malformed(_explained(verb, problem)) from problem
 
 
 def _merged(proposed: MetaVictims, uids: Sequence[str]) -> MetaVictims:

@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct, field
 
-from app.model.pod import WirePod
+from app.api.decoding import NULL
+from app.api.limits import Name, Namespace, Uid
 
 EXTENDER_MIN_SCORE: Final = 0
 EXTENDER_MAX_SCORE: Final = 10
@@ -22,19 +23,14 @@ class NodeList(Struct, frozen=True, gc=False):
 
 
 class ExtenderArgs(Struct, frozen=True, gc=False):
-    """Request of filter and prioritize; one of the two lists of nodes is null."""
+    """Request of filter and prioritize; one of the two lists of nodes is null.
 
-    pod: WirePod = field(name="Pod")
-    nodes: NodeList | None = field(name="Nodes", default=None)
-    node_names: list[str] | None = field(name="NodeNames", default=None)
+    Nothing is read yet: the pod is mostly known from the watch, and of thousands of names only the first few matter.
+    """
 
-
-class UsualExtenderArgs(Struct, frozen=True, gc=False):
-    """Request of filter whose names are kept as they came: reading thousands of them takes longer than anything else."""
-
-    pod: WirePod = field(name="Pod")
-    nodes: NodeList | None = field(name="Nodes", default=None)
-    node_names: Raw = field(name="NodeNames", default=Raw(b"null"))
+    pod: Raw = field(name="Pod")
+    nodes: Raw = field(name="Nodes", default=NULL)
+    node_names: Raw = field(name="NodeNames", default=NULL)
 
 
 class AnsweredNodes(Struct, frozen=True, gc=False):
@@ -69,16 +65,16 @@ class HostPriority(Struct, frozen=True, gc=False):
 class ExtenderBindingArgs(Struct, frozen=True, gc=False):
     """Request of bind."""
 
-    pod_name: str = field(name="PodName")
-    pod_namespace: str = field(name="PodNamespace")
-    pod_uid: str = field(name="PodUID")
-    node: str = field(name="Node")
+    pod_name: Name = field(name="PodName")
+    pod_namespace: Namespace = field(name="PodNamespace")
+    pod_uid: Uid = field(name="PodUID")
+    node: Name = field(name="Node")
 
 
 class MetaPod(Struct, frozen=True, gc=False):
     """A victim."""
 
-    uid: str = field(name="UID")
+    uid: Uid = field(name="UID")
 
 
 class MetaVictims(Struct, frozen=True, gc=False):
@@ -89,7 +85,7 @@ class MetaVictims(Struct, frozen=True, gc=False):
 
 
 class _VictimMetadata(Struct, frozen=True, gc=False):
-    uid: str
+    uid: Uid
 
 
 class _VictimPod(Struct, frozen=True, gc=False):
@@ -104,11 +100,11 @@ class Victims(Struct, frozen=True, gc=False):
 
 
 class ExtenderPreemptionArgs(Struct, frozen=True, gc=False):
-    """Request of preempt; `nodeCacheCapable` decides which of the two maps is used."""
+    """Request of preempt; `nodeCacheCapable` decides which of the two maps (node -> Victims or MetaVictims) is used."""
 
-    pod: WirePod = field(name="Pod")
-    node_name_to_victims: dict[str, Victims] | None = field(name="NodeNameToVictims", default=None)
-    node_name_to_meta_victims: dict[str, MetaVictims] | None = field(name="NodeNameToMetaVictims", default=None)
+    pod: Raw = field(name="Pod")
+    node_name_to_victims: Raw = field(name="NodeNameToVictims", default=NULL)
+    node_name_to_meta_victims: Raw = field(name="NodeNameToMetaVictims", default=NULL)
 
 
 class ExtenderPreemptionResult(Struct, frozen=True, gc=False):
@@ -118,7 +114,7 @@ class ExtenderPreemptionResult(Struct, frozen=True, gc=False):
 
 
 class _NodeMetadata(Struct, frozen=True, gc=False):
-    name: str
+    name: Name
 
 
 class NamedNode(Struct, frozen=True, gc=False):

@@ -1,12 +1,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Final, overload
+from typing import Annotated, Final, overload
 
 import msgspec
 
 from app.model.base import ModelError
 
-_DECODE: Final = msgspec.json.Decoder(list[str]).decode
+_DECODE: Final = msgspec.json.Decoder(list[Annotated[str, msgspec.Meta(max_length=253)]]).decode
 _BETWEEN: Final = b'","'
 _FIRST_PIECE: Final = 512
 _GROWTH: Final = 4
@@ -15,7 +15,7 @@ _GROWTH: Final = 4
 class NodeNames(Sequence[str]):
     """Names of nodes in a JSON list that is decoded as far as it is looked at: mostly the first few of thousands are enough.
 
-    Any access raises ModelError where the list is not one of strings.
+    Any access raises ModelError where the list is not one of strings of at most 253 characters.
     """
 
     __slots__ = ("_decoded", "_raw")

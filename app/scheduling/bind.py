@@ -30,7 +30,8 @@ from app.scheduling.gang_members import gang_of
 from app.scheduling.giving_back import GivenBack, GivingBack
 from app.scheduling.options import Options
 from app.scheduling.overlap import overlap
-from app.scheduling.ports import Cluster, ClusterError, Conflict, NotFound, Unavailable
+from app.scheduling.pod_resolver import PodResolver
+from app.scheduling.ports import Cluster, ClusterError, Conflict, Unavailable
 from app.scheduling.refusals import Refusals
 from app.scheduling.reservations import Reservations
 from app.scheduling.stopping import Stopping
@@ -84,6 +85,7 @@ class Bind:
         self._metrics = metrics
         self._options = options
         self._stopping = stopping
+        self.pods = PodResolver(ledger, cluster.pods, options)
         self._writing = ClaimWriting(ledger, cluster.claims, metrics)
         self._reserve = Reservations(self._writing)
         self._giving_back = GivingBack(ledger, self._writing)
@@ -117,7 +119,8 @@ class Bind:
         Raises:
             TryAgain: not bound; the text says why, and a later bind of the pod carries on.
         """
-        pod = self._ledger.pods.by_uid(uid)
+        await self.pods.node(node)
+        pod = self.pods.known(namespace, name, uid)
         if pod is not None and not pod.needs_devices and not pod.node_name and gang_of(pod, self._ledger) is None:
             await self._post(pod, node)
             return
@@ -125,6 +128,8 @@ class Bind:
             running.other_node = node
             running.nudge.fire()
             await asyncio.wait((running.task,))
+        if running is not None and running.pod != f"{namespace}/{name}":
+            raise TryAgain(f"the pod with UID {uid} is {running.pod}, not {namespace}/{name}")
         if running is None:
             running = self._running[uid] = _Running(f"{namespace}/{name}", node)
             running.task = asyncio.create_task(self._transaction(running, namespace, name, uid))
@@ -234,16 +239,11 @@ class Bind:
             raise TryAgain(f"nobody waits for the bind of pod {running.pod} any more; its devices stay reserved for it")
 
     async def _pod(self, namespace: str, name: str, uid: str) -> Pod:
-        pod = self._ledger.pods.by_uid(uid)
+        pod = self.pods.known(namespace, name, uid)
         if pod is None or names_missing(pod):
             # kube-scheduler may have seen a later state of the pod than our watch has brought.
-            try:
-                pod = await self._cluster.pods.read(namespace, name)
-            except NotFound as gone:
-                raise TryAgain(f"pod {namespace}/{name} does not exist any more") from gone
-            except (ClusterError, ModelError) as problem:
-                raise TryAgain(f"pod {namespace}/{name}: {problem}") from problem
-        if pod.uid != uid or pod.deleting or self._ledger.pods.gone(uid):
+            return await self.pods.read(namespace, name, uid)
+        if pod.deleting or self._ledger.pods.gone(uid):
             raise TryAgain(f"pod {namespace}/{name} with UID {uid} does not exist any more")
         return pod
 

@@ -5,6 +5,7 @@ from typing import Final
 from app.allocator import Features
 from app.ledger.ledger import Ledger
 from app.model.pod import Pod
+from app.model.sent_pod import SentPod
 from app.scheduling.answers import FilterAnswer, TryAgain
 from app.scheduling.bind import Bind
 from app.scheduling.bind_decision import BindDecision
@@ -53,6 +54,7 @@ class Extender:
         decision = BindDecision(ledger, searching, cool_downs, cluster.clock, options)
         self._stopping = Stopping()
         self._bind = Bind(ledger, decision, self.refusals, cool_downs, cluster, metrics, options, self._stopping)
+        self._pods = self._bind.pods
         likeness, clock = Likeness(ledger, features), cluster.clock
         judging = Judging(ledger, searching, metrics, options.remembered_answers, likeness)
         planning = GangPlanning(ledger, searching, likeness, cool_downs, clock, options)
@@ -110,14 +112,14 @@ class Extender:
                 each.cancel()
             await asyncio.gather(*background, return_exceptions=True)
 
-    async def filter(self, pod: Pod, nodes: Sequence[str]) -> FilterAnswer:
-        """See Filter."""
+    async def filter(self, pod: Pod | SentPod, nodes: Sequence[str]) -> FilterAnswer:
+        """See PodResolver and Filter."""
         self._refuse_when_stopping()
-        return await self._filter(pod, nodes)
+        return await self._filter(await self._pods(pod), nodes)
 
-    async def prioritize(self, pod: Pod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
+    async def prioritize(self, pod: Pod | SentPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """See Prioritize."""
-        return self._prioritize(pod, nodes)
+        return self._prioritize(pod.uid, nodes)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, hung_up: asyncio.Event) -> None:
         """See Bind."""
@@ -133,10 +135,10 @@ class Extender:
         finally:
             self._metrics.bound(outcome, self._cluster.clock.monotonic() - start)
 
-    async def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
-        """See Preempt."""
+    async def preempt(self, pod: Pod | SentPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+        """See PodResolver and Preempt."""
         self._refuse_when_stopping()
-        return await self._preempt(pod, victims)
+        return await self._preempt(await self._pods(pod), victims)
 
     def _decide_about_extended_resources(self) -> None:
         """Serve them by claims if that is wanted and, as far as is known, the API server lets pods be told of them."""

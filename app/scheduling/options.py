@@ -28,6 +28,7 @@ class Options:
     group_claims_enabled: bool = False
     group_claims_grace_seconds: float = 5.0
     field_manager: str = "dra-extender"
+    scheduler_names: tuple[str, ...] = ()
     remembered_answers: int = 200_000
     extended_resources: bool = True
     rewrite_attribute_suffixes: bool = False

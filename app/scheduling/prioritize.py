@@ -2,7 +2,6 @@ from collections.abc import Sequence
 
 from app.ledger.ledger import Ledger
 from app.model.merits import Merits
-from app.model.pod import Pod
 from app.scheduling.options import Options
 from app.scheduling.scoring import ratings, total
 
@@ -16,9 +15,9 @@ class Prioritize:
         self._ledger = ledger
         self._weights = options.weights
 
-    def __call__(self, pod: Pod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
+    def __call__(self, pod_uid: str, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """(node, 0 to 10) for each node."""
-        holds = self._ledger.holds.of_pod(pod.uid) if pod.needs_devices else ()
+        holds = self._ledger.holds.of_pod(pod_uid)
         if not any(hold.merits for hold in holds):
             return [(node, 0) for node in nodes]
         held = [node for node in nodes if all(node in hold.placements for hold in holds)]

@@ -8,6 +8,7 @@ from app.api.application import create_app
 from app.api.gate import Gate
 from app.api.health import Health
 from app.model.pod import Pod
+from app.model.sent_pod import SentPod
 from app.scheduling.answers import FilterAnswer
 from app.settings import ServerSettings
 from app.telemetry.metrics import Metrics
@@ -35,13 +36,14 @@ class ScriptedVerbs:
         if self.raises is not None:
             raise self.raises
 
-    async def filter(self, pod: Pod, nodes: Sequence[str]) -> FilterAnswer:
+    async def filter(self, pod: SentPod, nodes: Sequence[str]) -> FilterAnswer:
         self._maybe_raise()
-        self.filtered.append((pod, nodes))
+        self.filtered.append((pod.read(), nodes))
         return self.answer or FilterAnswer(nodes)
 
-    async def prioritize(self, pod: Pod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
+    async def prioritize(self, pod: SentPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         self._maybe_raise()
+        pod.read()
         return [(node, self.scores.get(node, 0)) for node in nodes]
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, hung_up: asyncio.Event) -> None:
@@ -53,7 +55,7 @@ class ScriptedVerbs:
             await hung_up.wait()
         self.finished.set()
 
-    async def preempt(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+    async def preempt(self, pod: SentPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         self._maybe_raise()
         self.proposed.append(victims)
         return victims if self.victims is None else self.victims

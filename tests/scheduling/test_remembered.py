@@ -82,7 +82,7 @@ async def apply(world: World, operation: tuple[Any, ...]) -> None:
     exists = world.cluster.store.find(Key(Kind.POD, "default", name)) is not None
     match operation:
         case ("filter", _) if exists:
-            await world.filter(name, *NODES)
+            await asyncio.gather(world.filter(name, *NODES), return_exceptions=True)
         case ("bind", _, node) if exists:
             async with world.watching():
                 await asyncio.gather(world.bind(name, node), return_exceptions=True)
@@ -112,6 +112,8 @@ async def compare(sequence: list[tuple[Any, ...]], nodes: list[str]) -> None:
             continue
         await apply(world, operation)
         for probe in probes:
+            if world.pod(probe.name)["spec"].get("nodeName"):
+                continue
             old = await world.extender.filter(probe, nodes)
             liked = await world.extender.prioritize(probe, nodes)
             ports = Ports(world.cluster, world.clock, None, None)

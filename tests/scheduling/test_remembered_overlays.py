@@ -69,7 +69,7 @@ async def apply(world: World, operation: tuple[Any, ...]) -> None:
     store = world.cluster.store
     match operation:
         case ("filter", index):
-            await world.filter(f"p{index}", *NODES)
+            await asyncio.gather(world.filter(f"p{index}", *NODES), return_exceptions=True)
         case ("bind", index, node):
             async with world.watching():
                 await asyncio.gather(world.bind(f"p{index}", node), return_exceptions=True)
@@ -100,6 +100,8 @@ async def compare(sequence: list[tuple[Any, ...]]) -> None:
         await apply(world, operation)
         for index in (0, 1):
             probe = pod_from(world.pod(f"p{index}"))
+            if probe.node_name:
+                continue
             old = await world.extender.filter(probe, NODES)
             fresh = Extender(
                 world.ledger, Ports(world.cluster, world.clock, None, None), Metrics(), OPTIONS, world.features
