@@ -1,16 +1,28 @@
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
 import msgspec
 
-from app.kube.errors import Intent
+from app.kube.claim_messages import has_driver_data, wanted_status, with_metadata, with_reservations
+from app.kube.errors import CallFailed, Intent
 from app.kube.kinds import RESOURCE_CLAIMS
+from app.kube.protobuf import MEDIA_TYPE, ProtobufError
 from app.kube.requests import perform
 from app.kube.settings import KubeSettings
-from app.kube.transport import Call, Transport
+from app.kube.transport import MERGE_PATCH, Call, Transport
+from app.model.writeback import MetadataChange
+from app.scheduling.ports import Refused
+
+_LEFT_ALONE: Final = frozenset({"spec", "status.allocation", "status.devices"})
+"""Fields that our writes do not change.  A refusal for a change of one means that the API server has spelled it anew."""
 
 
 class KubeClaims:
     """ResourceClaims of an API server (`app.scheduling.ports.Claims`); bodies go both ways unchanged.
 
-    Writes name our field manager, which is how our allocations are told from those of other schedulers.
+    Writes name our field manager, which is how our allocations are told from those of other schedulers.  They go as JSON; where
+    the API server would change the spelling of what is not ours, they go as protobuf, which costs a read more.
     """
 
     def __init__(self, transport: Transport, settings: KubeSettings) -> None:
@@ -45,17 +57,68 @@ class KubeClaims:
         body = msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": wanted})
         await perform(self._transport, Call(intent, "DELETE", path, self._timeouts.write, body=body))
 
-    async def update(self, namespace: str, name: str, body: bytes) -> bytes:
-        """Replace metadata and spec; `body` carries the resourceVersion it was made from.  Raises every ClusterError."""
-        return await self._replace(namespace, name, "", body)
+    async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
+        """Change finalizers and annotations and nothing else.
+
+        Raises:
+            Conflict: the claim is not the object or not the version for which the change is.
+            ClusterError: any other kind.
+        """
+        intent = Intent("patch", RESOURCE_CLAIMS.plural, f"{namespace}/{name}")
+        path = RESOURCE_CLAIMS.path(namespace, name)
+        call = Call(intent, "PATCH", path, self._timeouts.write, self._query, change.merge_patch(), MERGE_PATCH)
+        try:
+            return await perform(self._transport, call)
+        except Refused as problem:
+            refused = problem
+        return await self._as_protobuf(call, path, lambda stored: with_metadata(stored, change), refused)
 
     async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
-        """Replace the status; `body` carries the resourceVersion it was made from.  Raises every ClusterError."""
-        return await self._replace(namespace, name, "status", body)
+        """Replace the status; `body` carries the resourceVersion it was made from.
 
-    async def _replace(self, namespace: str, name: str, part: str, body: bytes) -> bytes:
-        resource = "/".join(filter(None, (RESOURCE_CLAIMS.plural, part)))
-        intent = Intent("update", resource, f"{namespace}/{name}")
-        path = RESOURCE_CLAIMS.path(namespace, name, part)
-        call = Call(intent, "PUT", path, self._timeouts.write, query=self._query, body=body)
-        return await perform(self._transport, call)
+        Only what `body` says of reservations is certain to be taken over where the claim is allocated already.
+
+        Raises:
+            ModelError: `body` is no claim.
+            ClusterError: of every kind.
+        """
+        intent = Intent("update", f"{RESOURCE_CLAIMS.plural}/status", f"{namespace}/{name}")
+        path = RESOURCE_CLAIMS.path(namespace, name, "status")
+        call = Call(intent, "PUT", path, self._timeouts.write, self._query, body)
+        refused = None
+        # The API server guards what drivers say by a right of its own, but only from Kubernetes 1.36 on.
+        if not has_driver_data(body):
+            try:
+                return await perform(self._transport, call)
+            except Refused as problem:
+                refused = problem
+        wanted = wanted_status(body)
+        claim = RESOURCE_CLAIMS.path(namespace, name)
+        return await self._as_protobuf(call, claim, lambda stored: with_reservations(stored, wanted), refused)
+
+    async def _as_protobuf(
+        self, call: Call, claim: str, edit: Callable[[bytes], bytes], refused: Refused | None
+    ) -> bytes:
+        """Make the change in the object's protobuf form, where every byte that is not edited stays; the answer is JSON.
+
+        Raises:
+            Refused: as `refused`, if spelling is not the reason why the call was.
+            ClusterError: any other kind.
+        """
+        if refused is not None and not _respelled(refused):
+            raise refused
+        intent = replace(call.intent, verb="get", resource=RESOURCE_CLAIMS.plural)
+        stored = await perform(self._transport, Call(intent, "GET", claim, self._timeouts.read, accept=MEDIA_TYPE))
+        try:
+            body = edit(stored)
+        except ProtobufError as problem:
+            raise refused or Refused(f"{call.intent}: the claim cannot be edited: {problem}") from problem
+        intent = replace(call.intent, verb="update")
+        again = replace(call, intent=intent, method="PUT", body=body, content_type=MEDIA_TYPE)
+        return await perform(self._transport, again)
+
+
+def _respelled(refused: Refused) -> bool:
+    failed = refused.__cause__
+    status = failed.status if isinstance(failed, CallFailed) else None
+    return status is not None and not _LEFT_ALONE.isdisjoint(status.invalid_fields)

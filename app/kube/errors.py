@@ -5,16 +5,19 @@ from dataclasses import dataclass
 import aiohttp
 import msgspec
 
+from app.kube.protobuf import MAGIC
 from app.scheduling.ports import ClusterError, Conflict, NotFound, Refused, Unavailable
 
 GONE = 410
 MESSAGE_LIMIT = 256
 _REQUEST_TIMEOUT = 408
+_UNPROCESSABLE = 422
 _TOO_MANY_REQUESTS = 429
 
 
 class _Cause(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
+    field: str = ""
 
 
 class _Details(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -36,12 +39,20 @@ class ApiStatus(msgspec.Struct, frozen=True, gc=False):
         causes = self.details.causes if self.details else None
         return self.code == GONE or any(cause.reason == "ResourceVersionTooLarge" for cause in causes or ())
 
+    @property
+    def invalid_fields(self) -> frozenset[str]:
+        """The fields of the object for which a write was refused as invalid (422), such as "spec"."""
+        causes = self.details.causes if self.details and self.code == _UNPROCESSABLE else None
+        return frozenset(cause.field for cause in causes or ())
+
 
 _STATUS = msgspec.json.Decoder(ApiStatus)
 
 
 def read_status(code: int, body: bytes) -> ApiStatus:
     """The Status in the body of an answer; where a proxy answered in its own words, those words."""
+    if body.startswith(MAGIC):
+        return ApiStatus(code=code, message="(explained in protobuf)")
     try:
         found = _STATUS.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -31,7 +31,10 @@ Permit = Callable[[], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request: what it wants, HTTP method, path, query, body (sent unchanged) and how long it may take in seconds."""
+    """One request: what it wants, HTTP method, path, query, body (sent unchanged) and how long it may take in seconds.
+
+    `accept` is the media type of the answer.
+    """
 
     intent: Intent
     method: str
@@ -40,6 +43,7 @@ class Call:
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
     content_type: str = JSON
+    accept: str = JSON
 
 
 class _Rest(RESTClientObject):
@@ -72,7 +76,7 @@ class Transport:
         self._observer = observer
         self._connect_seconds = settings.timeouts.connect
         # Compression would cost both sides more processor time than the network of a cluster is worth.
-        self._headers = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": settings.identity}
+        self._headers = {"Accept-Encoding": "identity", "User-Agent": settings.identity}
         self._extra: dict[str, Any] = {}
         self._host = ""
         self._credentials: Credentials | None = None
@@ -167,7 +171,7 @@ class Transport:
     async def _request(
         self, session: aiohttp.ClientSession, credentials: Credentials, call: Call, patience: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
-        headers = {**self._headers, **await credentials.headers()}
+        headers = {**self._headers, "Accept": call.accept, **await credentials.headers()}
         if call.body is not None:
             headers["Content-Type"] = call.content_type
         # Path segments are quoted already, and a second quoting would change names.

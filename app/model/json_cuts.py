@@ -64,6 +64,8 @@ class _Cuts:
             return self._whole(value)
         if isinstance(value, list | tuple):
             return type(value)(map(self.restored, value))
+        if isinstance(value, dict):
+            return {name: self.restored(each) for name, each in value.items()}
         if isinstance(value, msgspec.Struct):
             fields = {name: getattr(value, name) for name in value.__struct_fields__}
             changed = {name: new for name, old in fields.items() if (new := self.restored(old)) is not old}

@@ -15,13 +15,13 @@ from app.model.base import ModelError
 from app.model.resource_claim import FINALIZER, MAX_RESERVATIONS, ConsumerReference, ResourceClaim, read_claim
 from app.model.snapshot import SNAPSHOT_ANNOTATION, LostShare, encode_snapshot, lost_share
 from app.model.writeback import (
+    MetadataChange,
     with_allocation,
     with_finalizer_and_snapshot,
     with_reservations,
+    without,
     without_allocation,
-    without_finalizer,
     without_reservations,
-    without_snapshot,
 )
 from app.scheduling.answers import TryAgain
 from app.scheduling.kept_fields import same_allocation, same_devices, stripped
@@ -62,7 +62,7 @@ class ClaimWriting:
                     return await self._update_status("reserve", claim, with_reservations(raw, (consumer,)))
                 raise TryAgain(f"claim {_name(claim)} was allocated by another scheduler")
             if not is_kept(claim, snapshot):
-                raw = await self._update(claim, with_finalizer_and_snapshot(raw, snapshot))
+                raw = await self._update(claim, with_finalizer_and_snapshot(claim, snapshot))
             return await self._update_status("allocate", claim, with_allocation(raw, placement.allocation, consumer))
 
         stored = await self._persist(record, write)
@@ -127,7 +127,7 @@ class ClaimWriting:
             stored = claim.status.allocation
             if stored is None or known is None or not same_allocation(stored, known) or is_kept(claim, snapshot):
                 return raw
-            return await self._update(claim, with_finalizer_and_snapshot(raw, snapshot))
+            return await self._update(claim, with_finalizer_and_snapshot(claim, snapshot))
 
         await self._persist(record, write)
 
@@ -175,9 +175,10 @@ class ClaimWriting:
             if left:
                 return await self._update_status("unreserve", claim, without_reservations(raw, consumers))
             raw = await self._update_status("release", claim, without_allocation(raw))
-            if SNAPSHOT_ANNOTATION not in claim.metadata.annotations:
+            released = read_claim(raw)
+            if SNAPSHOT_ANNOTATION not in released.metadata.annotations:
                 return raw
-            return await self._update(claim, without_snapshot(raw))
+            return await self._update(released, without(released, snapshot=True))
 
         try:
             return (await self._persist(record, write, dying=True, tries=tries)).claim.status.allocation is None
@@ -204,7 +205,7 @@ class ClaimWriting:
         async def write(raw: bytes) -> bytes:
             claim = read_claim(raw)
             if FINALIZER in claim.metadata.finalizers:
-                raw = await self._update(claim, without_finalizer(raw))
+                raw = await self._update(claim, without(claim, finalizer=True))
             await self._counted("discard", self._claims.delete(namespace, name, claim.metadata.uid))
             return raw
 
@@ -257,8 +258,8 @@ class ClaimWriting:
         failed = OutcomeUnknown if isinstance(problem, Unavailable) else TryAgain
         raise failed(f"claim {namespace}/{name}: {problem}") from problem
 
-    async def _update(self, claim: ResourceClaim, body: bytes) -> bytes:
-        return await self._counted("prepare", self._claims.update(*claim.metadata.key, body))
+    async def _update(self, claim: ResourceClaim, change: MetadataChange) -> bytes:
+        return await self._counted("prepare", self._claims.update(*claim.metadata.key, change))
 
     async def _update_status(self, step: str, claim: ResourceClaim, body: bytes) -> bytes:
         return await self._counted(step, self._claims.update_status(*claim.metadata.key, body))

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from app.model.pod import Pod
 from app.model.pod_group import PodGroup
+from app.model.writeback import MetadataChange
 
 
 class ClusterError(Exception):
@@ -37,7 +38,7 @@ class Unavailable(ClusterError):  # noqa: N818 - as above
 
 
 class Claims(Protocol):
-    """Reads and writes of ResourceClaims as whole raw objects (JSON bytes); every write but the last returns what is stored."""
+    """Reads and writes of ResourceClaims as raw objects (JSON bytes); every write but `delete` returns what is stored."""
 
     async def read(self, namespace: str, name: str) -> bytes:
         """The live object.  Raises NotFound, Refused, Unavailable."""
@@ -61,8 +62,13 @@ class Claims(Protocol):
         """
         ...
 
-    async def update(self, namespace: str, name: str, body: bytes) -> bytes:
-        """Replace metadata and spec; `body` carries the resourceVersion it was made from.  Raises every ClusterError."""
+    async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
+        """Change finalizers and annotations and nothing else.
+
+        Raises:
+            Conflict: the claim is not the object or not the version for which the change is.
+            ClusterError: any other kind.
+        """
         ...
 
     async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:

@@ -13,7 +13,7 @@ from app.model.pod import Pod
 from app.model.pod_group import is_group
 from app.model.resource_claim import FINALIZER, ConsumerReference, ResourceClaim, read_claim
 from app.model.snapshot import SNAPSHOT_ANNOTATION
-from app.model.writeback import without_finalizer, without_snapshot
+from app.model.writeback import without
 from app.scheduling.answers import TryAgain
 from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.cool_downs import CoolDowns
@@ -142,12 +142,13 @@ class ReclaimWriting:
         if not half_written:
             await self._writing.release(record, found.surplus.consumers, tries=1)
             return
-        raw, metadata = record.raw, record.claim.metadata
-        if SNAPSHOT_ANNOTATION in metadata.annotations and self._us in who.snapshot:
-            raw = without_snapshot(raw)
-        if FINALIZER in metadata.finalizers and self._us in who.finalizer:
-            raw = without_finalizer(raw)
-        self._ledger.own_write(await self._cluster.claims.update(*metadata.key, raw))
+        metadata = record.claim.metadata
+        change = without(
+            record.claim,
+            finalizer=FINALIZER in metadata.finalizers and self._us in who.finalizer,
+            snapshot=SNAPSHOT_ANNOTATION in metadata.annotations and self._us in who.snapshot,
+        )
+        self._ledger.own_write(await self._cluster.claims.update(*metadata.key, change))
 
     def _failed(self, key: tuple[str, str], problem: Exception) -> Outcome:
         _LOG.warning("a claim could not be taken back", claim="/".join(key), problem=str(problem))

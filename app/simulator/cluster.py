@@ -7,6 +7,7 @@ import msgspec
 
 from app.ledger.feed import Feed
 from app.model.pod import Pod, read_pod
+from app.model.writeback import MetadataChange
 from app.scheduling.ports import Clock, Conflict, Refused
 from app.simulator.events import EventLog
 from app.simulator.group_ports import MemoryClaimTemplates, MemoryPodGroups, record_claims
@@ -55,22 +56,30 @@ class MemoryClaims:
         await asyncio.sleep(0)
         self._store.delete(Key(Kind.CLAIM, namespace, name), uid, version)
 
-    async def update(self, namespace: str, name: str, body: bytes) -> bytes:
-        """Replace metadata and spec.  Raises NotFound, Conflict, Refused."""
-        return await self._write(namespace, name, body, self._store.update)
+    async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
+        """Change finalizers and annotations.  Raises NotFound, Conflict, Refused."""
+        await asyncio.sleep(0)
+        claim = self._store.get(Key(Kind.CLAIM, namespace, name))
+        metadata = claim["metadata"]
+        metadata.update(uid=change.uid, resourceVersion=change.resource_version)
+        if change.finalizers is not None:
+            metadata["finalizers"] = list(change.finalizers)
+        metadata["annotations"] = {
+            name: value
+            for name, value in {**part(metadata, "annotations"), **change.annotations}.items()
+            if value is not None
+        }
+        return msgspec.json.encode(self._store.update(Kind.CLAIM, claim, self._field_manager))
 
     async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
         """Replace the status.  Raises NotFound, Conflict, Refused."""
-        return await self._write(namespace, name, body, self._store.update_status)
-
-    async def _write(self, namespace: str, name: str, body: bytes, write: Callable[[Kind, Json, str], Json]) -> bytes:
         await asyncio.sleep(0)
         claim = _object(body)
         metadata = part(claim, "metadata")
         if (metadata.get("namespace", namespace), metadata.get("name", name)) != (namespace, name):
             raise Refused(f"the name of the object does not match the name on the URL ({namespace}/{name})")
         claim.setdefault("metadata", {}).update(namespace=namespace, name=name)
-        return msgspec.json.encode(write(Kind.CLAIM, claim, self._field_manager))
+        return msgspec.json.encode(self._store.update_status(Kind.CLAIM, claim, self._field_manager))
 
 
 class MemoryPods:

@@ -140,6 +140,7 @@ Right = tuple[str, str, str, str, str]
 DRA = "resource.k8s.io"
 MAY: list[Right] = [
     ("watch", DRA, "resourceclaims", "", ""),
+    ("patch", DRA, "resourceclaims", "x", "default"),
     ("update", DRA, "resourceclaims", "x", "default"),
     ("create", DRA, "resourceclaims", "", "default"),
     ("delete", DRA, "resourceclaims", "x", "default"),

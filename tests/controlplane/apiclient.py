@@ -148,6 +148,23 @@ class ApiClient:
                 raise ApiError("GET", path, answer.status, body)
             return body
 
+    async def raw(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> bytes:
+        """Bytes that no encoder has touched, both ways: what an object looks like in the spelling that is stored."""
+        headers = {"Accept": accept} | ({} if body is None else {"Content-Type": content_type})
+        async with self._session.request(method, path, data=body, headers=headers) as answer:
+            found = await answer.read()
+            if not answer.ok:
+                raise ApiError(method, path, answer.status, decode(found))
+            return found
+
     async def _object(
         self,
         method: str,

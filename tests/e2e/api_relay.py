@@ -22,7 +22,7 @@ TOLD: Final = "claim for extended resources told"
 BINDING: Final = "binding"
 _CREATED: Final = re.compile(r"/namespaces/([^/]+)/resourceclaims$")
 _WRITES: Final = (
-    (CLAIM, "PUT", re.compile(r"/namespaces/([^/]+)/resourceclaims/([^/]+)$")),
+    (CLAIM, "PATCH", re.compile(r"/namespaces/([^/]+)/resourceclaims/([^/]+)$")),
     (CLAIM_STATUS, "PUT", re.compile(r"/namespaces/([^/]+)/resourceclaims/([^/]+)/status$")),
     (NOMINATION, "PATCH", re.compile(r"/namespaces/([^/]+)/pods/([^/]+)/status$")),
     (BINDING, "POST", re.compile(r"/namespaces/([^/]+)/pods/([^/]+)/binding$")),

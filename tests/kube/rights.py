@@ -16,7 +16,8 @@ def rule(group: str, resource: str, *verbs: str, names: tuple[str, ...] = ()) ->
 RIGHTS: Final[dict[str, Rule]] = {
     "follow claims": rule("resource.k8s.io", "resourceclaims", "list", "watch"),
     "read a claim": rule("resource.k8s.io", "resourceclaims", "get"),
-    "write a claim": rule("resource.k8s.io", "resourceclaims", "update"),
+    "write a claim": rule("resource.k8s.io", "resourceclaims", "patch"),
+    "write a claim in its own spelling": rule("resource.k8s.io", "resourceclaims", "update"),
     "make a claim": rule("resource.k8s.io", "resourceclaims", "create"),
     "delete a claim": rule("resource.k8s.io", "resourceclaims", "delete"),
     "write a claim's status": rule("resource.k8s.io", "resourceclaims/status", "update"),

@@ -1,6 +1,6 @@
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from app.kube.pods import KubePods
 from app.kube.settings import KubeSettings, Timeouts
 from app.kube.transport import Transport
 from app.kube.wake import KubeWaker
+from app.model.writeback import MetadataChange
 from app.scheduling.ports import ClusterError, Conflict, NotFound, Refused, Unavailable
 from tests.kube.fake_api_server import FakeApiServer, status_answer
 from tests.kube.recording import CountingObserver, ManualClock
@@ -21,6 +22,7 @@ WAKE = "/apis/resource.k8s.io/v1/deviceclasses/wake-up.dra-extender.io"
 RAW = (
     b'{ "metadata": {"name":"claim", "resourceVersion" : "7"}, "spec":{"future":[1, 2.50]},"status": {"x":"\\u00e9"} }'
 )
+CHANGE = MetadataChange(uid="u", resource_version="7", finalizers=("f",))
 
 
 @pytest.fixture
@@ -33,18 +35,26 @@ def pods(transport: Transport, settings: KubeSettings) -> KubePods:
     return KubePods(transport, settings)
 
 
-@pytest.mark.parametrize(("method", "path"), [("update", CLAIM), ("update_status", f"{CLAIM}/status")])
-async def test_a_claim_is_written_and_answered_byte_by_byte(
-    server: FakeApiServer, claims: KubeClaims, method: str, path: str
-) -> None:
+async def test_a_status_is_written_and_answered_byte_by_byte(server: FakeApiServer, claims: KubeClaims) -> None:
     """Fields and spellings that this program does not know survive."""
+    path = f"{CLAIM}/status"
     server.intervene("PUT", path, lambda _: web.Response(body=RAW, content_type="application/json"))
-    write: Callable[[str, str, bytes], Awaitable[bytes]] = getattr(claims, method)
-    assert await write("space", "claim", RAW) == RAW
+    assert await claims.update_status("space", "claim", RAW) == RAW
     (seen,) = server.seen
     assert (seen.body, dict(seen.query)) == (RAW, {"fieldManager": "dra-extender"})
     assert seen.headers["Content-Type"] == "application/json"
     assert seen.headers["User-Agent"] == "dra-extender"
+
+
+async def test_metadata_are_written_as_a_merge_patch_of_what_changes(server: FakeApiServer, claims: KubeClaims) -> None:
+    server.intervene("PATCH", CLAIM, lambda _: web.Response(body=RAW, content_type="application/json"))
+    assert await claims.update("space", "claim", CHANGE) == RAW
+    (seen,) = server.seen
+    assert (json.loads(seen.body), dict(seen.query)) == (
+        {"metadata": {"uid": "u", "resourceVersion": "7", "finalizers": ["f"]}},
+        {"fieldManager": "dra-extender"},
+    )
+    assert seen.headers["Content-Type"] == "application/merge-patch+json"
 
 
 async def test_a_claim_is_read_byte_by_byte(server: FakeApiServer, claims: KubeClaims) -> None:
@@ -99,9 +109,9 @@ async def test_a_server_that_is_too_busy_is_asked_again_when_it_says(
         pauses.append(seconds)
 
     monkeypatch.setattr("app.kube.requests.asyncio.sleep", sleep)
-    server.intervene("PUT", CLAIM, busy(2), times=3)
-    server.intervene("PUT", CLAIM, lambda _: web.Response(body=RAW, content_type="application/json"))
-    assert await claims.update("space", "claim", RAW) == RAW
+    server.intervene("PATCH", CLAIM, busy(2), times=3)
+    server.intervene("PATCH", CLAIM, lambda _: web.Response(body=RAW, content_type="application/json"))
+    assert await claims.update("space", "claim", CHANGE) == RAW
     server.intervene("POST", f"{POD}/binding", busy(1))
     server.intervene("POST", f"{POD}/binding", lambda _: web.json_response({}))
     await pods.bind("space", "pod", "uid", "node")
@@ -112,10 +122,10 @@ async def test_a_server_that_is_too_busy_is_asked_again_when_it_says(
 async def test_a_server_that_is_too_busy_for_longer_than_a_request_may_take_is_unavailable(
     server: FakeApiServer, claims: KubeClaims, seconds: int
 ) -> None:
-    server.intervene("PUT", CLAIM, busy(seconds))
+    server.intervene("PATCH", CLAIM, busy(seconds))
     with pytest.raises(Unavailable, match="429 TooManyRequests: please try again later"):
-        await claims.update("space", "claim", RAW)
-    assert len(server.requests("PUT", CLAIM)) == 1
+        await claims.update("space", "claim", CHANGE)
+    assert len(server.requests("PATCH", CLAIM)) == 1
 
 
 async def test_words_of_a_proxy_are_passed_on(server: FakeApiServer, claims: KubeClaims) -> None:

@@ -17,6 +17,8 @@ from app.kube.wake import WAKE_UP_CLASS, WOKEN_AT_ANNOTATION
 from app.model.generated_claim import Owner, claim_from, generated_name, read_template
 from app.model.pod import Pod
 from app.model.pod_group import PROTECTION_FINALIZER, PodGroup, read_pod_group
+from app.model.resource_claim import read_claim
+from app.model.writeback import MetadataChange, with_finalizer_and_snapshot
 from app.scheduling.ports import Conflict, NotFound, Refused, Unavailable
 from tests.controlplane import objects
 from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
@@ -91,11 +93,8 @@ async def new_pod(plane: ControlPlane, name: str, **fields: Any) -> str:
     return str(made["metadata"]["uid"])
 
 
-def finalized(raw: bytes) -> bytes:
-    claim = json.loads(raw)
-    claim["metadata"]["finalizers"] = [FINALIZER]
-    claim["metadata"].setdefault("annotations", {})["written"] = "yes"
-    return json.dumps(claim).encode()
+def finalized(raw: bytes) -> MetadataChange:
+    return with_finalizer_and_snapshot(read_claim(raw), "written")
 
 
 def allocated(raw: bytes, uid: str = "nobody") -> bytes:
@@ -347,6 +346,9 @@ async def attempt(plane: ControlPlane, cluster: KubeCluster, purpose: str) -> No
         "write a claim": lambda: claim_then(
             plane, name, lambda raw: cluster.claims.update(SPACE, name, finalized(raw))
         ),
+        "write a claim in its own spelling": lambda: respelled_claim_then(
+            plane, name, lambda raw: cluster.claims.update(SPACE, name, finalized(raw))
+        ),
         "write a claim's status": lambda: claim_then(
             plane, name, lambda raw: cluster.claims.update_status(SPACE, name, raw)
         ),
@@ -370,6 +372,14 @@ async def attempt(plane: ControlPlane, cluster: KubeCluster, purpose: str) -> No
         "read gates": lambda: gates(cluster),
     }
     await actions[purpose]()
+
+
+async def respelled_claim_then(plane: ControlPlane, name: str, act: Callable[[bytes], Awaitable[object]]) -> None:
+    """As `claim_then`, with white space that JSON answers of the API server do not have."""
+    opaque = b'"config":[{"opaque":{"driver":"gpu.example.com","parameters":{"a": 1}}}],'
+    body = json.dumps(json.loads(_claim(name)), separators=(",", ":")).encode()
+    await plane.api.raw("POST", RESOURCE_CLAIMS.path(SPACE), body.replace(b'"requests":', opaque + b'"requests":'))
+    await act(json.dumps(await plane.api.get(RESOURCE_CLAIMS, name, SPACE)).encode())
 
 
 async def claim_then(plane: ControlPlane, name: str, act: Callable[[bytes], Awaitable[object]]) -> None:

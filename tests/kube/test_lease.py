@@ -18,6 +18,7 @@ from app.kube.pods import KubePods
 from app.kube.reflector import Chance
 from app.kube.settings import KubeSettings
 from app.kube.transport import Transport
+from app.model.writeback import MetadataChange
 from app.scheduling.ports import Unavailable
 from tests.kube.fake_api_server import FakeApiServer, status_answer
 from tests.kube.recording import CountingObserver, ManualClock, until
@@ -263,6 +264,7 @@ async def test_the_replica_beside_the_leading_scheduler_leads_and_follows_when_t
 
 
 CLAIM = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c"
+CHANGE = MetadataChange(uid="u", resource_version="1")
 
 
 def claim_body() -> bytes:
@@ -285,8 +287,8 @@ async def test_no_write_is_sent_without_the_permit_and_reads_are(server: FakeApi
     server.pages[CLAIM] = json.loads(claim_body())
     async with written_with(settings, lambda: "another replica leads") as transport:
         claims = KubeClaims(transport, settings)
-        with pytest.raises(Unavailable, match="update resourceclaims ns/c: no answer: not sent: another replica leads"):
-            await claims.update("ns", "c", claim_body())
+        with pytest.raises(Unavailable, match="patch resourceclaims ns/c: no answer: not sent: another replica leads"):
+            await claims.update("ns", "c", CHANGE)
         with pytest.raises(Unavailable, match="not sent"):
             await KubePods(transport, settings).bind("ns", "p", "u", "n")
         assert await claims.read("ns", "c")
@@ -304,32 +306,32 @@ async def test_the_permit_is_asked_when_a_write_has_its_connection_not_when_it_b
         await release.wait()
         return web.json_response(json.loads(claim_body()))
 
-    server.intervene("PUT", CLAIM, slow, times=10**6)
+    server.intervene("PATCH", CLAIM, slow, times=10**6)
     async with written_with(settings, lambda: refusals[0] if refusals else None) as transport:
         claims = KubeClaims(transport, settings)
-        writes = [asyncio.create_task(claims.update("ns", "c", claim_body())) for _ in range(60)]
-        await until(lambda: len(server.requests("PUT", CLAIM)) == settings.connections)
+        writes = [asyncio.create_task(claims.update("ns", "c", CHANGE)) for _ in range(60)]
+        await until(lambda: len(server.requests("PATCH", CLAIM)) == settings.connections)
         refusals.append("the time is over")
         release.set()
         results = await asyncio.gather(*writes, return_exceptions=True)
     refused = [each for each in results if isinstance(each, Unavailable) and "the time is over" in str(each)]
     assert len(refused) == 60 - settings.connections
-    assert len(server.requests("PUT", CLAIM)) == settings.connections
+    assert len(server.requests("PATCH", CLAIM)) == settings.connections
 
 
 async def test_a_cluster_with_an_election_is_not_written_to_before_it_is_won_and_after_its_deadline(
     server: FakeApiServer, settings: KubeSettings, bench: Bench
 ) -> None:
-    server.intervene("PUT", CLAIM, lambda _: web.json_response(json.loads(claim_body())), times=10**6)
+    server.intervene("PATCH", CLAIM, lambda _: web.json_response(json.loads(claim_body())), times=10**6)
     election = await bench.election()
     cluster = KubeCluster(settings, clock=bench.clock, election=election)
     cluster.transport.connect(await find_credentials(settings, bench.clock))
     with pytest.raises(Unavailable, match="this replica stands by, no leader is known"):
-        await cluster.claims.update("ns", "c", claim_body())
+        await cluster.claims.update("ns", "c", CHANGE)
     await election.win()
-    assert await cluster.claims.update("ns", "c", claim_body())
+    assert await cluster.claims.update("ns", "c", CHANGE)
     bench.clock.pass_by(10.0)
     with pytest.raises(Unavailable, match="leads no more"):
-        await cluster.claims.update("ns", "c", claim_body())
-    assert len(server.requests("PUT", CLAIM)) == 1
+        await cluster.claims.update("ns", "c", CHANGE)
+    assert len(server.requests("PATCH", CLAIM)) == 1
     await cluster.stop()

@@ -1,27 +1,32 @@
+import json
 from typing import Any
 
 import msgspec
 import pytest
 
 from app.model.allocation import AllocationResult, DeviceAllocation, DeviceResult
-from app.model.resource_claim import FINALIZER, ConsumerReference
+from app.model.base import ModelError
+from app.model.resource_claim import FINALIZER, ConsumerReference, read_claim
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.model.writeback import (
+    MetadataChange,
     with_allocation,
     with_finalizer_and_snapshot,
     with_reservations,
+    without,
     without_allocation,
     without_reservations,
-    without_snapshot,
 )
 
 POD = ConsumerReference(resource="pods", name="p", uid="u")
-RAW = msgspec.json.encode(
-    {
-        "metadata": {"name": "c", "futureField": {"a": [1, None]}, "annotations": {"x": "y"}},
-        "spec": {"devices": {"requests": [{"name": "r", "future": True}]}, "future": 1.5},
-        "status": {"devices": [{"driver": "d", "data": {"any": "thing"}}], "future": "kept"},
-    }
+SPEC = b'{"devices":{"requests":[{"name":"r","future":1.50}],"config":[{"opaque":{"parameters":{"a":1e5,"a":-0}}}]}}'
+DATA = b'{"driver":"d","data":{"a":1E400,"b":"\\u003c","c":1.50,"c":2}}'
+FOREIGN = b'{"resource":"pods","name":"q","uid":"v","future":1.0}'
+RAW = b"".join(
+    (
+        b'{"metadata":{"name":"c","uid":"i","resourceVersion":"7","future":1.50,"finalizers":["a.example/x"]},',
+        b'"spec":' + SPEC + b',"status":{"devices":[' + DATA + b'],"future":1.20,"reservedFor":[' + FOREIGN + b"]}}",
+    )
 )
 ALLOCATION = AllocationResult(
     devices=DeviceAllocation(results=(DeviceResult(request="r", driver="d", pool="p", device="g"),))
@@ -32,38 +37,58 @@ def decoded(data: bytes) -> Any:
     return msgspec.json.decode(data)
 
 
-def without_known(raw: Any) -> Any:
-    raw["metadata"].pop("finalizers", None)
-    raw["metadata"]["annotations"].pop(SNAPSHOT_ANNOTATION, None)
-    raw["status"].pop("allocation", None)
-    raw["status"].pop("reservedFor", None)
-    return raw
-
-
 @pytest.mark.parametrize(
     "edited",
     [
-        with_finalizer_and_snapshot(RAW, "s"),
         with_allocation(RAW, ALLOCATION, POD),
         with_reservations(RAW, (POD,)),
         without_reservations(with_reservations(RAW, (POD,)), ("u",)),
         without_allocation(with_allocation(RAW, ALLOCATION, POD)),
-        without_snapshot(with_finalizer_and_snapshot(RAW, "s")),
     ],
 )
-def test_fields_this_program_does_not_know_travel_along(edited: bytes) -> None:
-    assert without_known(decoded(edited)) == without_known(decoded(RAW))
+def test_what_is_not_ours_is_written_back_as_it_is_spelled(edited: bytes) -> None:
+    metadata = RAW[RAW.index(b'{"name"') : RAW.index(b',"spec"')]
+    assert all(each in edited for each in (metadata, SPEC, DATA, b'"future":1.20'))
+    assert json.loads(edited).keys() == json.loads(RAW).keys()
 
 
-def test_the_finalizer_is_added_once() -> None:
-    twice = with_finalizer_and_snapshot(with_finalizer_and_snapshot(RAW, "a"), "b")
+@pytest.mark.parametrize("part", ["[" * 5000 + "]" * 5000, '"\\ud800"', '{"\\udfff":"\\ud83d\\ude00"}'])
+def test_parts_that_the_decoder_does_not_get_through_are_written_back_too(part: str) -> None:
+    raw = RAW.replace(b'"a":1E400', b'"a":' + part.encode()).replace(b'"a":-0', b'"a":' + part.encode())
+    assert with_reservations(raw, (POD,)).count(part.encode()) == 2
 
-    assert decoded(twice)["metadata"]["finalizers"] == [FINALIZER]
-    assert decoded(twice)["metadata"]["annotations"][SNAPSHOT_ANNOTATION] == "b"
+
+def test_reservations_of_others_stay_as_they_are_spelled() -> None:
+    both = with_reservations(RAW, (POD,))
+    assert FOREIGN in both
+    assert b'"reservedFor":[' + FOREIGN + b"]" in without_reservations(both, ("u",))
+    assert b"reservedFor" not in without_allocation(both)
+
+
+def change(**fields: Any) -> MetadataChange:
+    return MetadataChange(uid="i", resource_version="7", **fields)
+
+
+def test_the_finalizer_is_added_to_those_of_others_once() -> None:
+    claim = read_claim(RAW)
+    added = with_finalizer_and_snapshot(claim, "s")
+    assert added == change(finalizers=("a.example/x", FINALIZER), annotations={SNAPSHOT_ANNOTATION: "s"})
+    kept = read_claim(RAW.replace(b'"a.example/x"', b'"a.example/x","' + FINALIZER.encode() + b'"'))
+    assert with_finalizer_and_snapshot(kept, "s") == change(annotations={SNAPSHOT_ANNOTATION: "s"})
+    assert without(kept, finalizer=True) == change(finalizers=("a.example/x",))
+    assert without(kept, snapshot=True) == change(annotations={SNAPSHOT_ANNOTATION: None})
+
+
+def test_a_change_of_metadata_names_its_version_and_the_parts_that_change() -> None:
+    both = change(finalizers=(), annotations={"a": "b", "c": None})
+    assert decoded(both.merge_patch()) == {
+        "metadata": {"uid": "i", "resourceVersion": "7", "finalizers": [], "annotations": {"a": "b", "c": None}}
+    }
+    assert decoded(change().merge_patch()) == {"metadata": {"uid": "i", "resourceVersion": "7"}}
 
 
 def test_an_allocation_is_written_with_its_reservation_and_nothing_empty() -> None:
-    status = decoded(with_allocation(RAW, ALLOCATION, POD))["status"]
+    status = decoded(with_allocation(b'{"metadata":{}}', ALLOCATION, POD))["status"]
 
     assert status["allocation"] == {
         "devices": {"results": [{"request": "r", "driver": "d", "pool": "p", "device": "g"}]}
@@ -72,4 +97,12 @@ def test_an_allocation_is_written_with_its_reservation_and_nothing_empty() -> No
 
 
 def test_a_consumer_is_reserved_once() -> None:
-    assert len(decoded(with_reservations(with_reservations(RAW, (POD,)), (POD,)))["status"]["reservedFor"]) == 1
+    assert len(json.loads(with_reservations(with_reservations(RAW, (POD,)), (POD,)))["status"]["reservedFor"]) == 2
+
+
+@pytest.mark.parametrize(
+    "raw", [b"[]", b'{"status":3}', b'{"status":{"reservedFor":3}}', b'{"status":{"reservedFor":[3]}}']
+)
+def test_what_is_no_claim_is_not_edited(raw: bytes) -> None:
+    with pytest.raises(ModelError, match="ResourceClaim: "):
+        with_reservations(raw, (POD,))

@@ -7,6 +7,7 @@ import pytest
 
 from app.model.resource_claim import FINALIZER
 from app.model.snapshot import SNAPSHOT_ANNOTATION
+from app.model.writeback import MetadataChange
 from app.scheduling.options import Options
 from app.simulator.cluster import MemoryClaims
 from app.simulator.objects import Json, Kind
@@ -280,8 +281,8 @@ class DiesAfterOneWrite(MemoryClaims):
     async def read(self, namespace: str, name: str) -> bytes:
         return await self._claims.read(namespace, name)
 
-    async def update(self, namespace: str, name: str, body: bytes) -> bytes:
-        return await self._claims.update(namespace, name, body)
+    async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
+        return await self._claims.update(namespace, name, change)
 
     async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
         return await asyncio.Future()

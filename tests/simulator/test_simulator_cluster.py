@@ -7,6 +7,7 @@ import pytest
 
 from app.model.base import ModelError
 from app.model.pod import pod_from, read_pod
+from app.model.writeback import MetadataChange
 from app.scheduling.ports import Claims, Cluster, Conflict, Events, NotFound, Pods, Refused, SchedulerWaker
 from app.simulator.cluster import MemoryCluster
 from app.simulator.objects import Key, Kind
@@ -32,25 +33,34 @@ def test_it_is_a_cluster_in_the_sense_of_the_ports(cluster: MemoryCluster) -> No
     assert everything.clock.now() == Steady().now()
 
 
-async def test_claims_are_written_as_whole_objects(cluster: MemoryCluster) -> None:
+async def test_metadata_of_claims_are_changed_in_the_version_that_is_meant(cluster: MemoryCluster) -> None:
     cluster.store.create(Kind.CLAIM, claim("c"))
     read = await cluster.claims.read("default", "c")
-    thing = msgspec.json.decode(read)
-    thing["metadata"]["annotations"] = {"a": "b"}
-    written = await cluster.claims.update("default", "c", msgspec.json.encode(thing))
+    meta = msgspec.json.decode(read)["metadata"]
+    first = MetadataChange(
+        uid=meta["uid"], resource_version=meta["resourceVersion"], finalizers=("f",), annotations={"a": "b"}
+    )
+    written = await cluster.claims.update("default", "c", first)
     assert written == await cluster.claims.read("default", "c")
+    meta = msgspec.json.decode(written)["metadata"]
+    assert (meta["finalizers"], meta["annotations"]) == (["f"], {"a": "b"})
+    with pytest.raises(Conflict):
+        await cluster.claims.update("default", "c", first)
     with pytest.raises(Conflict):
         await cluster.claims.update_status("default", "c", read)
     with pytest.raises(NotFound):
         await cluster.claims.read("default", "other")
+    second = MetadataChange(uid=meta["uid"], resource_version=meta["resourceVersion"], annotations={"a": None})
+    written = await cluster.claims.update("default", "c", second)
+    assert not msgspec.json.decode(written)["metadata"]["annotations"]
     with pytest.raises(Refused, match="does not match"):
-        await cluster.claims.update("default", "other", written)
+        await cluster.claims.update_status("default", "other", written)
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]"])
 async def test_a_body_that_is_no_object_is_refused(cluster: MemoryCluster, body: bytes) -> None:
     with pytest.raises(Refused, match="the body is not"):
-        await cluster.claims.update("default", "c", body)
+        await cluster.claims.update_status("default", "c", body)
 
 
 async def test_binding_sets_the_node_once_and_clears_the_nomination(cluster: MemoryCluster) -> None:
