@@ -6,6 +6,7 @@ from app.allocator.outcome import Fatal
 from app.allocator.selectors import activation_of, within
 from app.cel import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, Program
 from app.cel.cost import Deadline
+from app.cel.errors import quoted
 from app.model.device import Attribute
 from app.model.rejection import Code, Rejection
 from app.model.resource_slice import ResourceSlice
@@ -38,12 +39,12 @@ class DerivedAttribute:
             raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=detail)) from problem
         except CelRuntimeError as problem:
             where = f"{published.driver}/{published.pool}/{device.name}"
-            message = f"{self.name}: {self.expression!r} on {where}: {problem}"
+            message = f"{self.name}: {quoted(self.expression)} on {where}: {problem}"
             raise Fatal(self._rejection(Code.ATTRIBUTE_FAILED, message, device.name)) from problem
 
     def problem(self) -> Rejection:
         """That the expression does not compile; meant for those that do not."""
-        return self._rejection(Code.ATTRIBUTE_INVALID, f"{self.name}: {self.expression!r}: {self.program}")
+        return self._rejection(Code.ATTRIBUTE_INVALID, f"{self.name}: {quoted(self.expression)}: {self.program}")
 
     def _rejection(self, code: Code, detail: str, device: str = "") -> Rejection:
         return Rejection(code=code, claim=self.claim, request=self.request, device=device, detail=detail)

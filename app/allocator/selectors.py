@@ -19,6 +19,7 @@ from app.cel import (
     ProgramCache,
     prepare_device,
 )
+from app.cel.errors import quoted
 from app.model.device import Device
 from app.model.rejection import Code
 from app.model.resource_slice import ResourceSlice
@@ -135,7 +136,7 @@ class SelectorList:
         activation: DeviceActivation | None = None
         for index, program in enumerate(self._programs):
             if isinstance(program, CelCompileError):
-                raise SelectorError(Code.SELECTOR_INVALID, f"{self.expressions[index]!r}: {program}")
+                raise SelectorError(Code.SELECTOR_INVALID, f"{quoted(self.expressions[index])}: {program}")
             if activation is None:
                 activation = activation_of(published, device)
             try:
@@ -144,7 +145,9 @@ class SelectorList:
             except (CelBudgetError, CelDeadlineError) as problem:
                 raise SelectionTimeoutError from problem
             except CelRuntimeError as problem:
-                message = f"{self.expressions[index]!r} on {published.driver}/{published.pool}/{device.name}: {problem}"
+                message = (
+                    f"{quoted(self.expressions[index])} on {published.driver}/{published.pool}/{device.name}: {problem}"
+                )
                 raise SelectorError(Code.SELECTOR_FAILED, message) from problem
         return True
 

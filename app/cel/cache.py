@@ -6,13 +6,15 @@ from typing import Final
 
 from app.cel.bounded import BoundedCache
 from app.cel.budget import Budget
+from app.cel.compile_limits import REWRITE_UNITS
 from app.cel.environment import LATEST, Release
 from app.cel.errors import CelCompileError
 from app.cel.program import Program, compile_expression
 
 PROGRAM_BYTES: Final = 24 * 1024 * 1024
 _OF_CLASSES: Final = 4
-_BYTE_COST: Final = 40
+_PROGRAM_BYTES: Final = 200
+_FAILURE_BYTES: Final = 1_000
 
 _Entry = Program | CelCompileError
 
@@ -66,21 +68,21 @@ class ProgramCache:
         if known is None:
             if budget is not None:
                 budget.afford("the compilation")
-            known = self._compile(key, budget)
+            known = self._compile(key, budget, owner)
             kept = self._of_namespaces if owner else self._of_classes
             kept.put(key, known, getsizeof(expression) + _size(known), owner)
         if isinstance(known, Program):
             return known
         raise CelCompileError(known.reason, known.source, known.offset)
 
-    def _compile(self, key: tuple[str, bool], budget: Budget | None) -> _Entry:
+    def _compile(self, key: tuple[str, bool], budget: Budget | None, owner: str) -> _Entry:
         expression, derived = key
-        if budget is not None:
-            budget.spend(_BYTE_COST * len(expression))
         if self._rewrite is not None:
+            if budget is not None:
+                budget.spend(REWRITE_UNITS * len(expression))
             expression = self._rewrite(expression)
         try:
-            return compile_expression(expression, derived=derived, emulate=self._emulate)
+            return compile_expression(expression, derived=derived, emulate=self._emulate, budget=budget, owner=owner)
         except CelCompileError as error:
             return error.with_traceback(None)
 
@@ -88,5 +90,5 @@ class ProgramCache:
 def _size(entry: _Entry) -> int:
     """The bytes of a program or a failure beside the expression, by estimate."""
     if isinstance(entry, Program):
-        return 100 * len(entry.expression)
-    return 2 * getsizeof(entry.reason) + getsizeof(entry.source) + 2_000
+        return entry.size + _PROGRAM_BYTES
+    return 3 * getsizeof(entry.reason) + _FAILURE_BYTES

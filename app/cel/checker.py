@@ -7,6 +7,8 @@ import msgspec
 
 from app.cel import checked as c
 from app.cel import syntax as s
+from app.cel.call_units import call_units
+from app.cel.compile_limits import CHECK_UNITS, NODE_UNITS, STEP_UNITS, CompileMeter
 from app.cel.declarations import Library, Overload
 from app.cel.errors import CelCompileError
 from app.cel.macros import qualified_call
@@ -26,6 +28,7 @@ from app.cel.types import (
     UINT,
     Substitution,
     Type,
+    TypeLimitError,
     list_of,
     map_of,
     most_general,
@@ -47,9 +50,9 @@ _SORTABLE: Final = frozenset({INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRI
 _LOGICAL: Final = {"_&&_": False, "_||_": True}
 _INDEX: Final = {"_[_]": False, "_[?_]": True}
 _NULL_VALUE: Final = "google.protobuf.NullValue.NULL_VALUE"
-_OPEN: Final = frozenset({"dyn", "variable"})
 _SIMPLE: Final = frozenset({"_==_", "_!=_", "_[_]"})
 _OPTIONAL_NAME: Final = "optional_type"
+_SHOWN_ARGUMENTS: Final = 8
 
 
 class Scope(msgspec.Struct, frozen=True, gc=False):
@@ -63,25 +66,27 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
 Scopes = Mapping[str, Scope]
 
 
-def _closed(item: Type) -> bool:
-    """Whether nothing in a type is left to the values."""
-    return item.kind not in _OPEN and all(map(_closed, item.parameters))
-
-
 class Checker:
     """Checks one expression.
 
     Afterwards `slots` is the number of variables it needs, and `careful` says that a value may be of another type than the
-    check took it for, as an element of `device.attributes["d"].links + [1]` is.
+    check took it for, as an element of `device.attributes["d"].links + [1]` is. `nodes` is the size of the tree. What compiling
+    it will take is charged at the end.
     """
 
-    def __init__(self, source: str, functions: Library, device: Mapping[str, Type]) -> None:
+    def __init__(
+        self, source: str, functions: Library, device: Mapping[str, Type], meter: CompileMeter | None = None
+    ) -> None:
         self.slots = 0
         self.careful = False
         self._source = source
+        self._meter = CompileMeter(source) if meter is None else meter
+        self.nodes = 0
+        self._counted = 0
+        self._calls = 0
         self._functions = functions
         self._device = device
-        self._types = Substitution()
+        self._types = Substitution(max(self._meter.left // STEP_UNITS, 0))
         self._literals: list[tuple[Type, s.Node, Type]] = []
         self._unsettled: list[tuple[Type, str, s.Node]] = []
         self._exempt = 0
@@ -92,10 +97,14 @@ class Checker:
         Raises:
             CelCompileError: A name, a call or a literal does not fit its place.
         """
-        result = self._check(node, {})
-        for item, name, part in self._unsettled:
-            self._require_value(self.final(item), name, part)
-        self._require_homogeneous()
+        try:
+            result = self._check(node, {})
+            for item, name, part in self._unsettled:
+                self._require_value(self.final(item), name, part)
+            self._require_homogeneous()
+        except TypeLimitError as problem:
+            raise CelCompileError(str(problem), self._source, 0) from None
+        self._meter.spend(self._steps() + NODE_UNITS * self.nodes + self._calls)
         return result
 
     def final(self, item: Type) -> Type:
@@ -106,7 +115,14 @@ class Checker:
         return CelCompileError(message, self._source, node.offset)
 
     def _check(self, node: s.Node, scopes: Scopes) -> c.Checked:
+        self.nodes += 1
+        self._meter.spend(CHECK_UNITS + self._steps(), node.offset)
         return self._RULES[type(node)](self, node, scopes)
+
+    def _steps(self) -> int:
+        """Units for the steps since the last time."""
+        before, self._counted = self._counted, self._types.steps
+        return STEP_UNITS * (self._counted - before)
 
     def _literal(self, node: s.Literal, _: Scopes) -> c.Checked:
         return c.Constant(node.offset, _LITERALS[type(node.value)], node.value)
@@ -214,21 +230,24 @@ class Checker:
             if simple is not None:
                 return simple
         types = tuple([item.type for item in arguments])
-        opened = not all(_closed(self._types.resolve(item.type)) for item in arguments)
+        opened = any(self._types.resolve(item.type).open for item in arguments)
+        self._calls += call_units(name, arguments)
         candidates: list[Overload] = []
         result: Type | None = None
         for candidate in self._functions[name].shapes.get((target is not None, len(arguments)), ()):
+            self._types.step()
             *parameters, returned = self._types.instantiate((*candidate.parameters, candidate.result))
             if self._types.assign(types, parameters):
                 candidates.append(candidate)
                 found = self._types.resolve(returned)
-                result = found if result is None or result == found else DYN
+                result = found if result is None or self._types.same(result, found) else DYN
         if result is None:
-            kinds = [str(self.final(item.type)) for item in arguments]
+            kinds = [str(self.final(item.type)) for item in arguments[:_SHOWN_ARGUMENTS]]
+            kinds.extend(["..."] * (len(arguments) > len(kinds)))
             applied = f"({', '.join(kinds)})" if target is None else f"{kinds[0]}.({', '.join(kinds[1:])})"
             raise self._error(f"found no matching overload for {name!r} applied to '{applied}'", node)
-        if not self.careful and any(not _closed(candidate.result) for candidate in candidates):
-            self.careful = opened and _closed(result)
+        if not self.careful and any(candidate.result.open for candidate in candidates):
+            self.careful = opened and not result.open
         return self._specialise(node, name, result, tuple(candidates), arguments)
 
     def _simple(self, node: s.Call, name: str, left: c.Checked, right: c.Checked) -> c.Checked | None:
@@ -300,15 +319,21 @@ class Checker:
             return self._types.fresh()
         joined = types[0]
         for item, node in zip(types[1:], written[1:], strict=True):
+            if item is joined and item is types[0]:
+                continue
+            self._types.step(0 if joined is item else joined.weight // 2)
             joined = most_general(joined, item) if self._types.assign((joined,), (item,)) else DYN
             if not self._exempt:
                 self._literals.append((types[0], node, item))
         return joined
 
     def _require_homogeneous(self) -> None:
+        known = expected = None
         for first, node, other in self._literals:
-            expected, found = self.final(first), self.final(other)
-            if expected != found:
+            if expected is None or first is not known:
+                known, expected = first, self.final(first)
+            found = self.final(other)
+            if not self._types.same(expected, found):
                 raise self._error(f"expected type '{expected}' but found '{found}'", node)
 
     def _comprehension(self, node: s.Comprehension, scopes: Scopes) -> c.Checked:
@@ -389,6 +414,7 @@ class Checker:
         if self._types.resolve(key.type).kind == "variable":
             self._types.assign((key.type,), (INT,))
         found = self._types.resolve(key.type)
+        self._types.step(found.weight // 2)
         strict = found in _SORTABLE
         if found.kind != "dyn" and found != NULL and not strict:
             raise self._error(f"found no matching overload for 'sortBy' with a key of type '{self.final(found)}'", node)

@@ -9,6 +9,7 @@ CelError
 """
 
 _SHOWN_WIDTH = 200
+_LONGEST_MESSAGE = 500
 
 
 class CelError(Exception):
@@ -19,6 +20,8 @@ class CelCompileError(CelError):
     """The expression is not valid; the message names line and column and points at the place."""
 
     def __init__(self, message: str, source: str = "", offset: int = 0) -> None:
+        if len(message) > _LONGEST_MESSAGE:
+            message = f"{message[: _LONGEST_MESSAGE - 3]}..."
         self.reason = message
         self.source = source
         self.offset = offset
@@ -40,6 +43,11 @@ class CelDeadlineError(CelCostError):
 
 class CelBudgetError(CelCostError):
     """The budget of a whole call was spent; nothing is said about this evaluation."""
+
+
+def quoted(expression: str) -> str:
+    """The text of an expression in quotes, for messages; a long one is cut."""
+    return repr(expression if len(expression) <= _SHOWN_WIDTH else f"{expression[: _SHOWN_WIDTH - 3]}...")
 
 
 def _locate(source: str, offset: int) -> tuple[int, int, str, int]:

@@ -3,6 +3,7 @@ from typing import Final
 
 import msgspec
 
+from app.cel.compile_limits import BYTE_UNITS, TOKEN_UNITS, CompileMeter
 from app.cel.errors import CelCompileError
 
 # One alternative decides by the first characters, and every repetition is possessive, so the time is linear in the text.
@@ -31,12 +32,13 @@ class Token(msgspec.Struct, frozen=True, gc=False):
     offset: int
 
 
-def tokenize(source: str) -> list[Token]:
-    """Split an expression into tokens, the last of kind "end".
+def tokenize(source: str, meter: CompileMeter) -> list[Token]:
+    """Split an expression into tokens, the last of kind "end"; what it takes to parse them is charged, too.
 
     Raises:
-        CelCompileError: A character or an unfinished string that no token begins with.
+        CelCompileError: A character or an unfinished string that no token begins with, or more tokens than can be parsed.
     """
+    meter.spend(BYTE_UNITS * len(source))
     tokens = []
     for found in _TOKENS.finditer(source):
         kind = found.lastgroup
@@ -46,6 +48,7 @@ def tokenize(source: str) -> list[Token]:
             raise CelCompileError(_complaint(found[0]), source, found.start())
         tokens.append(Token(kind, found[0], found.start()))
     tokens.append(Token("end", "", len(source)))
+    meter.spend(TOKEN_UNITS * len(tokens))
     return tokens
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from app.cel.compile_limits import CompileMeter
 from app.cel.errors import CelCompileError
 from app.cel.lexer import Token, tokenize
 from app.cel.literals import integer_value, string_value
@@ -56,24 +57,24 @@ _RESERVED: Final = frozenset(
 )
 
 
-def parse(source: str) -> Node:
-    """Parse an expression and recognise its macros.
+def parse(source: str, meter: CompileMeter | None = None) -> Node:
+    """Parse an expression and recognise its macros; `meter` counts what all stages of compiling it take together.
 
     Raises:
         CelCompileError: It is not an expression, or is longer or deeper nested than accepted.
     """
     if len(source.encode(errors="surrogatepass")) > MAX_LENGTH:
         raise CelCompileError(f"the expression is longer than {MAX_LENGTH} bytes", source, 0)
-    parser = _Parser(source)
+    parser = _Parser(source, CompileMeter(source) if meter is None else meter)
     node = parser.expression()
     parser.expect_end()
     return node
 
 
 class _Parser:
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, meter: CompileMeter) -> None:
         self._source = source
-        self._tokens = tokenize(source)
+        self._tokens = tokenize(source, meter)
         self._position = 0
         self._here = self._tokens[0]
         self._nesting = 0

@@ -1,14 +1,16 @@
 """From an expression to something that can be asked about devices."""
 
-from functools import lru_cache
+from sys import getsizeof
 from typing import Any, Final
 
 import msgspec
 
+from app.cel.bounded import BoundedCache
 from app.cel.budget import Budget
 from app.cel.checked import Checked
 from app.cel.checker import Checker
 from app.cel.code import Run
+from app.cel.compile_limits import CompileMeter
 from app.cel.compiler import Compiler
 from app.cel.cost import COST_LIMIT, Deadline, Frame, over_cost
 from app.cel.derived import may_be_attribute, to_attribute
@@ -16,9 +18,10 @@ from app.cel.device import DeviceActivation
 from app.cel.environment import ENVIRONMENTS, LATEST, Release
 from app.cel.errors import CelCompileError, CelCostError, CelRuntimeError
 from app.cel.parser import parse
+from app.cel.program_size import size_of_program
 from app.cel.quick import GIVES_UP, quick_answer
 from app.cel.quick_terms import Ask
-from app.cel.types import BOOL, Type, TypeLimitError
+from app.cel.types import BOOL, Type
 from app.cel.values import Optional, type_name, unwrapped
 from app.model.device import Attribute
 
@@ -41,7 +44,8 @@ class Program(msgspec.Struct, frozen=True):
     """A compiled expression: immutable, and shareable between threads and devices.
 
     `quick` asks a device without counting, for expressions that cost `most` at the most whatever the device is. Most of
-    these are never evaluated otherwise; `counted` is then compiled when it is asked for.
+    these are never evaluated otherwise; `counted` is then compiled when it is asked for, and kept apart among those of its
+    `owner`. `units` is what compiling takes of a budget.
     """
 
     expression: str
@@ -49,6 +53,8 @@ class Program(msgspec.Struct, frozen=True):
     counted: Counted | None
     quick: Ask | None = None
     most: int = 0
+    units: int = 0
+    owner: str = ""
 
     def matches(
         self, device: DeviceActivation, *, deadline: Deadline | None = None, budget: Budget | None = None
@@ -108,14 +114,28 @@ class Program(msgspec.Struct, frozen=True):
         counted = self._counted()
         return _finish(counted, counted.frame(device, deadline))
 
-    def _counted(self) -> Counted:
-        return self.counted or _counted_selector(self.expression, self.emulate)
+    def _counted(self, budget: Budget | None = None) -> Counted:
+        if self.counted is not None:
+            return self.counted
+        key = self.expression, self.emulate
+        known = _COUNTED.get(key)
+        if known is None:
+            if budget is not None:
+                budget.spend(self.units)
+            known = _counted(self.expression, *_checked(*key, CompileMeter(self.expression), derived=False))
+            _COUNTED.put(key, known, size_of_program(known.run) + getsizeof(self.expression), self.owner)
+        return known
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes beside its expression, by measurement."""
+        return size_of_program(self.quick, None if self.counted is None else self.counted.run)
 
     def _within(self, budget: Budget, device: DeviceActivation, deadline: Deadline | None) -> tuple[Any, int]:
         interrupts = budget.begin()
         if device.defect is not None:
             raise CelRuntimeError(device.defect)
-        counted = self._counted()
+        counted = self._counted(budget)
         frame = counted.frame(device, interrupts if deadline is None else deadline)
         try:
             return _finish(counted, frame)
@@ -142,32 +162,40 @@ def _reported(error: CelRuntimeError | RecursionError, frame: Frame) -> CelRunti
     return error
 
 
-def compile_expression(expression: str, *, derived: bool = False, emulate: Release = LATEST) -> Program:
+_COUNTED: Final[BoundedCache[tuple[str, Release], Counted]] = BoundedCache(8 * 1024 * 1024)
+"""What programs with a quick answer were compiled to when that was not enough."""
+
+
+def compile_expression(
+    expression: str,
+    *,
+    derived: bool = False,
+    emulate: Release = LATEST,
+    budget: Budget | None = None,
+    owner: str = "",
+) -> Program:
     """Compile a device selector, or the expression of a derived attribute.
 
     Args:
         expression: Its text.
         derived: Compile for `Program.attribute` instead of `Program.matches`.
         emulate: The Kubernetes release whose libraries it may use.
+        budget: What compiling is charged to; it is limited for itself, so it is not ended by a budget that is spent.
+        owner: Whose text it is: a namespace, or empty for administrators.
 
     Raises:
-        CelCompileError: It is not a valid expression, or its result can never be what is wanted.
+        CelCompileError: It is not a valid expression, its result can never be what is wanted, or it is beyond a limit, which
+            is the same for a text wherever it is compiled.
     """
+    meter = CompileMeter(expression, budget)
     try:
-        checker, checked = _checked(expression, emulate, derived=derived)
+        checker, checked = _checked(expression, emulate, meter, derived=derived)
         quick = None if derived else quick_answer(checked)
         if quick is not None:
-            return Program(expression, emulate, None, *quick)
-        return Program(expression, emulate, _counted(expression, checker, checked))
+            return Program(expression, emulate, None, *quick, meter.spent, owner)
+        return Program(expression, emulate, _counted(expression, checker, checked), units=meter.spent)
     except RecursionError:
         raise CelCompileError(_TOO_DEEP, expression, 0) from None
-    except TypeLimitError:
-        raise CelCompileError("the types in the expression are too large", expression, 0) from None
-
-
-@lru_cache(maxsize=1024)
-def _counted_selector(expression: str, emulate: Release) -> Counted:
-    return _counted(expression, *_checked(expression, emulate, derived=False))
 
 
 def _counted(expression: str, checker: Checker, checked: Checked) -> Counted:
@@ -175,10 +203,10 @@ def _counted(expression: str, checker: Checker, checked: Checked) -> Counted:
     return Counted(code.run, code.cost, checker.slots)
 
 
-def _checked(expression: str, emulate: Release, *, derived: bool) -> tuple[Checker, Checked]:
+def _checked(expression: str, emulate: Release, meter: CompileMeter, *, derived: bool) -> tuple[Checker, Checked]:
     environment = ENVIRONMENTS[emulate]
-    tree = parse(expression)
-    checker = Checker(expression, environment.functions, environment.device)
+    tree = parse(expression, meter)
+    checker = Checker(expression, environment.functions, environment.device, meter)
     checked = checker.check(tree)
     problem = _unsuitable(checker.final(checked.type), environment.attribute, derived=derived)
     if problem is not None:

@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from app.cel.compile_limits import TOO_LARGE
+
 
 class TypeLimitError(Exception):
     """The types of an expression are too large to be compared; sharing lets them double with each variable."""
@@ -13,7 +15,8 @@ class TypeLimitError(Exception):
 class Type(msgspec.Struct, frozen=True, gc=False):
     """A type; `name` tells primitives, opaque types and variables apart, `parameters` are element, key and value types.
 
-    `weight` counts the types within it, itself included; `free` says that one of them is a variable.
+    `weight` counts the types within it, itself included; `free` says that one of them is a variable, `open` that one of them
+    is left to the values.
     """
 
     kind: str
@@ -21,9 +24,17 @@ class Type(msgspec.Struct, frozen=True, gc=False):
     parameters: tuple["Type", ...] = ()
     weight: int = 1
     free: bool = False
+    open: bool = False
 
     def __str__(self) -> str:
-        return f"{self.name}({', '.join(map(str, self.parameters))})" if self.parameters else self.name
+        if not self.parameters:
+            return self.name
+        inner = ", ".join(map(str, self.parameters)) if self.weight <= _SHOWN_WEIGHT else "..."
+        return f"{self.name}({inner})"
+
+
+_SHOWN_WEIGHT: Final = 100
+"""Types with more than so many within are not spelled out in messages."""
 
 
 def _primitive(name: str) -> Type:
@@ -37,8 +48,8 @@ DOUBLE: Final = _primitive("double")
 STRING: Final = _primitive("string")
 BYTES: Final = _primitive("bytes")
 NULL: Final = _primitive("null_type")
-DYN: Final = Type("dyn", "dyn")
-ANY: Final = Type("dyn", "any")
+DYN: Final = Type("dyn", "dyn", open=True)
+ANY: Final = Type("dyn", "any", open=True)
 """What attributes were before 1.36: as open as dyn, but no range of a loop."""
 QUANTITY: Final = Type("opaque", "kubernetes.Quantity")
 SEMVER: Final = Type("opaque", "kubernetes.Semver")
@@ -63,7 +74,8 @@ _UNSPECIFIC: Final = frozenset({"dyn", "variable"})
 
 
 _MAX_WEIGHT: Final = 1000
-_MAX_STEPS: Final = 500_000
+_COMPARED_PER_STEP: Final = 16
+_RESOLVED: Final = 3
 
 
 def compound(kind: str, name: str, *parameters: Type) -> Type:
@@ -73,13 +85,14 @@ def compound(kind: str, name: str, *parameters: Type) -> Type:
         TypeLimitError: It would be too large.
     """
     weight = 1
-    free = False
+    free = open_ = False
     for item in parameters:
         weight += item.weight
         free = free or item.free
+        open_ = open_ or item.open
     if weight > _MAX_WEIGHT:
-        raise TypeLimitError
-    return Type(kind, name, parameters, weight, free)
+        raise TypeLimitError(f"the types in the expression are too large: one has more than {_MAX_WEIGHT} within")
+    return Type(kind, name, parameters, weight, free, open_)
 
 
 def list_of(element: Type) -> Type:
@@ -104,17 +117,19 @@ def type_of(value: Type) -> Type:
 
 def variable(name: str) -> Type:
     """A type variable of a declaration."""
-    return Type("variable", name, (), 1, free=True)
+    return Type("variable", name, (), 1, free=True, open=True)
 
 
 class Substitution:
     """What the type variables stand for, so far; a trial that fails leaves it unchanged."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_steps: int) -> None:
+        """Begin with nothing; after `most_steps` comparisons it is over."""
+        self._most_steps = most_steps
         self._bound: dict[Type, Type] = {}
         self._trail: list[tuple[Type, Type | None]] = []
         self._fresh = 0
-        self._steps = 0
+        self.steps = 0
 
     def fresh(self) -> Type:
         """A type variable that nothing else uses."""
@@ -133,7 +148,7 @@ class Substitution:
                 known = names[item] = self.fresh()
             return known
         parts = [self._renamed(parameter, names) if parameter.free else parameter for parameter in item.parameters]
-        return Type(item.kind, item.name, tuple(parts), item.weight, free=True)
+        return Type(item.kind, item.name, tuple(parts), item.weight, free=True, open=True)
 
     def assign(self, values: Sequence[Type], declared: Sequence[Type]) -> bool:
         """Whether all values fit their declarations together; binds variables if so."""
@@ -152,9 +167,9 @@ class Substitution:
 
     def resolve(self, item: Type, *, free: Type | None = None) -> Type:
         """The type with bound variables replaced; unbound ones become `free`, if given."""
-        self._step()
         if not item.free:
             return item
+        self.step(_RESOLVED)
         if item.kind == "variable":
             bound = self._bound.get(item)
             if bound is not None:
@@ -162,17 +177,28 @@ class Substitution:
             return item if free is None else free
         return compound(item.kind, item.name, *(self.resolve(parameter, free=free) for parameter in item.parameters))
 
-    def _step(self) -> None:
-        """Count a comparison, for variables can share what they stand for without end."""
-        self._steps += 1
-        if self._steps > _MAX_STEPS:
-            raise TypeLimitError
+    def same(self, one: Type, other: Type) -> bool:
+        """Whether two types are equal, which takes the longer the larger they are."""
+        if one is other:
+            return True
+        self.step(1 + min(one.weight, other.weight) // _COMPARED_PER_STEP)
+        return one == other
+
+    def step(self, steps: int = 1) -> None:
+        """Count comparisons, for variables can share what they stand for without end.
+
+        Raises:
+            TypeLimitError: There were too many for one expression.
+        """
+        self.steps += steps
+        if self.steps > self._most_steps:
+            raise TypeLimitError(TOO_LARGE)
 
     def _assignable(self, value: Type, target: Type) -> bool:
         kind, target_kind = value.kind, target.kind
         if kind == "primitive" and target_kind == "primitive":
             return value.name == target.name
-        self._step()
+        self.step()
         if target_kind == "variable":
             bound = self._bind(value, target)
             if bound is not None:
@@ -192,7 +218,7 @@ class Substitution:
 
     def _bind(self, value: Type, target: Type) -> bool | None:
         """Let a variable stand for a type, or for the more general one if it already has some; None: it would contain itself."""
-        if value == target:
+        if self.same(value, target):
             return True
         bound = self._bound.get(target)
         if bound is None:
@@ -201,8 +227,9 @@ class Substitution:
             self._trail.append((target, None))
             self._bound[target] = value
             return True
-        if value == bound:
+        if self.same(value, bound):
             return True
+        self.step(bound.weight)
         if not self._assignable(value, bound):
             return False
         general = most_general(value, bound)
@@ -212,7 +239,7 @@ class Substitution:
         return True
 
     def _occurs(self, item: Type, within: Type) -> bool:
-        self._step()
+        self.step()
         if not within.free:
             return False
         if item == within:
@@ -225,6 +252,8 @@ class Substitution:
 
 def most_general(one: Type, other: Type) -> Type:
     """The less specific of two types that fit each other."""
+    if one is other:
+        return one
     return one if equal_or_less_specific(one, other) else other
 
 

@@ -16,6 +16,7 @@ from app.allocator import (
 )
 from app.allocator.state import Usage
 from app.cel import Budget, CelCompileError, ProgramCache
+from app.cel.errors import quoted
 from app.cel.rewrite import rewrite_suffixes
 from app.ledger.ledger import Ledger
 from app.model.allocation import Placement
@@ -83,7 +84,7 @@ class Searching:
                                 code=Code.SELECTOR_INVALID,
                                 claim=claim.label,
                                 request=option.name,
-                                detail=f"{expression!r}: {program}",
+                                detail=f"{quoted(expression)}: {program}",
                             )
         return None
 

@@ -1,3 +1,7 @@
+import contextlib
+import gc
+import tracemalloc
+
 import pytest
 
 from app.cel import CelCompileError, ProgramCache
@@ -32,3 +36,68 @@ def test_the_least_recently_used_program_is_forgotten_first() -> None:
         number += 1
     assert cache.compile("1 == 1", owner="one") is first
     assert cache.compile("2 == 2", owner="one") is not second
+
+
+def hostile(number: int) -> str:
+    return "&&".join([f"[1,2].all(x,x!={number})"] * 300)
+
+
+def test_programs_of_one_namespace_are_bounded_in_bytes_and_leave_those_of_others_and_of_classes_alone() -> None:
+    cache = ProgramCache(max_bytes=4 * 2**20)
+    victims = [cache.compile(f"device.driver == 'd{number}'", owner="victim") for number in range(50)]
+    of_class = cache.compile("device.driver == 'class'")
+    for number in range(40):
+        cache.compile(hostile(number), owner="attacker")
+        assert cache.held <= 4 * 2**20
+    assert len(cache) < 70
+    for number, program in enumerate(victims):
+        assert cache.compile(f"device.driver == 'd{number}'", owner="victim") is program
+    assert cache.compile("device.driver == 'class'") is of_class
+
+
+def test_many_small_failures_are_bounded_too() -> None:
+    cache = ProgramCache(max_bytes=2**20)
+    for number in range(3_000):
+        with pytest.raises(CelCompileError):
+            cache.compile(f"device.nope{number}", owner="attacker")
+    assert cache.held <= 2**20
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "device.driver == '{}'",
+        (
+            "device.driver == '{}' && device.attributes['gpu.example.com'].model == 'H100' "
+            "&& device.capacity['gpu.example.com'].memory.isGreaterThan(quantity('10Gi'))"
+        ),
+        "'{}' != '" + "x" * 8_000 + "'",
+        "'{}' != '" + "\U0001f600" * 2_000 + "'",
+        "&&".join(["[1,2].all(x,x!={})"] * 200),
+        "&&".join(["dyn(1).a.b.c.d == {}"] * 100),
+        "&&".join(["device.driver.startsWith('{}')"] * 200),
+        "device.attributes['a.b'].x in ['{}', " + ", ".join(f"'GPU-{number:036}'" for number in range(200)) + "]",
+        "{{'{}': 1, " + ", ".join(f"'{number}': {number}" for number in range(300)) + "}}.size() == 1",
+        "device.nope{}",
+    ],
+)
+def test_the_bytes_that_are_counted_are_the_bytes_that_are_taken_within_a_factor_of_two(expression: str) -> None:
+    cache = ProgramCache()
+    kept = 20
+    filled = expression.replace("{{", "{").replace("}}", "}")
+    texts = [filled.replace("{}", str(100 + number)) for number in range(kept + 1)]
+
+    def compiled(text: str) -> None:
+        with contextlib.suppress(CelCompileError):
+            cache.compile(text, owner="team")
+
+    compiled(texts.pop())
+    gc.collect()
+    tracemalloc.start()
+    before, held = tracemalloc.get_traced_memory()[0], cache.held
+    for text in texts:
+        compiled("".join(list(text)))
+    gc.collect()
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert taken / 2 < cache.held - held < taken * 2

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
+from app.cel.compile_limits import CompileMeter
 from app.cel.errors import CelCompileError
 from app.cel.lexer import Token, tokenize
 from tests.parity.fuzz.cel.grammar import rules
@@ -116,7 +117,7 @@ def _changed(random: Random, text: str, other: str) -> str:
 def parts(text: str) -> list[tuple[int, int]]:
     """Where the words and the balanced brackets of an expression are, with what stands before a bracket's dot."""
     try:
-        tokens = tokenize(text)[:-1]
+        tokens = tokenize(text, CompileMeter(text))[:-1]
     except CelCompileError:
         return []
     spans = [(token.offset, token.offset + len(token.text)) for token in tokens]
