@@ -57,6 +57,10 @@ bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=ar
 fuzz: $(READY) ## Random expressions and scenarios compared with upstream's own code (SECONDS=n in all, SEED=n, ONLY=cel|partner|allocator)
 	$(BIN)/python -m tests.parity.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
+.PHONY: hostile
+hostile: $(READY) ## Search for what a tenant could write to stall, crash or fill the service (SECONDS=n in all, SEED=n, ONLY=part, TARGET=checkout)
+	$(BIN)/python -m tests.hostile $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(TARGET),--target "$(TARGET)")
+
 .PHONY: chaos
 chaos: $(READY) ## Let everything fail at random and check that nothing is lost or leaked (SECONDS=n PODS=n SEED=n)
 	$(BIN)/python tests/controlplane/build.py

@@ -1,0 +1,62 @@
+"""`make hostile`: an adversarial search for inputs that take too much CPU or memory, or break something.
+
+Every part climbs from random inputs towards the worst ones that validation admits, on this checkout or on another one
+(`--target`). Prints a table for each part, and every finding with how to see it again. The exit code is 1 if there is one.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from secrets import randbelow
+from typing import Final
+
+from tests.hostile import part_cel, part_compile, part_policy
+from tests.hostile.report import table
+from tests.hostile.verdicts import Tally
+from tests.hostile.worker import HERE, Worker
+
+_SECONDS: Final = 180.0
+PARTS: Final[Mapping[str, Callable[[Path, int, float], Tally]]] = {
+    "cel": part_cel.run,
+    "compile": part_compile.run,
+    "policy": part_policy.run,
+}
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="make hostile", description=__doc__)
+    parser.add_argument("--only", choices=sorted(PARTS), help="search this part alone")
+    parser.add_argument("--seconds", type=float, default=_SECONDS, help="how long in all, shared by the parts")
+    parser.add_argument("--seed", type=int, help="where the random numbers begin (default: anywhere; printed)")
+    parser.add_argument("--target", type=Path, default=HERE, help="the checkout to attack (default: this one)")
+    parser.add_argument("--replay", help="run one input again, as a finding prints it: MODULE JSON")
+    parser.add_argument("--rows", type=int, default=10, help="how many rows of each table are shown, the worst first")
+    arguments = parser.parse_args()
+    target = arguments.target.resolve()
+    if arguments.replay is not None:
+        return _replay(target, arguments.replay)
+    seed = randbelow(2**32) if arguments.seed is None else arguments.seed
+    parts = {name: run for name, run in PARTS.items() if arguments.only in {None, name}}
+    found = 0
+    for name, run in parts.items():
+        print(f"{name}: seed {seed}", flush=True)
+        tally = run(target, seed, arguments.seconds / len(parts))
+        print("\n".join(table(tally, arguments.rows)), flush=True)
+        found += len(tally.findings)
+    print(f"hostile: {found} findings" if found else "hostile: nothing found")
+    return 1 if found else 0
+
+
+def _replay(target: Path, text: str) -> int:
+    module, _, job = text.partition(" ")
+    with Worker(target, module) as worker:
+        measured = worker.measure(json.loads(job))
+    print({name: f"{value:.6g}" for name, value in measured.values.items()}, measured.note)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

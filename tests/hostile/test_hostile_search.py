@@ -1,0 +1,125 @@
+"""The search itself: it finds what is planted, accuses nobody else, and looks at everything that is declared."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from random import Random
+from time import thread_time
+from typing import Any
+
+import pytest
+
+from app.cel.environment import FUNCTIONS
+from tests.hostile.cel_calls import MOST_BYTES, expression, new_call, subject
+from tests.hostile.climbing import Search, Subject
+from tests.hostile.genes import Gene, changed, smaller
+from tests.hostile.measuring import NativeCalls, Stalls
+from tests.hostile.report import table
+from tests.hostile.verdicts import BROKEN, NATIVE, STALL, Finding, Job, Measured, Tally
+from tests.hostile.worker import HERE, Worker
+
+SIZE = 1 << 16
+
+
+def climb(cost: Callable[[int], float], *, fresh: Callable[[int], float] | None = None) -> Tally:
+    """Search for a size up to 65,536 whose cost is too high; the cost is told, not measured."""
+
+    def measure(told: Callable[[int], float], job: Job) -> Measured:
+        return Measured({STALL.name: told(job["size"])})
+
+    def make(random: Random) -> Gene:
+        return Gene("size", (random.randrange(8),))
+
+    def job(gene: Gene) -> Job | None:
+        return {"kind": "size", "size": 2 ** gene.numbers[0]} if 2 ** gene.numbers[0] <= SIZE else None
+
+    def change(random: Random, gene: Gene) -> Gene:
+        return changed(random, gene, lambda _: None)
+
+    tally = Tally("test", 1)
+    found: Search[Gene] = Search(tally, (STALL,), partial(measure, cost), partial(measure, fresh or cost), seed=1)
+    found.run([Subject("planted", make, change, job, str, smaller)], seconds=0.5)
+    return tally
+
+
+def test_a_planted_quadratic_function_is_found_and_made_small() -> None:
+    tally = climb(lambda size: size * size * 1e-9)
+    (finding,) = tally.findings
+    assert finding.value > STALL.most
+    assert finding.job["size"] <= 2 * 10_000 * 2
+
+
+def test_a_linear_function_is_not_accused() -> None:
+    tally = climb(lambda size: size * 1e-7)
+    assert tally.findings == []
+    assert tally.executions > 100
+
+
+def test_what_fresh_processes_do_not_confirm_is_not_accused() -> None:
+    tally = climb(lambda size: size * size * 1e-9, fresh=lambda _: 0.01)
+    assert tally.findings == []
+    assert tally.unconfirmed
+
+
+def test_a_finding_names_the_part_the_input_and_how_to_see_it_again() -> None:
+    tally = Tally("cel", 7, "cel")
+    tally.findings.append(Finding("cel", "f(string)", STALL, 0.5, {"kind": "evaluate"}, "f('a')", "here"))
+    printed = "\n".join(table(tally, 10))
+    assert "FOUND cel, f(string): stall 500 ms (at most 100 ms)" in printed
+    assert "--only cel --seed 7" in printed
+    assert """--replay 'cel {"kind": "evaluate"}'""" in printed
+
+
+def test_a_native_call_that_takes_long_is_seen_and_many_short_ones_are_not() -> None:
+    text, part = "a" * 200_000, "ab" + "a" * 20_000
+    slow, quick = NativeCalls(), NativeCalls()
+    slow.run(lambda: text.rfind(part))
+    quick.run(lambda: [text.find("b", place) for place in range(0, 200_000, 20_000)])
+    assert slow.longest > NATIVE.most > quick.longest
+    assert "rfind" in slow.where
+
+
+def test_time_that_passes_between_two_looks_at_a_deadline_is_a_stall() -> None:
+    stalls = Stalls(seconds=10.0)
+    begun = thread_time()
+    while thread_time() - begun < 0.03:
+        assert not stalls()
+    looked = stalls.end()[0]
+    begun = thread_time()
+    while thread_time() - begun < 0.03:
+        pass
+    assert looked < 0.02 < stalls.end()[0]
+
+
+def test_a_worker_that_does_not_answer_is_ended_and_counts_as_a_stall() -> None:
+    loop = {"kind": "compiling", "expression": "'a'.matches('" + "[\\\\pL\\\\pN]{1,90}" * 40 + "')"}
+    with Worker(HERE, "cel", cpu_seconds=0.0) as worker:
+        ended = worker.measure({"kind": "linting", "expression": " || ".join(["1 in [1, 2]"] * 600)})
+        assert ended.of(STALL) > 0
+        assert ended.note.startswith("ended after")
+        assert isinstance(worker.measure(loop), Measured)
+
+
+def test_a_worker_that_dies_is_broken() -> None:
+    with Worker(HERE, "cel") as worker:
+        assert worker.measure({"kind": "no such probe"}).of(BROKEN)
+        assert worker.measure({"kind": "evaluate", "expression": "[1].exists(x, x == 2)"}).note == "value"
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    with Worker(HERE, "cel", cpu_seconds=10.0) as made:
+        yield made
+
+
+def test_every_declared_function_is_called_by_the_generator(worker: Worker) -> None:
+    """At least one overload of each is accepted by the compiler: new functions are attacked without a line for them."""
+    overloads = worker.ask({"kind": "describe"})["overloads"]
+    called = {each["name"] for each in overloads if _accepted(worker, each)}
+    assert set(FUNCTIONS) == {each["name"] for each in overloads} == called
+
+
+def _accepted(worker: Worker, overload: Mapping[str, Any]) -> bool:
+    random = Random(subject(overload))
+    texts = (expression(overload, new_call(random, overload)) for _ in range(40))
+    jobs = ({"kind": "accepted", "expression": text} for text in texts if len(text.encode()) <= MOST_BYTES)
+    return any(worker.measure(job).values for job in jobs)
