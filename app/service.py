@@ -20,6 +20,7 @@ from app.scheduling.extender import Extender
 from app.scheduling.ports import Cluster
 from app.scheduling.stopping import STOPPING
 from app.settings import Settings
+from app.supervision import BackgroundTask, Supervisor
 from app.telemetry.metrics import Metrics
 
 LOADING: Final = "the extender is starting: its caches are not complete yet"
@@ -41,6 +42,10 @@ class WatchedCluster(Cluster, Protocol):
 
     async def stop(self) -> None:
         """End watches and connections."""
+        ...
+
+    def life(self) -> Mapping[str, str | None]:
+        """What only a restart of the process can mend, by name."""
         ...
 
 
@@ -98,6 +103,7 @@ class Service:
             seconds=settings.scheduling.policy_check_seconds,
             compatibility_groups=settings.features.compatibility_groups,
         )
+        self._supervisor = Supervisor(metrics.background_failed)
         self._phase: str | None = LOADING
         self._settings = settings.server
         self._cluster = cluster
@@ -117,6 +123,7 @@ class Service:
             ClusterError: the cluster does not answer, or refuses us.
             BadPolicy: the policy file is wrong.
         """
+        self._supervisor.watch_loop(asyncio.get_running_loop())
         with quiet_collector() as collector:
             async with serving(self.app, self._settings, listener):
                 try:
@@ -133,6 +140,11 @@ class Service:
             self.health.check("leader", lambda: None if self._phase else self.gate.reason)
             self.health.notes(self._leadership.notes)
         self.health.checks(self._cluster.health)
+        self.health.life(self._cluster.life)
+        for each in (self._supervisor, self.extender.supervisor):
+            self.health.checks(each.failing)
+            self.health.life(each.beyond_repair)
+            self.health.notes(each.notes)
         self.health.notes(self._cluster.notes)
         self.health.notes(self.policy.notes)
         self.health.notes(self.extender.group_claims.notes)
@@ -145,7 +157,8 @@ class Service:
             if not await _unless(stopped, self._load()):
                 return
             collector.freeze()
-            going_on = [asyncio.create_task(collector.run()), asyncio.create_task(self.policy.run())]
+            keep = self._supervisor.keep
+            going_on = [keep(BackgroundTask.COLLECTOR, collector.run), keep(BackgroundTask.POLICY, self.policy.run)]
             try:
                 await self._terms(stopped)
             finally:
@@ -170,7 +183,7 @@ class Service:
             _LOG.info("standing by")
             if await _unless(stopped, self._leadership.win()):
                 # It goes on while writes in flight end, until the lease is given up.
-                self._keeping = asyncio.create_task(self._leadership.keep())
+                self._keeping = self._supervisor.begin(BackgroundTask.LEASE, self._leadership.keep())
                 if await _unless_any({stopped, self._keeping}, self._leadership.catch_up()):
                     await self._term({stopped, self._keeping}, self._leadership)
 
@@ -178,7 +191,7 @@ class Service:
         """Answer the verbs until one of `ends` is done."""
         await self.extender.start()
         self.gate.open(leads.reason if leads else None)
-        announcing = asyncio.create_task(leads.announce()) if leads else None
+        announcing = self._supervisor.keep(BackgroundTask.SERVICE_ROUTE, leads.announce) if leads else None
         _LOG.info("ready")
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

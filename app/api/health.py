@@ -15,6 +15,7 @@ class Health:
 
     def __init__(self) -> None:
         self._sources: list[Callable[[], Mapping[str, str | None]]] = []
+        self._life: list[Callable[[], Mapping[str, str | None]]] = []
         self._notes: list[Callable[[], Mapping[str, str]]] = []
 
     def check(self, name: str, probe: Probe) -> None:
@@ -29,9 +30,16 @@ class Health:
         """Show facts in `/readyz?verbose` that make nothing unready."""
         self._notes.append(source)
 
+    def life(self, source: Callable[[], Mapping[str, str | None]]) -> None:
+        """Make a changing set of checks part of `/livez`: what only a restart can mend."""
+        self._life.append(source)
+
     def live(self) -> "Report":
-        """The process answers; restarting it would not help against anything else."""
-        return Report("livez", _PING, {})
+        """The process answers, and no work in the background has failed for so long that a restart has to be tried."""
+        checks = dict(_PING)
+        for source in self._life:
+            checks.update(source())
+        return Report("livez", checks, {})
 
     def ready(self, exclude: Collection[str] = ()) -> "Report":
         """Whether calls of kube-scheduler can be answered; checks named in `exclude` are left out, as in Kubernetes itself."""

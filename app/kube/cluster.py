@@ -1,6 +1,7 @@
 import asyncio
-from collections.abc import Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
 
 import structlog
 
@@ -23,6 +24,7 @@ from app.kube.transport import Transport
 from app.kube.wake import KubeWaker
 from app.ledger.feed import Feed
 from app.scheduling.ports import Clock, Unavailable
+from app.supervision import BackgroundTask, Supervisor
 
 OPTIONAL_KINDS: Final = ("podgroups", "devicetaintrules")
 _FLUSH_SECONDS = 2.0
@@ -52,6 +54,7 @@ class KubeCluster:
         self._observer = observer or Unobserved()
         self._clock = clock or SystemClock()
         self._chance = chance or Chance()
+        self._supervisor = Supervisor(self._observer.background_failed, sleep=self._chance.sleep)
         self._credentials: Credentials | None = None
         permit = election.reason if election else None
         self._transport = Transport(self._settings, self._clock, self._observer, permit)
@@ -132,8 +135,9 @@ class KubeCluster:
                 feed.absent()
             else:
                 self._watch(kind, feed)
-        self._spawn(self._events.run(), "events")
-        self._spawn(self._credentials.keep_fresh(self._chance.sleep), "credentials")
+        self._tasks.append(self._supervisor.keep(BackgroundTask.EVENTS, self._events.run))
+        keep_fresh = partial(self._credentials.keep_fresh, self._chance.sleep)
+        self._tasks.append(self._supervisor.keep(BackgroundTask.CREDENTIALS, keep_fresh))
 
     async def wait_synced(self) -> None:
         """Returns when every watched kind has been listed and delivered."""
@@ -169,7 +173,12 @@ class KubeCluster:
         """A check for each watched kind: None when listed and in contact."""
         if self.facts is None:
             return {"api-server": "not connected yet"}
-        return {f"watch-{plural}": reflector.health() for plural, reflector in self._reflectors.items()}
+        watches = {f"watch-{plural}": reflector.health() for plural, reflector in self._reflectors.items()}
+        return {**watches, **self._supervisor.failing()}
+
+    def life(self) -> Mapping[str, str | None]:
+        """The tasks in the background that have failed for so long that the process should start anew."""
+        return self._supervisor.beyond_repair()
 
     def contact_ages(self) -> Mapping[str, float]:
         """Seconds since the server was last heard of in the list or watch of each kind."""
@@ -179,6 +188,7 @@ class KubeCluster:
     def notes(self) -> Mapping[str, str]:
         """What the server does not serve, and troubles with which the service goes on."""
         notes: dict[str, str] = dict(self.facts.notes()) if self.facts else {}
+        notes |= self._supervisor.notes()
         for reflector in self._reflectors.values():
             notes |= reflector.notes()
         troubles = {
@@ -212,7 +222,4 @@ class KubeCluster:
             self._transport, kind, feed, self._settings, self._clock, observer=self._observer, chance=self._chance
         )
         self._reflectors[kind.plural] = reflector
-        self._spawn(reflector.run(), f"watch-{kind.plural}")
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        self._tasks.append(asyncio.create_task(work, name=name))
+        self._tasks.append(self._supervisor.keep(BackgroundTask.WATCH, reflector.run, kind.plural))

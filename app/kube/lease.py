@@ -201,6 +201,9 @@ class LeaderElection:
             if trouble is not None and trouble != self.trouble:
                 _LOG.warning("the lease cannot be had", problem=trouble)
             self.trouble = trouble
+        except Exception as problem:  # noqa: BLE001 - a fault of ours is one more try that failed, and the lease runs out by itself
+            _LOG.exception("the lease cannot be had")
+            self.trouble = f"{type(problem).__name__}: {problem}"
         else:
             self.trouble = None
 

@@ -27,6 +27,10 @@ class Observer(Protocol):
         """An object could not be read and was passed over."""
         ...
 
+    def background_failed(self, task: str) -> None:
+        """A task in the background raised; it starts again."""
+        ...
+
     def request(self, verb: str, resource: str, status: str, seconds: float) -> None:
         """A request ended: API verb ("update"), resource ("resourceclaims/status"), HTTP status or "none" without an answer."""
         ...
@@ -52,6 +56,9 @@ class Unobserved:
         """Nothing."""
 
     def unreadable(self, kind: str) -> None:
+        """Nothing."""
+
+    def background_failed(self, task: str) -> None:
         """Nothing."""
 
     def request(self, verb: str, resource: str, status: str, seconds: float) -> None:

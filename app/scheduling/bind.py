@@ -35,6 +35,7 @@ from app.scheduling.ports import Cluster, ClusterError, Conflict, Unavailable
 from app.scheduling.refusals import Refusals
 from app.scheduling.reservations import Reservations
 from app.scheduling.stopping import Stopping
+from app.supervision import BackgroundTask, Supervisor
 from app.telemetry.metrics import Metrics
 
 _ALREADY: Final = "pod {} is bound to node {} already"
@@ -87,7 +88,8 @@ class Bind:
         self._stopping = stopping
         self.pods = PodResolver(ledger, cluster.pods, options)
         self._writing = ClaimWriting(ledger, cluster.claims, metrics)
-        self._reserve = Reservations(self._writing)
+        self._supervisor = Supervisor(metrics.background_failed)
+        self._reserve = Reservations(self._writing, self._supervisor)
         self._giving_back = GivingBack(ledger, self._writing)
         self._extended = ExtendedClaims(ledger, self._writing, cluster, options.field_manager)
         self._ready = BindingWait(ledger, self._giving_back, cool_downs, cluster, metrics, options)
@@ -132,7 +134,8 @@ class Bind:
             raise TryAgain(f"the pod with UID {uid} is {running.pod}, not {namespace}/{name}")
         if running is None:
             running = self._running[uid] = _Running(f"{namespace}/{name}", node)
-            running.task = asyncio.create_task(self._transaction(running, namespace, name, uid))
+            transaction = self._transaction(running, namespace, name, uid)
+            running.task = self._supervisor.begin(BackgroundTask.BIND, transaction, (TryAgain,))
             running.task.add_done_callback(lambda done: self._ended(uid, done))
         running.callers.append(hung_up)
         watcher = asyncio.ensure_future(hung_up.wait())
@@ -303,7 +306,7 @@ class Bind:
     def _find_out(self, record: ClaimRecord) -> None:
         """What may be stored stays taken until that is known: nobody else gets these devices meanwhile."""
         uid = record.claim.metadata.uid
-        task = self._in_doubt[uid] = asyncio.create_task(self._writing.look(record))
+        task = self._in_doubt[uid] = self._supervisor.begin(BackgroundTask.BIND, self._writing.look(record))
 
         def known(_: asyncio.Task[None]) -> None:
             del self._in_doubt[uid]

@@ -1,5 +1,6 @@
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from app.allocator import Features
@@ -32,6 +33,7 @@ from app.scheduling.refusals import Refusals
 from app.scheduling.searching import Searching
 from app.scheduling.stopping import STOPPING, Stopping
 from app.scheduling.wake_up import WakeUp
+from app.supervision import BackgroundTask, Supervisor
 from app.telemetry.metrics import Metrics
 
 _REPORT_SECONDS: Final = 2.0
@@ -45,6 +47,7 @@ class Extender:
     ) -> None:
         searching = Searching(ledger, features, options)
         self._ledger = ledger
+        self.supervisor = supervisor = Supervisor(metrics.background_failed)
         self._cluster = cluster
         self._metrics = metrics
         self.refusals = Refusals(ledger, RefusalWords(ledger, searching), cluster.events, metrics)
@@ -62,21 +65,23 @@ class Extender:
         gangs = Gangs(ledger, planning, self._bind.gate, failures, clock, options, self._has_a_seat)
         self._filter = Filter(ledger, searching, self.refusals, judging, gangs, cool_downs, clock, options)
         self._wake_up = WakeUp(
-            ledger, self.refusals, self._filter.may_fit, cluster.waker, metrics, cluster.clock, options
+            ledger, self.refusals, self._filter.may_fit, cluster.waker, metrics, cluster.clock, options, supervisor
         )
         running, timeout = self._bind.running, options.binding_timeout_seconds
         facts = ReclaimFacts(ledger, self.refusals, running, cluster.clock, timeout)
         claims = ClaimWriting(ledger, cluster.claims, metrics)
         taking_back = ReclaimWriting(ledger, cluster, claims, facts, cool_downs, options.field_manager)
-        self.reclaim = Reclaim(ledger, self._bind, facts, taking_back, metrics, cluster.clock, options)
-        self.group_claims = GroupClaims(ledger, cluster, claims, metrics, options)
+        self.reclaim = Reclaim(ledger, self._bind, facts, taking_back, metrics, cluster.clock, options, supervisor)
+        self.group_claims = GroupClaims(ledger, cluster, claims, metrics, options, supervisor)
         facts.ends_groups = lambda: self.group_claims.ends_reservations
         self._extended_resources = options.extended_resources
         self._decide_about_extended_resources()
         ledger.pod_groups.reservation = options.reserve_for_pod_groups
         ledger.on_pod_settled = lambda uid: self._bind.nudge((uid,))
         ledger.on_node_gone = self._bind.nudge_node
-        self._foreign = ForeignAllocations(ledger, self._bind.nudge, cluster.events, metrics, _REPORT_SECONDS)
+        self._foreign = ForeignAllocations(
+            ledger, self._bind.nudge, cluster.events, metrics, _REPORT_SECONDS, supervisor
+        )
         self._orphans = OrphanReports(ledger, cluster.events, metrics)
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._binds: set[asyncio.Task[None]] = set()
@@ -88,8 +93,14 @@ class Extender:
         self._decide_about_extended_resources()
         self._ledger.on_allocation = self._foreign.seen
         self._orphans.start()
-        going_on = (self._wake_up.run(), self.reclaim.run(), self.group_claims.run(), self._foreign.run())
-        self._background = tuple(asyncio.create_task(each) for each in going_on)
+        going_on = {
+            BackgroundTask.WAKE_UP: self._wake_up.run,
+            BackgroundTask.RECLAIM: self.reclaim.run,
+            BackgroundTask.GROUP_CLAIMS: self.group_claims.run,
+            BackgroundTask.FOREIGN_ALLOCATIONS: self._foreign.run,
+        }
+        keep = self.supervisor.keep
+        self._background = tuple(keep(work, partial(self._unless_stopping, run)) for work, run in going_on.items())
 
     async def stop(self, reason: str = STOPPING) -> None:
         """Answer whoever still waits for a bind, with the reason; let writes in flight end, stop the background work.
@@ -126,7 +137,7 @@ class Extender:
         self._refuse_when_stopping()
         start = self._cluster.clock.monotonic()
         outcome = "failed"
-        task = asyncio.create_task(self._bind(namespace, name, uid, node, hung_up))
+        task = self.supervisor.begin(BackgroundTask.BIND, self._bind(namespace, name, uid, node, hung_up), (TryAgain,))
         self._binds.add(task)
         task.add_done_callback(self._binds.discard)
         try:
@@ -139,6 +150,11 @@ class Extender:
         """See PodResolver and Preempt."""
         self._refuse_when_stopping()
         return await self._preempt(await self._pods(pod), victims)
+
+    async def _unless_stopping(self, run: Callable[[], Awaitable[None]]) -> None:
+        """A task that failed while the service was about to stop does not begin again."""
+        if self._stopping.reason is None:
+            await run()
 
     def _decide_about_extended_resources(self) -> None:
         """Serve them by claims if that is wanted and, as far as is known, the API server lets pods be told of them."""

@@ -11,6 +11,7 @@ from app.model.pod_group import is_group
 from app.model.snapshot import is_snapshotted
 from app.scheduling.overlap import overlapped
 from app.scheduling.ports import Events
+from app.supervision import BackgroundTask, Supervisor
 from app.telemetry.metrics import Metrics
 
 REASON: Final = "DevicesAllocatedTwice"
@@ -25,18 +26,29 @@ class ForeignAllocations:
     """
 
     def __init__(
-        self, ledger: Ledger, nudge: Callable[[Collection[str]], None], events: Events, metrics: Metrics, seconds: float
+        self,
+        ledger: Ledger,
+        nudge: Callable[[Collection[str]], None],
+        events: Events,
+        metrics: Metrics,
+        seconds: float,
+        supervisor: Supervisor,
     ) -> None:
         self._ledger = ledger
         self._nudge = nudge
         self._events = events
         self._metrics = metrics
         self._seconds = seconds
+        self._supervisor = supervisor
         self._suspects: dict[str, int] = {}
         self._seen = asyncio.Event()
 
     def seen(self, record: ClaimRecord) -> None:
         """The watch has brought an allocation that was not known."""
+        with self._supervisor.sparing(BackgroundTask.FOREIGN_ALLOCATIONS, claim=record.claim.metadata.key):
+            self._suspect(record)
+
+    def _suspect(self, record: ClaimRecord) -> None:
         found = overlapped(record, self._ledger.claims, self._ledger.slices)
         if found is None:
             return
@@ -52,9 +64,10 @@ class ForeignAllocations:
             await asyncio.sleep(self._seconds)
             suspects, self._suspects = self._suspects, {}
             for uid, version in suspects.items():
-                record = self._ledger.claims.by_uid(uid)
-                if record is not None and record.allocated_version == version:
-                    self._report(record)
+                with self._supervisor.sparing(BackgroundTask.FOREIGN_ALLOCATIONS, claim=uid):
+                    record = self._ledger.claims.by_uid(uid)
+                    if record is not None and record.allocated_version == version:
+                        self._report(record)
 
     def _report(self, record: ClaimRecord) -> None:
         found = overlapped(record, self._ledger.claims, self._ledger.slices)

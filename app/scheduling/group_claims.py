@@ -30,6 +30,7 @@ from app.scheduling.group_claim_rules import (
 from app.scheduling.group_claim_writing import GroupClaimWriting
 from app.scheduling.options import Options
 from app.scheduling.ports import Cluster, ClusterError, Conflict, NotFound
+from app.supervision import BackgroundTask, Supervisor
 from app.telemetry.metrics import Metrics
 
 SETTLE_SECONDS: Final = 1.0
@@ -62,13 +63,20 @@ class GroupClaims:
     """
 
     def __init__(
-        self, ledger: Ledger, cluster: Cluster, writing: ClaimWriting, metrics: Metrics, options: Options
+        self,
+        ledger: Ledger,
+        cluster: Cluster,
+        writing: ClaimWriting,
+        metrics: Metrics,
+        options: Options,
+        supervisor: Supervisor,
     ) -> None:
         self._ledger = ledger
         self._groups = cluster.pod_groups
         self._clock = cluster.clock
         self.writing = GroupClaimWriting(ledger, cluster, writing)
         self._metrics = metrics
+        self._supervisor = supervisor
         self._enabled = options.group_claims_enabled
         self._grace = options.group_claims_grace_seconds
         self._rivals = Rivals(ledger)
@@ -119,14 +127,11 @@ class GroupClaims:
             return
         next_sweep = self._clock.monotonic()
         while not self._refused and not await self._stopped(_TICK_SECONDS):
-            try:
-                now = self._clock.monotonic()
-                if now >= next_sweep:
-                    self.sweep()
-                    next_sweep = now + _SWEEP_SECONDS
-                await self.look()
-            except Exception:  # noqa: BLE001 - the loop must outlive whatever one PodGroup does to it
-                _LOG.exception("the claims of PodGroups could not be looked through")
+            now = self._clock.monotonic()
+            if now >= next_sweep:
+                self.sweep()
+                next_sweep = now + _SWEEP_SECONDS
+            await self.look()
         self._ledger.on_group_touched = None
 
     async def stop(self) -> None:
@@ -150,11 +155,14 @@ class GroupClaims:
         for key in sorted(touched):
             if self._refused or self._stopping.is_set():
                 return
-            group = self._ledger.pod_groups.get(*key)
-            if group is None or not (has_templates(group) or is_kept_by_protection(group)):
-                self._forget(key)
-            else:
-                await self._look_at(group)
+            # Should it fail, it is looked at again a little later, and the other groups before.
+            self._next[key] = self._clock.monotonic() + _AGAIN_SECONDS["failed"]
+            with self._supervisor.sparing(BackgroundTask.GROUP_CLAIMS, pod_group=key):
+                group = self._ledger.pod_groups.get(*key)
+                if group is None or not (has_templates(group) or is_kept_by_protection(group)):
+                    self._forget(key)
+                else:
+                    await self._look_at(group)
             if loop.time() - turn > _TURN_SECONDS:
                 await asyncio.sleep(0)
                 turn = loop.time()

@@ -1,9 +1,8 @@
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass
-
-import structlog
 
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
@@ -13,12 +12,11 @@ from app.scheduling.ports import Clock
 from app.scheduling.reclaim_facts import Finding, ReclaimFacts
 from app.scheduling.reclaim_rules import Reason
 from app.scheduling.reclaim_writing import Outcome, ReclaimWriting
+from app.supervision import BackgroundTask, Supervisor
 from app.telemetry.metrics import Metrics
 
 _TICK_SECONDS = 0.25
 _TURN_SECONDS = 0.002
-
-_LOG = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -49,6 +47,7 @@ class Reclaim:
         metrics: Metrics,
         clock: Clock,
         options: Options,
+        supervisor: Supervisor,
     ) -> None:
         self._ledger = ledger
         self._bind = bind
@@ -57,6 +56,7 @@ class Reclaim:
         self._metrics = metrics
         self._clock = clock
         self._options = options
+        self._supervisor = supervisor
         self._sightings: dict[str, _Sighting] = {}
         self._expired = 0
         self._stopping = asyncio.Event()
@@ -64,18 +64,15 @@ class Reclaim:
         self._idle.set()
 
     async def run(self) -> None:
-        """Work until `stop`: often at what is known to be suspicious, now and then at all claims."""
+        """BackgroundTask until `stop`: often at what is known to be suspicious, now and then at all claims."""
         self._stopping.clear()
         self._sightings.clear()
         next_sweep = self._clock.monotonic()
         while not await self._stopped(_TICK_SECONDS):
-            try:
-                await self.look()
-                if self._clock.monotonic() >= next_sweep:
-                    await self.sweep()
-                    next_sweep = self._clock.monotonic() + self._options.reclaim_interval_seconds
-            except Exception:  # noqa: BLE001 - the loop must outlive whatever one claim does to it
-                _LOG.exception("claims could not be looked through")
+            await self.look()
+            if self._clock.monotonic() >= next_sweep:
+                await self.sweep()
+                next_sweep = self._clock.monotonic() + self._options.reclaim_interval_seconds
 
     async def stop(self) -> None:
         """End `run`; returns when a write in progress has come to its end."""
@@ -110,14 +107,26 @@ class Reclaim:
         loop = asyncio.get_running_loop()
         turn = loop.time()
         for record in records:
-            finding = self._due(record, tied)
-            if finding is not None:
-                await self._take_back(record, finding, tied)
-                if await self._stopped(self._options.reclaim_pause_seconds):
-                    return
+            finding = None
+            with self._sparing(record):
+                finding = self._due(record, tied)
+                if finding is not None:
+                    await self._take_back(record, finding, tied)
+            if finding is not None and await self._stopped(self._options.reclaim_pause_seconds):
+                return
             if finding is not None or loop.time() - turn > _TURN_SECONDS:
                 await asyncio.sleep(0)
                 turn = loop.time()
+
+    @contextmanager
+    def _sparing(self, record: ClaimRecord) -> Iterator[None]:
+        """Inside, a failure costs this claim alone, and its grace begins anew."""
+        uid, good = record.claim.metadata.uid, False
+        with self._supervisor.sparing(BackgroundTask.RECLAIM, claim=record.claim.metadata.key):
+            yield
+            good = True
+        if not good:
+            self._sightings.pop(uid, None)
 
     def _due(self, record: ClaimRecord, tied: AbstractSet[str]) -> Finding | None:
         """What is to be taken back from the claim now: it has been so for long enough."""

@@ -11,6 +11,7 @@ from app.model.rejection import Code, Rejection
 from app.model.resource_claim import ConsumerReference
 from app.scheduling.answers import TryAgain
 from app.scheduling.claim_writing import ClaimWriting
+from app.supervision import BackgroundTask, Supervisor
 
 Waiting = tuple[ConsumerReference, asyncio.Future[None]]
 
@@ -18,8 +19,9 @@ Waiting = tuple[ConsumerReference, asyncio.Future[None]]
 class Reservations:
     """Adds consumers to allocated claims, one update at a time for each claim."""
 
-    def __init__(self, writing: ClaimWriting) -> None:
+    def __init__(self, writing: ClaimWriting, supervisor: Supervisor) -> None:
         self._writing = writing
+        self._supervisor = supervisor
         self._waiting: dict[str, list[Waiting]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -35,7 +37,7 @@ class Reservations:
             gathered.append((consumer, done))
         else:
             self._waiting[uid] = [(consumer, done)]
-            task = asyncio.create_task(self._write(uid, record))
+            task = self._supervisor.begin(BackgroundTask.RESERVATIONS, self._write(uid, record))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         await done

@@ -11,6 +11,7 @@ from app.model.pod import Pod
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock, ClusterError, SchedulerWaker
 from app.scheduling.refusals import Refusal, Refusals
+from app.supervision import BackgroundTask, Supervisor
 from app.telemetry.metrics import Metrics
 
 MayFit = Callable[[Pod, Sequence[str], float], bool]
@@ -40,6 +41,7 @@ class WakeUp:
         metrics: Metrics,
         clock: Clock,
         options: Options,
+        supervisor: Supervisor,
     ) -> None:
         self._ledger = ledger
         self._refusals = refusals
@@ -48,6 +50,7 @@ class WakeUp:
         self._metrics = metrics
         self._clock = clock
         self._options = options
+        self._supervisor = supervisor
         self._asked: str | None = None
         self._reconsidered: dict[str, str] = {}
         self._hurry = Signal()
@@ -111,8 +114,12 @@ class WakeUp:
         return None
 
     def _fits(self, refusal: Refusal, moved: frozenset[str] | None, seconds: float) -> bool:
-        nodes = refusal.nodes.among(self._ledger.nodes if moved is None else moved)
-        return bool(nodes) and self._may_fit(refusal.pod, nodes, seconds)
+        # A pod that cannot be looked at is looked at again when something else changes for it.
+        found: list[bool] = []
+        with self._supervisor.sparing(BackgroundTask.WAKE_UP, pod=refusal.pod.key):
+            nodes = refusal.nodes.among(self._ledger.nodes if moved is None else moved)
+            found.append(bool(nodes) and self._may_fit(refusal.pod, nodes, seconds))
+        return any(found)
 
     def _moved_nodes(self) -> frozenset[str] | None:
         """Nodes whose devices, allocations or holds have changed since this was asked last; None means any may have."""

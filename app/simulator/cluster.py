@@ -251,6 +251,10 @@ class MemoryCluster:
         """Memory is always reachable."""
         return {"memory": None}
 
+    def life(self) -> Mapping[str, str | None]:
+        """Nothing that a restart would mend."""
+        return {}
+
     def notes(self) -> Mapping[str, str]:
         """Nothing to note."""
         return {}

@@ -185,6 +185,12 @@ DEFINITIONS: Final = (
     Definition(
         "leader_changes", "counter", "Terms that this replica began (`won`) and ended (`lost`)", ("change",), limit=2
     ),
+    Definition(
+        "background_failures",
+        "counter",
+        "Failures of work in the background, by task; each is logged, and the task starts again or goes on with the next object",
+        ("task",),
+    ),
     Definition("build_info", "gauge", "Always 1; the labels tell what is running", ("version", "python")),
 )
 

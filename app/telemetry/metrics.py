@@ -70,6 +70,7 @@ class Metrics:
         self._policy_current = make.plain_gauge("policy_current")
         self._leader = make.plain_gauge("leader")
         self._leader_changes = make.counter("leader_changes")
+        self._background_failures = make.counter("background_failures")
         make.gauge("build_info").of(build_version(), platform.python_version()).set(1)
         ProcessCollector(registry=self.registry)
         for verb in VERBS:
@@ -203,6 +204,10 @@ class Metrics:
     def term(self, change: str) -> None:
         """A term of this replica as leader was won or lost."""
         self._leader_changes.of(change).inc()
+
+    def background_failed(self, task: str) -> None:
+        """Something failed in the background."""
+        self._background_failures.of(task).inc()
 
     def before_render(self, refresh: Callable[[], None]) -> None:
         """Have `refresh` called before each rendering, for gauges that are read rather than told."""

@@ -27,6 +27,10 @@ class ClusterObserver:
         """An object could not be read and was passed over."""
         self._metrics.unreadable(kind)
 
+    def background_failed(self, task: str) -> None:
+        """See Observer."""
+        self._metrics.background_failed(task)
+
     def request(self, verb: str, resource: str, status: str, seconds: float) -> None:
         """A request ended with an HTTP status, or with none."""
         self._metrics.api_request(verb, resource, status, seconds)

@@ -67,6 +67,9 @@ class CountingObserver:
     def unreadable(self, kind: str) -> None:
         self.reports.append(("unreadable", kind))
 
+    def background_failed(self, task: str) -> None:
+        self.reports.append(("background_failed", task))
+
     def request(self, verb: str, resource: str, status: str, seconds: float) -> None:
         self.reports.append(("request", verb, resource, status))
 

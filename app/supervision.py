@@ -1,0 +1,168 @@
+"""Background work that cannot die in silence.
+
+Everything that goes on beside the calls of kube-scheduler is started here.  A task that raises is logged with what it raised,
+counted, and started again after a pause that grows; while that happens again and again, readiness fails with its name, and at last
+liveness, so that a restart is tried.  One bad object in a loop costs that object alone (`sparing`).
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+import structlog
+
+T = TypeVar("T")
+
+UNREADY_AFTER: Final = 3
+"""So many failures in a row make the service unready."""
+DEAD_AFTER: Final = 20
+"""So many make it dead: about eight minutes of tries that all ended at once."""
+STEADY_SECONDS: Final = 60.0
+"""A task that ran so long before it failed does not fail in a row."""
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 30.0
+
+_LOG = structlog.get_logger(__name__)
+
+
+class BackgroundTask(StrEnum):
+    """What goes on in the background, as it is named in logs, in metrics and on the readiness page."""
+
+    WATCH = "watch"
+    EVENTS = "events"
+    CREDENTIALS = "credentials"
+    WAKE_UP = "wake-up"
+    RECLAIM = "reclaim"
+    GROUP_CLAIMS = "group-claims"
+    FOREIGN_ALLOCATIONS = "foreign-allocations"
+    POLICY = "policy"
+    COLLECTOR = "collector"
+    LEASE = "lease"
+    SERVICE_ROUTE = "service-route"
+    BIND = "bind"
+    RESERVATIONS = "reservations"
+    CALLBACK = "callback"
+
+
+class _Record:
+    """How a task fares."""
+
+    __slots__ = ("in_a_row", "last")
+
+    def __init__(self) -> None:
+        self.in_a_row = 0
+        self.last = ""
+
+
+class Supervisor:
+    """Starts background tasks, sees to it that they go on, and knows which do not."""
+
+    def __init__(
+        self,
+        failed: Callable[[str], None],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`failed` counts: it is called with the name of whatever raised, and must not raise itself."""
+        self._failed = failed
+        self._sleep = sleep
+        self._monotonic = monotonic
+        self._records: dict[str, _Record] = {}
+        self._last: dict[str, str] = {}
+
+    def keep(
+        self, work: BackgroundTask, run: Callable[[], Coroutine[Any, Any, None]], of: str = ""
+    ) -> asyncio.Task[None]:
+        """Run until `run` returns or the task is cancelled, again after each failure.  `of` tells tasks of one kind apart."""
+        name = f"{work}-{of}" if of else str(work)
+        return asyncio.create_task(self._kept(name, run), name=name)
+
+    def begin(
+        self, work: BackgroundTask, coroutine: Coroutine[Any, Any, T], expected: tuple[type[Exception], ...] = ()
+    ) -> asyncio.Task[T]:
+        """Run once.  A failure that is not `expected` is logged and counted, whether or not somebody awaits the task."""
+        task = asyncio.create_task(coroutine, name=str(work))
+        task.add_done_callback(lambda done: self._observe(str(work), done, expected))
+        return task
+
+    @contextmanager
+    def sparing(self, work: BackgroundTask, **what: object) -> Iterator[None]:
+        """Inside, an exception is logged with `what` it is about, counted, and ends the block alone."""
+        try:
+            yield
+        except Exception as problem:  # noqa: BLE001 - whatever one object does must not cost the others
+            self.report(str(work), problem, **what)
+
+    def report(self, name: str, problem: BaseException, **what: object) -> None:
+        """Something in the background raised this."""
+        self._failed(name)
+        self._last[name] = _shown(problem)
+        _LOG.error("background work failed", task=name, problem=_shown(problem), exc_info=problem, **what)
+
+    def watch_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Count, too, what callbacks of the event loop raise, and tasks whose failure nobody asks for."""
+
+        def handler(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+            problem = context.get("exception")
+            # asyncio reports, too, what is no failure of ours: connections that break while they close.
+            if isinstance(problem, Exception) and not isinstance(problem, OSError):
+                self.report(str(BackgroundTask.CALLBACK), problem, said=context.get("message"))
+            else:
+                _LOG.warning("the event loop reports a problem", said=context.get("message"), problem=repr(problem))
+
+        loop.set_exception_handler(handler)
+
+    def failing(self) -> Mapping[str, str]:
+        """A sentence for each task that is kept and has failed UNREADY_AFTER times in a row."""
+        return self._failing(UNREADY_AFTER)
+
+    def beyond_repair(self) -> Mapping[str, str]:
+        """A sentence for each task that has failed DEAD_AFTER times in a row: the process should start anew."""
+        return self._failing(DEAD_AFTER)
+
+    def notes(self) -> Mapping[str, str]:
+        """The last failure of each task that ever failed."""
+        return {f"failed-{name}": text for name, text in self._last.items()}
+
+    def _failing(self, limit: int) -> Mapping[str, str]:
+        return {f"task-{name}": _sentence(name, each) for name, each in self._records.items() if each.in_a_row >= limit}
+
+    async def _kept(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        record = self._records[name] = _Record()
+        try:
+            while not await self._ended(name, record, run):
+                await self._sleep(min(_FIRST_PAUSE * 2 ** min(record.in_a_row - 1, 10), _LONGEST_PAUSE))
+        finally:
+            if self._records.get(name) is record:
+                del self._records[name]
+
+    async def _ended(self, name: str, record: _Record, run: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Run once more; whether that came to its end without a failure."""
+        began = self._monotonic()
+        try:
+            await run()
+        except Exception as problem:  # noqa: BLE001 - this is where it is seen
+            steady = self._monotonic() - began >= STEADY_SECONDS
+            record.in_a_row = 1 if steady else record.in_a_row + 1
+            record.last = _shown(problem)
+            self.report(name, problem, in_a_row=record.in_a_row)
+            return False
+        return True
+
+    def _observe(self, name: str, task: asyncio.Task[T], expected: tuple[type[Exception], ...]) -> None:
+        problem = None if task.cancelled() else task.exception()
+        if problem is not None and not isinstance(problem, expected):
+            self.report(name, problem)
+
+
+def _sentence(name: str, record: _Record) -> str:
+    return f"the background task {name} has failed {record.in_a_row} times in a row, the last time with {record.last}"
+
+
+def _shown(problem: BaseException) -> str:
+    text = f"{type(problem).__name__}: {problem}"
+    return text if len(text) <= 256 else f"{text[:255]}…"  # noqa: PLR2004 - as long as other messages

@@ -1,0 +1,188 @@
+"""Work in the background starts again after whatever it raises, is counted and named, and is never started in any other way."""
+
+import ast
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import app
+from app.supervision import DEAD_AFTER, STEADY_SECONDS, UNREADY_AFTER, BackgroundTask, Supervisor
+
+
+class Site:
+    """A supervisor whose time the test makes, and a task that fails as often as it is told."""
+
+    def __init__(self) -> None:
+        self.counted: Counter[str] = Counter()
+        self.pauses: list[float] = []
+        self.now = 0.0
+        self.lasts = 0.0
+        self.runs = 0
+        self.resume = asyncio.Event()
+        self.supervisor = Supervisor(self.count, sleep=self.sleep, monotonic=lambda: self.now)
+
+    def count(self, task: str) -> None:
+        self.counted[task] += 1
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
+
+    def failing(self, times: int, problem: type[BaseException] = RuntimeError) -> asyncio.Task[None]:
+        async def run() -> None:
+            self.runs += 1
+            self.now += self.lasts
+            if self.runs <= times:
+                raise problem("no good")
+            await self.resume.wait()
+
+        return self.supervisor.keep(BackgroundTask.WAKE_UP, run)
+
+    async def until_runs(self, count: int) -> None:
+        async with asyncio.timeout(10):
+            while self.runs < count:  # noqa: ASYNC110 - one turn at a time
+                await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("problem", [RuntimeError, RecursionError, MemoryError, KeyError, TimeoutError, OverflowError])
+async def test_a_task_that_raises_is_counted_and_starts_again(problem: type[Exception]) -> None:
+    site = Site()
+    task = site.failing(2, problem)
+    await site.until_runs(3)
+    assert (site.counted, site.pauses) == ({"wake-up": 2}, [0.5, 1.0])
+    assert problem.__name__ in site.supervisor.notes()["failed-wake-up"]
+    site.resume.set()
+    await task
+
+
+async def test_failures_in_a_row_are_named_first_by_readiness_and_at_last_by_liveness() -> None:
+    site = Site()
+    task = site.failing(DEAD_AFTER)
+    await site.until_runs(UNREADY_AFTER - 1)
+    assert not site.supervisor.failing()
+    await site.until_runs(UNREADY_AFTER)
+    assert "wake-up has failed 3 times in a row, the last time with RuntimeError: no good" in str(
+        site.supervisor.failing()
+    )
+    assert not site.supervisor.beyond_repair()
+    await site.until_runs(DEAD_AFTER + 1)
+    assert set(site.supervisor.beyond_repair()) == {"task-wake-up"}
+    assert max(site.pauses) == 30
+    task.cancel()
+    await asyncio.wait((task,))
+    assert not site.supervisor.failing()
+
+
+async def test_a_task_that_ran_for_long_before_it_failed_does_not_fail_in_a_row() -> None:
+    site = Site()
+    site.lasts = STEADY_SECONDS
+    task = site.failing(10)
+    await site.until_runs(11)
+    assert (site.counted["wake-up"], set(site.pauses), site.supervisor.failing()) == (10, {0.5}, {})
+    task.cancel()
+
+
+async def test_a_task_that_ends_or_is_cancelled_has_not_failed() -> None:
+    site = Site()
+    ended = site.failing(0)
+    site.resume.set()
+    await ended
+    cancelled = site.supervisor.keep(BackgroundTask.WATCH, asyncio.Event().wait, "pods")  # type: ignore[arg-type]  # never ends
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.wait((cancelled,))
+    assert not site.counted
+
+
+async def test_the_failure_of_a_task_that_runs_once_is_counted_unless_it_is_expected() -> None:
+    async def fail() -> None:
+        raise LookupError("gone")
+
+    site = Site()
+    for expected in ((), (LookupError,)):
+        with pytest.raises(LookupError):
+            await site.supervisor.begin(BackgroundTask.BIND, fail(), expected)
+    assert site.counted == {"bind": 1}
+
+
+def test_a_failure_inside_costs_the_block_alone() -> None:
+    site = Site()
+    done = []
+    for name in "abc":
+        with site.supervisor.sparing(BackgroundTask.RECLAIM, claim=name):
+            if name == "b":
+                raise RecursionError
+            done.append(name)
+    assert (done, site.counted) == (["a", "c"], {"reclaim": 1})
+
+
+async def test_callbacks_of_the_event_loop_that_raise_are_counted() -> None:
+    site = Site()
+    loop = asyncio.get_running_loop()
+    site.supervisor.watch_loop(loop)
+    try:
+        loop.call_soon(int, "x")
+        loop.call_later(0, int, "y")
+        future = loop.create_future()
+        future.add_done_callback(lambda _: int("x"))
+        future.set_result(None)
+        async with asyncio.timeout(10):
+            while site.counted["callback"] < 3:  # noqa: ASYNC110 - the handler of a loop cannot be awaited
+                await asyncio.sleep(0)
+    finally:
+        loop.set_exception_handler(None)
+
+
+STARTS = {
+    "create_task",
+    "ensure_future",
+    "TaskGroup",
+    "Thread",
+    "to_thread",
+    "run_in_executor",
+    "run_coroutine_threadsafe",
+}
+CALLBACKS = {"call_soon", "call_later", "call_at", "call_soon_threadsafe", "add_done_callback", "add_signal_handler"}
+# Where a task is started otherwise, and why nothing can be lost there.
+ALLOWED = {
+    ("supervision.py", "create_task"): "the supervisor itself",
+    ("http_server.py", "create_task"): "awaited at the end; without it the probes fail, as nobody answers them",
+    ("service.py", "create_task"): "waits for an event, and cannot fail",
+    ("service.py", "ensure_future"): "awaited at once, and its failure ends the service",
+    ("scheduling/bind.py", "ensure_future"): "waits for an event, and cannot fail",
+    ("scheduling/extender.py", "ensure_future"): "waits for an event, and cannot fail",
+    ("api/hang_up.py", "create_task"): "its failure is one of the event loop's, which are counted",
+    ("cli_demo.py", "create_task"): "a command that a person runs and sees end",
+    ("simulator/cluster.py", "create_task"): "the demo's cluster, not the service's",
+}
+
+
+def calls(names: set[str]) -> Iterator[tuple[str, str]]:
+    root = Path(app.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in names:
+                yield str(path.relative_to(root)), node.attr
+
+
+def test_tasks_are_started_by_the_supervisor_alone() -> None:
+    assert set(calls(STARTS)) == set(ALLOWED)
+
+
+def test_where_callbacks_are_used_their_failures_are_those_of_the_event_loop() -> None:
+    """In each of these a failure is counted by the event loop's handler, and nothing waits for what it has not done."""
+    assert {path for path, _ in calls(CALLBACKS)} == {
+        "api/answering.py",
+        "main.py",
+        "scheduling/bind.py",
+        "scheduling/cool_downs.py",
+        "scheduling/extender.py",
+        "scheduling/look_ahead.py",
+        "scheduling/refusals.py",
+        "scheduling/reservations.py",
+        "service.py",
+        "supervision.py",
+    }
