@@ -7,6 +7,7 @@ from app.cel import checked as c
 from app.cel.code import Code, Run
 from app.cel.cost import Frame
 from app.cel.errors import CelCompileError, CelRuntimeError
+from app.cel.native_maps import charge_key
 from app.cel.values import (
     LISTS,
     MAPS,
@@ -17,11 +18,15 @@ from app.cel.values import (
     Optional,
     entry,
     from_map_key,
+    map_key,
     no_overload,
     type_name,
 )
 
 _ABSENT: Final = object()
+_LONG: Final = 64
+_SHOWN: Final = 1_000
+"""Characters of a key that a message names."""
 _TEST_OF_CHOICE: Final = -1
 """has() of a selection from `?:` costs a unit more as a branch of another."""
 _QUALIFIERS: Final = frozenset({str, bool}) | NUMBERS
@@ -29,7 +34,8 @@ _QUALIFIERS: Final = frozenset({str, bool}) | NUMBERS
 
 def no_key(key: Any) -> CelRuntimeError:
     """The error for a key that a map does not have."""
-    return CelRuntimeError(f"no such key: {from_map_key(key)}")
+    shown = from_map_key(key)
+    return CelRuntimeError(f"no such key: {shown[:_SHOWN] if type(shown) is str else shown}")
 
 
 def compile_field(node: c.Field, operand: Code) -> Code:
@@ -224,6 +230,7 @@ def _index(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
             frame.cost -= key_cost
             return NONE
         wanted = key(frame)
+        _charge(frame, wanted)
         found = _look_up(value, wanted, lenient=False)
         if found is _ABSENT:
             if type(value) in LISTS:
@@ -269,11 +276,17 @@ def _inside(frame: Frame, value: Any, key: Any, *, opens: bool = True) -> Option
             frame.cost -= 1
             return NONE
         value = value.value
+    _charge(frame, key)
     found = _look_up(value, key, lenient=True)
     if found is _ABSENT:
         frame.cost -= 1
         return NONE
     return Optional(present=True, value=found)
+
+
+def _charge(frame: Frame, key: Any) -> None:
+    if (type(key) is str and len(key) > _LONG) or type(key) is float:
+        charge_key(frame, map_key(key), _LONG)
 
 
 def _look_up(value: Any, key: Any, *, lenient: bool) -> Any:

@@ -7,6 +7,8 @@ from typing import Final
 import msgspec
 
 _BITS: Final = re.compile(r"0|[1-9][0-9]{0,2}")
+_LONGEST: Final = 100
+"""Characters above which a text is no address, whatever they are."""
 _WIDTHS: Final = {4: 32, 6: 128}
 
 
@@ -74,6 +76,8 @@ def parse_ip(text: str) -> IpAddress:
     Raises:
         AddressError: The text is none, has a zone, or is an IPv4 address written as IPv6.
     """
+    if len(text) > _LONGEST:
+        raise AddressError(f"IP Address {text[:60]!r} parse error during conversion from string")
     if "%" in text:
         raise AddressError(f"IP address {text[:60]!r} with zone value is not allowed")
     try:
@@ -91,7 +95,7 @@ def parse_cidr(text: str) -> Cidr:
     Raises:
         AddressError: The text is none.
     """
-    head, slash, bits = text.rpartition("/")
+    head, slash, bits = text.rpartition("/") if len(text) <= 2 * _LONGEST else (text, "", "")
     address = parse_ip(head)
     if not slash or _BITS.fullmatch(bits) is None or int(bits) > _WIDTHS[address.family]:
         raise AddressError(f"network address parse error during conversion from string: {text[:60]!r}")

@@ -13,6 +13,7 @@ from app.cel.code import Code, Run, constant
 from app.cel.cost import FAILURE_WORK, LIST_COST, MAP_COST, Frame, round_work
 from app.cel.errors import CelCostError, CelRuntimeError
 from app.cel.loops import compile_bind, compile_loop, compile_optional_map, compile_sort, lazy_variable
+from app.cel.native_maps import charge_key
 from app.cel.values import Optional, map_key, no_overload
 
 
@@ -129,6 +130,7 @@ class Compiler:
                 for key, item, skippable, later, rest in parts:
                     unspent = later
                     place = map_key(key(frame))
+                    charge_key(frame, place, len(made))
                     unspent = rest
                     value = item(frame)
                     if skippable:

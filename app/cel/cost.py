@@ -86,16 +86,17 @@ class Frame(msgspec.Struct, gc=False):
             raise CelCostError(
                 f"the evaluation was stopped: one call of {name} takes {work} units of work, at most {CALL_LIMIT} are accepted"
             )
-        self.work = spent = self.work + work
-        if spent >= self.next_poll:
-            self.check()
+        self.spend(work)
 
     def build_text(self, length: int, *, plain: bool = True) -> None:
         """Charge a string that is about to be built; one that is not `plain` ASCII takes up to four bytes per character."""
-        size = length if plain else 4 * length
-        if size > MAX_TEXT:
+        self.require_text(length, plain=plain)
+        self.spend((length if plain else 4 * length) // _CHARACTERS_PER_WORK)
+
+    def require_text(self, length: int, *, plain: bool = True) -> None:
+        """Refuse a string that becomes too long, without charging it."""
+        if (length if plain else 4 * length) > MAX_TEXT:
             raise CelCostError(f"the evaluation was stopped: it builds a string of more than {MAX_TEXT} bytes")
-        self.spend(size // _CHARACTERS_PER_WORK)
 
     def afford(self, cost: int) -> None:
         """Refuse at once what would be charged later and is then too much, so that it is not built in vain."""
@@ -104,9 +105,13 @@ class Frame(msgspec.Struct, gc=False):
 
     def build_list(self, length: int) -> None:
         """Charge a list of this length that is about to be built."""
+        self.require_list(length)
+        self.spend(length)
+
+    def require_list(self, length: int) -> None:
+        """Refuse a list that becomes too long, without charging it."""
         if length > MAX_ELEMENTS:
             raise CelCostError(f"the evaluation was stopped: it builds a list of more than {MAX_ELEMENTS} elements")
-        self.spend(length)
 
 
 def over_cost() -> CelCostError:

@@ -6,6 +6,10 @@ from app.cel.addresses import Cidr, IpAddress
 from app.cel.cost import COMPARISON_WORK, Frame
 from app.cel.errors import CelRuntimeError
 from app.cel.named_formats import NamedFormat
+from app.cel.native_lists import Elements as Elements
+from app.cel.native_lists import kinds_of, place_of, same_elements
+from app.cel.native_maps import key_work
+from app.cel.native_texts import SAME
 from app.cel.quantities import Quantity, QuantitySum
 from app.cel.semver import Semver
 from app.cel.urls import Url
@@ -14,13 +18,13 @@ from app.cel.values import LISTS, MAPS, NUMBERS, DoubleKey, Optional, Uint, entr
 STRICT: Final = frozenset({Quantity, QuantitySum, Semver, IpAddress, Cidr, Url, NamedFormat})
 """Types that refuse to be compared with others."""
 
-Elements = list[Any] | tuple[Any, ...]
-
 _ABSENT: Final = object()
 _FEW: Final = 8
+_LONG: Final = 128
 _REMEMBERED_PAIRS: Final = 1_000
 _INTEGERS: Final = frozenset({int, Uint})
 _STRINGS: Final = frozenset({str})
+_TEXTS: Final = frozenset({str, bytes})
 _CONTAINERS: Final = LISTS | MAPS | {Optional}
 
 
@@ -35,17 +39,28 @@ def equal(frame: Frame, one: Any, other: Any) -> bool:
     kind, other_kind = type(one), type(other)
     if kind in STRICT:
         if other_kind is (Quantity if kind is QuantitySum else kind):
-            return bool(one == other)
+            return _strictly_equal(frame, one, other)
         if other is None:
             return False
         raise no_overload(one, other)
     if kind in _CONTAINERS:
         return _equal_containers(frame, one, other)
     if kind is other_kind:
+        if kind in _TEXTS:
+            if len(one) != len(other):
+                return False
+            return bool(one == other if len(one) < _LONG else SAME(frame, one, other))
         return bool(one == other)
     if kind in NUMBERS and other_kind in NUMBERS:
         return float(one) == float(other) if float in {kind, other_kind} else bool(one == other)
     return False
+
+
+def _strictly_equal(frame: Frame, one: Any, other: Any) -> bool:
+    """Versions have many parts, and URLs are texts."""
+    if type(one) is Semver or type(one) is Url:
+        frame.spend(len(one.text) >> 1)
+    return bool(one == other)
 
 
 def _equal_containers(frame: Frame, one: Any, other: Any) -> bool:
@@ -76,7 +91,7 @@ def _equal_contents(frame: Frame, one: Any, other: Any) -> bool:
         if type(other) not in MAPS or len(one) != len(other):
             return False
         for key, value in one.items():
-            frame.spend(COMPARISON_WORK)
+            frame.spend(COMPARISON_WORK + key_work(key, len(other)))
             found = _counterpart(other, key)
             if found is _ABSENT or not _element_equal(frame, value, found):
                 return False
@@ -98,9 +113,8 @@ def _counterpart(values: dict[Any, Any], key: Any) -> Any:
 
 
 def _equal_lists(frame: Frame, one: Elements, other: Elements) -> bool:
-    if len(one) > _FEW and _alike(one) and _alike(other):
-        frame.spend(len(one))
-        return tuple(one) == tuple(other)
+    if len(one) > _FEW and _alike(frame, one) and _alike(frame, other):
+        return same_elements(frame, one, other)
     for left, right in zip(one, other, strict=True):
         frame.spend(COMPARISON_WORK)
         if not _element_equal(frame, left, right):
@@ -108,16 +122,16 @@ def _equal_lists(frame: Frame, one: Elements, other: Elements) -> bool:
     return True
 
 
-def _alike(values: Elements) -> bool:
+def _alike(frame: Frame, values: Elements) -> bool:
     """Whether Python's comparison of the elements, which is faster, means the same as CEL's."""
-    kinds = set(map(type, values))
+    kinds = kinds_of(frame, values)
     return kinds <= _INTEGERS or kinds <= _STRINGS
 
 
 def _element_equal(frame: Frame, one: Any, other: Any) -> bool:
     """Inside of containers strangers are not equal rather than an error."""
     if type(one) in STRICT:
-        return bool(one == other)
+        return type(other) in STRICT and _strictly_equal(frame, one, other)
     return equal(frame, one, other)
 
 
@@ -134,11 +148,10 @@ def matches(frame: Frame, one: Any, other: Any) -> bool:
 def first_place(frame: Frame, element: Any, values: Elements, *, turned: bool = False) -> int:
     """The index of the first element equal to this one, -1 if there is none; `turned` asks the elements instead of it."""
     kind = type(element)
-    if len(values) > _FEW and (kind in _INTEGERS or kind in _STRINGS) and _alike(values):
-        frame.spend(2 * len(values))
-        if (kind in _STRINGS) is not (type(values[0]) in _STRINGS) or element not in values:
+    if len(values) > _FEW and (kind in _INTEGERS or kind in _STRINGS) and _alike(frame, values):
+        if (kind in _STRINGS) is not (type(values[0]) in _STRINGS):
             return -1
-        return values.index(element)
+        return place_of(frame, values, element)
     for place, value in enumerate(values):
         frame.spend(COMPARISON_WORK)
         if matches(frame, value, element) if turned else matches(frame, element, value):

@@ -8,7 +8,7 @@ from typing import Any, Final
 from app.cel.cost import Frame
 from app.cel.errors import CelRuntimeError
 from app.cel.library_core import decoded, double_text
-from app.cel.quoting import quoted
+from app.cel.native_texts import ENCODE, HEX, UPPER, quoted_in_pieces
 from app.cel.semver import Semver
 from app.cel.times import Duration, Timestamp, seconds_text, timestamp_text
 from app.cel.types import Type
@@ -26,8 +26,10 @@ _ZERO: Final = "0.000000\u00d710\u2070\u2070"
 _DEFAULT_PRECISION: Final = 6
 _MAX_PRECISION: Final = 1000
 _CLAUSE_WORK: Final = 80
+_PERCENT_WORK: Final = 20
 _VALUE_WORK: Final = 40
-_UNPRINTABLE_WORK: Final = 5
+_DIGITS_WORK: Final = 500
+"""What a double's digits take at most before the point: 300 of them, as many again behind it take twice that."""
 
 
 def format_text(frame: Frame, template: str, arguments: list[Any]) -> str:
@@ -40,7 +42,9 @@ def format_text(frame: Frame, template: str, arguments: list[Any]) -> str:
     parts: list[str] = []
     end = used = length = 0
     plain = template.isascii()
+    frame.spend(len(template) >> 3)
     for found in _CLAUSE.finditer(template):
+        frame.spend(_PERCENT_WORK)
         parts.append(template[end : found.start()])
         end = found.end()
         if found[1] == "%":
@@ -53,8 +57,9 @@ def format_text(frame: Frame, template: str, arguments: list[Any]) -> str:
             used += 1
         length += len(parts[-2]) + len(parts[-1])
         plain = plain and parts[-1].isascii()
-        frame.build_text(length, plain=plain)
+        frame.require_text(length, plain=plain)
     parts.append(template[end:])
+    frame.build_text(length + len(parts[-1]), plain=plain)
     return "".join(parts)
 
 
@@ -109,6 +114,7 @@ def _clause(frame: Frame, verb: str, precision: str | None, value: Any) -> str:
         places = _DEFAULT_PRECISION if precision is None else int(precision)
         if places > _MAX_PRECISION:
             raise CelRuntimeError(f"the precision {places} of a format clause is above {_MAX_PRECISION}")
+        frame.spend(_DIGITS_WORK + 2 * places)
         return _floating(value, verb, places)
     if show is None:
         raise CelRuntimeError(f"could not parse formatting clause: unrecognized formatting clause {verb!r}")
@@ -148,11 +154,11 @@ def _binary(_: Frame, value: Any) -> str:
     return f"{int(value) if isinstance(value, bool) else _integer(value, 'b'):b}"
 
 
-def _hexadecimal(_: Frame, value: Any) -> str:
-    if isinstance(value, str):
-        return value.encode(errors="surrogatepass").hex()
-    if isinstance(value, bytes):
-        return value.hex()
+def _hexadecimal(frame: Frame, value: Any) -> str:
+    if isinstance(value, str | bytes):
+        raw = ENCODE(frame, value) if isinstance(value, str) else value
+        frame.build_text(2 * len(raw))
+        return str(HEX(frame, raw))
     return f"{_integer(value, 'x'):x}"
 
 
@@ -160,21 +166,32 @@ def _shown(frame: Frame, value: Any) -> str:
     """Show any value; nested values are charged, because one value can be in many places."""
     frame.spend(_VALUE_WORK)
     kind = type(value)
+    if kind is str:
+        frame.build_text(len(value), plain=value.isascii())
+        return str(value)
+    if kind is bytes:
+        return decoded(frame, value)
     if kind in _SCALARS:
-        text = _SCALARS[kind](value)
-        frame.build_text(len(text))
-        return text
+        return _SCALARS[kind](value)
     if kind in LISTS:
-        return _built(frame, f"[{', '.join(_nested(frame, item) for item in value)}]")
+        return _listed(frame, "[", [_nested(frame, item) for item in value], "]")
     if kind in MAPS:
-        shown = sorted((_key(frame, from_map_key(key)), _nested(frame, item)) for key, item in value.items())
-        return _built(frame, f"{{{', '.join(f'{key}:{item}' for key, item in shown)}}}")
+        shown = [(_key(frame, from_map_key(key)), _nested(frame, item)) for key, item in value.items()]
+        frame.begin_call("a sort of a map's keys", _sort_work(shown))
+        return _listed(frame, "{", [f"{key}:{item}" for key, item in sorted(shown)], "}")
     raise _mismatch("s", value)
 
 
-def _built(frame: Frame, text: str) -> str:
-    frame.build_text(len(text))
-    return text
+def _listed(frame: Frame, opening: str, parts: list[str], closing: str) -> str:
+    frame.spend(_PERCENT_WORK + len(parts))
+    plain = all(map(str.isascii, parts))
+    frame.build_text(sum(map(len, parts)) + 2 * len(parts) + 2, plain=plain)
+    return f"{opening}{', '.join(parts)}{closing}"
+
+
+def _sort_work(shown: list[tuple[str, str]]) -> int:
+    length = sum(len(key) for key, _ in shown)
+    return (8 * len(shown) + (length >> 5)) * len(shown).bit_length()
 
 
 def _key(frame: Frame, key: Any) -> str:
@@ -201,15 +218,12 @@ def _nested(frame: Frame, value: Any) -> str:
 def _quoted(frame: Frame, value: str | bytes) -> str:
     text = _shown(frame, value)
     frame.build_text(2 * len(text), plain=text.isascii())
-    frame.spend(0 if text.isprintable() else _UNPRINTABLE_WORK * len(text))
-    return quoted(text)
+    return quoted_in_pieces(frame, text)
 
 
 _SCALARS: Final[dict[type, Callable[[Any], str]]] = {
-    str: str,
     type(None): lambda _: "null",
     bool: lambda value: "true" if value else "false",
-    bytes: decoded,
     float: double_text,
     int: str,
     Uint: lambda value: str(int(value)),
@@ -230,5 +244,5 @@ _VERBS: Final[dict[str, Callable[[Frame, Any], str]]] = {
     "b": _binary,
     "o": lambda _, value: f"{_integer(value, 'o'):o}",
     "x": _hexadecimal,
-    "X": lambda frame, value: _hexadecimal(frame, value).upper(),
+    "X": lambda frame, value: str(UPPER(frame, _hexadecimal(frame, value))),
 }

@@ -18,6 +18,9 @@ from app.cel.declarations import Function, Overload, function, method, overload
 from app.cel.equality import contains_element
 from app.cel.errors import CelRuntimeError
 from app.cel.library_time import ARITHMETIC, NEGATION
+from app.cel.native_lists import copied
+from app.cel.native_maps import charge_key
+from app.cel.native_texts import CONTAINS, DECODE, ENCODE, ENDS, ORDERS, STARTS
 from app.cel.times import Duration, Timestamp, parse_timestamp
 from app.cel.types import (
     BOOL,
@@ -117,16 +120,16 @@ def _add_bytes(frame: Frame, one: bytes, other: bytes) -> bytes:
 
 
 def _add_lists(frame: Frame, one: list[Any], other: list[Any]) -> list[Any]:
-    frame.build_list(len(one) + len(other))
-    return [*one, *other]
+    return copied(frame, one, other)
 
 
-def _in_map(key: Any, values: dict[Any, Any]) -> bool:
+def _in_map(frame: Frame, key: Any, values: dict[Any, Any]) -> bool:
     kind = type(key)
     if kind in UNHASHABLE and values:
         raise CelRuntimeError(f"unsupported map key type: {type_name(key)}")
     if not (kind is bool or kind is float or kind in KEYS):
         return False
+    charge_key(frame, map_key(key), len(values))
     return map_key(key) in values or (kind is float and key.is_integer() and int(key) in values)
 
 
@@ -198,8 +201,8 @@ def _ordering() -> tuple[Function, ...]:
             name,
             overload((BOOL, BOOL), BOOL, run),
             *(overload(pair, BOOL, _doubles_compared(run) if DOUBLE in pair else run) for pair in pairs),
-            overload((STRING, STRING), BOOL, run, extra=shorter_traversed),
-            overload((BYTES, BYTES), BOOL, run, extra=shorter_traversed),
+            overload((STRING, STRING), BOOL, ORDERS[name], extra=shorter_traversed),
+            overload((BYTES, BYTES), BOOL, ORDERS[name], extra=shorter_traversed),
         )
         for name, run in operators.items()
     )
@@ -232,14 +235,14 @@ def _structural() -> tuple[Function, ...]:
         function(
             "@in",
             overload((_A, _LIST), BOOL, contains_element, metered=True, extra=second_size),
-            overload((_A, _MAP), BOOL, _in_map),
+            overload((_A, _MAP), BOOL, _in_map, metered=True),
         ),
     )
 
 
 def _text_to_number(text: str, target: str) -> int:
-    digits = text[1:] if text[:1] in {"+", "-"} else text
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS):
+    digits = text[1:] if text[:1] in {"+", "-"} and len(text) <= _MAX_DIGITS else text
+    if not (len(digits) <= _MAX_DIGITS and digits.isascii() and digits.isdigit()):
         raise CelRuntimeError(f"type conversion error from 'string' to '{target}'")
     return int(text)
 
@@ -276,7 +279,7 @@ _DOUBLE_WORDS: Final = frozenset({"inf", "+inf", "-inf", "infinity", "+infinity"
 
 
 def _text_to_double(text: str) -> float:
-    plain = text.isascii() and text.strip() == text and len(text) <= _MAX_DIGITS
+    plain = len(text) <= _MAX_DIGITS and text.isascii() and text.strip() == text
     try:
         value = (
             (float.fromhex(text.replace("_", "")) if _HEXADECIMAL.fullmatch(text) else float(text)) if plain else None
@@ -289,13 +292,15 @@ def _text_to_double(text: str) -> float:
 
 
 _TRUE_WORDS: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_LONGEST_WORD: Final = 6
 _FALSE_WORDS: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 def _text_to_bool(text: str) -> bool:
-    if text in _TRUE_WORDS:
+    word = text[:_LONGEST_WORD]
+    if word in _TRUE_WORDS:
         return True
-    if text in _FALSE_WORDS:
+    if word in _FALSE_WORDS:
         return False
     raise CelRuntimeError("type conversion error from 'string' to 'bool'")
 
@@ -328,16 +333,23 @@ def _spell(digits: str, scale: int) -> str:
     return f"{digits[: scale + 1]}.{digits[scale + 1 :]}"
 
 
-def decoded(value: bytes) -> str:
+def decoded(frame: Frame, value: bytes) -> str:
     """The text that bytes spell in UTF-8.
 
     Raises:
         CelRuntimeError: They spell none.
     """
+    frame.build_text(len(value))
     try:
-        return value.decode()
+        return str(DECODE(frame, value))
     except UnicodeDecodeError:
         raise CelRuntimeError("invalid UTF-8 in bytes, cannot convert to string") from None
+
+
+def _to_bytes(frame: Frame, text: str) -> bytes:
+    frame.build_text(len(text), plain=text.isascii())
+    made: bytes = ENCODE(frame, text)
+    return made
 
 
 def _same(value: Any) -> Any:
@@ -372,7 +384,7 @@ def _conversions() -> tuple[Function, ...]:
             "string",
             overload((STRING,), STRING, _same),
             overload((BOOL,), STRING, lambda value: "true" if value else "false"),
-            overload((BYTES,), STRING, decoded, extra=first_traversed),
+            overload((BYTES,), STRING, decoded, metered=True, extra=first_traversed),
             overload((DOUBLE,), STRING, double_text, work=_NUMBER_WORK),
             overload((INT,), STRING, str),
             overload((UINT,), STRING, str),
@@ -380,7 +392,7 @@ def _conversions() -> tuple[Function, ...]:
         function(
             "bytes",
             overload((BYTES,), BYTES, _same),
-            overload((STRING,), BYTES, lambda text: text.encode(errors="surrogatepass"), extra=first_traversed),
+            overload((STRING,), BYTES, _to_bytes, metered=True, extra=first_traversed),
         ),
         function("dyn", overload((_A,), DYN, _same)),
         function("type", overload((_A,), type_of(_A), lambda value: TypeValue(type_name(value)))),
@@ -395,10 +407,10 @@ def _texts() -> tuple[Function, ...]:
         ),
         function(
             "contains",
-            method((STRING, STRING), BOOL, lambda text, part: part in text, extra=substring_searched),
+            method((STRING, STRING), BOOL, CONTAINS, extra=substring_searched),
         ),
-        function("endsWith", method((STRING, STRING), BOOL, str.endswith, extra=second_traversed)),
-        function("startsWith", method((STRING, STRING), BOOL, str.startswith, extra=second_traversed)),
+        function("endsWith", method((STRING, STRING), BOOL, ENDS, extra=second_traversed)),
+        function("startsWith", method((STRING, STRING), BOOL, STARTS, extra=second_traversed)),
     )
 
 

@@ -6,10 +6,14 @@ from app.cel.cost import Frame, tenth
 from app.cel.declarations import function, method, overload
 from app.cel.library_optional import some
 from app.cel.named_formats import FORMATS, NamedFormat
+from app.cel.native import TEXT, Native
 from app.cel.types import NAMED_FORMAT, STRING, list_of, optional_of
+from app.cel.urls import url_work
 from app.cel.values import NONE, Optional, size_of
 
-_VALIDATION_WORK: Final = 100
+_VALIDATION_WORK: Final = 200
+_CHARACTER_WORK: Final = 8
+_QUOTED_WORK: Final = 24
 
 
 def _named(name: str) -> Optional:
@@ -17,9 +21,18 @@ def _named(name: str) -> Optional:
     return NONE if found is None else some(found)
 
 
+def _problems(form: NamedFormat, text: str) -> list[str]:
+    return form.problems(text)
+
+
+def _validation_work(form: NamedFormat, text: str) -> int:
+    if form.name == "URI":
+        return _VALIDATION_WORK + url_work(text) // 2 + _QUOTED_WORK * len(text)
+    return _VALIDATION_WORK + _CHARACTER_WORK * len(text)
+
+
 def _validate(frame: Frame, form: NamedFormat, text: str) -> Optional:
-    frame.spend(_VALIDATION_WORK + len(text))
-    problems = form.problems(text)
+    problems = VALIDATE(frame, form, text)
     return some(problems) if problems else NONE
 
 
@@ -30,6 +43,9 @@ def _validated(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
         return 0
     return tenth(1 + size_of(text)) * -(-form.pattern_size // 4) - 1
 
+
+VALIDATE: Final = Native("validate", (NAMED_FORMAT.name, TEXT), _problems, _validation_work)
+NATIVES: Final = (VALIDATE,)
 
 FUNCTIONS: Final = (
     function("format.named", overload((STRING,), optional_of(NAMED_FORMAT), _named)),

@@ -1,7 +1,7 @@
 """Both list libraries (cel-go's version 3, Kubernetes' version 1), sets, and `includes`."""
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import islice
 from typing import Any, Final
 
 from app.cel.cost import COMPARISON_WORK, Extra, Frame, elements_traversed
@@ -9,6 +9,17 @@ from app.cel.declarations import Function, function, method, overload
 from app.cel.equality import Elements, contains_element, first_place, matches
 from app.cel.errors import CelRuntimeError
 from app.cel.library_core import integer, unsigned
+from app.cel.native_lists import (
+    COPY,
+    copied,
+    distinct_plain,
+    kinds_of,
+    neighbours,
+    number_range,
+    order_of,
+    ordering_work,
+    ranges,
+)
 from app.cel.times import Duration, Timestamp, duration_of
 from app.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, list_of, variable
 from app.cel.values import LISTS, MAX_INT, NUMBERS, no_overload, size_of
@@ -19,6 +30,7 @@ _COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTE
 _ORDERED: Final = frozenset({bool, str, bytes, Duration, Timestamp}) | NUMBERS
 _PLAIN: Final = ({int}, {str}, {bytes}, {bool})
 _BASE: Final = 10
+_ROUND_WORK: Final = 4
 _MAX_INCLUDED: Final = 48
 
 
@@ -37,8 +49,15 @@ def _comparable(one: Any, other: Any) -> bool:
 def _slice(frame: Frame, values: Elements, start: int, end: int) -> Elements:
     if start < 0 or end < start or end > len(values):
         raise CelRuntimeError(f"cannot slice({start}, {end}) a list of length {len(values)}")
-    frame.build_list(end - start)
-    return values[start:end]
+    return _sliced(frame, values, start, end)
+
+
+def _sliced(frame: Frame, values: Elements, start: int, end: int) -> list[Any]:
+    frame.require_list(end - start)
+    made: list[Any] = []
+    for first, behind in ranges(end - start):
+        made += COPY(frame, values, start + first, start + behind)
+    return made
 
 
 def _flatten(frame: Frame, values: Elements, depth: int = 1) -> list[Any]:
@@ -50,6 +69,7 @@ def _flatten(frame: Frame, values: Elements, depth: int = 1) -> list[Any]:
     frame.build_list(len(values))
     frame.spend(COMPARISON_WORK)
     for value in values:
+        frame.spend(_ROUND_WORK)
         if type(value) in LISTS and depth:
             flat.extend(_flatten(frame, value, depth - 1))
         else:
@@ -62,25 +82,30 @@ def _range(frame: Frame, count: int) -> list[int]:
     if count < 0:
         raise CelRuntimeError(f"lists.range: size must be non-negative, got {count}")
     frame.afford(count)
-    frame.build_list(count)
-    frame.spend(count // 2)
-    return list(range(count))
+    frame.require_list(count)
+    return number_range(frame, count)
 
 
 def _reverse(frame: Frame, values: Elements) -> list[Any]:
-    frame.build_list(len(values))
-    return list(reversed(values))
+    made = copied(frame, values)
+    made.reverse()
+    return made
 
 
 def _distinct(frame: Frame, values: Elements) -> list[Any]:
     frame.spend(len(values) * len(values))
-    if set(map(type, values)) in _PLAIN:
-        return list(dict.fromkeys(values))
+    if kinds_of(frame, values) in _PLAIN:
+        return distinct_plain(frame, values)
     unique: list[Any] = []
     for value in values:
-        if not any(matches(frame, value, other) for other in unique):
+        if not any(_meets(frame, value, other) for other in unique):
             unique.append(value)
     return unique
+
+
+def _meets(frame: Frame, value: Any, other: Any) -> bool:
+    frame.spend(_ROUND_WORK)
+    return matches(frame, value, other)
 
 
 def _sort(frame: Frame, values: Elements) -> Elements:
@@ -100,24 +125,23 @@ def sort_by_keys(frame: Frame, values: Elements, keys: Elements) -> Elements:
     kind = type(keys[0])
     if kind not in _ORDERED:
         raise CelRuntimeError("list elements must be comparable")
-    if any(type(key) is not kind for key in keys):
+    if kinds_of(frame, keys) != {kind}:
         raise CelRuntimeError("list elements must have the same type")
     frame.build_list(len(keys))
-    return [values[place] for place in sorted(range(len(keys)), key=keys.__getitem__)]
+    return [values[place] for place in order_of(frame, keys)]
 
 
 def _is_sorted(frame: Frame, values: Elements) -> bool:
-    frame.spend(3 * len(values))
-    return not any(_comparable(one, other) and one > other for one, other in pairwise(values))
+    return not any(_comparable(one, other) and one > other for one, other in neighbours(frame, values))
 
 
 def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[Frame, Elements], Any]:
     def run(frame: Frame, values: Elements) -> Any:
         if not values:
             raise CelRuntimeError(f"{name} called on empty list")
-        frame.spend(3 * len(values))
         best = values[0]
-        for value in values[1:]:
+        for value in islice(values, 1, None):
+            frame.spend(ordering_work(best, value))
             if _comparable(best, value) and better(value, best):
                 best = value
         return best
@@ -127,9 +151,9 @@ def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[Frame, 
 
 def _sum(kind: type, zero: Any, checked: Callable[[Any], Any]) -> Callable[[Frame, Elements], Any]:
     def run(frame: Frame, values: Elements) -> Any:
-        frame.spend(3 * len(values))
         total = zero
         for value in values:
+            frame.spend(_ROUND_WORK)
             if type(value) is not kind:
                 raise no_overload(total, value)
             total = checked(total + value)
@@ -139,9 +163,9 @@ def _sum(kind: type, zero: Any, checked: Callable[[Any], Any]) -> Callable[[Fram
 
 
 def _sum_durations(frame: Frame, values: Elements) -> Duration:
-    frame.spend(len(values))
     total = Duration(0)
     for value in values:
+        frame.spend(2 * _ROUND_WORK)
         if type(value) is not Duration:
             raise no_overload(total, value)
         total = duration_of(total.nanos + value.nanos)
@@ -153,7 +177,7 @@ def _first_index(frame: Frame, values: Elements, wanted: Any) -> int:
 
 
 def _last_index(frame: Frame, values: Elements, wanted: Any) -> int:
-    found = first_place(frame, wanted, values[::-1], turned=True)
+    found = first_place(frame, wanted, _reverse(frame, values), turned=True)
     return found if found < 0 else len(values) - 1 - found
 
 

@@ -4,8 +4,9 @@ from typing import Any, Final
 
 from app.cel.addresses import AddressError, Cidr, IpAddress, parse_cidr, parse_ip
 from app.cel.cost import Frame, first_traversed, first_traversed_twice, tenth
-from app.cel.declarations import function, method, overload, weighed
+from app.cel.declarations import function, method, overload
 from app.cel.errors import CelRuntimeError
+from app.cel.native import TEXT, Native
 from app.cel.types import BOOL, CIDR, INT, IP, STRING
 from app.cel.values import size_of
 
@@ -85,48 +86,58 @@ def _containing(parsed: bool, masked: bool) -> Any:
     return extra
 
 
+def _canonical(text: str) -> bool:
+    return str(_ip(text)) == text
+
+
+def _contains_ip(network: Cidr, text: str) -> bool:
+    return _ip(text).within(network)
+
+
+def _contains_cidr(network: Cidr, text: str) -> bool:
+    return network.contains(_cidr(text))
+
+
+def _text_work(*arguments: Any) -> int:
+    return _READ_WORK + 8 * min(len(arguments[-1]), _LONG)
+
+
+_READ_WORK: Final = 180
+_LONG: Final = 100
+READ_IP: Final = Native("ip", (TEXT,), _ip, _text_work)
+ASK_IP: Final = Native("isIP", (TEXT,), _is_ip, _text_work)
+CANONICAL: Final = Native("ip.isCanonical", (TEXT,), _canonical, lambda text: 2 * _text_work(text))
+READ_CIDR: Final = Native("cidr", (TEXT,), _cidr, _text_work)
+ASK_CIDR: Final = Native("isCIDR", (TEXT,), _is_cidr, _text_work)
+CONTAINS_IP: Final = Native("containsIP", (CIDR.name, TEXT), _contains_ip, _text_work)
+CONTAINS_CIDR: Final = Native("containsCIDR", (CIDR.name, TEXT), _contains_cidr, _text_work)
+NATIVES: Final = (READ_IP, ASK_IP, CANONICAL, READ_CIDR, ASK_CIDR, CONTAINS_IP, CONTAINS_CIDR)
+
 FUNCTIONS: Final = (
     function(
         "ip",
-        overload((STRING,), IP, _ip, extra=first_traversed, work=150),
+        overload((STRING,), IP, READ_IP, extra=first_traversed),
         method((CIDR,), IP, lambda network: network.address),
     ),
-    weighed(150, function("isIP", overload((STRING,), BOOL, _is_ip), extra=first_traversed)),
-    weighed(
-        180,
-        function(
-            "ip.isCanonical",
-            overload((STRING,), BOOL, lambda text: str(_ip(text)) == text),
-            extra=first_traversed_twice,
-        ),
-    ),
+    function("isIP", overload((STRING,), BOOL, ASK_IP), extra=first_traversed),
+    function("ip.isCanonical", overload((STRING,), BOOL, CANONICAL), extra=first_traversed_twice),
     function("family", method((IP,), INT, lambda address: address.family)),
     function("isUnspecified", method((IP,), BOOL, _unspecified)),
     function("isLoopback", method((IP,), BOOL, _loopback)),
     function("isLinkLocalMulticast", method((IP,), BOOL, _link_local_multicast)),
     function("isLinkLocalUnicast", method((IP,), BOOL, _link_local)),
     function("isGlobalUnicast", method((IP,), BOOL, _global)),
-    weighed(160, function("cidr", overload((STRING,), CIDR, _cidr), extra=first_traversed)),
-    weighed(160, function("isCIDR", overload((STRING,), BOOL, _is_cidr), extra=first_traversed)),
-    weighed(
-        180,
-        function(
-            "containsIP",
-            method(
-                (CIDR, STRING), BOOL, lambda network, text: _ip(text).within(network), extra=_containing(True, False)
-            ),
-            method((CIDR, IP), BOOL, lambda network, address: address.within(network), extra=_containing(False, False)),
-        ),
+    function("cidr", overload((STRING,), CIDR, READ_CIDR), extra=first_traversed),
+    function("isCIDR", overload((STRING,), BOOL, ASK_CIDR), extra=first_traversed),
+    function(
+        "containsIP",
+        method((CIDR, STRING), BOOL, CONTAINS_IP, extra=_containing(True, False)),
+        method((CIDR, IP), BOOL, lambda network, address: address.within(network), extra=_containing(False, False)),
     ),
-    weighed(
-        240,
-        function(
-            "containsCIDR",
-            method(
-                (CIDR, STRING), BOOL, lambda network, text: network.contains(_cidr(text)), extra=_containing(True, True)
-            ),
-            method((CIDR, CIDR), BOOL, lambda network, other: network.contains(other), extra=_containing(False, True)),
-        ),
+    function(
+        "containsCIDR",
+        method((CIDR, STRING), BOOL, CONTAINS_CIDR, extra=_containing(True, True)),
+        method((CIDR, CIDR), BOOL, lambda network, other: network.contains(other), extra=_containing(False, True)),
     ),
     function("prefixLength", method((CIDR,), INT, lambda network: network.bits)),
     function("masked", method((CIDR,), CIDR, lambda network: network.masked())),

@@ -3,9 +3,11 @@
 from typing import Final
 
 from app.cel.cost import first_traversed
-from app.cel.declarations import function, method, overload, weighed
+from app.cel.declarations import function, method, overload
 from app.cel.errors import CelRuntimeError
+from app.cel.native import TEXT, Native
 from app.cel.quantities import (
+    LONGEST_QUANTITY,
     Quantity,
     QuantitySum,
     added,
@@ -38,19 +40,37 @@ def _sub_number(one: Quantity, number: int) -> QuantitySum:
     return subtracted(one, whole_number(number))
 
 
+def _text_work(text: str) -> int:
+    return _READ_WORK + 2 * min(len(text), LONGEST_QUANTITY) + (len(text) >> 8)
+
+
+def _number_work(*amounts: Quantity) -> int:
+    return _DECIMAL_WORK if any(amount.decimal for amount in amounts) else 0
+
+
+_READ_WORK: Final = 150
+_DECIMAL_WORK: Final = 160
+"""What numbers of up to two thousand digits take."""
+READ: Final = Native("quantity", (TEXT,), quantity, _text_work)
+ASK: Final = Native("isQuantity", (TEXT,), is_quantity, _text_work)
+ADD: Final = Native("add", (QUANTITY.name, QUANTITY.name), added, _number_work)
+SUBTRACT: Final = Native("sub", (QUANTITY.name, QUANTITY.name), subtracted, _number_work)
+AS_FLOAT: Final = Native("asApproximateFloat", (QUANTITY.name,), as_float, _number_work)
+NATIVES: Final = (READ, ASK, ADD, SUBTRACT, AS_FLOAT)
+
 _PAIR: Final = (QUANTITY, QUANTITY)
 _WITH_INT: Final = (QUANTITY, INT)
 
 FUNCTIONS: Final = (
-    weighed(80, function("quantity", overload((STRING,), QUANTITY, quantity), extra=first_traversed)),
-    weighed(80, function("isQuantity", overload((STRING,), BOOL, is_quantity), extra=first_traversed)),
+    function("quantity", overload((STRING,), QUANTITY, READ), extra=first_traversed),
+    function("isQuantity", overload((STRING,), BOOL, ASK), extra=first_traversed),
     function("sign", overload((QUANTITY,), INT, lambda value: (value.nano > 0) - (value.nano < 0))),
     function("isGreaterThan", method(_PAIR, BOOL, lambda one, other: one.nano > other.nano)),
     function("isLessThan", method(_PAIR, BOOL, lambda one, other: one.nano < other.nano)),
     function("compareTo", method(_PAIR, INT, _compare)),
     function("asInteger", method((QUANTITY,), INT, _as_integer)),
     function("isInteger", method((QUANTITY,), BOOL, lambda value: as_integer(value) is not None)),
-    function("asApproximateFloat", method((QUANTITY,), DOUBLE, as_float)),
-    function("add", method(_PAIR, QUANTITY, added), method(_WITH_INT, QUANTITY, _add_number)),
-    function("sub", method(_PAIR, QUANTITY, subtracted), method(_WITH_INT, QUANTITY, _sub_number)),
+    function("asApproximateFloat", method((QUANTITY,), DOUBLE, AS_FLOAT)),
+    function("add", method(_PAIR, QUANTITY, ADD), method(_WITH_INT, QUANTITY, _add_number)),
+    function("sub", method(_PAIR, QUANTITY, SUBTRACT), method(_WITH_INT, QUANTITY, _sub_number)),
 )

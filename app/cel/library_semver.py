@@ -3,9 +3,10 @@
 from typing import Final
 
 from app.cel.cost import first_traversed
-from app.cel.declarations import function, method, overload, weighed
+from app.cel.declarations import function, method, overload
 from app.cel.errors import CelRuntimeError
-from app.cel.semver import Semver, SemverError, parse_lenient, parse_semver
+from app.cel.native import ANY, TEXT, Native
+from app.cel.semver import LONGEST_VERSION, Semver, SemverError, parse_lenient, parse_semver
 from app.cel.types import BOOL, INT, SEMVER, STRING
 from app.cel.values import MAX_INT
 
@@ -30,31 +31,43 @@ def _wrapped(number: int) -> int:
     return number if number <= MAX_INT else number - 2**64
 
 
+def _text_work(text: str, *_: bool) -> int:
+    return _READ_WORK + 12 * min(len(text), LONGEST_VERSION) + (len(text) >> 3)
+
+
+def _order_work(one: Semver, other: Semver) -> int:
+    return 3 * min(len(one.text), len(other.text)) >> 2
+
+
+def _greater(one: Semver, other: Semver) -> bool:
+    return one.key > other.key
+
+
+def _less(one: Semver, other: Semver) -> bool:
+    return one.key < other.key
+
+
+def _compared(one: Semver, other: Semver) -> int:
+    return (one.key > other.key) - (one.key < other.key)
+
+
+_READ_WORK: Final = 120
+READ: Final = Native("semver", (TEXT, ANY), _semver, _text_work)
+ASK: Final = Native("isSemver", (TEXT, ANY), _is_semver, _text_work)
+GREATER: Final = Native("isGreaterThan of versions", (SEMVER.name, SEMVER.name), _greater, _order_work)
+LESS: Final = Native("isLessThan of versions", (SEMVER.name, SEMVER.name), _less, _order_work)
+COMPARE: Final = Native("compareTo of versions", (SEMVER.name, SEMVER.name), _compared, _order_work)
+NATIVES: Final = (READ, ASK, GREATER, LESS, COMPARE)
+
 _PAIR: Final = (SEMVER, SEMVER)
 _LENIENT: Final = (STRING, BOOL)
 
 FUNCTIONS: Final = (
-    weighed(
-        120,
-        function(
-            "semver",
-            overload((STRING,), SEMVER, _semver),
-            overload(_LENIENT, SEMVER, _semver),
-            extra=first_traversed,
-        ),
-    ),
-    weighed(
-        120,
-        function(
-            "isSemver",
-            overload((STRING,), BOOL, _is_semver),
-            overload(_LENIENT, BOOL, _is_semver),
-            extra=first_traversed,
-        ),
-    ),
-    function("isGreaterThan", method(_PAIR, BOOL, lambda one, other: one.key > other.key)),
-    function("isLessThan", method(_PAIR, BOOL, lambda one, other: one.key < other.key)),
-    function("compareTo", method(_PAIR, INT, lambda one, other: (one.key > other.key) - (one.key < other.key))),
+    function("semver", overload((STRING,), SEMVER, READ), overload(_LENIENT, SEMVER, READ), extra=first_traversed),
+    function("isSemver", overload((STRING,), BOOL, ASK), overload(_LENIENT, BOOL, ASK), extra=first_traversed),
+    function("isGreaterThan", method(_PAIR, BOOL, GREATER)),
+    function("isLessThan", method(_PAIR, BOOL, LESS)),
+    function("compareTo", method(_PAIR, INT, COMPARE)),
     function("major", method((SEMVER,), INT, lambda version: _wrapped(version.major))),
     function("minor", method((SEMVER,), INT, lambda version: _wrapped(version.minor))),
     function("patch", method((SEMVER,), INT, lambda version: _wrapped(version.patch))),

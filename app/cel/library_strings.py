@@ -103,7 +103,7 @@ def _characters(frame: Frame, text: str, length: int) -> list[str]:
     """The first characters one by one, and the rest."""
     if not length:
         return []
-    frame.build_list(length)
+    frame.require_list(length)
     found: list[str] = []
     for start in range(0, length - 1, PIECE):
         found += CHARACTERS(frame, text, start, min(start + PIECE, length - 1))

@@ -3,10 +3,11 @@
 from typing import Final
 
 from app.cel.cost import Frame, first_traversed
-from app.cel.declarations import function, method, overload, weighed
+from app.cel.declarations import function, method, overload
 from app.cel.errors import CelRuntimeError
+from app.cel.native import TEXT, Native
 from app.cel.types import BOOL, STRING, URL, list_of, map_of
-from app.cel.urls import Url, UrlError, check_url, parse_url
+from app.cel.urls import Url, UrlError, check_url, parse_url, url_work
 
 _QUERY_WORK: Final = 60
 _CHARACTER_WORK: Final = 5
@@ -32,9 +33,17 @@ def _parameters(frame: Frame, url: Url) -> dict[str, list[str]]:
     return url.parameters()
 
 
+def _text_work(text: str) -> int:
+    return url_work(text) >> 1
+
+
+READ: Final = Native("url", (TEXT,), _url, url_work)
+ASK: Final = Native("isURL", (TEXT,), _is_url, _text_work)
+NATIVES: Final = (READ, ASK)
+
 FUNCTIONS: Final = (
-    weighed(250, function("url", overload((STRING,), URL, _url), extra=first_traversed)),
-    weighed(150, function("isURL", overload((STRING,), BOOL, _is_url))),
+    function("url", overload((STRING,), URL, READ), extra=first_traversed),
+    function("isURL", overload((STRING,), BOOL, ASK)),
     function("getScheme", method((URL,), STRING, lambda url: url.scheme)),
     function("getHost", method((URL,), STRING, lambda url: url.host)),
     function("getHostname", method((URL,), STRING, lambda url: url.split_host()[0])),

@@ -13,6 +13,7 @@ from app.cel.code import Code, Run
 from app.cel.cost import FAILURE_WORK, LIST_COST, MAX_ELEMENTS, Frame
 from app.cel.errors import CelCostError, CelRuntimeError
 from app.cel.library_lists import self_compared, sort_by_keys
+from app.cel.native_maps import charge_key
 from app.cel.values import (
     LISTS,
     MAPS,
@@ -34,6 +35,9 @@ _COUNT: Final = 2
 _APPEND: Final = 2
 _INSERT: Final = 3
 _MERGE: Final = 2
+_ENTRY_WORK: Final = 8
+_SHOWN: Final = 200
+"""Characters of a key that a message names."""
 
 _Step = Callable[[Frame, Any], None]
 
@@ -237,18 +241,23 @@ def _collect_map(loop: _Loop, body: Code, slot: int) -> Run:
     transform = body.run
 
     def take(frame: Frame, into: dict[Any, Any]) -> None:
-        _insert(into, frame.slots[slot], transform(frame))
+        _insert(frame, into, frame.slots[slot], transform(frame))
 
     return _building(loop, dict, body.cost + _INSERT, take)
 
 
-def _insert(into: dict[Any, Any], key: Any, value: Any) -> None:
+def _insert(frame: Frame, into: dict[Any, Any], key: Any, value: Any) -> None:
     place = map_key(key)
+    charge_key(frame, place, len(into))
     if place in into:
-        raise CelRuntimeError(f"insert failed: key {key} already exists")
+        raise CelRuntimeError(f"insert failed: key {_shown(key)} already exists")
     if len(into) >= MAX_ELEMENTS:
         raise CelCostError(f"the evaluation was stopped: it builds a map of more than {MAX_ELEMENTS} entries")
     into[place] = value
+
+
+def _shown(key: Any) -> Any:
+    return key[:_SHOWN] if type(key) is str else key
 
 
 def _collect_entries(loop: _Loop, body: Code) -> Run:
@@ -258,9 +267,9 @@ def _collect_entries(loop: _Loop, body: Code) -> Run:
         made = transform(frame)
         if type(made) not in MAPS:
             raise no_overload(made)
-        frame.spend(len(made))
         for key, value in made.items():
-            _insert(into, from_map_key(key), value)
+            frame.spend(_ENTRY_WORK)
+            _insert(frame, into, from_map_key(key), value)
 
     return _building(loop, dict, body.cost + _MERGE, take)
 

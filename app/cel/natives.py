@@ -6,7 +6,25 @@ that states its worst case in units of work; `entry(frame, *arguments)` charges 
 
 from typing import Final
 
-from app.cel import native_texts
+from app.cel import (
+    library_format,
+    library_network,
+    library_quantity,
+    library_semver,
+    library_time,
+    library_url,
+    native_lists,
+    native_texts,
+)
 from app.cel.native import Native
 
-NATIVES: Final[tuple[Native, ...]] = (*native_texts.NATIVES,)
+NATIVES: Final[tuple[Native, ...]] = (
+    *native_texts.NATIVES,
+    *native_lists.NATIVES,
+    *library_quantity.NATIVES,
+    *library_semver.NATIVES,
+    *library_time.NATIVES,
+    *library_network.NATIVES,
+    *library_url.NATIVES,
+    *library_format.NATIVES,
+)

@@ -14,8 +14,10 @@ import msgspec
 
 from app.cel.errors import CelRuntimeError
 from app.cel.limits import MAX_INT, MIN_INT
-from app.model.quantity import NANO, QuantityError, parse_quantity
+from app.model.quantity import MAX_LENGTH, NANO, QuantityError, parse_quantity
 
+LONGEST_QUANTITY: Final = MAX_LENGTH
+"""Characters of the longest text that is read."""
 _NANO_SCALE: Final = -9
 _MOST_DIGITS: Final = 18
 _LEAST_SCALE: Final = -1400
@@ -50,13 +52,26 @@ class QuantitySum(Quantity, frozen=True, gc=False, eq=False):
     """A quantity that add or sub made, which differs in one thing: nothing but itself is compared with it by `==`."""
 
 
-@lru_cache(maxsize=16384)
+_KEPT_LENGTH: Final = 32
+"""Characters of a text up to which its quantity is remembered."""
+
+
 def read_quantity(text: str) -> Quantity:
     """Read a quantity.
 
     Raises:
         QuantityError: The text is no quantity, or its size is out of all proportion.
     """
+    return _remembered(text) if len(text) <= _KEPT_LENGTH else read_anew(text)
+
+
+@lru_cache(maxsize=16384)
+def _remembered(text: str) -> Quantity:
+    return read_anew(text)
+
+
+def read_anew(text: str) -> Quantity:
+    """As `read_quantity`, without remembering anything."""
     nano = parse_quantity(text)
     found = _PARTS.fullmatch(text)
     if found is None:

@@ -11,7 +11,10 @@ from app.cel.limits import MAX_UINT
 _STRICT: Final = re.compile(
     r"(0|[1-9][0-9]{0,19})\.(0|[1-9][0-9]{0,19})\.(0|[1-9][0-9]{0,19})(?:-([0-9A-Za-z.-]++))?+(?:\+([0-9A-Za-z.-]++))?+",
 )
-_MAX_LENGTH: Final = 4096
+LONGEST_VERSION: Final = 4096
+"""Characters of the longest text that is read."""
+_KEPT_LENGTH: Final = 64
+"""Characters of a text up to which its version is remembered."""
 _PARTS: Final = 3
 _NUMBERS: Final = frozenset("0123456789")
 
@@ -43,14 +46,22 @@ class Semver(msgspec.Struct, frozen=True, gc=False, eq=False):
         return hash(self.key)
 
 
-@lru_cache(maxsize=4096)
 def parse_semver(text: str) -> Semver:
     """Read a strict semantic version: three numbers without leading zeros, then optionally `-prerelease` and `+build`.
 
     Raises:
         SemverError: The text is not one.
     """
-    found = _STRICT.fullmatch(text) if len(text) <= _MAX_LENGTH else None
+    return _remembered(text) if len(text) <= _KEPT_LENGTH else _parsed(text)
+
+
+@lru_cache(maxsize=4096)
+def _remembered(text: str) -> Semver:
+    return _parsed(text)
+
+
+def _parsed(text: str) -> Semver:
+    found = _STRICT.fullmatch(text) if len(text) <= LONGEST_VERSION else None
     if found is None:
         raise SemverError(
             f"cannot read version {text[:60]!r}: expected MAJOR.MINOR.PATCH, as in 1.2.3 or 1.2.3-rc.1+build"

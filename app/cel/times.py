@@ -1,6 +1,7 @@
 """Durations and timestamps: what their texts mean, and how they are written."""
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
@@ -29,6 +30,7 @@ _UNITS: Final = {
 }
 _TERM: Final = re.compile(r"([0-9]*+)(?:\.([0-9]*+))?+([^0-9.]++)")
 _FRACTION_DIGITS: Final = 18
+_TERM_WORK: Final = 65
 _MOMENT: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]++))?+(?:Z|([-+])([0-9]{2}):([0-9]{2}))",
 )
@@ -103,8 +105,8 @@ def timestamp_of(nanos: int, offset: int = 0) -> Timestamp:
     raise CelRuntimeError("timestamp overflow")
 
 
-def parse_duration(text: str) -> Duration:
-    """Read a duration such as "1h30m", "-1.5s" or "300ms".
+def parse_duration(text: str, spend: Callable[[int], None] | None = None) -> Duration:
+    """Read a duration such as "1h30m", "-1.5s" or "300ms"; `spend` is told the work of each number before it is read.
 
     Raises:
         CelRuntimeError: The text is not one.
@@ -114,6 +116,8 @@ def parse_duration(text: str) -> Duration:
         return Duration(0)
     total = position = 0
     while position < len(rest):
+        if spend is not None:
+            spend(_TERM_WORK)
         found = _TERM.match(rest, position)
         nanos = None if found is None else _term(found)
         if found is None or nanos is None or total + nanos > -MIN_INT:
@@ -133,7 +137,8 @@ def _term(found: re.Match[str]) -> int | None:
     """The nanoseconds of a number with a unit; fractions are computed in doubles, as upstream does."""
     whole, fraction, unit = found.groups()
     size = _UNITS.get(unit)
-    if size is None or not (whole or fraction) or len(whole) > _FRACTION_DIGITS + 1 + whole.count("0"):
+    whole = whole.lstrip("0") if whole and (size is not None) and len(whole) > _FRACTION_DIGITS else whole
+    if size is None or not (found[1] or fraction) or len(whole) > _FRACTION_DIGITS + 1:
         return None
     nanos = int(whole or "0") * size
     if fraction:

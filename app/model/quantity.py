@@ -12,10 +12,13 @@ from typing import Final
 NANO: Final = 10**9
 """Nano units in one unit."""
 
-_MAX_LENGTH: Final = 1000
+MAX_LENGTH: Final = 1000
+"""Characters of the longest text that is read."""
 _MAX_EXPONENT: Final = 400
 _BINARY_CAP: Final = (2**63 - 1) * NANO
 _SHOWN_LENGTH: Final = 60
+_KEPT_LENGTH: Final = 32
+"""Characters of a text up to which its amount is remembered."""
 
 # Sign, whole digits, fraction digits, suffix. Kubernetes accepts no blanks, no underscores and only ASCII digits; it
 # reads a text without any digit ("+", ".", "Mi") as the amount zero.
@@ -30,7 +33,6 @@ class QuantityError(ValueError):
     """A text that is no Kubernetes quantity; the message is a sentence that quotes it."""
 
 
-@lru_cache(maxsize=16384)
 def parse_quantity(text: str) -> int:
     """Read a Kubernetes quantity.
 
@@ -47,7 +49,16 @@ def parse_quantity(text: str) -> int:
         QuantityError: The text is not a quantity, or its size is out of all proportion (exponent above 400, more than
             1000 characters).
     """
-    found = _GRAMMAR.fullmatch(text) if text and len(text) <= _MAX_LENGTH else None
+    return _remembered(text) if len(text) <= _KEPT_LENGTH else _parsed(text)
+
+
+@lru_cache(maxsize=16384)
+def _remembered(text: str) -> int:
+    return _parsed(text)
+
+
+def _parsed(text: str) -> int:
+    found = _GRAMMAR.fullmatch(text) if text and len(text) <= MAX_LENGTH else None
     if found is None:
         raise QuantityError(
             f"cannot read quantity {_shown(text)}: "
@@ -101,7 +112,7 @@ def _scaled(digits: int, power: int) -> int:
     if power >= 0:
         factor: int = 10**power if digits else 0
         return digits * factor
-    if -power > _MAX_LENGTH + _MAX_EXPONENT:
+    if -power > MAX_LENGTH + _MAX_EXPONENT:
         return 1 if digits else 0
     divisor: int = 10 ** abs(power)
     return (digits + divisor - 1) // divisor

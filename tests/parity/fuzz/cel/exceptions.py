@@ -16,7 +16,7 @@ from app.cel import device as device_values
 from app.cel.cost import Frame
 from app.cel.declarations import Function, Implementation
 from app.cel.environment import ENVIRONMENTS, LATEST
-from app.cel.quantities import Quantity, QuantitySum, read_quantity
+from app.cel.quantities import Quantity, QuantitySum, read_anew
 from tests.parity.selectors import Outcome, device, ours
 
 Json = Mapping[str, Any]
@@ -59,7 +59,7 @@ def _compared(found: Difference) -> bool:
     with (
         patch.object(program, "ENVIRONMENTS", changed),
         patch.object(calls, "_known", lambda *_: None),
-        patch.object(device_values, "read_quantity", read_quantity.__wrapped__),
+        patch.object(device_values, "read_quantity", read_anew),
     ):
         return ours(found.scenario) == found.theirs
 
