@@ -154,6 +154,25 @@ class SchedulingSettings(_Group):
         lt=FILTER_HTTP_SECONDS,
         description="Seconds that one filter call may search; must be less than filter's httpTimeout (5 s)",
     )
+    search_slice_seconds: float = Field(
+        0.02,
+        gt=0,
+        le=0.1,
+        description="Seconds that any call may search at a stretch; everything else goes on between two slices",
+    )
+    search_burst_seconds: float = Field(
+        0.5,
+        gt=0,
+        le=60,
+        description="Most seconds of searching in further slices that are saved up, of each namespace and of all together",
+    )
+    search_namespace_share: float = Field(
+        0.1,
+        gt=0,
+        le=1,
+        description="Share of the time that further slices for pods of one namespace may take while pods of others wait",
+    )
+    search_share: float = Field(0.3, gt=0, le=1, description="The same for further slices of all namespaces together")
     watch_lag_seconds: float = Field(
         10.0, gt=0, le=600, description="Seconds to wait until the watch has delivered a claim that was written"
     )

@@ -45,7 +45,7 @@ def test_times_and_sizes_carry_their_unit() -> None:
         if field.annotation in (int, float) and name not in ("port", "offered_nodes", "remembered_answers")
     ]
     assert numbers
-    assert all(name.endswith(("_seconds", "_bytes", "_weight")) for name in numbers)
+    assert all(name.endswith(("_seconds", "_bytes", "_weight", "_share")) for name in numbers)
 
 
 def test_defaults_agree_with_the_use_cases_and_the_allocator() -> None:

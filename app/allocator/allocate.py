@@ -74,7 +74,7 @@ class Allocation:
                 return _no_fit(self._search, self._pools)
             return Placement(claims=self._placements(self._search), steps=self._search.steps)
         except Fatal as fatal:
-            return NoFit(verdict=fatal.verdict, rejections=(fatal.rejection,), steps=self.steps)
+            return NoFit(verdict=fatal.verdict, rejections=(fatal.rejection,), steps=self.steps, counted=fatal.counted)
 
     @property
     def steps(self) -> int:

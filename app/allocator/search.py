@@ -286,7 +286,9 @@ class Search:
 
     def _check_limits(self) -> None:
         if self.steps > self._max_steps:
-            raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=f"no result after {self._max_steps} steps"))
+            raise Fatal(
+                Rejection(code=Code.SEARCH_LIMIT, detail=f"no result after {self._max_steps} steps"), counted=True
+            )
         deadline = self.facts.deadline
         if deadline is not None and not self.steps & self._poll and deadline():
             raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=f"time was up after {self.steps} steps"))

@@ -9,9 +9,9 @@ _REMEMBERED_DELETIONS: Final = 20_000
 
 
 class PodIndex:
-    """Pods by UID, by name and by PodGroup, and which ones are gone for sure."""
+    """Pods by UID, by name and by PodGroup, which ones are gone for sure, and where pods wait for a node."""
 
-    __slots__ = ("_being_bound", "_by_group", "_by_key", "_by_uid", "_deleted", "_running")
+    __slots__ = ("_being_bound", "_by_group", "_by_key", "_by_uid", "_deleted", "_running", "_waiting")
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Pod] = {}
@@ -20,6 +20,8 @@ class PodIndex:
         self._running: dict[tuple[str, str], set[str]] = {}
         self._being_bound: dict[str, Pod] = {}
         self._deleted: OrderedDict[str, None] = OrderedDict()
+        # How many pods wait, by scheduler and namespace.
+        self._waiting: dict[str, dict[str, int]] = {}
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -69,15 +71,18 @@ class PodIndex:
         key = (pod.namespace, pod.name)
         previous = self._by_key.get(key)
         if previous is not None and previous != pod.uid:
-            self._leave_group(self._by_uid.pop(previous, None))
+            self._forget(self._by_uid.pop(previous, None))
             self._remember_deletion(previous)
         self._by_key[key] = pod.uid
         old = self._by_uid.get(pod.uid)
         self._by_uid[pod.uid] = pod
         if pod.node_name:
             self._being_bound.pop(pod.uid, None)
-        self._leave_group(old)
+        self._forget(old)
         self._join_group(pod)
+        if _waits(pod):
+            of_scheduler = self._waiting.setdefault(pod.scheduler_name, {})
+            of_scheduler[pod.namespace] = of_scheduler.get(pod.namespace, 0) + 1
         return old
 
     def drop(self, namespace: str, name: str, uid: str) -> Pod | None:
@@ -85,7 +90,7 @@ class PodIndex:
         uid = uid or self._by_key.get((namespace, name), "")
         self._remember_deletion(uid)
         pod = self._by_uid.pop(uid, None)
-        self._leave_group(pod)
+        self._forget(pod)
         if pod is not None and self._by_key.get((pod.namespace, pod.name)) == uid:
             del self._by_key[pod.namespace, pod.name]
         return pod
@@ -93,6 +98,23 @@ class PodIndex:
     def gone(self, uid: str) -> bool:
         """Whether this pod was seen to be deleted; a pod that the watch has not brought yet is not gone."""
         return uid in self._deleted
+
+    def waits_elsewhere(self, pod: Pod) -> bool:
+        """Whether pods of other namespaces wait for the scheduler of this pod to find nodes for them."""
+        waiting = self._waiting.get(pod.scheduler_name)
+        return waiting is not None and len(waiting) > (pod.namespace in waiting)
+
+    def _forget(self, pod: Pod | None) -> None:
+        """Undo what `put` noted beside the indexes by UID and name."""
+        self._leave_group(pod)
+        if pod is None or not _waits(pod):
+            return
+        of_scheduler = self._waiting[pod.scheduler_name]
+        of_scheduler[pod.namespace] -= 1
+        if not of_scheduler[pod.namespace]:
+            del of_scheduler[pod.namespace]
+            if not of_scheduler:
+                del self._waiting[pod.scheduler_name]
 
     def _join_group(self, pod: Pod) -> None:
         if pod.pod_group is None:
@@ -127,3 +149,7 @@ class PodIndex:
         if version_number(known.resource_version) > version_number(pod.resource_version):
             return known
         return pod
+
+
+def _waits(pod: Pod) -> bool:
+    return not pod.node_name and not pod.deleting and not pod.finished

@@ -23,7 +23,8 @@ class Attempt:
 
     `fits` are nodes that fit, with the outcome where something has to be held there; `texts` says in short why a node does
     not, and `reasons` keeps one rejection with its details for each text.  `unsettled` tells that some node would fit if holds
-    that are about to settle went elsewhere.  `demand` is what the open claims ask for.
+    that are about to settle went elsewhere, `limited` that the search on some node was not finished.  `demand` is what the open
+    claims ask for.
     `seat` is the node that is planned for a member of a gang, where all that it needs is held already.
     """
 
@@ -33,6 +34,7 @@ class Attempt:
     open: tuple[FoundClaim, ...] = ()
     held: tuple[FoundClaim, ...] = ()
     unsettled: bool = False
+    limited: bool = False
     demand: Demand | None = None
     seat: str | None = None
     _counts: dict[str, int] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from app.allocator import Paused
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.ledger.signal import Signal, wait_for_any
@@ -252,6 +253,23 @@ class Bind:
 
     async def _decided(self, running: _Running, pod: Pod, extended: Claimed | None) -> tuple[FoundClaim, ...]:
         """Decide for every open claim of the pod and take it; without any await between decision and taking."""
+        budget = self._decision.begin(pod)
+        while True:
+            found = await self._ours_to_decide(running, pod, extended)
+            try:
+                decided = self._decision(pod, running.node, found, budget)
+                break
+            except Paused:
+                await self._decision.pause(pod, budget)
+        stamp = datetime.fromtimestamp(self._cluster.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for claim, placement in decided:
+            timed = msgspec.structs.replace(placement.allocation, allocation_timestamp=stamp)
+            ours = ClaimPlacement(allocation=timed, holdings=placement.holdings)
+            self._ledger.take(claim.record.claim.metadata.uid, ours, running.node)
+        return found
+
+    async def _ours_to_decide(self, running: _Running, pod: Pod, extended: Claimed | None) -> tuple[FoundClaim, ...]:
+        """The claims of the pod, none of which another bind is writing."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._options.shared_claim_wait_seconds
         while True:
@@ -262,16 +280,10 @@ class Bind:
             if extended is not None:
                 found = (*found, self._extended.known(extended))
             if not any(self._being_written(each.record) for each in found):
-                break
+                return found
             left = end - loop.time()
             if left <= 0 or not await wait_for_any((self._written, running.nudge), left):
                 raise TryAgain(f"pod {pod.key}: another pod's bind is still writing a shared claim")
-        stamp = datetime.fromtimestamp(self._cluster.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for claim, placement in self._decision(pod, running.node, found):
-            timed = msgspec.structs.replace(placement.allocation, allocation_timestamp=stamp)
-            ours = ClaimPlacement(allocation=timed, holdings=placement.holdings)
-            self._ledger.take(claim.record.claim.metadata.uid, ours, running.node)
-        return found
 
     def _being_written(self, record: ClaimRecord) -> bool:
         return record.taken is not None or record.claim.metadata.uid in self._set_aside

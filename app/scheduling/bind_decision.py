@@ -9,33 +9,34 @@ from app.model.rejection import Code, Rejection
 from app.scheduling.answers import TryAgain
 from app.scheduling.claim_lookup import FoundClaim
 from app.scheduling.cool_downs import CoolDowns, SetAside
-from app.scheduling.deadline import time_is_up
+from app.scheduling.deadline import CallBudget
 from app.scheduling.extended_resources import EXTENDED_LABEL, extended_need
 from app.scheduling.options import Options
-from app.scheduling.ports import Clock
 from app.scheduling.searching import Searching
 from app.scheduling.standing import Sorted, excluded, fully_reserved, sort_claims
+from app.scheduling.time_slices import SHARE_USED_UP, TimeSlices
 
 
 class BindDecision:
     """What the claims of a pod get on the node that bind names: the held placement if it is still good, else a new one."""
 
     def __init__(
-        self, ledger: Ledger, searching: Searching, cool_downs: CoolDowns, clock: Clock, options: Options
+        self, ledger: Ledger, searching: Searching, cool_downs: CoolDowns, slices: TimeSlices, options: Options
     ) -> None:
         self._ledger = ledger
         self._cool_downs = cool_downs
         self._searching = searching
-        self._clock = clock
+        self._slices = slices
         self._options = options
 
     def __call__(
-        self, pod: Pod, node_name: str, found: tuple[FoundClaim, ...]
+        self, pod: Pod, node_name: str, found: tuple[FoundClaim, ...], budget: CallBudget
     ) -> Sequence[tuple[FoundClaim, ClaimPlacement]]:
         """Placements for the claims that have no allocation yet.  Holds that are no good any more end.
 
         Raises:
             TryAgain: the pod cannot have its devices on this node (any more).
+            Paused: the slice of the budget is over; another call with equal arguments goes on.
         """
         ledger = self._ledger
         node = ledger.nodes.get(node_name)
@@ -49,7 +50,20 @@ class BindDecision:
         if not undecided:
             return ()
         held = self._held(undecided, node_name)
-        return held if held is not None else self._anew(pod, undecided, claims, node)
+        return held if held is not None else self._anew(pod, undecided, claims, node, budget)
+
+    def begin(self, pod: Pod) -> CallBudget:
+        """What a decision about this pod may spend."""
+        return self._slices.begin(pod, self._options.filter_budget_seconds)
+
+    async def pause(self, pod: Pod, budget: CallBudget) -> None:
+        """Let everything else go on before the decision does.
+
+        Raises:
+            TryAgain: the pod's namespace has used up its share of time.
+        """
+        if not await self._slices.next(pod, budget):
+            raise TryAgain(f"pod {pod.key}: {SHARE_USED_UP}")
 
     def _unserved(self, pod: Pod, node: Node, found: tuple[FoundClaim, ...]) -> Rejection | None:
         """Why these claims are not what the pod's extended resources need on the node as it is now."""
@@ -74,16 +88,15 @@ class BindDecision:
         return placements
 
     def _anew(
-        self, pod: Pod, undecided: tuple[FoundClaim, ...], claims: Sorted, node: Node
+        self, pod: Pod, undecided: tuple[FoundClaim, ...], claims: Sorted, node: Node, budget: CallBudget
     ) -> Sequence[tuple[FoundClaim, ClaimPlacement]]:
         for claim in claims.held:
             self._ledger.holds.end(claim.record.claim.metadata.uid)
-        out_of_time = time_is_up(self._clock, self._options.filter_budget_seconds)
-        demand = self._searching.demand(undecided, out_of_time)
+        demand = self._searching.demand(undecided, budget)
         if isinstance(demand, Rejection):
             raise TryAgain(demand.text)
         usage = SetAside(self._ledger.usage(), self._cool_downs.of(pod.uid))
-        answer = self._searching.on_node(demand, node, usage, out_of_time)
+        answer = self._searching.once(demand, node, usage, budget, self._cool_downs.of(pod.uid))
         if isinstance(answer, NoFit):
             raise TryAgain(f"pod does not fit on node {node.name} any more: {answer.rejections[0].text}")
         return list(zip(undecided, answer.claims, strict=True))

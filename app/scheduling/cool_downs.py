@@ -5,7 +5,7 @@ Cool-downs live in memory: after a restart the device may be tried again at once
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Final
 
 from app.allocator.state import PoolId, PoolUsage, Usage
@@ -99,14 +99,14 @@ class SetAside:
 def search_around(
     devices: frozenset[DeviceId],
     ledger: Ledger,
-    ask: Callable[[Node, Usage], Placement | Rejection],
+    ask: Callable[[Node, Usage, Hashable], Placement | Rejection],
     nodes: Sequence[str],
     enough: int,
     attempt: Attempt,
 ) -> None:
     """Tell `attempt` which nodes fit without these devices, `enough` at most, and which would only with them.
 
-    `ask` answers about one node.  Nothing is remembered: the question is one pod's alone.
+    `ask` answers about one node; what it is given last names the usage.  Nothing is remembered: the question is one pod's alone.
     """
     usage = ledger.usage()
     without = SetAside(usage, devices)
@@ -116,14 +116,15 @@ def search_around(
         if node is None:
             attempt.refuse(name, Rejection(code=Code.NODE_UNKNOWN))
             continue
-        answer = ask(node, without)
+        answer = ask(node, without, devices)
         if isinstance(answer, Rejection):
             refused.append((node, answer))
+            attempt.limited |= answer.code is Code.SEARCH_LIMIT
             continue
         merits = () if attempt.demand is None else merits_of(attempt.demand, answer, usage, ledger.slices)
         attempt.fits[name] = Outcome(ledger.state.of(name), ledger.held.of(name), answer, None, "", merits)
         if len(attempt.fits) >= enough:
             break
     for node, rejection in refused:
-        cooling = not attempt.fits and isinstance(ask(node, usage), Placement)
+        cooling = not attempt.fits and isinstance(ask(node, usage, "all devices"), Placement)
         attempt.refuse(node.name, COOLING if cooling else rejection)

@@ -1,5 +1,12 @@
+from collections.abc import Hashable
+from typing import Any, Final
+
+from app.allocator import Paused
 from app.cel import Budget
+from app.cel.cost import Deadline
 from app.scheduling.ports import Clock
+
+_NEVER: Final = float("inf")
 
 
 def time_is_up(clock: Clock, seconds: float) -> Budget:
@@ -7,3 +14,63 @@ def time_is_up(clock: Clock, seconds: float) -> Budget:
     now = clock.monotonic
     end = now() + seconds
     return Budget(deadline=lambda: now() > end, clock=now)
+
+
+class CallBudget(Budget):
+    """What one call may spend on expressions and searches, in slices of time.
+
+    When a slice is over it raises Paused where a search can go on, after at least one step or evaluation in each slice.  The
+    time of the call ends in the same way, so a clock never ends a search.
+    Compiling an expression pauses before it begins, in `afford`.
+    `answers` are those that nothing else remembers between two slices, `closed` forbids to begin or continue a search.
+    """
+
+    __slots__ = ("_begun", "_now", "_slice_end", "answers", "closed", "end", "slice_start")
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        """A call that may take so many seconds; its first slice lasts until `open_slice` says otherwise."""
+        self._now = now = clock.monotonic
+        super().__init__(clock=now)
+        self.slice_start = now()
+        self.end = self.slice_start + seconds
+        self._slice_end = _NEVER
+        self._begun = False
+        self.closed = False
+        self.answers: dict[Hashable, Any] = {}
+
+    def open_slice(self, seconds: float) -> None:
+        """Begin a slice of so many seconds."""
+        self.slice_start = start = self._now()
+        self._slice_end = min(start + seconds, self.end)
+        self._begun = False
+
+    @property
+    def used(self) -> float:
+        """Seconds since the slice began."""
+        return self._now() - self.slice_start
+
+    @property
+    def over(self) -> bool:
+        """Whether the call has taken all of its time."""
+        return self._now() > self.end
+
+    def __call__(self) -> bool:
+        """Whether no further evaluation may begin.
+
+        Raises:
+            Paused: the slice is over.
+        """
+        self._pause()
+        return super().__call__()
+
+    def begin(self) -> Deadline:
+        """See Budget; raises Paused when the slice is over."""
+        self._pause()
+        return super().begin()
+
+    def _pause(self) -> None:
+        if self._begun:
+            if self._now() > self._slice_end:
+                raise Paused
+        else:
+            self._begun = True

@@ -32,6 +32,7 @@ from app.scheduling.refusal_words import RefusalWords
 from app.scheduling.refusals import Refusals
 from app.scheduling.searching import Searching
 from app.scheduling.stopping import STOPPING, Stopping
+from app.scheduling.time_slices import TimeSlices
 from app.scheduling.wake_up import WakeUp
 from app.supervision import BackgroundTask, Supervisor
 from app.telemetry.metrics import Metrics
@@ -53,8 +54,9 @@ class Extender:
         self.refusals = Refusals(ledger, RefusalWords(ledger, searching), cluster.events, metrics)
         self.cool_downs = cool_downs = CoolDowns(cluster.clock, options.device_cool_down_seconds, self._cooled_down)
         self._prioritize = Prioritize(ledger, options)
-        self._preempt = Preempt(ledger, searching, cluster.clock, options)
-        decision = BindDecision(ledger, searching, cool_downs, cluster.clock, options)
+        slices = TimeSlices(cluster.clock, options, metrics, ledger.pods.waits_elsewhere)
+        self._preempt = Preempt(ledger, searching, slices, cluster.clock, options)
+        decision = BindDecision(ledger, searching, cool_downs, slices, options)
         self._stopping = Stopping()
         self._bind = Bind(ledger, decision, self.refusals, cool_downs, cluster, metrics, options, self._stopping)
         self._pods = self._bind.pods
@@ -63,7 +65,7 @@ class Extender:
         planning = GangPlanning(ledger, searching, likeness, cool_downs, clock, options)
         failures = GangFailures(ledger, cool_downs, clock)
         gangs = Gangs(ledger, planning, self._bind.gate, failures, clock, options, self._has_a_seat)
-        self._filter = Filter(ledger, searching, self.refusals, judging, gangs, cool_downs, clock, options)
+        self._filter = Filter(ledger, searching, self.refusals, judging, gangs, cool_downs, slices, options)
         self._wake_up = WakeUp(
             ledger, self.refusals, self._filter.may_fit, cluster.waker, metrics, cluster.clock, options, supervisor
         )

@@ -1,18 +1,18 @@
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from app.allocator import Demand
+from app.allocator import Demand, Paused
 from app.ledger.holds import Hold, HoldBook
 from app.ledger.ledger import Ledger
 from app.model.allocation import Placement
 from app.model.node_names import turned
 from app.model.pod import Pod
 from app.model.rejection import Code, Rejection
-from app.scheduling.answers import FilterAnswer
+from app.scheduling.answers import FilterAnswer, TryAgain
 from app.scheduling.attempt import Attempt, refused_everywhere
 from app.scheduling.claim_lookup import FoundClaim, find_claims
 from app.scheduling.cool_downs import CoolDowns, search_around
-from app.scheduling.deadline import time_is_up
+from app.scheduling.deadline import CallBudget
 from app.scheduling.extended_resources import ExtendedNeed, Group, Special, extended_need, left_over
 from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
 from app.scheduling.gang_members import gang_of
@@ -20,14 +20,13 @@ from app.scheduling.gangs import Gangs
 from app.scheduling.judging import NODE_UNKNOWN, Judging
 from app.scheduling.look_ahead import LookAhead
 from app.scheduling.options import Options
-from app.scheduling.ports import Clock
 from app.scheduling.refusals import Refusals
 from app.scheduling.remembered import Outcome
 from app.scheduling.scoring import ratings, total
 from app.scheduling.searching import Searching
 from app.scheduling.standing import Sorted, excluded, fully_reserved, not_ready, sort_claims
+from app.scheduling.time_slices import TimeSlices
 
-_LEAST_SECONDS = 0.01
 _UNSETTLED = Rejection(code=Code.UNSETTLED)
 
 
@@ -45,18 +44,19 @@ class Filter:
         judging: Judging,
         gangs: Gangs,
         cool_downs: CoolDowns,
-        clock: Clock,
+        slices: TimeSlices,
         options: Options,
     ) -> None:
         self._ledger = ledger
         self._searching = searching
         self._refusals = refusals
         self._cool_downs = cool_downs
-        self._clock = clock
+        self._slices = slices
+        self._clock = slices.clock
         self._options = options
         self._gangs = gangs
         self._judging = judging
-        self._look_ahead = LookAhead(self._judging, ledger, clock, options.offered_nodes)
+        self._look_ahead = LookAhead(self._judging, ledger, slices.clock, options.offered_nodes)
 
     async def __call__(self, pod: Pod, nodes: Sequence[str]) -> FilterAnswer:
         """The nodes on which the pod fits (at most `offered_nodes` where something must be held), and why the others do not."""
@@ -65,18 +65,43 @@ class Filter:
         pod = self._ledger.pods.newest(pod)
         if not pod.node_name:
             self._ledger.pod_uses_nothing(pod.uid)
-        start = self._clock.monotonic()
-        attempt = self._attempt(pod, nodes)
+        budget = self._slices.begin(pod, self._options.filter_budget_seconds)
+        start = budget.slice_start
+        try:
+            attempt = self._attempt(pod, nodes, budget)
+        except Paused:
+            attempt = await self._in_slices(pod, nodes, budget)
         while not attempt.fits and attempt.unsettled:
             left = start + self._options.settle_wait_seconds - self._clock.monotonic()
             if left <= 0 or not await self._ledger.holds.changed.wait(left):
                 break
-            attempt = self._attempt(pod, nodes)
+            self._slices.reopen(pod, budget)
+            try:
+                attempt = self._attempt(pod, nodes, budget)
+            except Paused:
+                attempt = await self._in_slices(pod, nodes, budget)
         if not attempt.fits:
+            if attempt.limited:
+                raise TryAgain(f"pod {pod.key}: {_unfinished(attempt)}")
             self._refusals.turned_away(pod, attempt)
             return FilterAnswer((), {}, attempt.texts)
         self._refusals.settled(pod.uid)
         return FilterAnswer(self._offer(pod, attempt), {}, attempt.texts)
+
+    async def _in_slices(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:
+        """An attempt that goes on in further slices; when there is no other, what has been found out by then.
+
+        Everything is asked again in each slice, of what it is by then: what was answered before is remembered.
+        """
+        while await self._slices.next(pod, budget):
+            try:
+                attempt = self._attempt(pod, nodes, budget)
+            except Paused:
+                continue
+            self._slices.pay(pod, budget)
+            return attempt
+        budget.closed = True
+        return self._attempt(pod, nodes, budget)
 
     def may_fit(self, pod: Pod, nodes: Sequence[str], seconds: float) -> bool:
         """Whether a call for this refused pod and these nodes might end with a node now; nothing is held for it.
@@ -86,25 +111,28 @@ class Filter:
         gang = gang_of(pod, self._ledger)
         if gang is not None:
             return self._gangs.may_fit(pod, gang, nodes, seconds)
-        attempt = self._attempt(self._ledger.pods.newest(pod), nodes, seconds)
-        return bool(attempt.fits) or attempt.unsettled or Code.SEARCH_LIMIT in attempt.codes
+        budget = CallBudget(self._clock, seconds)
+        budget.open_slice(seconds)
+        try:
+            attempt = self._attempt(self._ledger.pods.newest(pod), nodes, budget)
+        except Paused:
+            return False
+        return bool(attempt.fits) or attempt.unsettled
 
-    def _attempt(self, pod: Pod, nodes: Sequence[str], seconds: float | None = None) -> Attempt:
+    def _attempt(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:
         ledger = self._ledger
         ledger.holds.expire(self._clock.monotonic())
         gang = gang_of(pod, ledger)
         if gang is None:
-            return self._alone(pod, nodes, seconds)
-        began = self._clock.monotonic()
+            return self._alone(pod, nodes, budget)
         planned = self._gangs.attempt(pod, gang, nodes)
         if planned is not None and (planned.fits or Code.GANG not in planned.codes):
             return planned
         # A member that would not even fit alone is told why, in more than the gang's words.
-        left = self._options.filter_budget_seconds - (self._clock.monotonic() - began)
-        alone = self._alone(pod, nodes, max(left, _LEAST_SECONDS))
+        alone = self._alone(pod, nodes, budget)
         return planned if planned is not None and alone.fits else alone
 
-    def _alone(self, pod: Pod, nodes: Sequence[str], seconds: float | None) -> Attempt:
+    def _alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:
         """As if there were no other pods to be placed with this one."""
         ledger = self._ledger
         ledger.holds.leave(pod.uid)
@@ -117,23 +145,26 @@ class Filter:
             return refused_everywhere(nodes, refusal)
         claims, need = sort_claims(found, ledger), extended_need(pod, ledger)
         if claims.open:
-            asked = self._searching.demand(claims.open)
+            asked = self._searching.demand(claims.open, budget)
             if isinstance(asked, Rejection):
-                return refused_everywhere(nodes, asked)
-        end = self._clock.monotonic() + (seconds or self._options.filter_budget_seconds)
+                attempt = refused_everywhere(nodes, asked)
+                attempt.limited = asked.code is Code.SEARCH_LIMIT
+                return attempt
         left = None if need is None else left_over(pod, ledger)
         if need is None or left is None:
-            return self._placed(pod, claims, need, nodes, end)
+            return self._placed(pod, claims, need, nodes, budget)
         # An earlier attempt wrote it: the pod goes where it can be used, or everything is decided anew without it.
-        adopted = self._placed(pod, claims.with_allocated(left), need.met_by(left), nodes, end)
+        adopted = self._placed(pod, claims.with_allocated(left), need.met_by(left), nodes, budget)
         if adopted.fits:
             return adopted
-        anew = self._placed(pod, claims, need, nodes, end)
+        anew = self._placed(pod, claims, need, nodes, budget)
         if anew.fits or anew.unsettled:
             return anew
         return refused_everywhere(nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=left.label))
 
-    def _placed(self, pod: Pod, claims: Sorted, need: ExtendedNeed | None, nodes: Sequence[str], end: float) -> Attempt:
+    def _placed(
+        self, pod: Pod, claims: Sorted, need: ExtendedNeed | None, nodes: Sequence[str], budget: CallBudget
+    ) -> Attempt:
         """Where everything that is open fits; nodes that serve extended resources in different ways are asked differently."""
         attempt = Attempt(open=claims.open, held=claims.held)
         groups: Sequence[Group] = (Group(None, nodes),)
@@ -144,13 +175,14 @@ class Filter:
             if not wanted:
                 attempt.fits.update(dict.fromkeys(names))
                 continue
-            demand = self._searching.demand(wanted)
+            demand = self._searching.demand(wanted, budget)
             if isinstance(demand, Rejection):
+                attempt.limited |= demand.code is Code.SEARCH_LIMIT
                 for name in names:
                     attempt.refuse(name, demand)
                 continue
             attempt.open, attempt.demand = max(attempt.open, wanted, key=len), demand
-            self._search(demand, names, pod.uid, attempt, max(end - self._clock.monotonic(), 0.0))
+            self._search(demand, names, pod.uid, attempt, budget)
         return attempt
 
     def _allowed(
@@ -175,22 +207,19 @@ class Filter:
                 attempt.refuse(name, refusal)
         return tuple(Group(*each) for each in allowed.values())
 
-    def _search(self, demand: Demand, nodes: Sequence[str], uid: str, attempt: Attempt, seconds: float) -> None:
+    def _search(self, demand: Demand, nodes: Sequence[str], uid: str, attempt: Attempt, budget: CallBudget) -> None:
         """Ask about the nodes, beginning at a place that depends on the pod."""
-        out_of_time = time_is_up(self._clock, seconds)
         in_order, enough = turned(nodes, zlib.crc32(uid.encode())), self._options.offered_nodes
         cooling = self._cool_downs.of(uid)
         if cooling:
-            ask = self._searching.asking(demand, out_of_time)
+            ask = self._searching.asking(demand, budget)
             search_around(cooling, self._ledger, ask, tuple(in_order), enough, attempt)
             return
-        held = self._judging.search(demand, in_order, enough, out_of_time, attempt)
+        held = self._judging.search(demand, in_order, enough, budget, attempt)
         if not attempt.fits and self._ledger.holds.unsettled:
-            self._look_behind_holds(demand, held, out_of_time, attempt)
+            self._look_behind_holds(demand, held, budget, attempt)
 
-    def _look_behind_holds(
-        self, demand: Demand, held: Sequence[str], out_of_time: Callable[[], bool], attempt: Attempt
-    ) -> None:
+    def _look_behind_holds(self, demand: Demand, held: Sequence[str], budget: CallBudget, attempt: Attempt) -> None:
         """Find out whether only holds that are about to settle stand in the way."""
         ledger = self._ledger
         usage = ledger.usage_without_unsettled()
@@ -198,7 +227,8 @@ class Filter:
             node = ledger.nodes.get(name)
             if node is None:
                 continue
-            if isinstance(self._searching.on_node(demand, node, usage, out_of_time), Placement):
+            under = ("without unsettled", ledger.holds.ended)
+            if isinstance(self._searching.once(demand, node, usage, budget, under), Placement):
                 attempt.unsettled = True
                 attempt.refuse(name, _UNSETTLED)
 
@@ -233,6 +263,12 @@ class Filter:
             rated = ratings(merits, self._options.weights)
             names.sort(key=rated.__getitem__, reverse=True)
         return {name: fits[name] for name in names[:count]}
+
+
+def _unfinished(attempt: Attempt) -> str:
+    """Why nothing is known about some node: the namespace has no time left, or what a call may spend is used up."""
+    limited = [each for each in attempt.why() if each.rejection.code is Code.SEARCH_LIMIT]
+    return f"{sum(each.nodes for each in limited)} nodes: {limited[0].rejection.text}" if limited else Code.SEARCH_LIMIT
 
 
 def _hold(

@@ -121,6 +121,7 @@ class Judging:
         enough = asked.enough
         passed: list[str] = []
         held: list[str] = []
+        slow: list[str] = []
         for name in nodes:
             outcome = known.get(name)
             if outcome is not None:
@@ -134,11 +135,15 @@ class Judging:
             elif under_holds is None or name in under_holds:
                 held.append(name)
                 continue
+            elif self._searching.set_aside(asked.demand, name):
+                slow.append(name)
+                continue
             elif self._visit(asked, name):
                 passed.append(name)
                 continue
             if len(fits) >= enough and asked.equal:
                 break
+        passed += [name for name in slow if not asked.satisfied and self._visit(asked, name)]
         self._refuse(asked, passed, list(map(refused.__getitem__, passed)))
         return held
 
@@ -164,6 +169,7 @@ class Judging:
         asked.visited += 1
         if outcome.rejection is not None:
             asked.attempt.refuse(name, outcome.rejection, outcome.text)
+            asked.attempt.limited |= outcome.limited
             return False
         asked.attempt.fits[name] = outcome
         if outcome.merits:
@@ -215,7 +221,7 @@ class Judging:
         if known is not None and inventory is not None:
             outcome = answers[node.name] = Outcome.of_twin(versions, known, node.name, inventory.pools)
             return outcome
-        found = self._searched(asked, node, usage)
+        found = self._searched(asked, node, usage, (answers is asked.table.held, *versions))
         outcome = _outcome(versions, found)
         if found.lasting:
             answers[node.name] = outcome
@@ -225,14 +231,15 @@ class Judging:
             asked.table.learn(kind, KindAnswer(twin, outcome.rejection, outcome.text, outcome.merits))
         return outcome
 
-    def _searched(self, asked: _Asked, node: Node, usage: Usage) -> "_Found":
+    def _searched(self, asked: _Asked, node: Node, usage: Usage, under: Hashable) -> "_Found":
         asked.searched += 1
-        answer = self._searching.on_node(asked.demand, node, usage, asked.out_of_time)
+        answer = self._searching.on_node(asked.demand, node, usage, asked.out_of_time, under)
         self._metrics.search(remembered=False, steps=answer.steps)
         if isinstance(answer, NoFit):
             codes = {each.code for each in answer.rejections}
-            typical = answer.verdict == "no" and codes.isdisjoint(_NAMING_POOLS)
-            return _Found(None, answer.rejections[0], (), lasting=Code.SEARCH_LIMIT not in codes, typical=typical)
+            typical = (answer.verdict == "no" and codes.isdisjoint(_NAMING_POOLS)) or answer.counted
+            lasting = answer.counted or Code.SEARCH_LIMIT not in codes
+            return _Found(None, answer.rejections[0], (), lasting=lasting, typical=typical)
         merits = merits_of(asked.demand, answer, usage, self._ledger.slices)
         return _Found(answer, None, merits, lasting=True, typical=True)
 

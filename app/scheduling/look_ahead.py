@@ -1,9 +1,9 @@
 import asyncio
 from typing import Final
 
-from app.allocator import Demand
+from app.allocator import Demand, Paused
 from app.ledger.ledger import Ledger
-from app.scheduling.deadline import time_is_up
+from app.scheduling.deadline import CallBudget
 from app.scheduling.judging import Judging
 from app.scheduling.ports import Clock
 
@@ -41,7 +41,12 @@ class LookAhead:
     def _step(self, turn: int, left: int) -> None:
         if turn != self._turn or self._demand is None:
             return
-        more = self._judging.look_ahead(self._demand, _AT_ONCE, self._enough, time_is_up(self._clock, _SECONDS))
+        budget = CallBudget(self._clock, _SECONDS)
+        budget.open_slice(_SECONDS)
+        try:
+            more = self._judging.look_ahead(self._demand, _AT_ONCE, self._enough, budget)
+        except Paused:
+            more = False
         if more and left > _AT_ONCE:
             asyncio.get_running_loop().call_soon(self._step, turn, left - _AT_ONCE)
         elif not self._waits:

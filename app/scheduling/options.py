@@ -13,6 +13,10 @@ class Options:
     hold_seconds: float = 30.0
     settle_wait_seconds: float = 0.05
     filter_budget_seconds: float = 4.0
+    search_slice_seconds: float = 0.02
+    search_burst_seconds: float = 0.5
+    search_namespace_share: float = 0.1
+    search_share: float = 0.3
     binding_timeout_seconds: float = 600.0
     device_cool_down_seconds: float = 30.0
     watch_lag_seconds: float = 10.0

@@ -1,8 +1,8 @@
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from app.allocator import Demand, NoFit
+from app.allocator import Demand, NoFit, Paused
 from app.cel import Budget
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
@@ -10,13 +10,15 @@ from app.ledger.usage import Reduced
 from app.model.node import Node
 from app.model.pod import Pod
 from app.model.rejection import Code, Rejection
+from app.scheduling.answers import TryAgain
 from app.scheduling.claim_lookup import FoundClaim, find_claims
-from app.scheduling.deadline import time_is_up
+from app.scheduling.deadline import CallBudget
 from app.scheduling.extended_resources import ExtendedNeed, extended_need
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 from app.scheduling.searching import Searching
 from app.scheduling.standing import excluded, sort_claims
+from app.scheduling.time_slices import SHARE_USED_UP, TimeSlices
 
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _SOON: Final = frozenset({Code.CLAIM_NOT_CREATED, Code.CLAIM_MISSING})
@@ -29,9 +31,12 @@ class Preempt:
     to be useless would cost its victims for nothing.
     """
 
-    def __init__(self, ledger: Ledger, searching: Searching, clock: Clock, options: Options) -> None:
+    def __init__(
+        self, ledger: Ledger, searching: Searching, slices: TimeSlices, clock: Clock, options: Options
+    ) -> None:
         self._ledger = ledger
         self._searching = searching
+        self._slices = slices
         self._clock = clock
         self._options = options
 
@@ -43,23 +48,34 @@ class Preempt:
         """
         if not pod.needs_devices:
             return victims
-        ledger = self._ledger
         found = await self._claims(pod)
         if isinstance(found, Rejection):
             return {}
+        budget = self._slices.begin(pod, self._options.filter_budget_seconds)
+        while True:
+            try:
+                return self._sensible(pod, found, victims, budget)
+            except Paused:
+                if not await self._slices.next(pod, budget):
+                    raise TryAgain(f"pod {pod.key}: {SHARE_USED_UP}") from None
+
+    def _sensible(
+        self, pod: Pod, found: tuple[FoundClaim, ...], victims: Mapping[str, Sequence[str]], budget: CallBudget
+    ) -> Mapping[str, Sequence[str]]:
+        """The entries of `victims` that make sense for these claims; another pass after a pause does not search twice."""
+        ledger = self._ledger
         claims = sort_claims(found, ledger)
         undecided = (*claims.held, *claims.open)
         need = extended_need(pod, ledger)
-        out_of_time = time_is_up(self._clock, self._options.filter_budget_seconds)
         kept: dict[str, Sequence[str]] = {}
         for name, uids in victims.items():
             node = ledger.nodes.get(name)
             if node is None or excluded(node, claims, ledger):
                 continue
-            demand = self._demand(undecided, need, node, out_of_time)
+            demand = self._demand(undecided, need, node, budget)
             if isinstance(demand, Rejection):
                 continue
-            if demand is None or self._fits_without(demand, node, uids, out_of_time):
+            if demand is None or self._fits_without(demand, node, uids, budget):
                 kept[name] = uids
         return kept
 
@@ -82,9 +98,10 @@ class Preempt:
                 return found
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
-    def _fits_without(self, demand: Demand, node: Node, uids: Sequence[str], out_of_time: Callable[[], bool]) -> bool:
+    def _fits_without(self, demand: Demand, node: Node, uids: Sequence[str], budget: CallBudget) -> bool:
         gone = [holding for record in self._freed(uids) for holding in record.counted]
-        answer = self._searching.on_node(demand, node, Reduced(self._ledger.claims.usage, gone), out_of_time)
+        usage = Reduced(self._ledger.claims.usage, gone)
+        answer = self._searching.once(demand, node, usage, budget, ("without", *uids))
         return not isinstance(answer, NoFit)
 
     def _freed(self, uids: Sequence[str]) -> list[ClaimRecord]:

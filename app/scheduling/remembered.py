@@ -22,8 +22,8 @@ from app.scheduling.twin import Twin
 class Outcome:
     """The allocator's answer for one node, the versions it is good for, and what is derived from it once.
 
-    `merits` are those of the placement, by claim; empty where none has any.  `limited`: the search was stopped at its limit, so
-    that this is good for nobody else.
+    `merits` are those of the placement, by claim; empty where none has any.  `limited`: the search was stopped before its limit of
+    steps, so that this is good for nobody else.
     """
 
     __slots__ = ("_placement", "_twin", "hold", "limited", "merits", "rejection", "state", "text")

@@ -1,15 +1,16 @@
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from app.allocator import (
+    Allocation,
     Demand,
     Features,
     NamedClaim,
     NodePools,
     NoFit,
+    Paused,
     RequestSurvey,
     SelectorVerdicts,
-    allocate,
     gather,
     prepare,
     survey,
@@ -24,10 +25,17 @@ from app.model.base import ModelError
 from app.model.node import Node
 from app.model.rejection import Code, Rejection
 from app.scheduling.claim_lookup import FoundClaim
+from app.scheduling.deadline import CallBudget
 from app.scheduling.fresh_shares import new_share_id
 from app.scheduling.options import Options
+from app.scheduling.paused_searches import PausedSearches
 
 _REMEMBERED_DEMANDS = 2_000
+_MOST_SET_ASIDE = 3
+_NOT_SEARCHED = NoFit(
+    verdict="fatal",
+    rejections=(Rejection(code=Code.SEARCH_LIMIT, detail="time was up before the search came to an end"),),
+)
 _SLACK = 2
 
 
@@ -46,6 +54,7 @@ class Searching:
         self._programs = programs
         self._verdicts = SelectorVerdicts()
         self._pools: dict[str, tuple[int, NodePools]] = {}
+        self._paused = PausedSearches()
         self._demands: OrderedDict[tuple[object, ...], Demand | Rejection] = OrderedDict()
 
     def demand(self, claims: Sequence[FoundClaim], budget: Budget | None = None) -> Demand | Rejection:
@@ -88,13 +97,48 @@ class Searching:
                             )
         return None
 
-    def on_node(self, demand: Demand, node: Node, usage: Usage, deadline: Callable[[], bool]) -> Placement | NoFit:
-        """The allocator's answer for this node under this usage."""
+    def on_node(
+        self, demand: Demand, node: Node, usage: Usage, deadline: Callable[[], bool], under: Hashable = None
+    ) -> Placement | NoFit:
+        """The allocator's answer for this node under this usage.
+
+        Raises:
+            Paused: The deadline raised it.  The search is kept if `under` is given, which is equal for nothing but the same usage
+                and devices of the node; it goes on when the same is asked again.
+        """
+        if type(deadline) is CallBudget and deadline.closed:
+            return _NOT_SEARCHED
+        question = (demand.signature, node.name)
+        search = self._paused.take(question, under) if self._paused else None
+        if search is None:
+            try:
+                pools = self._pools_of(node)
+            except ModelError as problem:
+                broken = Rejection(code=Code.POOL_INVALID, detail=str(problem))
+                return NoFit(verdict="fatal", rejections=(broken,), steps=0)
+            search = Allocation(demand, node, pools, usage, new_share_id=new_share_id)
         try:
-            pools = self._pools_of(node)
-        except ModelError as problem:
-            return NoFit(verdict="fatal", rejections=(Rejection(code=Code.POOL_INVALID, detail=str(problem)),), steps=0)
-        return allocate(demand, node, pools, usage, deadline=deadline, new_share_id=new_share_id)
+            return search(deadline)
+        except Paused:
+            if under is not None:
+                self._paused.keep(question, under, search)
+            raise
+
+    def once(self, demand: Demand, node: Node, usage: Usage, budget: CallBudget, under: Hashable) -> Placement | NoFit:
+        """As `on_node`, for a question that is asked again in each slice of a call: its answer is kept with the budget."""
+        versions = (under, self._ledger.state.of(node.name), self._ledger.held.of(node.name))
+        key = (demand.signature, node.name, versions)
+        known: Placement | NoFit | None = budget.answers.get(key)
+        if known is None:
+            known = self.on_node(demand, node, usage, budget, versions)
+            if not budget.closed:
+                budget.answers[key] = known
+        return known
+
+    def set_aside(self, demand: Demand, node: str) -> bool:
+        """Whether the search on this node was paused and there are few of the kind, so that other nodes may come first."""
+        paused = self._paused
+        return bool(paused) and (demand.signature, node) in paused and paused.of(demand.signature) < _MOST_SET_ASIDE
 
     def survey(self, demand: Demand, node: Node, usage: Usage) -> tuple[RequestSurvey, ...]:
         """How many devices of the node each request finds, and what keeps how many of them away; nothing if it cannot be read."""
@@ -103,11 +147,11 @@ class Searching:
         except ModelError:
             return ()
 
-    def asking(self, demand: Demand, deadline: Callable[[], bool]) -> Callable[[Node, Usage], Placement | Rejection]:
-        """`on_node` for this demand, with the first reason where it does not fit."""
+    def asking(self, demand: Demand, budget: CallBudget) -> Callable[[Node, Usage, Hashable], Placement | Rejection]:
+        """`once` for this demand, with the first reason where it does not fit."""
 
-        def ask(node: Node, usage: Usage) -> Placement | Rejection:
-            answer = self.on_node(demand, node, usage, deadline)
+        def ask(node: Node, usage: Usage, under: Hashable) -> Placement | Rejection:
+            answer = self.once(demand, node, usage, budget, under)
             return answer if isinstance(answer, Placement) else answer.rejections[0]
 
         return ask

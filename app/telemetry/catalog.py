@@ -94,6 +94,14 @@ DEFINITIONS: Final = (
         ("kind", "outcome"),
         limit=12,
     ),
+    Definition(
+        "long_search_seconds",
+        "counter",
+        "Seconds that calls took whose searches needed more than one slice of time; contended: pods of other namespaces waited",
+        ("contended",),
+        limit=3,
+    ),
+    Definition("searches_stopped", "counter", "Calls that were denied a further slice of time for their searches"),
     Definition("search_steps", "histogram", "Steps of one search on one node", (), _SEARCH_STEPS),
     Definition(
         "reclaims",

@@ -50,6 +50,8 @@ class Metrics:
         answers = make.counter("node_answers")
         self._from_memory, self._from_search = answers.of("memory"), answers.of("search")
         self._steps = make.plain_histogram("search_steps")
+        self._long_searches = make.counter("long_search_seconds")
+        self._stopped = make.plain_counter("searches_stopped")
         self._held = make.plain_gauge("held_claims")
         self._unsettled = make.plain_gauge("unsettled_claims")
         self._waiting = make.plain_gauge("waiting_pods")
@@ -133,6 +135,14 @@ class Metrics:
         else:
             self._from_search.inc()
             self._steps.observe(steps)
+
+    def long_search(self, seconds: float, *, contended: bool) -> None:
+        """A slice of a call that needs several is over; `contended`: pods of other namespaces wait meanwhile."""
+        self._long_searches.of("yes" if contended else "no").inc(seconds)
+
+    def search_stopped(self) -> None:
+        """A call was denied a further slice."""
+        self._stopped.inc()
 
     def held(self, claims: int, unsettled: int) -> None:
         """How many claims devices are held for now, and how many of these may still land on one of several nodes."""

@@ -400,9 +400,9 @@ def test_equal_nodes_are_searched_once(held: Sequence[str]) -> None:
     searched: list[str] = []
     search = scene.searching.on_node
 
-    def counting(demand: Demand, node: Any, usage: Any, deadline: Any) -> Placement | NoFit:
+    def counting(demand: Demand, node: Any, usage: Any, deadline: Any, under: Any = None) -> Placement | NoFit:
         searched.append(node.name)
-        return search(demand, node, usage, deadline)
+        return search(demand, node, usage, deadline, under)
 
     scene.searching.on_node = counting  # type: ignore[method-assign]
     scene.judging.search(demand, NODES, len(NODES) + 1, lambda: False, Attempt())
