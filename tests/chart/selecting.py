@@ -14,6 +14,20 @@ def only(objects: Iterable[Object], kind: str) -> Object:
     return found
 
 
+def policy(objects: Iterable[Object], about: str) -> Object:
+    """The ValidatingAdmissionPolicy whose name ends with this; its binding denies what it refuses."""
+    (found,) = [
+        each for each in of_kind(objects, "ValidatingAdmissionPolicy") if each["metadata"]["name"].endswith(about)
+    ]
+    (bound,) = [
+        each["spec"]
+        for each in of_kind(objects, "ValidatingAdmissionPolicyBinding")
+        if each["spec"]["policyName"] == found["metadata"]["name"]
+    ]
+    assert bound["validationActions"] == ["Deny"]
+    return found
+
+
 def pod_spec(objects: Iterable[Object]) -> Object:
     """Spec of the pods that the Deployment makes."""
     spec: Object = only(objects, "Deployment")["spec"]["template"]["spec"]

@@ -8,7 +8,7 @@ import yaml
 
 from app.policy_file import read_policy
 from tests.chart.programs import NAMESPACE, Helm, Object, documents
-from tests.chart.selecting import containers, of_kind, only, pod_spec
+from tests.chart.selecting import containers, of_kind, only, pod_spec, policy
 
 pytestmark = pytest.mark.chart
 
@@ -81,7 +81,7 @@ def test_service_monitor_needs_the_kind_and_the_wish(helm: Helm) -> None:
 def test_admission_policy_names_the_account_of_the_release(helm: Helm) -> None:
     objects = helm.template(values={"serviceAccount": {"name": "chosen"}})
     account = f"system:serviceaccount:{NAMESPACE}:chosen"
-    (_, writer) = only(objects, "ValidatingAdmissionPolicy")["spec"]["matchConditions"]
+    (_, writer) = policy(objects, "-allocation-snapshot")["spec"]["matchConditions"]
     assert writer["expression"] == f"request.userInfo.username != '{account}'"
     assert pod_spec(objects)["serviceAccountName"] == only(objects, "ServiceAccount")["metadata"]["name"] == "chosen"
     subjects = [each for kind in ("ClusterRoleBinding", "RoleBinding") for each in of_kind(objects, kind)]

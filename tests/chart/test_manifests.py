@@ -8,9 +8,10 @@ import yaml
 
 from app.kube.kinds import WATCHED
 from app.kube.wake import WAKE_UP_CLASS
+from app.model.resource_claim import FINALIZER
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.chart.programs import MANIFESTS, Object
-from tests.chart.selecting import containers, of_kind, only, pod_spec
+from tests.chart.selecting import containers, of_kind, only, pod_spec, policy
 
 pytestmark = pytest.mark.chart
 
@@ -142,17 +143,19 @@ def test_wake_up_class_matches_no_device(objects: list[Object]) -> None:
 
 
 def test_admission_policy_guards_the_annotation_that_the_service_writes(objects: list[Object]) -> None:
-    spec = only(objects, "ValidatingAdmissionPolicy")["spec"]
+    spec = policy(objects, "-allocation-snapshot")["spec"]
     assert spec["failurePolicy"] == "Fail"
     changes, _ = spec["matchConditions"]
     (validation,) = spec["validations"]
     assert changes["expression"].count(f"'{SNAPSHOT_ANNOTATION}'") == 2
     assert f"'{SNAPSHOT_ANNOTATION}'" in validation["expression"]
-    binding = only(objects, "ValidatingAdmissionPolicyBinding")["spec"]
-    assert (binding["policyName"], binding["validationActions"]) == (
-        only(objects, "ValidatingAdmissionPolicy")["metadata"]["name"],
-        ["Deny"],
-    )
+
+
+def test_admission_policy_guards_the_finalizer_that_the_service_writes(objects: list[Object]) -> None:
+    spec = policy(objects, "-delete-protection")["spec"]
+    assert (spec["failurePolicy"], spec["matchConstraints"]["matchPolicy"]) == ("Fail", "Equivalent")
+    assert spec["matchConditions"][1]["expression"].count(f"'{FINALIZER}'") == 2
+    assert FINALIZER in spec["validations"][0]["message"]
 
 
 def test_every_rule_of_the_extender_says_why_it_is_there() -> None:

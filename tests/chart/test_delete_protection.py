@@ -1,0 +1,221 @@
+"""The finalizer of an allocated claim on a real API server under the shipped policy: who may take it off, and who passes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from app.model.resource_claim import FINALIZER
+from tests.chart.programs import MANIFESTS, Object
+from tests.controlplane import objects
+from tests.controlplane.apiclient import ApiClient, PatchKind
+from tests.controlplane.apierror import ApiError
+from tests.controlplane.cluster import SCHEDULER_USER, ControlPlane
+from tests.controlplane.options import ControlPlaneOptions, default_apis
+from tests.controlplane.plugin import ControlPlaneFactory
+from tests.controlplane.resources import (
+    DEVICE_CLASSES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    ROLE_BINDINGS,
+    Resource,
+)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+TENANT = "tenant"
+SPACE = "tenants"
+SECONDS = 30.0
+OLDER = ("resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2")
+RESULT = {"request": "gpu", "driver": objects.DRIVER, "pool": "worker", "device": "gpu-0"}
+REFUSED = r"finalizer resource.kubernetes.io/delete-protection stays while the claim is allocated; delete the pods"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plane(control_plane: ControlPlaneFactory) -> ControlPlane:
+    """A cluster that serves all versions of claims, with the policies, an in-tree scheduler, and a user with the role edit."""
+    apis = default_apis() | dict.fromkeys(OLDER, True)
+    options = ControlPlaneOptions(users={TENANT: ()}, runtime_config=apis, with_scheduler=True)
+    cluster = await control_plane(options)
+    await cluster.api.create(NAMESPACES, objects.namespace(SPACE))
+    await cluster.api.create(DEVICE_CLASSES, objects.device_class("gpu"))
+    binding = {
+        "apiVersion": ROLE_BINDINGS.group_version,
+        "kind": "RoleBinding",
+        "metadata": {"name": TENANT, "namespace": SPACE},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": TENANT}],
+    }
+    await cluster.api.create(ROLE_BINDINGS, binding)
+    cluster.kubectl("apply", "--server-side", "-f", str(MANIFESTS / "admission-policy.yaml"))
+    return cluster
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def tenant(plane: ControlPlane) -> AsyncIterator[ApiClient]:
+    """The user, for whom the policy is in force."""
+    async with ApiClient.from_kubeconfig(plane.kubeconfig_for(TENANT)) as api:
+
+        async def enforced() -> bool:
+            await allocated(plane, "probe", "nobody")
+            try:
+                await strip(api, "probe")
+            except ApiError as refused:
+                return "delete-protection" in refused.message
+            finally:
+                await forget(plane, "probe")
+            return False
+
+        await api.wait_for(enforced, SECONDS, "the policy is in force for the tenant")
+        yield api
+
+
+async def allocated(plane: ControlPlane, name: str, uid: str, consumer: str = "user") -> Object:
+    """A new claim with its finalizer, allocated and reserved for a pod."""
+    claim = objects.resource_claim(name, SPACE, objects.request("gpu", "gpu"))
+    claim["metadata"]["finalizers"] = [FINALIZER]
+    made = await plane.api.create(RESOURCE_CLAIMS, claim)
+    made["status"] = {
+        "allocation": {"devices": {"results": [RESULT]}},
+        "reservedFor": [{"resource": "pods", "name": consumer, "uid": uid}],
+    }
+    return await plane.api.replace(RESOURCE_CLAIMS, made, "status")
+
+
+async def forget(plane: ControlPlane, name: str) -> None:
+    """Remove a claim whatever it is: the administrator may."""
+    await plane.api.patch(RESOURCE_CLAIMS, name, {"metadata": {"finalizers": None}}, SPACE)
+    await plane.api.delete(RESOURCE_CLAIMS, name, SPACE)
+
+
+async def new_pod(plane: ControlPlane, name: str) -> str:
+    """A pod that nobody schedules and that uses the claim of its own name."""
+    made = await plane.api.create(PODS, objects.pod(name, SPACE, claims={"gpu": name}, scheduler="nobody"))
+    return str(made["metadata"]["uid"])
+
+
+async def strip(api: ApiClient, name: str, kind: PatchKind = "merge", resource: Resource = RESOURCE_CLAIMS) -> Object:
+    """Take all finalizers off a claim."""
+    operations = [{"op": "remove", "path": "/metadata/finalizers"}]
+    change: Object | list[Object] = operations if kind == "json" else {"metadata": {"finalizers": None}}
+    return await api.patch(resource, name, change, SPACE, kind=kind)
+
+
+async def finalizers(api: ApiClient, name: str) -> list[str]:
+    claim = await api.get(RESOURCE_CLAIMS, name, SPACE)
+    return list(claim["metadata"].get("finalizers", ()))
+
+
+async def gone(api: ApiClient, name: str) -> bool:
+    return all(each["metadata"]["name"] != name for each in await api.list(RESOURCE_CLAIMS, SPACE))
+
+
+@pytest.mark.parametrize("how", ["merge", "json", "put", "apply", *OLDER])
+async def test_a_user_who_writes_claims_does_not_strip_an_allocated_one(
+    plane: ControlPlane, tenant: ApiClient, how: str
+) -> None:
+    name = f"kept-{how.rpartition('/')[2]}"
+    await allocated(plane, name, await new_pod(plane, name), name)
+    with pytest.raises(ApiError, match=REFUSED) as refused:
+        await stripped(tenant, name, how)
+    assert refused.value.status == 403
+    assert await finalizers(tenant, name) == [FINALIZER]
+    await forget(plane, name)
+
+
+async def stripped(api: ApiClient, name: str, how: str) -> None:
+    """Take the finalizer off in one of the ways that the API has."""
+    if how in OLDER:
+        await strip(api, name, resource=Resource(how, RESOURCE_CLAIMS.plural))
+    elif how == "put":
+        claim = await api.get(RESOURCE_CLAIMS, name, SPACE)
+        del claim["metadata"]["finalizers"]
+        await api.replace(RESOURCE_CLAIMS, claim)
+    elif how == "apply":
+        await applied_away(api, name)
+    else:
+        await strip(api, name, "json" if how == "json" else "merge")
+
+
+async def applied_away(api: ApiClient, name: str) -> None:
+    """Claim to have applied the finalizer, which anybody who writes the object may, then apply without it."""
+    owned: Object = {"f:metadata": {"f:finalizers": {".": {}, f'v:"{FINALIZER}"': {}}}}
+    version = {"apiVersion": RESOURCE_CLAIMS.group_version, "fieldsType": "FieldsV1"}
+    entry = {"manager": "tenant", "operation": "Apply", **version, "fieldsV1": owned}
+    await api.patch(RESOURCE_CLAIMS, name, {"metadata": {"managedFields": [entry]}}, SPACE)
+    without = {"apiVersion": version["apiVersion"], "kind": "ResourceClaim", "metadata": {"name": name}}
+    path = f"{RESOURCE_CLAIMS.path(SPACE, name)}?fieldManager=tenant&force=true"
+    await api.raw("PATCH", path, json.dumps(without).encode(), content_type="application/apply-patch+yaml")
+
+
+async def test_other_writes_of_that_user_pass_and_so_does_the_strip_once_nothing_is_allocated(
+    plane: ControlPlane, tenant: ApiClient
+) -> None:
+    stored = await allocated(plane, "edited", await new_pod(plane, "edited"), "edited")
+    change = {"metadata": {"labels": {"a": "b"}, "finalizers": [FINALIZER, "example.com/own"]}}
+    await tenant.patch(RESOURCE_CLAIMS, "edited", change, SPACE)
+    own = {"metadata": {"finalizers": [FINALIZER]}}
+    stored = await tenant.patch(RESOURCE_CLAIMS, "edited", own, SPACE)
+    stored["status"] = {}
+    await plane.api.replace(RESOURCE_CLAIMS, stored, "status")
+    assert "finalizers" not in (await strip(tenant, "edited"))["metadata"]
+    await tenant.delete(RESOURCE_CLAIMS, "edited", SPACE)
+
+
+async def test_a_deleted_claim_stays_until_its_pod_is_gone_then_kube_controller_manager_lets_it_go(
+    plane: ControlPlane, tenant: ApiClient
+) -> None:
+    await allocated(plane, "cleaned", await new_pod(plane, "cleaned"), "cleaned")
+    await tenant.delete(RESOURCE_CLAIMS, "cleaned", SPACE)
+    with pytest.raises(ApiError, match=REFUSED):
+        await strip(tenant, "cleaned")
+    assert not await gone(tenant, "cleaned")
+    await tenant.delete(PODS, "cleaned", SPACE, grace_seconds=0)
+    await plane.api.wait_for(lambda: gone(tenant, "cleaned"), SECONDS, "the claim is released and gone")
+
+
+async def test_whoever_may_write_the_status_passes(plane: ControlPlane, tenant: ApiClient) -> None:
+    """The in-tree scheduler's account takes the finalizer off allocated claims of its own for extended resources."""
+    await allocated(plane, "passed", await new_pod(plane, "passed"), "passed")
+    async with ApiClient.from_kubeconfig(plane.kubeconfig_for(SCHEDULER_USER)) as scheduler:
+        assert "finalizers" not in (await strip(scheduler, "passed"))["metadata"]
+    await plane.api.delete(RESOURCE_CLAIMS, "passed", SPACE)
+
+
+async def test_the_in_tree_plugin_gives_up_an_allocated_claim_for_extended_resources(
+    plane: ControlPlane, tenant: ApiClient
+) -> None:
+    """It allocates, waits for the device, which fails, and deletes the claim as it is."""
+    name = "example.com/slow"
+    await plane.api.create(NODES, objects.node("worker"))
+    slow = objects.device("slow", bindingConditions=["Ready"], bindingFailureConditions=["Broken"])
+    await plane.api.create(RESOURCE_SLICES, objects.resource_slice("slow", node="worker", devices=[slow]))
+    await plane.api.create(DEVICE_CLASSES, objects.device_class("slow", extendedResourceName=name))
+    pod = objects.pod("extended", SPACE, extended={name: "1"}, scheduler="default-scheduler")
+    await plane.api.create(PODS, pod)
+
+    async def claim() -> Object | None:
+        found = [
+            each for each in await plane.api.list(RESOURCE_CLAIMS, SPACE) if "extended" in each["metadata"]["name"]
+        ]
+        return next((each for each in found if each["status"].get("allocation")), None)
+
+    made = await plane.api.wait_for(claim, SECONDS, "the claim is allocated")
+    assert made is not None
+    assert made["metadata"]["finalizers"] == [FINALIZER]
+    device = made["status"]["allocation"]["devices"]["results"][0]
+    where = {field: device[field] for field in ("driver", "pool", "device")}
+    broken = {"type": "Broken", "status": "True", "reason": "Test", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    change = {"status": {"devices": [{**where, "conditions": [{**broken, "message": ""}]}]}}
+    await plane.api.patch(RESOURCE_CLAIMS, made["metadata"]["name"], change, SPACE, subresource="status")
+    await plane.api.wait_for(
+        lambda: gone(tenant, made["metadata"]["name"]), SECONDS, "the plugin has deleted the claim"
+    )
+    await plane.api.delete(PODS, "extended", SPACE, grace_seconds=0)
+    log = (await asyncio.to_thread(plane.logs("kube-scheduler").read_text)).splitlines()
+    assert [line for line in log if "delete-protection" in line and "denied" in line] == []
