@@ -2,15 +2,18 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import Final
+from functools import partial
+from typing import cast
 
 import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from app.descriptors import backlog, most_connections
+from app.http_connections import Connections, HttpLimits, Uncounted
+from app.http_protocol import BoundedProtocol
 from app.settings import ServerSettings
-
-_BACKLOG: Final = 4096
+from app.telemetry.metrics import Metrics
 
 _LOG = structlog.get_logger(__name__)
 
@@ -35,7 +38,7 @@ def listen(settings: ServerSettings) -> Iterator[socket.socket]:
             listener = opened.enter_context(socket.socket(family, kind, socket.IPPROTO_TCP))
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
-            listener.listen(_BACKLOG)
+            listener.listen(backlog())
         except OSError as problem:
             where = f"{settings.host}, port {settings.port}"
             raise ListenError(f"cannot listen on {where}: {problem.strerror or problem}") from problem
@@ -43,28 +46,47 @@ def listen(settings: ServerSettings) -> Iterator[socket.socket]:
 
 
 @asynccontextmanager
-async def serving(app: FastAPI, settings: ServerSettings, listener: socket.socket) -> AsyncIterator[None]:
+async def serving(
+    app: FastAPI, settings: ServerSettings, listener: socket.socket, metrics: Metrics | None = None
+) -> AsyncIterator[None]:
     """Answers requests inside the block; at its end, answers in progress are completed."""
+    connections = Connections(_limits(settings), metrics or Uncounted())
+    if metrics is not None:
+        metrics.before_render(lambda: metrics.connections(len(connections), connections.in_flight))
     config = uvicorn.Config(
         app,
-        http="httptools",
+        # uvicorn only calls it.
+        http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, connections=connections)),
+        ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        backlog=_BACKLOG,
+        backlog=backlog(),
         timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=settings.stop_seconds,
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve([listener]))
+    connections.start()
     _LOG.info("listening", address=":".join(str(part) for part in listener.getsockname()[:2]))
     try:
         yield
     finally:
         server.should_exit = True
         await task
+        connections.stop()
+
+
+def _limits(settings: ServerSettings) -> HttpLimits:
+    return HttpLimits(
+        connections=most_connections(settings.connections),
+        body=settings.body_limit_bytes,
+        in_flight=settings.in_flight_bytes,
+        receive_seconds=settings.receive_seconds,
+        idle_seconds=settings.keep_alive_seconds,
+    )
 
 
 class _Server(uvicorn.Server):

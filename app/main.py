@@ -10,6 +10,7 @@ from uuid import uuid4
 import structlog
 import uvloop
 
+from app.descriptors import raise_limit
 from app.http_server import listen
 from app.kube.cluster import KubeCluster
 from app.kube.lease import LeaderElection, LeaseSettings
@@ -45,6 +46,7 @@ async def serve(settings: Settings) -> None:
     connection = kube_settings(settings)
     election = _election(settings.leader_election, connection, metrics)
     cluster = kube_cluster(connection, metrics, election)
+    raise_limit()
     with listen(settings.server) as listener:
         leadership = None
         if election is not None:

@@ -106,6 +106,7 @@ class Service:
         self._supervisor = Supervisor(metrics.background_failed)
         self._phase: str | None = LOADING
         self._settings = settings.server
+        self._metrics = metrics
         self._cluster = cluster
         self._leadership = leadership
         self._keeping: asyncio.Task[None] | None = None
@@ -125,7 +126,7 @@ class Service:
         """
         self._supervisor.watch_loop(asyncio.get_running_loop())
         with quiet_collector() as collector:
-            async with serving(self.app, self._settings, listener):
+            async with serving(self.app, self._settings, listener, self._metrics):
                 try:
                     await self._work(stop, collector)
                 finally:

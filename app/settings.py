@@ -47,7 +47,26 @@ class ServerSettings(_Group):
     host: str = Field("0.0.0.0", min_length=1, description="Address to listen on")  # noqa: S104 - kube-scheduler calls over the pod network
     port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 chooses a free one")
     body_limit_bytes: int = Field(
-        32 * 1024 * 1024, ge=1024, le=1024**3, description="Largest request body accepted, in bytes"
+        8 * 1024 * 1024, ge=1024, le=1024**3, description="Largest request body accepted, in bytes"
+    )
+    in_flight_bytes: int = Field(
+        64 * 1024 * 1024,
+        ge=1024,
+        le=1024**4,
+        description="Most bytes of requests that are not answered and of answers that are not sent, over all callers",
+    )
+    receive_seconds: float = Field(
+        10.0,
+        ge=1,
+        le=3600,
+        description="Seconds for sending a request, or for taking an answer; waiting for one is not limited",
+    )
+    connections: int = Field(
+        4096,
+        ge=16,
+        le=65536,
+        description="Most connections; fewer where the process may not open so many files."
+        " Whoever has most of them loses the one that has been idle for longest",
     )
     keep_alive_seconds: int = Field(
         120,
@@ -58,6 +77,15 @@ class ServerSettings(_Group):
     stop_seconds: int = Field(
         25, ge=1, le=3600, description="On stop, seconds until calls that are still unanswered are given up"
     )
+
+    @model_validator(mode="after")
+    def _room_for_bodies(self) -> Self:
+        if self.in_flight_bytes < 2 * self.body_limit_bytes:
+            raise ValueError(
+                f"in_flight_bytes ({self.in_flight_bytes}) must be at least twice body_limit_bytes ({self.body_limit_bytes}), "
+                "or one caller could keep all others out"
+            )
+        return self
 
 
 class ClusterSettings(_Group):

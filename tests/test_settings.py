@@ -10,6 +10,7 @@ from app.allocator.features import Features
 from app.scheduling.options import Options
 from app.settings import BadSettings, FeatureSettings, Settings, load_settings
 
+COUNTS = ("port", "connections", "offered_nodes", "remembered_answers")
 GROUPS = {name: type(getattr(Settings(), name)) for name in Settings.model_fields}
 
 
@@ -42,7 +43,7 @@ def test_times_and_sizes_carry_their_unit() -> None:
         name
         for group in GROUPS.values()
         for name, field in group.model_fields.items()
-        if field.annotation in (int, float) and name not in ("port", "offered_nodes", "remembered_answers")
+        if field.annotation in (int, float) and name not in COUNTS
     ]
     assert numbers
     assert all(name.endswith(("_seconds", "_bytes", "_weight", "_share")) for name in numbers)

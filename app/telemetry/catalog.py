@@ -49,6 +49,17 @@ DEFINITIONS: Final = (
         _CALL_SECONDS,
         4,
     ),
+    Definition(
+        "closed_connections",
+        "counter",
+        "Connections of callers that the service closed by itself, by reason: replaced (there were too many, and its caller had "
+        "most), busy (there were too many, all being answered), idle, slow_request, slow_reader, large_head, large_body, pipeline "
+        "(too many requests sent ahead), memory (unanswered requests took too much)",
+        ("reason",),
+        limit=12,
+    ),
+    Definition("connections", "gauge", "Open connections of callers"),
+    Definition("in_flight_bytes", "gauge", "Bytes of requests that are not answered and of answers that are not sent"),
     Definition("rejected_nodes", "counter", "Nodes refused by filter, by the reason's code", ("code",), limit=60),
     Definition("bind", "counter", "Ends of bind calls, by outcome", ("outcome",), limit=8),
     Definition(

@@ -35,6 +35,9 @@ class Metrics:
         make = Catalogue(self.registry)
         self._requests = make.counter("requests")
         self._durations = make.histogram("request_duration_seconds")
+        self._closed_connections = make.counter("closed_connections")
+        self._open_connections = make.plain_gauge("connections")
+        self._in_flight = make.plain_gauge("in_flight_bytes")
         self._rejected = make.counter("rejected_nodes")
         self._bind = make.counter("bind")
         self._bind_durations = make.histogram("bind_duration_seconds")
@@ -78,6 +81,15 @@ class Metrics:
         for verb in VERBS:
             self._requests.of(verb, "ok")
             self._durations.of(verb)
+
+    def closed_connection(self, reason: str) -> None:
+        """The service closed a caller's connection by itself."""
+        self._closed_connections.of(reason).inc()
+
+    def connections(self, count: int, in_flight: int) -> None:
+        """How many connections of callers are open, and how many bytes wait in them."""
+        self._open_connections.set(count)
+        self._in_flight.set(in_flight)
 
     def request(self, verb: str, outcome: str, seconds: float) -> None:
         """A call of kube-scheduler was answered."""

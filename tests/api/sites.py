@@ -72,7 +72,7 @@ class Site:
     gate: Gate
 
 
-def make_site() -> Site:
+def make_site(settings: ServerSettings | None = None) -> Site:
     verbs, health, metrics, gate = ScriptedVerbs(), Health(), Metrics(), Gate(None)
-    settings = ServerSettings(body_limit_bytes=BODY_LIMIT)
+    settings = settings or ServerSettings(body_limit_bytes=BODY_LIMIT)
     return Site(create_app(verbs, health, metrics, settings, gate), verbs, health, metrics, gate)

@@ -1,0 +1,213 @@
+"""The connections of all callers: how many there are, what they hold, and which one goes when there are too many."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+PROBES: Final = 32
+"""Connections beyond the limit, when every other one is being answered; they may only GET, which is what probes do."""
+_SWEEP_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What callers may use.  `in_flight` is bytes of requests not answered and of answers not sent, over all connections.
+
+    `receive_seconds` is for sending a request or for taking an answer, never for the time in between.
+    """
+
+    connections: int
+    body: int
+    in_flight: int
+    receive_seconds: float
+    idle_seconds: float
+
+
+class Connection(Protocol):
+    """What is known of one connection; `held` is bytes, times are those of the event loop."""
+
+    host: str
+    held: int
+    served: bool
+    busy: bool
+    begun: float | None
+    idle_since: float
+    suspect: float | None
+    probes_only: bool
+
+    def refuse(self, status: int, reason: str, sentence: str) -> None:
+        """Answer in words if that is possible, and close."""
+        ...
+
+    def unsent(self) -> int:
+        """Bytes of answers that the caller has not taken."""
+        ...
+
+    def abort(self) -> None:
+        """Close at once; what is unsent is lost."""
+        ...
+
+
+class ClosedCounter(Protocol):
+    """Counts connections that were closed by the service."""
+
+    def closed_connection(self, reason: str) -> None:
+        """One was closed for this reason."""
+        ...
+
+
+class Uncounted:
+    """Counts nothing."""
+
+    def closed_connection(self, reason: str) -> None:
+        """See ClosedCounter."""
+
+
+@dataclass(slots=True)
+class _Host:
+    """The connections of one address; those that are not being answered in the order in which they have waited."""
+
+    all: dict[Connection, None] = field(default_factory=dict)
+    new: OrderedDict[Connection, None] = field(default_factory=OrderedDict)
+    known: OrderedDict[Connection, None] = field(default_factory=OrderedDict)
+
+    def waits(self, connection: Connection) -> None:
+        (self.known if connection.served else self.new)[connection] = None
+
+    def waits_no_more(self, connection: Connection) -> None:
+        self.known.pop(connection, None)
+        self.new.pop(connection, None)
+
+    @property
+    def first_to_go(self) -> Connection | None:
+        """Of those that are not being answered: one that was never answered, and the one that has waited longest."""
+        return next(iter(self.new), None) or next(iter(self.known), None)
+
+
+class Connections:
+    """Every open connection.
+
+    When there are too many, the address that has most loses the one that has waited longest, so that a caller who opens many
+    closes his own.  A connection on which a request is being answered is never closed for that.
+    """
+
+    def __init__(self, limits: HttpLimits, counter: ClosedCounter) -> None:
+        self.limits = limits
+        self.in_flight = 0
+        self._counter = counter
+        self._hosts: dict[str, _Host] = {}
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def start(self) -> None:
+        """Begin to look for callers that are too slow, until `stop`."""
+        self._timer = asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._tick)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def counted(self, reason: str) -> None:
+        """A connection is closed by us."""
+        self._counter.closed_connection(reason)
+
+    def opened(self, connection: Connection) -> None:
+        """Take a new connection; another one, or this one, may have to go for it."""
+        if self._count >= self.limits.connections and not self._evict():
+            if self._count >= self.limits.connections + PROBES:
+                connection.refuse(503, "busy", "every connection is in use")
+                return
+            connection.probes_only = True
+        host = self._hosts.setdefault(connection.host, _Host())
+        host.all[connection] = None
+        host.waits(connection)
+        self._count += 1
+
+    def closed(self, connection: Connection) -> None:
+        """The connection is gone, or going."""
+        host = self._hosts.get(connection.host)
+        if host is None or connection not in host.all:
+            return
+        self.holds(connection, 0)
+        del host.all[connection]
+        host.waits_no_more(connection)
+        self._count -= 1
+        if not host.all:
+            del self._hosts[connection.host]
+
+    def is_answered(self, connection: Connection) -> None:
+        """A whole request has been received and is being answered."""
+        host = self._hosts.get(connection.host)
+        if host is not None:
+            host.waits_no_more(connection)
+
+    def waits(self, connection: Connection) -> None:
+        """Everything has been answered; the next request may come."""
+        host = self._hosts.get(connection.host)
+        if host is not None and connection in host.all:
+            host.waits(connection)
+
+    def holds(self, connection: Connection, size: int) -> None:
+        """So many bytes are kept for this connection now; whoever keeps most may have to go for it."""
+        self.in_flight += size - connection.held
+        connection.held = size
+        if self.in_flight > self.limits.in_flight:
+            self._make_room()
+
+    def _evict(self) -> bool:
+        hosts = [host for host in self._hosts.values() if host.first_to_go is not None]
+        victim = max(hosts, key=lambda host: len(host.all)).first_to_go if hosts else None
+        if victim is None:
+            return False
+        self.counted("replaced")
+        victim.abort()
+        return True
+
+    def _make_room(self) -> None:
+        def held(host: _Host) -> int:
+            return sum(each.held for each in host.all)
+
+        while self.in_flight > self.limits.in_flight and self._hosts:
+            host = max(self._hosts.values(), key=held)
+            max(host.all, key=lambda each: (not each.busy, each.held) if each.held else (False, 0)).refuse(
+                503, "memory", "requests that are not answered yet take up all the memory there is for them"
+            )
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(_SWEEP_SECONDS, self._tick)
+        now = loop.time()
+        for connection in tuple(self._each()):
+            self._look_at(connection, now)
+
+    def _each(self) -> Iterator[Connection]:
+        for host in self._hosts.values():
+            yield from host.all
+
+    def _look_at(self, connection: Connection, now: float) -> None:
+        """Close the connection if its caller is too slow, seen twice: what has arrived meanwhile is read between two looks."""
+        if connection.unsent():
+            since, most, reason = connection.idle_since, self.limits.receive_seconds, "slow_reader"
+        elif connection.busy:
+            return
+        elif connection.begun is not None:
+            since, most, reason = connection.begun, self.limits.receive_seconds, "slow_request"
+        else:
+            since, most, reason = connection.idle_since, self.limits.idle_seconds, "idle"
+            if connection.held:
+                self.holds(connection, 0)
+        if now - since <= most:
+            return
+        if connection.suspect != since:
+            connection.suspect = since
+        elif reason == "slow_request":
+            connection.refuse(408, reason, f"the request was not complete within {most:g} s")
+        else:
+            self.counted(reason)
+            connection.abort()
