@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
-from app.ledger.extended_claims import ExtendedClaims
-from app.ledger.generated_claims import GeneratedClaims
+from app.ledger.claim_owners import ClaimsByOwner
 from app.ledger.orphans import Orphan, Orphans
 from app.ledger.signal import Signal
 from app.ledger.usage import UsageTable
 from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+from app.model.generated_claim import generated_for
 from app.model.metadata import version_number
 from app.model.resource_claim import MAX_RESERVATIONS, ResourceClaim, read_claim
 from app.model.snapshot import holdings_of
@@ -64,8 +64,8 @@ class ClaimIndex:
         self._deleted: OrderedDict[str, None] = OrderedDict()
         self._waiting: dict[str, list[tuple[int, asyncio.Future[bool]]]] = {}
         self._changes: dict[str, Signal] = {}
-        self.extended = ExtendedClaims()
-        self.generated = GeneratedClaims()
+        self._extended: ClaimsByOwner[str] = ClaimsByOwner(lambda claim: claim.extended_for or None)
+        self._generated: ClaimsByOwner[tuple[str, str]] = ClaimsByOwner(generated_for)
         self.orphans = Orphans()
         self.usage = UsageTable()
 
@@ -89,15 +89,15 @@ class ClaimIndex:
     def by_key(self, namespace: str, name: str) -> ClaimRecord | None:
         """The claim with this name."""
         uid = self._by_key.get((namespace, name))
-        return None if uid is None else self._by_uid[uid]
+        return None if uid is None else self._by_uid.get(uid)
 
     def for_extended_resources(self, pod_uid: str) -> tuple[ClaimRecord, ...]:
         """The claims that exist for the extended resources of this pod; more than one only after trouble."""
-        return tuple(self._by_uid[claim] for claim in self.extended.of_pod(pod_uid))
+        return tuple(self._by_uid[claim] for claim in self._extended.of(pod_uid))
 
     def made_for(self, owner_uid: str, entry: str) -> tuple[ClaimRecord, ...]:
         """The claims made from a template for this entry of a pod or PodGroup; more than one only after trouble."""
-        return tuple(self._by_uid[claim] for claim in self.generated.of_entry(owner_uid, entry))
+        return tuple(self._by_uid[claim] for claim in self._generated.of((owner_uid, entry)))
 
     def of_consumer(self, uid: str) -> tuple[ClaimRecord, ...]:
         """Claims reserved for this pod or PodGroup."""
@@ -113,15 +113,14 @@ class ClaimIndex:
         holdings = holdings_of(claim)
         uid, version = claim.metadata.uid, version_number(claim.metadata.resource_version)
         record = self._by_uid.get(uid)
+        back = self._come_back(uid) if from_watch else UsageChange()
         if uid in self._deleted:
             return record or ClaimRecord(claim, data), UsageChange()
         before = None if record is None else record.claim.status.allocation
         if record is None:
             replaced = self._replace_name(claim)
             record = self._by_uid[uid] = ClaimRecord(claim, data, digest_of_spec(claim))
-            self.extended.add(claim)
-            self.generated.add(claim)
-            change = self._update(record, claim, data, holdings).after(replaced)
+            change = self._update(record, claim, data, holdings).after(replaced).after(back)
             change.created = True
         elif version > version_number(record.claim.metadata.resource_version):
             change = self._update(record, claim, data, holdings)
@@ -152,8 +151,8 @@ class ClaimIndex:
         if self._by_key.get(record.claim.metadata.key) == uid:
             del self._by_key[record.claim.metadata.key]
         self._index_consumers(record.claim, None)
-        self.extended.drop(record.claim)
-        self.generated.drop(record.claim)
+        self._extended.drop(uid)
+        self._generated.drop(uid)
         before = record.counted
         record.taken = None
         orphan = self.orphans.adopt(record, self._users(record.claim))
@@ -211,12 +210,32 @@ class ClaimIndex:
         self._by_key[claim.metadata.key] = claim.metadata.uid
         return change
 
+    def _come_back(self, uid: str) -> "UsageChange":
+        """The watch brings a claim that was deleted: the server's store was set back.  It stands for what pods use of it, too."""
+        if uid not in self._deleted:
+            return UsageChange()
+        del self._deleted[uid]
+        orphan = self.orphans.disown(uid)
+        freed = () if orphan is None else orphan.record.holdings
+        self.usage.remove(freed)
+        return UsageChange(removed=freed)
+
+    def _index_name(self, old: ResourceClaim, new: ResourceClaim) -> None:
+        """No server renames an object; one that is renamed all the same is known by its new name alone."""
+        uid = new.metadata.uid
+        if old.metadata.key != new.metadata.key and self._by_key.get(old.metadata.key) == uid:
+            del self._by_key[old.metadata.key]
+            self._by_key[new.metadata.key] = uid
+
     def _update(
         self, record: ClaimRecord, claim: ResourceClaim, data: bytes, holdings: tuple[DeviceHolding, ...]
     ) -> "UsageChange":
         before = record.counted
         has_room = len(record.claim.status.reserved_for) >= MAX_RESERVATIONS > len(claim.status.reserved_for)
         self._index_consumers(record.claim, claim)
+        self._extended.put(claim)
+        self._generated.put(claim)
+        self._index_name(record.claim, claim)
         record.claim, record.raw, record.holdings = claim, data, holdings
         self._tell_changed(claim.metadata.uid)
         change = self._recount(record, before)

@@ -63,6 +63,15 @@ class Orphans:
         orphan = self._by_claim[uid] = Orphan(record, pods)
         return orphan
 
+    def disown(self, claim_uid: str) -> Orphan | None:
+        """The claim exists after all; returns what was kept of it."""
+        orphan = self._by_claim.pop(claim_uid, None)
+        for pod in () if orphan is None else orphan.pods:
+            claims = {key: uid for key, uid in self._by_pod.pop(pod).items() if uid != claim_uid}
+            if claims:
+                self._by_pod[pod] = claims
+        return orphan
+
     def leave(self, pod_uid: str) -> tuple[Orphan, ...]:
         """The pod uses nothing any more; returns the allocations that nobody uses now, which are forgotten."""
         ended = []

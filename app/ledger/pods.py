@@ -74,7 +74,11 @@ class PodIndex:
             self._forget(self._by_uid.pop(previous, None))
             self._remember_deletion(previous)
         self._by_key[key] = pod.uid
+        # The watch says so: the server's store was set back.
+        self._deleted.pop(pod.uid, None)
         old = self._by_uid.get(pod.uid)
+        if old is not None and (old.namespace, old.name) != key:
+            self._by_key.pop((old.namespace, old.name), None)
         self._by_uid[pod.uid] = pod
         if pod.node_name:
             self._being_bound.pop(pod.uid, None)
