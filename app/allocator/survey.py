@@ -14,7 +14,7 @@ from app.allocator.eligibility import Eligibility, Standing
 from app.allocator.node_facts import NodeFacts
 from app.allocator.outcome import Fatal
 from app.allocator.pools import NodePools
-from app.allocator.selector_words import unmet_selector
+from app.allocator.selector_words import UnmetSelectors
 from app.allocator.selectors import Deadline
 from app.allocator.state import Usage
 from app.model.base import Value
@@ -40,7 +40,8 @@ class Refused(Value, frozen=True):
 class RequestSurvey(Value, frozen=True):
     """What a request (or one alternative of it, `name/alternative`) finds on a node.
 
-    `wanted` is the number of devices, -1 for all that match.  `seen` is the sum of `free` and all refused devices.
+    `wanted` is the number of devices, -1 for all that match.  `seen` is the sum of `free` and all refused devices; `skipped` are
+    devices that were not looked at because there are too many.
     """
 
     claim: str
@@ -49,28 +50,48 @@ class RequestSurvey(Value, frozen=True):
     seen: int
     free: int
     refused: tuple[Refused, ...]
+    skipped: int = 0
 
 
 def survey(
-    demand: Demand, node: Node, pools: NodePools, usage: Usage, *, deadline: Deadline | None = None
+    demand: Demand,
+    node: Node,
+    pools: NodePools,
+    usage: Usage,
+    *,
+    deadline: Deadline | None = None,
+    only: tuple[str, str] | None = None,
+    most: int | None = None,
 ) -> tuple[RequestSurvey, ...]:
     """The account of every request of the pod on one node; changes nothing and raises nothing.
 
-    Within each request the reason that holds for most devices comes first.
+    Within each request the reason that holds for most devices comes first.  A `Budget` as deadline is charged for everything
+    that is evaluated and explained.
+
+    Args:
+        demand: What the pod wants.
+        node: The node.
+        pools: Its pools.
+        usage: What is held there.
+        deadline: Says whether time is up.
+        only: Claim and request that are meant, as in the account; all without it.
+        most: Devices to look at for each request.
     """
     facts = NodeFacts(node, pools, usage, deadline)
-    surveyor = _Surveyor(demand, facts)
+    surveyor = _Surveyor(demand, facts, most)
     return tuple(
         surveyor.request(index, position, claim, wanted)
         for index, claim in enumerate(demand.claims)
         for position, request in enumerate(claim.requests)
         for wanted in request.options
+        if only is None or only == (claim.label, wanted.name)
     )
 
 
 class _Surveyor:
-    def __init__(self, demand: Demand, facts: NodeFacts) -> None:
+    def __init__(self, demand: Demand, facts: NodeFacts, most: int | None) -> None:
         self._facts = facts
+        self._most = most
         self._attempt = Attempt(demand, facts)
         self._words = DeviceWords(facts, self._attempt)
 
@@ -79,7 +100,8 @@ class _Surveyor:
         place = Place(index, position, 0, wanted)
         reasons = _Tally()
         devices, unmet = self._facts.pools.devices, _Unmet(self._facts, wanted)
-        for location, device in enumerate(devices):
+        looked_at = len(devices) if self._most is None else min(len(devices), self._most)
+        for location, device in enumerate(devices[:looked_at]):
             code, detail = self._verdict(place, eligibility, location, unmet)
             if code is not None:
                 reasons.add(code, detail, device.name)
@@ -92,9 +114,10 @@ class _Surveyor:
             claim=claim.label,
             request=wanted.name,
             wanted=wanted.count,
-            seen=len(devices) + self._facts.pools.hidden,
-            free=len(devices) - reasons.visible,
+            seen=looked_at + self._facts.pools.hidden,
+            free=looked_at - reasons.visible,
             refused=tuple(reasons.sorted()),
+            skipped=len(devices) - looked_at,
         )
 
     def _verdict(
@@ -144,7 +167,7 @@ class _Unmet:
 
     def __init__(self, facts: NodeFacts, wanted: Wanted) -> None:
         self._facts = facts
-        self._wanted = wanted
+        self._unmet = UnmetSelectors(wanted.selectors, facts.deadline)
         self._known: dict[Hashable, str] = {}
 
     def of(self, location: int) -> str:
@@ -153,9 +176,7 @@ class _Unmet:
         if key not in self._known:
             if len(self._known) == _MOST_EXPLAINED:
                 return ""
-            self._known[key] = unmet_selector(
-                self._wanted.selectors, view.published, location - view.base, self._facts.deadline
-            )
+            self._known[key] = self._unmet.of(view.published, location - view.base)
         return self._known[key]
 
 

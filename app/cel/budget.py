@@ -8,6 +8,8 @@ from app.cel.errors import CelBudgetError
 
 CALL_COST: Final = 40 * COST_LIMIT
 """Cost units for all evaluations of a call: about a million evaluations of an ordinary selector, or forty that go to the limit."""
+EXPLANATION_COST: Final = 200_000
+"""Cost units for explaining one refusal, all devices and selectors together; at most 10 ms at 50 ns a unit."""
 EVALUATION_SECONDS: Final = 0.1
 """Seconds that a single evaluation may take; the counted limits end it sooner on any ordinary machine."""
 _WORK_PER_COST: Final = 2

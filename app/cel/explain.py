@@ -4,13 +4,14 @@ from typing import Any, Final
 
 from app.cel import checked as c
 from app.cel import syntax as s
+from app.cel.budget import Budget
 from app.cel.cost import Deadline
 from app.cel.device import DeviceActivation
 from app.cel.environment import LATEST, Release
-from app.cel.explain_evaluation import Evaluation, Item, Outcome, body_of, operands, rounds_of, source_of
+from app.cel.explain_evaluation import Evaluation, Item, Outcome, Prepared, body_of, operands, rounds_of, source_of
 from app.cel.explain_failure import failure_part
 from app.cel.explain_values import Part, Verdict, place_of, shown
-from app.cel.explain_words import condition_words, item_text
+from app.cel.explain_words import condition_words
 from app.cel.program import Program
 from app.cel.values import Optional, type_name
 
@@ -22,7 +23,12 @@ _TRUTH: Final = {True: Verdict.TRUE, False: Verdict.FALSE}
 
 
 def explain(
-    program: Program | str, device: DeviceActivation, *, deadline: Deadline | None = None, emulate: Release = LATEST
+    program: Program | Prepared | str,
+    device: DeviceActivation,
+    *,
+    deadline: Deadline | None = None,
+    emulate: Release = LATEST,
+    budget: Budget | None = None,
 ) -> Part:
     """Say what decided an expression for a device.
 
@@ -31,19 +37,22 @@ def explain(
     more, within the limits of one evaluation; what is beyond them is STOPPED.
 
     Args:
-        program: A program, or the text of an expression.
+        program: A program, one prepared for explanations, or the text of an expression.
         device: The prepared device.
         deadline: Says whether time is up.
-        emulate: The Kubernetes release whose libraries the expression may use.
+        emulate: The Kubernetes release whose libraries the expression may use, where it is given as text.
+        budget: What is charged for compiling, evaluating and printing; where it is spent, the rest is STOPPED.
 
     Raises:
         CelCompileError: The expression is not valid.
     """
-    source = program if isinstance(program, str) else program.expression
-    evaluation = Evaluation(source, device, deadline, emulate)
+    if isinstance(program, Program):
+        program = Prepared(program.expression, program.emulate, budget)
+    evaluation = Evaluation(program, device, deadline, emulate, budget)
     root = evaluation.root
     if device.defect is not None:
-        return Part(item_text(root), *place_of(source, 0), Verdict.ERROR, f"the device cannot be read: {device.defect}")
+        words = f"the device cannot be read: {device.defect}"
+        return Part(evaluation.text(root), *place_of(evaluation.source, 0), Verdict.ERROR, words)
     return _Explainer(evaluation).part(root, wanted=True)
 
 
@@ -60,7 +69,9 @@ class _Explainer:
             return self._failure(item, outcome)
         value = _plain(outcome.value)
         if value is not True and value is not False:
-            words = f"{item_text(item)} is {shown(value)}, a {type_name(value)}, where true or false was wanted"
+            words = (
+                f"{self._evaluation.text(item)} is {shown(value)}, a {type_name(value)}, where true or false was wanted"
+            )
             return self._made(item, Verdict.VALUE, words)
         if self._left <= 0:
             return self._made(item, _TRUTH[value], condition_words(self._evaluation, item, value=value, wanted=wanted))
@@ -70,7 +81,7 @@ class _Explainer:
         self, item: Item, verdict: Verdict, words: str = "", parts: tuple[Part, ...] = (), *, cut: bool = False
     ) -> Part:
         place = place_of(self._evaluation.source, item.node.offset)
-        return Part(item_text(item), *place, verdict, words, parts, cut)
+        return Part(self._evaluation.text(item), *place, verdict, words, parts, cut)
 
     def _decided(self, item: Item, *, value: bool, wanted: bool) -> Part:
         checked, verdict = item.checked, _TRUTH[value]
@@ -116,12 +127,11 @@ class _Explainer:
         values = self._evaluation.outcome(source).value
         rounds = list(rounds_of(values, len(checked.slots), _MOST_ROUNDS))
         if not rounds:
-            return self._made(item, _TRUTH[value], f"{item_text(source)} is empty")
+            return self._made(item, _TRUTH[value], f"{self._evaluation.text(source)} is empty")
         given = [self._in_round(checked, body, each).value for each in rounds]
         chosen, words = _choose(checked.kind, rounds, given)
-        counted = (
-            f"{words} of the {len(values)} elements of {item_text(source)} {_VERB[words == '1']} {item_text(body)}"
-        )
+        text = self._evaluation.text
+        counted = f"{words} of the {len(values)} elements of {text(source)} {_VERB[words == '1']} {text(body)}"
         if checked.kind == "exists_one" and not value:
             counted += ", wanted exactly one"
         parts = [
@@ -149,9 +159,9 @@ class _Explainer:
         self._left -= 1
         verdict = Verdict.STOPPED if outcome.stopped else Verdict.ERROR
         if outcome.stopped:
-            return self._made(item, verdict, f"{item_text(item)} was not decided: {outcome.error}")
+            return self._made(item, verdict, f"{self._evaluation.text(item)} was not decided: {outcome.error}")
         found = failure_part(self._evaluation, item)
-        return found if found.expression == item_text(item) else self._made(item, verdict, parts=(found,))
+        return found if found.expression == self._evaluation.text(item) else self._made(item, verdict, parts=(found,))
 
 
 def _plain(value: Any) -> Any:

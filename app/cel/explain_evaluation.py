@@ -2,22 +2,32 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from app.cel import checked as c
 from app.cel import syntax as s
+from app.cel.budget import Budget
 from app.cel.checker import Checker
 from app.cel.code import Code
+from app.cel.compile_limits import CompileMeter
 from app.cel.compiler import Compiler
 from app.cel.cost import COST_LIMIT, Deadline, Frame, over_cost
 from app.cel.device import DeviceActivation
 from app.cel.environment import ENVIRONMENTS, LATEST, Release
 from app.cel.errors import CelCostError, CelRuntimeError
+from app.cel.explain_values import LONGEST_TEXT, shortened
 from app.cel.loops import Pending
 from app.cel.parser import parse
+from app.cel.printer import print_beginning
 from app.cel.values import LISTS, MAPS, from_map_key
+from app.cel.walk import is_free_name, nodes_of
+
+_OUTCOME_UNITS: Final = 100
+_TEXT_UNITS: Final = 1_500
+_NODE_UNITS: Final = 20
+_WORK_PER_COST: Final = 2
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -48,35 +58,109 @@ class _Recorder(Compiler):
         return code
 
 
-class Evaluation:
-    """Evaluates parts of one expression on one device; what they cost adds up, and ends at the usual limits."""
+class Prepared:
+    """An expression compiled so that its parts can be evaluated, on any number of devices."""
 
-    def __init__(
-        self, source: str, device: DeviceActivation, deadline: Deadline | None = None, emulate: Release = LATEST
-    ) -> None:
-        """Compile the expression.
+    def __init__(self, source: str, emulate: Release = LATEST, budget: Budget | None = None) -> None:
+        """Compile it, which is charged to `budget`.
 
         Raises:
             CelCompileError: It is not valid.
         """
-        tree = parse(source)
+        meter = CompileMeter(source, budget)
+        tree = parse(source, meter)
         environment = ENVIRONMENTS[emulate]
-        checker = Checker(source, environment.functions, environment.device)
-        self.root = Item(tree, checker.check(tree))
+        checker = Checker(source, environment.functions, environment.device, meter)
         self.source = source
+        self.root = Item(tree, checker.check(tree))
+        self.slots = checker.slots
+        self.recorder = _Recorder(source, careful=checker.careful)
+        self.recorder.compile(self.root.checked)
+
+
+class Evaluation:
+    """Evaluates parts of one expression on one device; what they cost adds up, and ends at the usual limits.
+
+    With a budget, which is charged for what is evaluated, printed and looked through, it ends where that is spent, too.
+    """
+
+    def __init__(
+        self,
+        source: str | Prepared,
+        device: DeviceActivation,
+        deadline: Deadline | None = None,
+        emulate: Release = LATEST,
+        budget: Budget | None = None,
+    ) -> None:
+        """Compile the expression, unless it is prepared.
+
+        Raises:
+            CelCompileError: It is not valid.
+        """
+        prepared = Prepared(source, emulate, budget) if isinstance(source, str) else source
+        self.root = prepared.root
+        self.source = prepared.source
         self.device = device
-        self._recorder = _Recorder(source, careful=checker.careful)
-        self._recorder.compile(self.root.checked)
+        self._recorder = prepared.recorder
         self._stopped: Outcome | None = None
-        self._frame = Frame(device, 0, [None] * checker.slots, deadline)
+        self._deadline = deadline
+        self._budget = budget
+        self._charged = 0
+        self._texts: dict[int, tuple[s.Node, str]] = {}
+        self._open: dict[int, tuple[s.Node, bool]] = {}
+        self._frame = Frame(device, 0, [None] * prepared.slots, self._interrupts)
 
     def outcome(self, item: Item) -> Outcome:
         """What a part gives; the variables in its reach must have been set. Once stopped, nothing more is evaluated."""
-        if self._stopped is None:
-            found = self._evaluated(item)
-            self._stopped = found if found.stopped else None
-            return found
-        return self._stopped
+        if self._stopped is not None:
+            return self._stopped
+        if not self.spend(_OUTCOME_UNITS):
+            self._stopped = Outcome(error="the limit for explanations was reached", stopped=True)
+            return self._stopped
+        found = self._evaluated(item)
+        self._charge()
+        self._stopped = found if found.stopped else None
+        return found
+
+    def spend(self, units: int) -> bool:
+        """Charge what is about to be done; whether there is something left for it."""
+        if self._budget is None:
+            return True
+        left = self._budget.left > 0
+        if left:
+            self._budget.spend(units)
+        return left
+
+    def text(self, item: Item | s.Node) -> str:
+        """The canonical text of a part, cut if it is long."""
+        node = item.node if isinstance(item, Item) else item
+        known = self._texts.get(id(node))
+        if known is None:
+            text = shortened(print_beginning(node, LONGEST_TEXT)) if self.spend(_TEXT_UNITS) else "..."
+            known = self._texts[id(node)] = node, text
+        return known[1]
+
+    def is_open(self, item: Item) -> bool:
+        """Whether a part depends on the device or on a variable; what there is no budget for is taken to."""
+        known = self._open.get(id(item.node))
+        if known is None:
+            found = any(not self.spend(_NODE_UNITS) or is_free_name(each) for each in nodes_of(item.node))
+            known = self._open[id(item.node)] = item.node, found
+        return known[1]
+
+    def _spent(self) -> int:
+        return max(self._frame.cost, self._frame.work // _WORK_PER_COST) - self._charged
+
+    def _charge(self) -> None:
+        units = self._spent()
+        self._charged += units
+        if self._budget is not None:
+            self._budget.spend(units)
+
+    def _interrupts(self) -> bool:
+        if self._budget is not None and self._spent() > self._budget.left:
+            return True
+        return self._deadline is not None and self._deadline()
 
     def _evaluated(self, item: Item) -> Outcome:
         code = self._code(item)

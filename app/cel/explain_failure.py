@@ -7,7 +7,7 @@ from app.cel import syntax as s
 from app.cel.explain_evaluation import Evaluation, Item, body_of, operands, rounds_of, source_of
 from app.cel.explain_missing import keys_words, missing_words
 from app.cel.explain_values import Part, Verdict, place_of, shown
-from app.cel.explain_words import failure_words, item_text
+from app.cel.explain_words import failure_words
 from app.cel.values import LISTS, MAPS, Optional, type_name
 
 _MOST_ROUNDS: Final = 100
@@ -19,7 +19,7 @@ def failure_part(evaluation: Evaluation, item: Item) -> Part:
     error = evaluation.outcome(found).error or "it failed"
     words = _selection_words(evaluation, found) or failure_words(evaluation, found, error)
     where = f" (where {told})" if told else ""
-    return Part(item_text(found), *place_of(evaluation.source, found.node.offset), Verdict.ERROR, words + where)
+    return Part(evaluation.text(found), *place_of(evaluation.source, found.node.offset), Verdict.ERROR, words + where)
 
 
 class _Search:
@@ -98,15 +98,17 @@ def _selection_words(evaluation: Evaluation, item: Item) -> str:
     operand = operands(item)[0]
     holder = evaluation.outcome(operand).value
     key = checked.name if isinstance(checked, c.Field) else evaluation.outcome(operands(item)[1]).value
-    text = item_text(item)
+    text = evaluation.text(item)
     if type(holder) in MAPS:
         path = _device_path(evaluation, operand)
         told = missing_words(evaluation.device, (*path, key)) if path and isinstance(key, str) else ""
         return f"{text} does not exist: {told or keys_words(holder, key)}"
     if type(holder) in LISTS:
-        return f"{text} does not exist: {item_text(operand)} is {shown(holder)}, a list of {len(holder)}"
+        return f"{text} does not exist: {evaluation.text(operand)} is {shown(holder)}, a list of {len(holder)}"
     kind = type_name(holder).removeprefix("kubernetes.")
-    return f"{text} does not exist: {item_text(operand)} is {shown(holder)}, a plain {kind} without anything inside"
+    return (
+        f"{text} does not exist: {evaluation.text(operand)} is {shown(holder)}, a plain {kind} without anything inside"
+    )
 
 
 def _device_path(evaluation: Evaluation, item: Item) -> tuple[str, ...]:

@@ -7,10 +7,8 @@ import msgspec
 from app.cel import checked as c
 from app.cel import syntax as s
 from app.cel.explain_evaluation import Evaluation, Item, operands
-from app.cel.explain_values import shortened, shown
-from app.cel.printer import print_expression
+from app.cel.explain_values import shown
 from app.cel.values import MAPS, Optional, from_map_key, type_name
-from app.cel.walk import is_open
 
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _MIRRORED: Final = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
@@ -34,11 +32,7 @@ _METHODS: Final = {
     "isLessThan": ("less than {}", "at least {}"),
 }
 _SHOWN_ARGUMENTS: Final = 4
-
-
-def item_text(item: Item) -> str:
-    """The canonical text of a part, cut if it is long."""
-    return shortened(print_expression(item.node))
+_NODE_UNITS: Final = 60
 
 
 def condition_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: bool) -> str:
@@ -53,7 +47,7 @@ def condition_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: 
         if symbol == "in":
             return _membership_words(evaluation, operands(item), met=value is wanted, wanted=wanted)
         return _call_words(evaluation, item, value=value, wanted=wanted)
-    return _flag_words(item, value=value, wanted=wanted)
+    return _flag_words(evaluation, item, value=value, wanted=wanted)
 
 
 def value_text(evaluation: Evaluation, item: Item) -> str:
@@ -65,30 +59,32 @@ def value_text(evaluation: Evaluation, item: Item) -> str:
 def absence_words(evaluation: Evaluation, item: Item) -> str:
     """Which optional selection inside of a part found nothing; empty if none."""
     pending = [item]
-    while pending:
+    while pending and evaluation.spend(_NODE_UNITS):
         found = pending.pop()
         checked = found.checked
         if isinstance(checked, c.Field | c.Index) and checked.optional:
             outcome = evaluation.outcome(found)
             if isinstance(outcome.value, Optional) and not outcome.value.present:
-                return f" ({item_text(found)} is absent)"
+                return f" ({evaluation.text(found)} is absent)"
         pending.extend(operands(found))
     return ""
 
 
-def _flag_words(item: Item, *, value: bool, wanted: bool) -> str:
+def _flag_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: bool) -> str:
     truth = "true" if value else "false"
-    if not is_open(item.node):
-        return f"{item_text(item)} is always {truth}"
-    return f"{item_text(item)} is {truth}" + ("" if value is wanted else f", wanted {'true' if wanted else 'false'}")
+    if not evaluation.is_open(item):
+        return f"{evaluation.text(item)} is always {truth}"
+    return f"{evaluation.text(item)} is {truth}" + (
+        "" if value is wanted else f", wanted {'true' if wanted else 'false'}"
+    )
 
 
 def _selection_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: bool) -> str:
     node, checked = item.node, item.checked
     if not isinstance(node, s.Select) or not node.test or not isinstance(checked, c.Field):
-        return _flag_words(item, value=value, wanted=wanted)
+        return _flag_words(evaluation, item, value=value, wanted=wanted)
     present = s.Select(node.offset, node.depth, node.operand, node.field)
-    text = shortened(print_expression(present))
+    text = evaluation.text(present)
     if not value:
         return f"{text} is absent"
     plain = msgspec.structs.replace(checked, test=False)
@@ -103,15 +99,15 @@ def _comparison_words(evaluation: Evaluation, sides: list[Item], symbol: str, *,
     if inner is not None:
         left, right = inner
     needed = symbol if wanted else _OPPOSITE[symbol]
-    if not is_open(left.node) and is_open(right.node):
+    if not evaluation.is_open(left) and evaluation.is_open(right):
         left, right, needed = right, left, _MIRRORED[needed]
-    text = f"{item_text(left)} is {value_text(evaluation, left)}{absence_words(evaluation, left)}"
+    text = f"{evaluation.text(left)} is {value_text(evaluation, left)}{absence_words(evaluation, left)}"
     other = value_text(evaluation, right)
     wish = _WANTED[needed].format(other)
-    if is_open(right.node):
-        text += f", {item_text(right)} is {other}{absence_words(evaluation, right)}"
+    if evaluation.is_open(right):
+        text += f", {evaluation.text(right)} is {other}{absence_words(evaluation, right)}"
     if met:
-        return text if needed in {"==", "!="} or is_open(right.node) else f"{text}, {wish}"
+        return text if needed in {"==", "!="} or evaluation.is_open(right) else f"{text}, {wish}"
     return f"{text}, wanted {wish}"
 
 
@@ -126,12 +122,12 @@ def _compared(item: Item) -> list[Item] | None:
 def _membership_words(evaluation: Evaluation, sides: list[Item], *, met: bool, wanted: bool) -> str:
     element, values = sides
     container = _elements_text(evaluation, values)
-    if is_open(element.node) or not is_open(values.node):
-        text = f"{item_text(element)} is {value_text(evaluation, element)}{absence_words(evaluation, element)}"
-        if is_open(values.node):
-            text += f", {item_text(values)} is {container}"
+    if evaluation.is_open(element) or not evaluation.is_open(values):
+        text = f"{evaluation.text(element)} is {value_text(evaluation, element)}{absence_words(evaluation, element)}"
+        if evaluation.is_open(values):
+            text += f", {evaluation.text(values)} is {container}"
         return text if met else f"{text}, wanted {_WANTED['in' if wanted else 'not in'].format(container)}"
-    has = f"{item_text(values)} is {container}"
+    has = f"{evaluation.text(values)} is {container}"
     sought = value_text(evaluation, element)
     return has if met else f"{has}, wanted {sought} {'in it' if wanted else 'not to be in it'}"
 
@@ -147,15 +143,15 @@ def _call_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: bool
     arguments = operands(item)
     if isinstance(node, s.Call) and node.function in _METHODS and len(arguments) == 2:  # noqa: PLR2004 - both sides
         subject, other = arguments
-        text = f"{item_text(subject)} is {value_text(evaluation, subject)}{absence_words(evaluation, subject)}"
+        text = f"{evaluation.text(subject)} is {value_text(evaluation, subject)}{absence_words(evaluation, subject)}"
         wish = _METHODS[node.function][0 if wanted else 1].format(value_text(evaluation, other))
         return f"{text}, {wish}" if value is wanted else f"{text}, wanted {wish}"
     facts = [
-        f"{item_text(each)} is {value_text(evaluation, each)}{absence_words(evaluation, each)}"
+        f"{evaluation.text(each)} is {value_text(evaluation, each)}{absence_words(evaluation, each)}"
         for each in arguments[:_SHOWN_ARGUMENTS]
-        if is_open(each.node)
+        if evaluation.is_open(each)
     ]
-    text = _flag_words(item, value=value, wanted=wanted)
+    text = _flag_words(evaluation, item, value=value, wanted=wanted)
     return f"{text}, where {', '.join(facts)}" if facts else text
 
 
@@ -164,10 +160,10 @@ def failure_words(evaluation: Evaluation, item: Item, error: str) -> str:
     facts = []
     for each in operands(item)[:_SHOWN_ARGUMENTS]:
         outcome = evaluation.outcome(each)
-        if outcome.error is None and is_open(each.node):
-            facts.append(f"{item_text(each)} is {_typed(outcome.value)}")
+        if outcome.error is None and evaluation.is_open(each):
+            facts.append(f"{evaluation.text(each)} is {_typed(outcome.value)}")
     where = f", where {', '.join(facts)}" if facts else ""
-    return f"{item_text(item)} fails: {error}{where}"
+    return f"{evaluation.text(item)} fails: {error}{where}"
 
 
 def _typed(value: Any) -> str:

@@ -15,7 +15,12 @@ _T = TypeVar("_T")
 
 def is_open(node: s.Node) -> bool:
     """Whether a part depends on the device or on a variable."""
-    return any(isinstance(each, s.Identifier) and each.name not in TYPE_NAMES for each in nodes_of(node))
+    return any(map(is_free_name, nodes_of(node)))
+
+
+def is_free_name(node: s.Node) -> bool:
+    """Whether a node is a name that stands for the device or for a variable."""
+    return isinstance(node, s.Identifier) and node.name not in TYPE_NAMES
 
 
 def nodes_of(node: s.Node) -> Iterator[s.Node]:

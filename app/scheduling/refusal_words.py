@@ -4,6 +4,8 @@ from collections import OrderedDict
 from typing import Final
 
 from app.allocator import Demand
+from app.allocator.selector_words import CUT
+from app.cel.budget import EXPLANATION_COST, Budget
 from app.ledger.ledger import Ledger
 from app.model.rejection import Code
 from app.scheduling.attempt import Attempt, Reason
@@ -11,54 +13,78 @@ from app.scheduling.searching import Searching
 
 _REMEMBERED: Final = 200
 _MOST_SELECTORS: Final = 2
+_MOST_DEVICES: Final = 128
+_MOST_EXPLAINED: Final = 4
 
 
 class RefusalWords:
     """Puts the reasons of a refusal into words; the same state gives the same words.
 
-    Where no device matches, it says what the selectors compared, which searches do not find out for themselves.
+    Where no device matches, it says what the selectors compared, which searches do not find out for themselves.  That takes
+    EXPLANATION_COST of a budget at most for all reasons of a refusal together, whatever the call has left, so that the words do
+    not depend on the call; they say where they were cut.
     """
 
     def __init__(self, ledger: Ledger, searching: Searching) -> None:
         self._ledger = ledger
         self._searching = searching
-        self._unmet: OrderedDict[tuple[bytes, str, int, str, str], str] = OrderedDict()
+        self._unmet: OrderedDict[tuple[bytes, str, int, str, str, int], str] = OrderedDict()
 
-    def __call__(self, attempt: Attempt) -> str:
-        """E.g. `3 of 3 nodes: claim gpu: request gpu: matching devices are in use: gpu-0 (on node-1)`."""
+    def __call__(self, attempt: Attempt, budget: Budget | None = None) -> str:
+        """E.g. `3 of 3 nodes: claim gpu: request gpu: matching devices are in use: gpu-0 (on node-1)`.
+
+        What it takes to find the words is charged to `budget`.
+        """
         reasons = attempt.why()
         total = sum(each.nodes for each in reasons)
-        return "; ".join(f"{each.nodes} of {total} nodes: {self._words(each, attempt.demand)}" for each in reasons)
+        share = EXPLANATION_COST // max(1, min(_MOST_EXPLAINED, sum(map(_is_unmet, reasons))))
+        told = []
+        explained = 0
+        for each in reasons:
+            demand = attempt.demand if explained < _MOST_EXPLAINED else None
+            explained += _is_unmet(each)
+            told.append(f"{each.nodes} of {total} nodes: {self._words(each, demand, share, budget)}")
+        return "; ".join(told)
 
-    def _words(self, reason: Reason, demand: Demand | None) -> str:
+    def _words(self, reason: Reason, demand: Demand | None, share: int, budget: Budget | None) -> str:
         rejection = reason.rejection
         text = rejection.text
-        if rejection.code is Code.NO_MATCH and demand is not None:
-            unmet = self._selectors(reason, demand)
+        if _is_unmet(reason) and demand is not None:
+            unmet = self._selectors(reason, demand, share, budget)
             text = f"{text}: {unmet}" if unmet else text
         return f"{text} (on {reason.example})" if rejection.detail else text
 
-    def _selectors(self, reason: Reason, demand: Demand) -> str:
+    def _selectors(self, reason: Reason, demand: Demand, share: int, budget: Budget | None) -> str:
         """What was false on most devices of the example, e.g. `2 devices: device.attributes[...].model is "A", wanted "B"`."""
         name, rejection = reason.example, reason.rejection
-        key = (demand.signature, name, self._ledger.state.of(name), rejection.claim, rejection.request)
+        key = (demand.signature, name, self._ledger.state.of(name), rejection.claim, rejection.request, share)
         found = self._unmet.get(key)
         if found is None:
-            found = self._unmet[key] = self._find(reason, demand)
+            allowance = Budget(share)
+            found = self._unmet[key] = self._find(reason, demand, allowance)
+            if budget is not None:
+                budget.spend(share - allowance.left)
             if len(self._unmet) > _REMEMBERED:
                 self._unmet.popitem(last=False)
         return found
 
-    def _find(self, reason: Reason, demand: Demand) -> str:
+    def _find(self, reason: Reason, demand: Demand, allowance: Budget) -> str:
         node = self._ledger.nodes.get(reason.example)
         if node is None:
             return ""
         rejection = reason.rejection
+        usage, only = self._ledger.usage(), (rejection.claim, rejection.request)
+        surveyed = self._searching.survey(demand, node, usage, budget=allowance, only=only, most=_MOST_DEVICES)
         words = [
             f"{refused.devices} {'device' if refused.devices == 1 else 'devices'}: {refused.detail}"
-            for request in self._searching.survey(demand, node, self._ledger.usage())
-            if (request.claim, request.request) == (rejection.claim, rejection.request)
+            for request in surveyed
             for refused in request.refused
             if refused.code is Code.NO_MATCH and refused.detail
         ]
-        return ", ".join(words[:_MOST_SELECTORS])
+        skipped = sum(request.skipped for request in surveyed)
+        told = [*words[:_MOST_SELECTORS], *([f"{skipped} devices were not looked at"] if skipped else [])]
+        return ", ".join(told) or (CUT if allowance.left <= 0 else "")
+
+
+def _is_unmet(reason: Reason) -> bool:
+    return reason.rejection.code is Code.NO_MATCH

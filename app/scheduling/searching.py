@@ -140,10 +140,22 @@ class Searching:
         paused = self._paused
         return bool(paused) and (demand.signature, node) in paused and paused.of(demand.signature) < _MOST_SET_ASIDE
 
-    def survey(self, demand: Demand, node: Node, usage: Usage) -> tuple[RequestSurvey, ...]:
-        """How many devices of the node each request finds, and what keeps how many of them away; nothing if it cannot be read."""
+    def survey(
+        self,
+        demand: Demand,
+        node: Node,
+        usage: Usage,
+        *,
+        budget: Budget | None = None,
+        only: tuple[str, str] | None = None,
+        most: int | None = None,
+    ) -> tuple[RequestSurvey, ...]:
+        """How many devices of the node each request finds, and what keeps how many of them away; nothing if it cannot be read.
+
+        Only the claim and request given by `only`, and only the first `most` devices, all charged to `budget`.
+        """
         try:
-            return survey(demand, node, self._pools_of(node), usage)
+            return survey(demand, node, self._pools_of(node), usage, deadline=budget, only=only, most=most)
         except ModelError:
             return ()
 
