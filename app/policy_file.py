@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
@@ -14,6 +13,7 @@ from pydantic_core import ErrorDetails
 from app.allocator.overlay_policy import PolicyOverlay, PolicyRule
 from app.cel import CelCompileError, Program, compile_expression
 from app.settings import BadSettings
+from app.yaml_text import YamlError, read_yaml
 
 _LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _MOST_CONDITIONS: Final = 4
@@ -90,14 +90,16 @@ def read_policy(path: Path, *, compatibility_groups: bool = True) -> PolicyOverl
         BadPolicy: it cannot be read, or something in it is wrong; the message tells everything that is.
     """
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        documents = read_yaml(path)
     except FileNotFoundError as problem:
         raise MissingPolicy(f"policy file {path}: it does not exist") from problem
     except OSError as problem:
         raise BadPolicy(f"policy file {path}: {problem.strerror}") from problem
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as problem:
-        raise BadPolicy(f"policy file {path}: expected YAML: {' '.join(str(problem).split())}") from problem
-    return PolicyOverlay(_rules(path, {} if loaded is None else loaded, groups=compatibility_groups))
+    except YamlError as problem:
+        raise BadPolicy(f"policy file {path}: {problem}") from problem
+    if len(documents) > 1:
+        raise BadPolicy(f"policy file {path}: expected YAML: one document, found {len(documents)}")
+    return PolicyOverlay(_rules(path, documents[0] if documents else {}, groups=compatibility_groups))
 
 
 def _rules(path: Path, loaded: Any, *, groups: bool) -> list[PolicyRule]:

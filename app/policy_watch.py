@@ -79,10 +79,16 @@ class PolicyWatch:
         self._seen = now
         try:
             policy = self._read(path)
+            prepared = await self._prepared(policy)
         except BadPolicy as problem:
             self._refuse(problem, "missing" if isinstance(problem, MissingPolicy) else "refused")
             return
-        self._take(policy, await self._prepared(policy))
+        except Exception as problem:
+            self._refuse(
+                BadPolicy(f"policy file {path}: it cannot be used: {type(problem).__name__}: {problem}"), "refused"
+            )
+            raise
+        self._take(policy, prepared)
 
     def notes(self) -> Mapping[str, str]:
         """What is in force, what was refused, and to which devices a rule could not be applied."""

@@ -11,11 +11,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from app.scheduler_config import API_VERSION, KIND, PLUGIN
 from app.scheduler_stanzas import Problem, check_stanzas
 from app.settings import BadSettings, Settings
+from app.yaml_text import YamlError, load_yaml, read_yaml
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _ALL_NODES: Final = 100
@@ -165,12 +164,13 @@ def read_document(file: Path | None) -> object:
     """
     name = f"kube-scheduler's configuration {file}" if file is not None else "standard input"
     try:
-        text = file.read_text(encoding="utf-8") if file is not None else sys.stdin.buffer.read().decode()
-        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+        documents = read_yaml(file) if file is not None else load_yaml(sys.stdin.buffer.read().decode())
     except OSError as problem:
         raise BadSettings(f"{name}: {problem.strerror}") from problem
-    except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise BadSettings(f"{name}: expected YAML: {' '.join(str(problem).split())}") from problem
+    except YamlError as problem:
+        raise BadSettings(f"{name}: {problem}") from problem
+    except UnicodeDecodeError as problem:
+        raise BadSettings(f"{name}: expected YAML: {problem}") from problem
     if len(documents) != 1:
         raise BadSettings(f"{name}: expected one document, found {len(documents)}")
     return documents[0]

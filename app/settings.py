@@ -10,7 +10,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
@@ -27,6 +26,7 @@ from app.ledger.pod_groups import GroupReservation
 from app.scheduler_timing import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, WRITE_SECONDS
 from app.scheduling.options import Options
 from app.telemetry.logging import LogFormat, LogLevel
+from app.yaml_text import YamlError, read_yaml
 
 ENV_PREFIX: Final = "DRA_EXTENDER_"
 _DELIMITER: Final = "__"
@@ -426,13 +426,16 @@ def _from_environment() -> Mapping[str, Any]:
 
 def _from_file(path: Path) -> Mapping[str, Any]:
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+        documents = read_yaml(path)
     except OSError as problem:
         raise BadSettings(f"settings file {path}: {problem.strerror}") from problem
-    except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise BadSettings(f"settings file {path}: expected YAML: {' '.join(str(problem).split())}") from problem
-    if loaded is None:
+    except YamlError as problem:
+        raise BadSettings(f"settings file {path}: {problem}") from problem
+    if not documents:
         return {}
+    if len(documents) > 1:
+        raise BadSettings(f"settings file {path}: expected YAML: one document, found {len(documents)}")
+    loaded = documents[0]
     if not isinstance(loaded, dict):
         raise BadSettings(f"settings file {path}: expected a mapping of groups; {_groups()}")
     for key in loaded:

@@ -1,0 +1,78 @@
+"""Whatever is in a YAML file, it is read in a moment or refused with its place; what was in force stays."""
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.ledger.ledger import Ledger
+from app.policy_file import BadPolicy, read_policy
+from app.policy_watch import PolicyWatch
+from app.settings import BadSettings, load_settings
+from app.telemetry.metrics import Metrics
+from app.yaml_text import MOST_BYTES, YamlError, load_yaml, read_yaml
+
+LAUGHS = "a: &a [x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n"
+    for before, name in zip("abcdefghi", "bcdefghij", strict=True)
+)
+BAD = {
+    "no such date": (b"rules: 2026-13-45", "month must be in 1..12.*line 1, column 8"),
+    "no such zone": (b"rules: 2026-01-01T00:00:00+99:99", "line 1, column 8"),
+    "flow nesting": (b"[" * 10_000, "more than 64 .*line 1, column 65"),
+    "block nesting": (b"- " * 10_000 + b"x", "more than 64"),
+    "laughs": (LAUGHS.encode(), "more than 100000 values, aliases written out.*line"),
+    "endless": (b"&a [*a]", "holds itself"),
+    "digits": (b"rules: 9" + b"9" * 5_000, "of 5001 characters.*line 1, column 8"),
+    "base 60": (b"rules: 1" + b":1" * 100_000, "of 200001 characters"),
+    "not UTF-8": (b"rules: \xff", "UTF-8"),
+    "key twice": (b"rules: []\nrules: []", "'rules' a second time.*line 2, column 1"),
+    "key twice inside": (b"rules: [{name: a, name: b}]", "'name' a second time"),
+    "forbidden character": (b"rules: \x00", "special characters are not allowed"),
+    "object": (b"rules: !!python/object:os.system x", "could not determine a constructor.*line 1"),
+    "number that is none": (b"rules: !!int x", "line 1, column 8"),
+    "truth that is none": (b"rules: !!bool x", "line 1, column 8"),
+    "key that is a list": (b"? [a]\n: 1", "unhashable"),
+    "two documents": (b"a: 1\n---\nb: 2", "one document"),
+    "too long": (b"#" * (MOST_BYTES + 1), "at most 1048576 bytes"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
+def test_a_bad_file_is_refused_with_its_place(text: bytes, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_bytes(text)
+    began = time.process_time()
+    with pytest.raises(BadPolicy, match=f"(?s)policy file {file}: .*{message}"):
+        read_policy(file)
+    with pytest.raises(BadSettings, match=f"(?s)settings file {file}: .*{message}"):
+        load_settings(file)
+    assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
+async def test_the_policy_in_force_stays(text: bytes, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("rules: [{name: kept, bindsToNode: true}]")
+    metrics = Metrics()
+    watch = PolicyWatch(file, Ledger(), metrics, seconds=3600, compatibility_groups=True)
+    watch.load()
+    file.write_bytes(text)
+    await watch.check()
+    assert watch.notes()["policy"].startswith("1 rules in force; ")
+    assert b'dra_extender_policy_reads_total{outcome="refused"} 1.0' in await metrics.render()
+
+
+@given(st.text(st.sampled_from("[]{}&*a1:-? \n!|>'\"#,%@`\t\\x0.e+_<~="), max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with suppress(YamlError):
+        load_yaml(text)
+
+
+def test_aliases_and_merges_within_bounds_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: [*a, *a]\n")
+    assert read_yaml(file) == [{"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}, "c": [{"x": 1, "y": 2}] * 2}]
