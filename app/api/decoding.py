@@ -15,7 +15,7 @@ _TYPES: Final = {
     "object": "an object",
     "null": "null",
 }
-_UNFOLDED: Final = 200_000
+_UNFOLDED: Final = 50_000
 NULL: Final = msgspec.Raw(b"null")
 """What a field holds that is null or missing."""
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

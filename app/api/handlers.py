@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
@@ -7,7 +8,7 @@ from starlette.types import Receive
 
 from app.api.decoding import UNREADABLE, Malformed, RequestReader, explain
 from app.api.hang_up import watched
-from app.api.limits import Name, check_items, check_members, check_names
+from app.api.limits import CANDIDATES, VICTIMS, WHOLE_NODES, Name, check_items, check_length, check_members, check_names
 from app.api.protocol import (
     AnsweredNodes,
     ExtenderArgs,
@@ -127,9 +128,12 @@ class PreemptHandler:
         """See Verb."""
         args = self._reader.read(body)
         pod, proposed = _pod("preempt", args.pod), _proposed(args)
+        # What a long proposal takes is divided, so that other calls and probes are answered in between.
+        await asyncio.sleep(0)
         victims = {node: [victim.uid for victim in each.pods or ()] for node, each in proposed.items()}
         with _of_the_pod("preempt"):
             kept = await self._verbs.preempt(pod, victims)
+        await asyncio.sleep(0)
         # A node without victims would fail the whole preemption.
         answer = {node: _merged(proposed.get(node, MetaVictims()), uids) for node, uids in kept.items() if uids}
         return encode(ExtenderPreemptionResult(answer))
@@ -157,6 +161,7 @@ def _nodes(verb: str, args: ExtenderArgs) -> _Nodes:
         return _Nodes(names)
     check_items(verb, "Nodes", bytes(args.nodes))
     items = (_decoded(verb, "Nodes", _NODES, args.nodes) or NodeList()).items or ()
+    check_length(verb, "Nodes.items", items, WHOLE_NODES, "nodes")
     return _Nodes([_name(verb, index, item) for index, item in enumerate(items)], items)
 
 
@@ -172,12 +177,21 @@ def _proposed(args: ExtenderPreemptionArgs) -> dict[str, MetaVictims]:
     check_members(verb, meta, bytes(args.node_name_to_meta_victims))
     proposed: dict[str, MetaVictims] | None = _decoded(verb, meta, _META_VICTIMS, args.node_name_to_meta_victims)
     if proposed is not None:
+        _check_proposal(meta, proposed)
         return proposed
     check_members(verb, whole, bytes(args.node_name_to_victims))
+    given: dict[str, Victims] = _decoded(verb, whole, _VICTIMS, args.node_name_to_victims) or {}
+    _check_proposal(whole, given)
     return {
         node: MetaVictims(tuple(MetaPod(pod.metadata.uid) for pod in each.pods or ()), each.num_pdb_violations)
-        for node, each in (_decoded(verb, whole, _VICTIMS, args.node_name_to_victims) or {}).items()
+        for node, each in given.items()
     }
+
+
+def _check_proposal(field: str, proposed: Mapping[str, MetaVictims] | Mapping[str, Victims]) -> None:
+    check_length("preempt", field, proposed, CANDIDATES, "nodes")
+    for each in proposed.values():
+        check_length("preempt", f"{field}[...].Pods", each.pods or (), VICTIMS, "victims")
 
 
 def _decoded(verb: str, field: str, decoder: "msgspec.json.Decoder[T]", raw: msgspec.Raw) -> T:

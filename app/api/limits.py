@@ -1,5 +1,6 @@
 """How much one request may hold.  What can be counted without decoding is counted first: refusing costs next to nothing then."""
 
+from collections.abc import Sized
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -8,8 +9,14 @@ from app.api.decoding import Malformed
 
 NODES: Final = 65_536
 """Nodes in one list; Kubernetes is tested with 5,000."""
-MEMBERS: Final = 200_000
-"""Members of all objects in a proposal of preempt: 1,500 candidates with 110 victims each have 170,000."""
+WHOLE_NODES: Final = 10_000
+"""Whole nodes in one list."""
+CANDIDATES: Final = 16_384
+"""Nodes in one proposal of preempt; kube-scheduler proposes a tenth of all nodes, and at least 100."""
+VICTIMS: Final = 4_096
+"""Victims on one node."""
+MEMBERS: Final = 100_000
+"""Members of all objects in a proposal of preempt: 500 candidates with 110 victims each have 56,500."""
 ITEMS: Final = 400_000
 """Commas in a list of whole nodes: decoding so many takes some 50 ms."""
 
@@ -23,6 +30,12 @@ def check_names(verb: str, field: str, raw: bytes) -> None:
     # The shortest name takes four bytes, so that usual lists need not be counted.
     if len(raw) > 4 * NODES and raw.count(b",") >= NODES:
         raise Malformed(f"{verb}: {field}: expected at most {NODES} names")
+
+
+def check_length(verb: str, field: str, items: Sized, most: int, what: str) -> None:
+    """Raises Malformed if there are more than `most` items."""
+    if len(items) > most:
+        raise Malformed(f"{verb}: {field}: expected at most {most} {what}, got {len(items)}")
 
 
 def check_members(verb: str, field: str, raw: bytes) -> None:

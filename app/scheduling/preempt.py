@@ -108,9 +108,11 @@ class Preempt:
         """Claims, deleted ones included, that would lose their last consumer with these pods."""
         victims = set(uids)
         freed: dict[str, ClaimRecord] = {}
-        for uid in uids:
+        for uid in dict.fromkeys(uids):
             for record in self._ledger.claims.of_consumer(uid):
-                if all(consumer.uid in victims for consumer in record.claim.status.reserved_for):
+                if record.claim.metadata.uid not in freed and all(
+                    consumer.uid in victims for consumer in record.claim.status.reserved_for
+                ):
                     freed[record.claim.metadata.uid] = record
             for orphan in self._ledger.claims.orphans.of_pod(uid):
                 if orphan.pods <= victims:

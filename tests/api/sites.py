@@ -13,7 +13,7 @@ from app.scheduling.answers import FilterAnswer
 from app.settings import ServerSettings
 from app.telemetry.metrics import Metrics
 
-BODY_LIMIT = 1_000_000
+BODY_LIMIT = 100_000
 
 
 @dataclass
