@@ -44,10 +44,21 @@ class CallBudget(Budget):
         self._slice_end = min(start + seconds, self.end)
         self._begun = False
 
+    def close(self) -> None:
+        """Nothing may be begun any more, and nothing pauses: what is not known by now is a limit that was reached."""
+        self.closed = True
+        self.left = 0
+        self._slice_end = _NEVER
+
     @property
     def used(self) -> float:
         """Seconds since the slice began."""
         return self._now() - self.slice_start
+
+    @property
+    def left_seconds(self) -> float:
+        """Seconds that are left of the slice."""
+        return max(self._slice_end - self._now(), 0.0)
 
     @property
     def over(self) -> bool:

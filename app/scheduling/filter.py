@@ -100,23 +100,21 @@ class Filter:
                 continue
             self._slices.pay(pod, budget)
             return attempt
-        budget.closed = True
+        budget.close()
         return self._attempt(pod, nodes, budget)
 
-    def may_fit(self, pod: Pod, nodes: Sequence[str], seconds: float) -> bool:
+    def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> bool:
         """Whether a call for this refused pod and these nodes might end with a node now; nothing is held for it.
 
-        What cannot be found out in so many seconds, or not without holding anything, may be so.
+        What cannot be found out without holding anything may be so.
+
+        Raises:
+            Paused: the slice is over; what was found out is remembered.
         """
         gang = gang_of(pod, self._ledger)
         if gang is not None:
-            return self._gangs.may_fit(pod, gang, nodes, seconds)
-        budget = CallBudget(self._clock, seconds)
-        budget.open_slice(seconds)
-        try:
-            attempt = self._attempt(self._ledger.pods.newest(pod), nodes, budget)
-        except Paused:
-            return False
+            return self._gangs.may_fit(pod, gang, nodes, budget.left_seconds)
+        attempt = self._attempt(self._ledger.pods.newest(pod), nodes, budget)
         return bool(attempt.fits) or attempt.unsettled
 
     def _attempt(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:

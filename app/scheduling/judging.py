@@ -1,5 +1,5 @@
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from app.allocator import Demand, NoFit, Usage
@@ -26,7 +26,11 @@ _UNKNOWN: Final = Outcome(0, 0, None, NODE_UNKNOWN, NODE_UNKNOWN.summary)
 
 @dataclass(slots=True)
 class _Asked:
-    """One question put to many nodes.  `equal`: nothing has been seen yet by which nodes that fit could differ."""
+    """One question put to many nodes.
+
+    `equal`: nothing has been seen yet by which nodes that fit could differ.  `slow` are nodes whose search was begun before and
+    takes long; they come last.
+    """
 
     demand: Demand
     table: Table
@@ -35,6 +39,7 @@ class _Asked:
     attempt: Attempt
     under_holds: Container[str] | None
     equal: bool
+    slow: list[str] = field(default_factory=list)
     visited: int = 0
     searched: int = 0
 
@@ -77,7 +82,7 @@ class Judging:
         held: Sequence[str] = ()
         if table.fits or not self._all_refused(asked, nodes := list(nodes)):
             held = self._walk(asked, nodes)
-        for name in held:
+        for name in (*held, *asked.slow):
             if asked.satisfied:
                 break
             if self._visit(asked, name):
@@ -121,7 +126,6 @@ class Judging:
         enough = asked.enough
         passed: list[str] = []
         held: list[str] = []
-        slow: list[str] = []
         for name in nodes:
             outcome = known.get(name)
             if outcome is not None:
@@ -136,14 +140,13 @@ class Judging:
                 held.append(name)
                 continue
             elif self._searching.set_aside(asked.demand, name):
-                slow.append(name)
+                asked.slow.append(name)
                 continue
             elif self._visit(asked, name):
                 passed.append(name)
                 continue
             if len(fits) >= enough and asked.equal:
                 break
-        passed += [name for name in slow if not asked.satisfied and self._visit(asked, name)]
         self._refuse(asked, passed, list(map(refused.__getitem__, passed)))
         return held
 

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -127,9 +128,14 @@ class Refusals:
         """Pods that fit nowhere where a claim allocated for other nodes is among the reasons."""
         return tuple(each.pod for each in self._refused.values() if each.by_allocation)
 
-    def considered(self, mark: Mark) -> None:
-        """Changes up to this mark need no further thought: kube-scheduler has been told of them, or they help nobody."""
+    def considered(self, mark: Mark, besides: Container[str] = ()) -> None:
+        """Changes up to this mark need no further thought: kube-scheduler has been told of them, or they help nobody.
+
+        Pods with the UIDs `besides` have still to be looked at.
+        """
         for uid, each in self._refused.items():
+            if uid in besides:
+                continue
             latest = Mark(*map(max, each.mark, mark))
             if latest != each.mark:
                 self._refused[uid] = replace(each, mark=latest)

@@ -1,23 +1,29 @@
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
 
+from app.allocator import Paused
 from app.ledger.ledger import Ledger
 from app.ledger.signal import Signal, wait_for_any
 from app.ledger.versions import NodeVersions
 from app.model.pod import Pod
+from app.scheduling.deadline import CallBudget
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock, ClusterError, SchedulerWaker
 from app.scheduling.refusals import Refusal, Refusals
 from app.supervision import BackgroundTask, Supervisor
 from app.telemetry.metrics import Metrics
 
-MayFit = Callable[[Pod, Sequence[str], float], bool]
-"""Whether a refused pod might be placed on one of these nodes now, as far as can be found out in so many seconds."""
+MayFit = Callable[[Pod, Sequence[str], CallBudget], bool]
+"""Whether a refused pod might be placed on one of these nodes now; raises Paused when the slice of the budget is over."""
 
-_LOOK_SECONDS: Final = 0.2
+_SLICE_SECONDS: Final = 0.02
+_LOOK_SECONDS: Final = 0.05
+# A look takes one twentieth of the time, however much there is to look at.
+_PAUSE_PER_LOOK: Final = 19
 _LONGEST_PAUSE: Final = 1.0
 _LAPSE_SECONDS: Final = 1.0
 
@@ -55,6 +61,10 @@ class WakeUp:
         self._reconsidered: dict[str, str] = {}
         self._hurry = Signal()
         self._seen: tuple[NodeVersions, NodeVersions] | None = None
+        # Pods that changes may help which could not be looked at yet, and those of them whose search was begun.
+        self._left: set[str] = set()
+        self._begun: set[str] = set()
+        self._last_namespace = ""
 
     async def run(self) -> None:
         """Watch for helpful changes until cancelled.
@@ -73,8 +83,8 @@ class WakeUp:
                 continue
             await asyncio.sleep(self._options.wake_delay_seconds)
             if self._due():
-                await self._look()
-                await asyncio.sleep(pause)
+                took = await self._look()
+                await asyncio.sleep(max(pause, _PAUSE_PER_LOOK * took))
                 pause = min(2 * pause, max(least, _LONGEST_PAUSE))
 
     def reconsider(self, pod_uid: str, reason: str) -> None:
@@ -89,37 +99,84 @@ class WakeUp:
         self._refusals.forget_settled()
         return self._asked is not None or bool(self._reconsidered) or self._refusals.helped_since() is not None
 
-    async def _look(self) -> None:
-        """Find out whether what has changed helps somebody, and tell kube-scheduler if so."""
+    async def _look(self) -> float:
+        """Find out whether what has changed helps somebody, and tell kube-scheduler if so; the seconds that this took."""
         mark, moved = self._refusals.mark(), self._moved_nodes()
         concerned, self._reconsidered = self._reconsidered, {}
-        reason = self._asked or await self._helps_somebody(moved, concerned)
-        self._refusals.considered(mark)
+        took, reason = 0.0, self._asked
+        if reason is None:
+            took, reason = await self._helps_somebody(moved, concerned)
+        if reason is not None:
+            # All of them are woken.
+            self._left.clear()
+        self._refusals.considered(mark, self._left)
         self._asked = None if reason is None or await self._told(reason) else reason
+        return took
 
-    async def _helps_somebody(self, moved: frozenset[str] | None, concerned: Mapping[str, str]) -> str | None:
-        """The first kind of change that may help a refused pod; one of those left when the time for looking is over, too."""
-        now, left = self._refusals.mark(), _LOOK_SECONDS
-        for refusal in self._refusals.all():
-            own = concerned.get(refusal.pod.uid)
+    async def _helps_somebody(
+        self, moved: frozenset[str] | None, concerned: Mapping[str, str]
+    ) -> tuple[float, str | None]:
+        """The seconds spent, and the first kind of change that helps a refused pod.
+
+        Pods that are left when the time is over come in a later look, as do those whose search is not finished: neither is a
+        reason to wake anybody.
+        """
+        now, took = self._refusals.mark(), 0.0
+        left, self._left = self._left, set()
+        for refusal in self._in_turn(self._refusals.all()):
+            uid = refusal.pod.uid
+            own = concerned.get(uid)
             reason = own or refusal.help_since(now)
-            if reason is None or refusal.pod.uid not in self._refusals:
+            if reason is None or uid not in self._refusals:
                 continue
-            began = self._clock.monotonic()
-            whole = own is not None or moved is None or refusal.concerns_all_nodes(now)
-            if left <= 0 or self._fits(refusal, None if whole else moved, left):
-                return reason
-            left -= self._clock.monotonic() - began
+            if took >= _LOOK_SECONDS:
+                self._leave(uid, own)
+                continue
+            self._last_namespace = refusal.pod.namespace
+            whole = own is not None or moved is None or uid in left or refusal.concerns_all_nodes(now)
+            budget = CallBudget(self._clock, _LOOK_SECONDS)
+            budget.open_slice(_SLICE_SECONDS)
+            fits = self._fits(refusal, None if whole else moved, budget)
+            took += budget.used
+            if fits:
+                return took, reason
+            if fits is None:
+                self._begun.add(uid)
+                self._leave(uid, own)
+            else:
+                self._begun.discard(uid)
             await asyncio.sleep(0)
-        return None
+        self._begun &= self._left
+        return took, None
 
-    def _fits(self, refusal: Refusal, moved: frozenset[str] | None, seconds: float) -> bool:
+    def _leave(self, uid: str, own: str | None) -> None:
+        """This pod has to be looked at later."""
+        self._left.add(uid)
+        if own is not None:
+            self._reconsidered.setdefault(uid, own)
+
+    def _in_turn(self, refused: Sequence[Refusal]) -> Sequence[Refusal]:
+        """One of each namespace after the other, beginning after the namespace that was looked at last; those begun come last."""
+        places: Counter[str] = Counter()
+        keys: dict[str, tuple[bool, int, bool, str]] = {}
+        for each in refused:
+            namespace = each.pod.namespace
+            begun = each.pod.uid in self._begun
+            keys[each.pod.uid] = (begun, places[namespace], namespace <= self._last_namespace, namespace)
+            places[namespace] += 1
+        return sorted(refused, key=lambda each: keys[each.pod.uid])
+
+    def _fits(self, refusal: Refusal, moved: frozenset[str] | None, budget: CallBudget) -> bool | None:
+        """Whether the pod may fit now; None if the search is not finished."""
         # A pod that cannot be looked at is looked at again when something else changes for it.
-        found: list[bool] = []
+        found: list[bool | None] = [False]
         with self._supervisor.sparing(BackgroundTask.WAKE_UP, pod=refusal.pod.key):
             nodes = refusal.nodes.among(self._ledger.nodes if moved is None else moved)
-            found.append(bool(nodes) and self._may_fit(refusal.pod, nodes, seconds))
-        return any(found)
+            try:
+                found.append(bool(nodes) and self._may_fit(refusal.pod, nodes, budget))
+            except Paused:
+                found.append(None)
+        return found[-1]
 
     def _moved_nodes(self) -> frozenset[str] | None:
         """Nodes whose devices, allocations or holds have changed since this was asked last; None means any may have."""

@@ -1,0 +1,165 @@
+"""A namespace whose pods take long searches does not delay the pods of others by more than its share."""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from app.model.pod import pod_from
+from app.scheduling.answers import FilterAnswer, TryAgain
+from app.scheduling.options import Options
+from app.simulator.objects import Key, Kind
+from tests.scheduling.world import DRIVER, Steady, World
+
+TICK = 0.0005
+SLOT = f"{DRIVER}/slot"
+VALUES = 11
+
+
+class Ticking(Steady):
+    """A clock that goes on whenever it is read, so that time stands for work."""
+
+    def monotonic(self) -> float:
+        """A moment later than the last time."""
+        self.seconds += TICK
+        return self.seconds
+
+
+class Neighbours(World):
+    """Two namespaces on one node with twelve devices in eleven slots, and one with plenty of others."""
+
+    def __init__(self, options: Options | None = None) -> None:
+        super().__init__(options or Options(settle_wait_seconds=0.0))
+        self.clock = Ticking()
+        self.start()
+        self.node("hard")
+        slots = [{"name": f"d{i}", "attributes": {"slot": {"int": i % VALUES}}} for i in range(2 * VALUES)]
+        self.slice("hard", slots)
+        self.node("easy")
+        self.gpus("easy", 64)
+        self.device_class()
+
+    def attacker(self, number: int, namespace: str = "attacker") -> str:
+        """A pod that wants twelve devices in different slots, each wish with a selector of its own."""
+        requests = [
+            {
+                "name": f"r{i}",
+                "exactly": {
+                    "deviceClassName": "gpu",
+                    "selectors": [
+                        {"cel": {"expression": f'has(device.attributes["{DRIVER}"].slot) && {i} < {number + 99}'}}
+                    ],
+                },
+            }
+            for i in range(VALUES + 1)
+        ]
+        return self._pod(f"a{number}", namespace, {"requests": requests, "constraints": [{"distinctAttribute": SLOT}]})
+
+    def victim(self, number: int) -> str:
+        """A pod that wants one device."""
+        return self._pod(f"v{number}", "victim", {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]})
+
+    def _pod(self, name: str, namespace: str, devices: dict[str, Any]) -> str:
+        meta = {"name": name, "namespace": namespace}
+        self.create(Kind.CLAIM, {"metadata": meta, "spec": {"devices": devices}})
+        spec = {
+            "schedulerName": "dra-extender-scheduler",
+            "containers": [{"name": "main", "image": "pause"}],
+            "resourceClaims": [{"name": name, "resourceClaimName": name}],
+        }
+        self.create(Kind.POD, {"metadata": meta, "spec": spec})
+        return f"{namespace}/{name}"
+
+    async def ask(self, key: str, *nodes: str) -> FilterAnswer | TryAgain:
+        """What the filter answers, or the error."""
+        namespace, name = key.split("/")
+        pod = pod_from(self.cluster.store.get(Key(Kind.POD, namespace, name)))
+        try:
+            return await self.extender.filter(pod, nodes)
+        except TryAgain as unfinished:
+            return unfinished
+
+    async def time_of(self, keys: Sequence[str], *nodes: str) -> float:
+        """The time that one call for each of these pods takes altogether."""
+        before = self.clock.seconds
+        for key in keys:
+            await self.ask(key, *nodes)
+        return self.clock.seconds - before
+
+
+async def test_twenty_pods_with_endless_searches_take_less_than_their_share_of_the_time() -> None:
+    world = Neighbours()
+    world.victim(40)
+    attackers = [world.attacker(i) for i in range(20)]
+    placed, taken, began = 0, 0.0, world.clock.seconds
+    for i in range(40):
+        taken += await world.time_of((attackers[i % 20],), "hard")
+        answer = await world.ask(world.victim(i), "easy")
+        placed += isinstance(answer, FilterAnswer) and list(answer.fitting) == ["easy"]
+        world.clock.seconds += 0.1
+    # What is saved up at first, a tenth of the time, and the slices that every call has.
+    assert taken <= 0.5 + 0.1 * (world.clock.seconds - began) + 40 * 0.02 + 0.05
+    assert placed == 40
+
+
+async def test_many_namespaces_with_endless_searches_take_no_more_than_the_share_of_all() -> None:
+    world = Neighbours()
+    world.victim(0)
+    attackers = [world.attacker(i, f"attacker-{i}") for i in range(30)]
+    began = world.clock.seconds
+    taken = 0.0
+    for key in attackers:
+        taken += await world.time_of((key,), "hard")
+        world.clock.seconds += 0.1
+    assert taken <= 0.5 + 0.3 * (world.clock.seconds - began) + 30 * 0.03
+
+
+async def test_a_search_that_is_not_finished_is_an_error_and_never_a_refusal() -> None:
+    world = Neighbours(Options(settle_wait_seconds=0.0, search_burst_seconds=0.001))
+    world.victim(0)
+    attacker = world.attacker(0)
+    answers = [await world.ask(attacker, "hard") for _ in range(3)]
+    assert all(isinstance(each, TryAgain) for each in answers)
+    assert "has used up" in str(answers[0]) or "time was up" in str(answers[0])
+    assert len(world.extender.refusals) == 0
+
+
+async def test_nodes_that_are_found_in_time_are_offered_although_another_one_takes_too_long() -> None:
+    world = Neighbours()
+    world.node("other")
+    world.slice("other", [{"name": f"o{i}", "attributes": {"slot": {"int": i}}} for i in range(VALUES + 1)])
+    world.victim(0)
+    answer = await world.ask(world.attacker(0), "hard", "other")
+    assert isinstance(answer, FilterAnswer)
+    assert list(answer.fitting) == ["other"]
+
+
+async def test_whoever_is_alone_searches_as_long_as_a_call_may() -> None:
+    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=1.0))
+    taken = await world.time_of((world.attacker(0), world.attacker(1)), "hard")
+    assert 1.9 < taken < 2.2
+
+
+async def test_a_search_that_is_given_up_goes_on_in_the_next_call_until_its_limit_is_remembered() -> None:
+    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=1.0))
+    attacker = world.attacker(0)
+    calls = 1
+    while isinstance(answer := await world.ask(attacker, "hard"), TryAgain):
+        calls += 1
+        assert calls < 20
+    assert "stopped at its limit" in answer.unresolvable["hard"]
+    assert calls > 2
+    # 200,000 steps at 16 steps for each look at the clock.
+    assert await world.time_of((attacker,), "hard") < 20 * TICK
+
+
+async def test_a_slice_is_over_after_bounded_work_and_everything_else_goes_on() -> None:
+    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=0.5))
+    turns: list[float] = []
+    asking = asyncio.ensure_future(world.ask(world.attacker(0), "hard"))
+    while not asking.done():
+        await asyncio.sleep(0)
+        turns.append(world.clock.seconds)
+    longest = max(after - before for before, after in itertools.pairwise(turns))
+    assert len(turns) > 15
+    assert longest <= 0.02 + 20 * TICK
