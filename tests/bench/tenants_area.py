@@ -7,8 +7,8 @@ from tests.bench import contenders
 from tests.bench.contenders import IN_TREE
 from tests.bench.rows import Goal, Row, compare
 from tests.bench.scale import Scale
-from tests.bench.tenants_attacks import ATTACKS, Attack
 from tests.bench.tenants_run import Scene, Suffered, kept, p99, suffer
+from tests.controlplane.attacks import ATTACKS, Attack
 
 AREA: Final = "tenants"
 LIVEZ_MILLISECONDS: Final = 250.0

@@ -10,21 +10,21 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from tests.bench import tenants_attacks as attacks
 from tests.bench import workload
 from tests.bench.accounting import memory_megabytes
 from tests.bench.contenders import Contender
 from tests.bench.load import create_all, prepare
 from tests.bench.processes import helper
 from tests.bench.rows import BenchError
-from tests.bench.tenants_attacks import Attack
-from tests.controlplane import objects
+from tests.controlplane import attacks, objects
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.apierror import ApiError
+from tests.controlplane.attacks import Attack
 from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.resources import DEVICE_CLASSES, NAMESPACES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 
+ATTACKER: Final = "attacker"
 _ATTACKERS: Final = 20
 _REPLACED_PER_SECOND: Final = 5.0
 _HEAD_START_SECONDS: Final = 5.0
@@ -107,12 +107,17 @@ async def suffer(contender: Contender, attack: Attack | None, scene: Scene, work
 
 async def _populate(api: ApiClient, scene: Scene) -> None:
     await prepare(api)
-    await api.create(NAMESPACES, objects.namespace(attacks.NAMESPACE))
+    await api.create(NAMESPACES, objects.namespace(ATTACKER))
     await api.create(DEVICE_CLASSES, workload.device_class())
     await create_all(api, NODES, (workload.node(index) for index in range(scene.nodes)))
-    await create_all(api, RESOURCE_SLICES, (attacks.node_slice(index) for index in range(scene.nodes)))
+    await create_all(api, RESOURCE_SLICES, (_node_slice(index) for index in range(scene.nodes)))
     pods = scene.steady + scene.burst
     await create_all(api, RESOURCE_CLAIMS, (workload.claim(index) for index in range(pods)))
+
+
+def _node_slice(index: int) -> workload.Object:
+    name = workload.node_name(index)
+    return objects.resource_slice(name, node=name, devices=attacks.devices())
 
 
 class _Bindings:
@@ -193,13 +198,13 @@ async def _go_on_attacking(api: ApiClient, attack: Attack, found: Suffered) -> N
     while True:
         if number >= _ATTACKERS:
             await asyncio.sleep(1 / _REPLACED_PER_SECOND)
-            old = attacks.claim_name(number - _ATTACKERS)
+            old = attacks.attacker(number - _ATTACKERS)
             with suppress(ApiError):
-                await api.delete(PODS, old, attacks.NAMESPACE, grace_seconds=0)
-                await api.delete(RESOURCE_CLAIMS, old, attacks.NAMESPACE)
+                await api.delete(PODS, old, ATTACKER, grace_seconds=0)
+                await api.delete(RESOURCE_CLAIMS, old, ATTACKER)
         try:
-            await api.create(RESOURCE_CLAIMS, attack.claim(number))
-            await api.create(PODS, attacks.pod(number))
+            await api.create(RESOURCE_CLAIMS, attack.claim(number, ATTACKER, workload.CLASS, objects.DRIVER))
+            await api.create(PODS, attacks.pod(number, ATTACKER))
             found.accepted += 1
         except ApiError as refused:
             found.refusal = str(refused)
@@ -256,6 +261,7 @@ async def kept(contender: Contender, claims: int, workdir: Path) -> float:
         async with extender:
             await asyncio.sleep(_SETTLE_SECONDS)
             before = _resident(extender)
-            await create_all(cluster.api, RESOURCE_CLAIMS, (attacks.large_claim(index) for index in range(claims)))
+            large = (attacks.large_claim(index, ATTACKER, workload.CLASS) for index in range(claims))
+            await create_all(cluster.api, RESOURCE_CLAIMS, large)
             await asyncio.sleep(_SETTLE_SECONDS)
             return _resident(extender) - before
