@@ -145,7 +145,6 @@ STARTS = {
     "run_in_executor",
     "run_coroutine_threadsafe",
 }
-CALLBACKS = {"call_soon", "call_later", "call_at", "call_soon_threadsafe", "add_done_callback", "add_signal_handler"}
 # Where a task is started otherwise, and why nothing can be lost there.
 ALLOWED = {
     ("supervision.py", "create_task"): "the supervisor itself",
@@ -154,6 +153,7 @@ ALLOWED = {
     ("service.py", "ensure_future"): "awaited at once, and its failure ends the service",
     ("scheduling/bind.py", "ensure_future"): "waits for an event, and cannot fail",
     ("scheduling/extender.py", "ensure_future"): "waits for an event, and cannot fail",
+    ("kube/turns.py", "to_thread"): "awaited at once",
     ("api/hang_up.py", "create_task"): "its failure is one of the event loop's, which are counted",
     ("cli_demo.py", "create_task"): "a command that a person runs and sees end",
     ("simulator/cluster.py", "create_task"): "the demo's cluster, not the service's",
@@ -170,19 +170,3 @@ def calls(names: set[str]) -> Iterator[tuple[str, str]]:
 
 def test_tasks_are_started_by_the_supervisor_alone() -> None:
     assert set(calls(STARTS)) == set(ALLOWED)
-
-
-def test_where_callbacks_are_used_their_failures_are_those_of_the_event_loop() -> None:
-    """In each of these a failure is counted by the event loop's handler, and nothing waits for what it has not done."""
-    assert {path for path, _ in calls(CALLBACKS)} == {
-        "api/answering.py",
-        "main.py",
-        "scheduling/bind.py",
-        "scheduling/cool_downs.py",
-        "scheduling/extender.py",
-        "scheduling/look_ahead.py",
-        "scheduling/refusals.py",
-        "scheduling/reservations.py",
-        "service.py",
-        "supervision.py",
-    }

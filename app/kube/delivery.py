@@ -95,13 +95,17 @@ class Delivery:
     def vanished(self, key: Key) -> None:
         """An object exists no more; told if the feed knows it."""
         self._unreadable.pop(key, None)
-        known = self._told.pop(key, None)
+        known = self._told.get(key)
         if known is None:
             return
         try:
             self._feed.deleted(key[0], key[1], known[1])
-        except Exception:  # noqa: BLE001 - as above
+        except Exception as problem:  # noqa: BLE001 - as above
             _LOG.exception("a deletion could not be taken in", kind=self._kind, namespace=key[0], name=key[1])
+            # It stays known, so that the next list tries again.
+            self._pass_over(key, f"its deletion could not be taken in: {type(problem).__name__}: {problem}")
+        else:
+            del self._told[key]
 
     def missing_from(self, present: AbstractSet[Key]) -> list[Key]:
         """The objects the feed knows that are not among these."""

@@ -1,4 +1,5 @@
 from collections.abc import AsyncGenerator
+from typing import Final
 
 import msgspec
 import structlog
@@ -6,7 +7,7 @@ import structlog
 from app.kube.errors import CallFailed, Intent
 from app.kube.kinds import Kind
 from app.kube.transport import Call, Transport
-from app.model.json_cuts import decode_any
+from app.kube.turns import in_turns
 
 _LOG = structlog.get_logger(__name__)
 
@@ -26,37 +27,53 @@ class Page(msgspec.Struct, frozen=True, gc=False):
 _PAGE = msgspec.json.Decoder(Page)
 
 
+FIRST_PAGE: Final = 16
+PAGE_BYTES: Final = 4 * 2**20
+"""What a page should hold.  Its number of objects follows from the sizes of those before, as a server counts objects alone."""
+_GROWTH: Final = 4
+
+
 async def list_pages(
     transport: Transport, kind: Kind, path: str, limit: int, seconds: float
 ) -> AsyncGenerator[Page, None]:
-    """The pages of a consistent list of everything at `path`.
+    """The pages of a consistent list of everything at `path`, of `limit` objects at most.
 
     A list that takes longer than the server remembers its version (410 on a later page) begins again, unpaged.
 
     Raises:
         CallFailed: a page cannot be had.
     """
-    token = ""
+    token, size = "", min(limit, FIRST_PAGE)
     while True:
-        query = {"limit": str(limit), "continue": token} if token else {"limit": str(limit)}
+        query = {"limit": str(size), "continue": token} if token else {"limit": str(size)}
         try:
-            page = await _page(transport, kind, path, query, seconds)
+            page, read = await _page(transport, kind, path, query, seconds)
         except CallFailed as failed:
             if not (token and failed.gone):
                 raise
             _LOG.info("a list took too long for the server to remember; listing in one page", kind=kind.plural)
-            yield await _page(transport, kind, path, {}, seconds)
+            page, _ = await _page(transport, kind, path, {}, seconds)
+            yield page
             return
         yield page
         token = page.metadata.next_page or ""
         if not token:
             return
+        size = next_size(size, len(page.items or ()), read, limit)
 
 
-async def _page(transport: Transport, kind: Kind, path: str, query: dict[str, str], seconds: float) -> Page:
+def next_size(size: int, objects: int, read: int, limit: int) -> int:
+    """How many objects to ask for after a page of `size` objects that held so many in so many bytes."""
+    fitting = PAGE_BYTES * objects // max(read, 1)
+    return max(1, min(limit, _GROWTH * size, fitting))
+
+
+async def _page(transport: Transport, kind: Kind, path: str, query: dict[str, str], seconds: float) -> tuple[Page, int]:
+    """A page, and the bytes that it took."""
     intent = Intent("list", kind.plural)
     body = await transport.send(Call(intent, "GET", path, seconds, query=query))
     try:
-        return decode_any(_PAGE, body)
+        # What decoding costs is up to whoever wrote the objects: a long page must not keep the event loop.
+        return await in_turns(_PAGE, body), len(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise CallFailed(intent, None, f"the answer is not a list: {problem}") from problem

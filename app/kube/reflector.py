@@ -18,6 +18,7 @@ from app.kube.watch_stream import WatchEvent, failure, watch_events
 from app.ledger.feed import Feed
 from app.model.metadata import version_number
 from app.scheduling.ports import Clock
+from app.supervision import UNREADY_AFTER
 
 _LOG = structlog.get_logger(__name__)
 
@@ -63,6 +64,7 @@ class Reflector:
         self._delivery = Delivery(kind.plural, feed, observer)
         self._version = ""
         self._asked = False
+        self._stumbles = 0
         self._watching: asyncio.Timeout | None = None
 
     async def run(self) -> None:
@@ -79,6 +81,11 @@ class Reflector:
                 await self._pause(failed.kind_of_failure, str(failed), failed.retry_after)
             except Exception as problem:  # noqa: BLE001 - ending would leave the ledger in the past, unnoticed
                 _LOG.exception("a reflector stumbled", kind=self.kind.plural)
+                self._stumbles += 1
+                if self._stumbles >= UNREADY_AFTER:
+                    # Going on from the same version has not helped so often that it will not.
+                    self._version = ""
+                self._observer.background_failed(f"watch-{self.kind.plural}")
                 await self._pause("internal", f"{type(problem).__name__}: {problem}")
 
     def relist(self) -> None:
@@ -94,6 +101,8 @@ class Reflector:
         said = f" ({self.trouble})" if self.trouble else ""
         if not self.synced.is_set():
             return f"{self.kind.plural} are not listed yet{said}"
+        if self._stumbles >= UNREADY_AFTER:
+            return f"{self.kind.plural} cannot be followed: {self._stumbles} failures in a row{said}"
         silent = self._clock.monotonic() - self.last_contact
         if silent > self._settings.watch.silence:
             return f"nothing was heard of {self.kind.plural} for {silent:.0f} s{said}"
@@ -129,6 +138,7 @@ class Reflector:
         self._observer.listed(self.kind.plural, len(self._delivery), self._clock.monotonic() - started)
         if not self._asked:
             self._version = version
+            self._stumbles = 0
             self.synced.set()
 
     async def _watch(self) -> None:
@@ -180,6 +190,7 @@ class Reflector:
             self._delivery.removed(meta)
         elif event.type != "BOOKMARK":
             self._delivery.present(meta, data)
+        self._stumbles = 0
         # After the delivery, so that an interruption repeats an event rather than losing it.
         self._version = version or self._version
         self._backoff.reset()

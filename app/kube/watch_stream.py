@@ -5,7 +5,7 @@ import msgspec
 from app.kube.errors import CallFailed, Intent, read_status
 from app.kube.kinds import Kind
 from app.kube.transport import Call, Transport
-from app.model.json_cuts import decode_any
+from app.kube.turns import in_turns
 
 LONGEST_LINE = 64 * 2**20
 # The server closes the watch itself after the time it was asked for; this much later we do.
@@ -52,7 +52,7 @@ async def watch_events(
         opened()
         async for line in lines(pieces):
             try:
-                event = decode_any(_EVENT, line)
+                event = await in_turns(_EVENT, line)
             except Exception:  # noqa: BLE001 - whatever a line does to the decoder must not end the watch
                 yield line
                 continue
