@@ -188,6 +188,12 @@ class SchedulingSettings(_Group):
         le=0.1,
         description="Seconds that any call may search at a stretch; everything else goes on between two slices",
     )
+    selector_cache_bytes: int = Field(
+        64 * 2**20,
+        ge=32 * 2**20,
+        le=2**32,
+        description="Bytes for what is kept of selectors: compiled expressions, patterns, what claims ask for, verdicts",
+    )
     search_burst_seconds: float = Field(
         0.5,
         gt=0,

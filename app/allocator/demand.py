@@ -1,7 +1,7 @@
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -9,10 +9,13 @@ from app.allocator.constraints import Constraint
 from app.allocator.derived import DerivedAttribute
 from app.allocator.features import Features
 from app.allocator.selectors import SelectorList
+from app.cel import Program
 from app.model.allocation import DeviceToleration
 from app.model.device_class import DeviceClass
 from app.model.resource_claim import ResourceClaim
 
+_CONTENT_FACTOR: Final = 2
+_OPTION_BYTES: Final = 2_000
 ALL: int = -1
 """Count of a request with mode All."""
 
@@ -71,13 +74,15 @@ class ClaimDemand:
 class Demand:
     """What a pod wants, valid on every node.  Equal `signature` means: the same answers on the same node and usage.
 
-    `judge` gives the verdicts of an expression that a device has about its neighbours.
+    `judge` gives the verdicts of an expression that a device has about its neighbours.  `size` estimates the bytes that it keeps,
+    programs and claims included, which others may use too.
     """
 
     claims: tuple[ClaimDemand, ...]
     features: Features
     signature: bytes
     judge: Callable[[str], SelectorList]
+    size: int = 0
 
     @property
     def constrained(self) -> bool:
@@ -85,8 +90,8 @@ class Demand:
         return any(claim.constraints for claim in self.claims)
 
 
-def signature_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass], features: Features) -> bytes:
-    """A digest of everything that decides an answer: claim specs, the classes they name, the pod's names for claims, features."""
+def content_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass], features: Features) -> bytes:
+    """Everything that decides an answer: claim specs, the classes they name, the pod's names for claims, features."""
     named = {
         option.device_class_name
         for each in claims
@@ -94,5 +99,20 @@ def signature_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass
         for option in (*request.first_available, *((request.exactly,) if request.exactly else ()))
     }
     known = [(name, classes[name].spec.selectors, classes[name].spec.config) for name in sorted(named & set(classes))]
-    content = msgspec.json.encode([[(each.label, each.claim.spec.devices) for each in claims], known, features])
+    return msgspec.json.encode([[(each.label, each.claim.spec.devices) for each in claims], known, features])
+
+
+def signature_of(content: bytes) -> bytes:
+    """A digest of it."""
     return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def size_of(claims: Sequence[ClaimDemand], content: bytes) -> int:
+    """The bytes of a demand by estimate."""
+    options = [option for claim in claims for request in claim.requests for option in request.options]
+    lists = {id(option.selectors): option.selectors for option in options}
+    derived = [
+        each.program.size for option in options for each in option.derived.values() if isinstance(each.program, Program)
+    ]
+    programs = sum(each.own_size for each in lists.values()) + sum(derived)
+    return _CONTENT_FACTOR * len(content) + _OPTION_BYTES * len(options) + programs

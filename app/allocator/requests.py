@@ -4,7 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from app.allocator.constraints import Constraint
-from app.allocator.demand import ALL, ClaimDemand, Demand, NamedClaim, RequestDemand, Wanted, signature_of
+from app.allocator.demand import (
+    ALL,
+    ClaimDemand,
+    Demand,
+    NamedClaim,
+    RequestDemand,
+    Wanted,
+    content_of,
+    signature_of,
+    size_of,
+)
 from app.allocator.derived import DerivedAttribute
 from app.allocator.features import Features, why_off
 from app.allocator.selectors import SelectorList, SelectorVerdicts, compiled
@@ -52,10 +62,12 @@ def prepare(
             ready.append(preparation.claim(NamedClaim(label, claim)))
         except _Refused as refused:
             return Rejection(code=refused.code, claim=label, request=refused.request, detail=str(refused))
+    content = content_of(claims, classes, features)
     return Demand(
         claims=tuple(ready),
         features=features,
-        signature=signature_of(claims, classes, features),
+        signature=signature_of(content),
+        size=size_of(ready, content),
         judge=lambda expression: known.of((expression,), programs),
     )
 

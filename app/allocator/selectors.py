@@ -4,8 +4,8 @@ Evaluation stays lazy and in the order of the search, because a selector that fa
 """
 
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from sys import getsizeof
 from typing import Final, TypedDict
 
 from app.cel import (
@@ -19,6 +19,7 @@ from app.cel import (
     ProgramCache,
     prepare_device,
 )
+from app.cel.bounded import BoundedCache
 from app.cel.errors import quoted
 from app.model.device import Device
 from app.model.rejection import Code
@@ -26,6 +27,13 @@ from app.model.resource_slice import ResourceSlice
 
 Deadline = Callable[[], bool]
 """Tells whether the time is up; a `Budget` limits and counts what the selectors cost as well."""
+
+
+VERDICT_BYTES: Final = 20 * 1024 * 1024
+_LARGEST: Final = 2
+_ROW_BYTES: Final = 420
+_ERROR_BYTES: Final = 1_000
+_FAILURE_BYTES: Final = 2_000
 
 
 class Limits(TypedDict, total=False):
@@ -57,12 +65,12 @@ class VerdictRow:
     """Verdicts of one selector list over the devices of one slice."""
 
     __slots__ = ("_errors", "_selectors", "_verdicts", "slice_ref")
+    slice_ref: "_SliceRef"
 
     def __init__(self, selectors: "SelectorList", size: int) -> None:
         self._selectors = selectors
         self._verdicts = bytearray(size)
         self._errors: dict[int, SelectorError] | None = None
-        self.slice_ref: weakref.ref[ResourceSlice] | None = None
 
     def matches(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> bool:
         """Whether all selectors hold for device `position` of the slice this row belongs to.
@@ -78,7 +86,8 @@ class VerdictRow:
             except SelectorError as problem:
                 if self._errors is None:
                     self._errors = {}
-                self._errors[position] = problem
+                self._errors[position] = problem.with_traceback(None)
+                self._selectors.grown(_ERROR_BYTES)
                 verdict = _FAILED
             self._verdicts[position] = verdict
         if verdict == _FAILED:
@@ -87,10 +96,25 @@ class VerdictRow:
         return verdict == _YES
 
 
+class _SliceRef(weakref.ref[ResourceSlice]):
+    """A reference to a slice that tells a selector list when the slice is gone."""
+
+    __slots__ = ("key", "selectors")
+    key: int
+    selectors: "weakref.ref[SelectorList]"
+
+
+def _slice_lost(reference: weakref.ref[ResourceSlice]) -> None:
+    assert isinstance(reference, _SliceRef)  # noqa: S101 - for the type checker
+    selectors = reference.selectors()
+    if selectors is not None:
+        selectors.lost(reference)
+
+
 class SelectorList:
     """The selectors of a class followed by those of a request, compiled; the first that is false decides."""
 
-    __slots__ = ("__weakref__", "_programs", "_rows", "expressions")
+    __slots__ = ("__weakref__", "_grown", "_own_bytes", "_programs", "_rows", "_rows_bytes", "expressions", "owner")
 
     def __init__(
         self, expressions: Sequence[str], programs: ProgramCache, budget: Budget | None = None, owner: str = ""
@@ -103,6 +127,35 @@ class SelectorList:
         self.expressions = tuple(expressions)
         self._programs = tuple(compiled(programs, expression, budget, owner) for expression in self.expressions)
         self._rows: dict[int, VerdictRow] = {}
+        self._rows_bytes = 0
+        self._own_bytes = sum(map(getsizeof, self.expressions)) + sum(map(_size, self._programs))
+        self._grown: Callable[[SelectorList], None] | None = None
+        self.owner = owner
+
+    def report(self, grown: Callable[["SelectorList"], None]) -> None:
+        """Have `grown` called whenever more is remembered."""
+        self._grown = grown
+
+    def grown(self, size: int) -> None:
+        """So many bytes more are remembered."""
+        self._rows_bytes += size
+        if self._grown is not None:
+            self._grown(self)
+
+    def forget(self) -> None:
+        """Forget the verdicts."""
+        self._rows.clear()
+        self._rows_bytes = 0
+
+    @property
+    def own_size(self) -> int:
+        """The bytes of its expressions and programs, which others may use too."""
+        return self._own_bytes
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes, with what it remembers."""
+        return self._own_bytes + self._rows_bytes
 
     @property
     def always(self) -> bool:
@@ -120,10 +173,18 @@ class SelectorList:
         row = self._rows.get(key)
         if row is None:
             row = VerdictRow(self, len(published.devices))
-            rows = self._rows
-            row.slice_ref = weakref.ref(published, lambda _: rows.pop(key, None))
-            rows[key] = row
+            row.slice_ref = reference = _SliceRef(published, _slice_lost)
+            reference.key, reference.selectors = key, weakref.ref(self)
+            self._rows[key] = row
+            self.grown(_ROW_BYTES + len(published.devices))
         return row
+
+    def lost(self, reference: "_SliceRef") -> None:
+        """The slice is gone, and with it the verdicts about it."""
+        row = self._rows.get(reference.key)
+        if row is not None and row.slice_ref is reference:
+            del self._rows[reference.key]
+            self._rows_bytes -= _ROW_BYTES
 
     def evaluate(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> bool:
         """Evaluate the selectors on one device, without memory.
@@ -152,15 +213,27 @@ class SelectorList:
         return True
 
 
+def _size(program: object) -> int:
+    return program.size if isinstance(program, Program) else _FAILURE_BYTES
+
+
 class SelectorVerdicts:
     """Selector lists with their verdicts, shared between the demands of all pods.
 
-    Holds the `max_lists` most recently used lists; verdicts live as long as the slice objects they are about.
+    Verdicts live as long as the slice objects they are about.  Lists and verdicts are bounded in bytes; the namespace that holds
+    the most makes room first, and a list that makes room forgets its verdicts.
     """
 
-    def __init__(self, max_lists: int = 512) -> None:
-        self._lists: OrderedDict[tuple[str, ...], SelectorList] = OrderedDict()
-        self._max_lists = max_lists
+    def __init__(self, max_bytes: int = VERDICT_BYTES) -> None:
+        """Begin with nothing."""
+        self._lists: BoundedCache[tuple[str, ...], SelectorList] = BoundedCache(
+            max_bytes, largest=_LARGEST, forgotten=lambda _, forgotten: forgotten.forget()
+        )
+
+    @property
+    def held(self) -> int:
+        """The bytes that are taken, by estimate."""
+        return self._lists.held
 
     def of(
         self, expressions: Sequence[str], programs: ProgramCache, budget: Budget | None = None, owner: str = ""
@@ -173,12 +246,19 @@ class SelectorVerdicts:
         key = tuple(expressions)
         found = self._lists.get(key)
         if found is None:
-            found = self._lists[key] = SelectorList(key, programs, budget, owner)
-            if len(self._lists) > self._max_lists:
-                self._lists.popitem(last=False)
-        else:
-            self._lists.move_to_end(key)
+            found = SelectorList(key, programs, budget, owner)
+            found.report(self._count)
+            self._lists.put(key, found, found.size, owner)
         return found
+
+    def _count(self, grown: SelectorList) -> None:
+        """A list that is used although it made room once is kept again, where there is no other for the same expressions."""
+        key = grown.expressions
+        kept = self._lists.get(key)
+        if kept is grown:
+            self._lists.resize(key, grown.size)
+        elif kept is not None or not self._lists.put(key, grown, grown.size, grown.owner):
+            grown.forget()
 
 
 def within(deadline: Deadline | None) -> Limits:

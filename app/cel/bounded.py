@@ -24,13 +24,22 @@ class BoundedCache(Generic[_K, _V]):
     """A least-recently-used cache of at most `max_bytes`; one caller at a time.
 
     An entry belongs to the owner (a namespace) that put it.  When the cache is full, the owner that holds the most loses its
-    oldest entries first, so an owner with much never drives out one with little.  A value larger than an eighth of the whole
-    is not kept.
+    oldest entries first, so an owner with much never drives out one with little.  A value that is too
+    large is not kept.
     """
 
-    def __init__(self, max_bytes: int, *, forgotten: Callable[[_K, _V], None] | None = None) -> None:
-        """Begin with nothing; `forgotten` learns of every entry that makes room for others."""
+    def __init__(
+        self, max_bytes: int, *, largest: int = _LARGEST, forgotten: Callable[[_K, _V], None] | None = None
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            max_bytes: Bytes for all entries together, by the sizes that are given with them.
+            largest: Which part of that a single entry may take, as in "an eighth".
+            forgotten: Learns of every entry that makes room for others.
+        """
         self.max_bytes = max_bytes
+        self._largest = max_bytes // largest
         self.held = 0
         self._forgotten = forgotten
         self._entries: dict[_K, _Entry[_V]] = {}
@@ -55,7 +64,7 @@ class BoundedCache(Generic[_K, _V]):
         """Keep a value of `size` bytes, key included; returns whether it is kept."""
         size += ENTRY_BYTES
         self.drop(key)
-        if size > self.max_bytes // _LARGEST:
+        if size > self._largest:
             return False
         self._entries[key] = _Entry(value, size, owner)
         self._owners.setdefault(owner, OrderedDict())[key] = None
@@ -72,7 +81,7 @@ class BoundedCache(Generic[_K, _V]):
         size += ENTRY_BYTES
         self._count(entry.owner, size - entry.size)
         self._entries[key] = entry._replace(size=size)
-        if size > self.max_bytes // _LARGEST:
+        if size > self._largest:
             self._forget(key)
         elif self.held > self.max_bytes:
             self._make_room(key)

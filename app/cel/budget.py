@@ -23,7 +23,7 @@ class Budget:
     A budget is itself a deadline: called, it tells that time or units are used up.
     """
 
-    __slots__ = ("_clock", "_ends", "_seconds_each", "deadline", "left")
+    __slots__ = ("_clock", "_ends", "_seconds_each", "deadline", "left", "strict")
 
     def __init__(
         self,
@@ -32,6 +32,7 @@ class Budget:
         *,
         clock: Callable[[], float] | None = None,
         seconds_each: float = EVALUATION_SECONDS,
+        strict: bool = False,
     ) -> None:
         """Begin a call.
 
@@ -41,7 +42,9 @@ class Budget:
             clock: Seconds, never going back; without it a single evaluation is limited by what is counted alone.
             seconds_each: Seconds that an evaluation may take. One that takes longer uses the whole budget up, for the next
                 devices would take as long.
+            strict: End an evaluation, too, when it has spent what was left before it.
         """
+        self.strict = strict
         self.left = cost
         self.deadline = deadline
         self._clock = clock
@@ -88,4 +91,15 @@ class Budget:
 
     def charge(self, frame: Frame) -> None:
         """Take off what an evaluation spent: its cost, or our own count of its work where that is more."""
-        self.left -= max(frame.cost, frame.work // _WORK_PER_COST)
+        self.left -= spent_in(frame)
+
+    def watch(self, frame: Frame) -> None:
+        """Have an evaluation that is about to begin end where this budget does, if it is strict."""
+        if self.strict:
+            asked = frame.deadline
+            frame.deadline = lambda: spent_in(frame) > self.left or (asked is not None and asked())
+
+
+def spent_in(frame: Frame) -> int:
+    """What an evaluation has spent so far."""
+    return max(frame.cost, frame.work // _WORK_PER_COST)

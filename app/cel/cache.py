@@ -11,9 +11,8 @@ from app.cel.environment import LATEST, Release
 from app.cel.errors import CelCompileError
 from app.cel.program import Program, compile_expression
 
-PROGRAM_BYTES: Final = 24 * 1024 * 1024
+PROGRAM_BYTES: Final = 16 * 1024 * 1024
 _OF_CLASSES: Final = 4
-_PROGRAM_BYTES: Final = 200
 _FAILURE_BYTES: Final = 1_000
 
 _Entry = Program | CelCompileError
@@ -90,5 +89,5 @@ class ProgramCache:
 def _size(entry: _Entry) -> int:
     """The bytes of a program or a failure beside the expression, by estimate."""
     if isinstance(entry, Program):
-        return entry.size + _PROGRAM_BYTES
+        return entry.size
     return 3 * getsizeof(entry.reason) + _FAILURE_BYTES

@@ -8,7 +8,7 @@ import msgspec
 
 from app.cel import checked as c
 from app.cel import syntax as s
-from app.cel.budget import Budget
+from app.cel.budget import Budget, spent_in
 from app.cel.checker import Checker
 from app.cel.code import Code
 from app.cel.compile_limits import CompileMeter
@@ -27,7 +27,6 @@ from app.cel.walk import is_free_name, nodes_of
 _OUTCOME_UNITS: Final = 100
 _TEXT_UNITS: Final = 1_500
 _NODE_UNITS: Final = 20
-_WORK_PER_COST: Final = 2
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -149,7 +148,7 @@ class Evaluation:
         return known[1]
 
     def _spent(self) -> int:
-        return max(self._frame.cost, self._frame.work // _WORK_PER_COST) - self._charged
+        return spent_in(self._frame) - self._charged
 
     def _charge(self) -> None:
         units = self._spent()

@@ -25,6 +25,8 @@ from app.cel.types import BOOL, Type
 from app.cel.values import Optional, type_name, unwrapped
 from app.model.device import Attribute
 
+_PROGRAM_BYTES: Final = 200
+_COUNTED_BYTES: Final = 4 * 1024 * 1024
 _TOO_DEEP: Final = "the expression is nested too deeply"
 
 
@@ -45,7 +47,8 @@ class Program(msgspec.Struct, frozen=True):
 
     `quick` asks a device without counting, for expressions that cost `most` at the most whatever the device is. Most of
     these are never evaluated otherwise; `counted` is then compiled when it is asked for, and kept apart among those of its
-    `owner`. `units` is what compiling takes of a budget.
+    `owner`. `units` is what compiling takes of a budget, `size` the bytes of the program beside its
+    expression, by measurement.
     """
 
     expression: str
@@ -55,6 +58,7 @@ class Program(msgspec.Struct, frozen=True):
     most: int = 0
     units: int = 0
     owner: str = ""
+    size: int = 0
 
     def matches(
         self, device: DeviceActivation, *, deadline: Deadline | None = None, budget: Budget | None = None
@@ -126,17 +130,13 @@ class Program(msgspec.Struct, frozen=True):
             _COUNTED.put(key, known, size_of_program(known.run) + getsizeof(self.expression), self.owner)
         return known
 
-    @property
-    def size(self) -> int:
-        """The bytes that it takes beside its expression, by measurement."""
-        return size_of_program(self.quick, None if self.counted is None else self.counted.run)
-
     def _within(self, budget: Budget, device: DeviceActivation, deadline: Deadline | None) -> tuple[Any, int]:
         interrupts = budget.begin()
         if device.defect is not None:
             raise CelRuntimeError(device.defect)
         counted = self._counted(budget)
         frame = counted.frame(device, interrupts if deadline is None else deadline)
+        budget.watch(frame)
         try:
             return _finish(counted, frame)
         finally:
@@ -162,7 +162,7 @@ def _reported(error: CelRuntimeError | RecursionError, frame: Frame) -> CelRunti
     return error
 
 
-_COUNTED: Final[BoundedCache[tuple[str, Release], Counted]] = BoundedCache(8 * 1024 * 1024)
+_COUNTED: Final[BoundedCache[tuple[str, Release], Counted]] = BoundedCache(_COUNTED_BYTES)
 """What programs with a quick answer were compiled to when that was not enough."""
 
 
@@ -192,8 +192,11 @@ def compile_expression(
         checker, checked = _checked(expression, emulate, meter, derived=derived)
         quick = None if derived else quick_answer(checked)
         if quick is not None:
-            return Program(expression, emulate, None, *quick, meter.spent, owner)
-        return Program(expression, emulate, _counted(expression, checker, checked), units=meter.spent)
+            size = _PROGRAM_BYTES + size_of_program(quick[0])
+            return Program(expression, emulate, None, *quick, meter.spent, owner, size)
+        counted = _counted(expression, checker, checked)
+        size = _PROGRAM_BYTES + size_of_program(counted.run)
+        return Program(expression, emulate, counted, units=meter.spent, owner=owner, size=size)
     except RecursionError:
         raise CelCompileError(_TOO_DEEP, expression, 0) from None
 

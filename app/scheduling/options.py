@@ -35,6 +35,7 @@ class Options:
     scheduler_names: tuple[str, ...] = ()
     remembered_answers: int = 200_000
     extended_resources: bool = True
+    selector_cache_bytes: int = 64 * 2**20
     rewrite_attribute_suffixes: bool = False
     reserve_for_pod_groups: GroupReservation = GroupReservation.AUTO
     selector_libraries: Release = LATEST

@@ -60,7 +60,7 @@ class RefusalWords:
         key = (demand.signature, name, self._ledger.state.of(name), rejection.claim, rejection.request, share)
         found = self._unmet.get(key)
         if found is None:
-            allowance = Budget(share)
+            allowance = Budget(share, strict=True)
             found = self._unmet[key] = self._find(reason, demand, allowance)
             if budget is not None:
                 budget.spend(share - allowance.left)

@@ -1,4 +1,3 @@
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 
 from app.allocator import (
@@ -17,6 +16,7 @@ from app.allocator import (
 )
 from app.allocator.state import Usage
 from app.cel import Budget, CelCompileError, ProgramCache
+from app.cel.bounded import BoundedCache
 from app.cel.errors import quoted
 from app.cel.rewrite import rewrite_suffixes
 from app.ledger.ledger import Ledger
@@ -30,7 +30,14 @@ from app.scheduling.fresh_shares import new_share_id
 from app.scheduling.options import Options
 from app.scheduling.paused_searches import PausedSearches
 
-_REMEMBERED_DEMANDS = 2_000
+_FIXED_BYTES = 20 * 2**20
+"""Regular expressions, and programs that quick answers fall back to: they are not shared out here."""
+_SHARES = 11
+_OF_PROGRAMS = 4
+_OF_DEMANDS = 2
+_OF_VERDICTS = 5
+_REJECTION_BYTES = 2_000
+_LARGEST_DEMAND = 2
 _MOST_SET_ASIDE = 3
 _NOT_SEARCHED = NoFit(
     verdict="fatal",
@@ -48,14 +55,17 @@ class Searching:
         """`programs` are compiled expressions from before, compiled with the same options."""
         self.features = features
         self._ledger = ledger
+        share = (options.selector_cache_bytes - _FIXED_BYTES) // _SHARES
         if programs is None:
             rewrite = rewrite_suffixes if options.rewrite_attribute_suffixes else None
-            programs = ProgramCache(emulate=options.selector_libraries, rewrite=rewrite)
+            programs = ProgramCache(_OF_PROGRAMS * share, emulate=options.selector_libraries, rewrite=rewrite)
         self._programs = programs
-        self._verdicts = SelectorVerdicts()
+        self._verdicts = SelectorVerdicts(_OF_VERDICTS * share)
         self._pools: dict[str, tuple[int, NodePools]] = {}
         self._paused = PausedSearches()
-        self._demands: OrderedDict[tuple[object, ...], Demand | Rejection] = OrderedDict()
+        self._demands: BoundedCache[tuple[object, ...], Demand | Rejection] = BoundedCache(
+            _OF_DEMANDS * share, largest=_LARGEST_DEMAND
+        )
 
     def demand(self, claims: Sequence[FoundClaim], budget: Budget | None = None) -> Demand | Rejection:
         """What these claims ask for, or why no node can serve them (missing class, invalid selector, ...).
@@ -72,10 +82,14 @@ class Searching:
                 known = self._invalid_selector(known) or known
             elif known.code is Code.SEARCH_LIMIT:
                 return known
-            self._demands[key] = known
-            if len(self._demands) > _REMEMBERED_DEMANDS:
-                self._demands.popitem(last=False)
+            size = known.size if isinstance(known, Demand) else _REJECTION_BYTES + 2 * len(known.detail)
+            self._demands.put(key, known, size, claims[0].record.claim.metadata.namespace if claims else "")
         return known
+
+    @property
+    def held(self) -> int:
+        """The bytes that are kept of expressions, demands and verdicts, by estimate."""
+        return self._programs.held + self._demands.held + self._verdicts.held
 
     def _invalid_selector(self, demand: Demand) -> Rejection | None:
         """An expression that does not compile rules the pod out everywhere, whichever devices happen to be free."""
