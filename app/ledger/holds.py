@@ -6,8 +6,10 @@ allocated, and losing them (a restart) costs a new decision at bind, never a wro
 """
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from app.allocator.state import PoolId
 from app.ledger.alternatives import kept_by
@@ -16,12 +18,17 @@ from app.ledger.usage import UsageTable
 from app.model.allocation import ClaimPlacement, DeviceHolding
 from app.model.merits import Merits
 
+MOST_OF_A_NAMESPACE: Final = 10_000
+"""How many claims of one namespace can have a hold at a time; each keeps as many placements as nodes are offered."""
+
 
 @dataclass(slots=True)
 class Hold:
     """One claim's hold: placements by node with the node version each was decided at, pods, and when it lapses (monotonic).
 
-    `merits` says what speaks for the placements, where anything does.
+    `merits` says what speaks for the placements, where anything does.  A nominated hold ends at `latest`, any other one when it
+    `expires`.  `since`: when it was placed (monotonic).  Holds with the same `unit` are of use only together: those of one pod, or
+    the whole plan of a gang.
     """
 
     claim_uid: str
@@ -31,6 +38,15 @@ class Hold:
     pods: set[str] = field(default_factory=set)
     merits: Mapping[str, Merits] = field(default_factory=dict)
     nominated: bool = False
+    namespace: str = ""
+    unit: str = ""
+    since: float = 0.0
+    latest: float = math.inf
+
+    @property
+    def end(self) -> float:
+        """When it ends by itself (monotonic)."""
+        return self.latest if self.nominated else self.expires
 
     @property
     def settled(self) -> bool:
@@ -45,7 +61,10 @@ class HoldBook:
         self._holds: dict[str, Hold] = {}
         self._by_pod: dict[str, set[str]] = {}
         self._kept: dict[str, Sequence[DeviceHolding]] = {}
+        self._by_namespace: dict[str, OrderedDict[str, None]] = {}
         self._report = moved
+        # Called with each hold that ends, what it kept, and whether it ends because its claim is allocated.
+        self.on_end: Callable[[Hold, Sequence[DeviceHolding], bool], None] | None = None
         # No hold ends by itself before this time.
         self._earliest = math.inf
         self.overlay = UsageTable()
@@ -64,6 +83,14 @@ class HoldBook:
         """The holds this pod is part of."""
         return tuple(self._holds[uid] for uid in sorted(self._by_pod.get(pod_uid, ())))
 
+    def all(self) -> Iterable[Hold]:
+        """Every hold."""
+        return self._holds.values()
+
+    def kept(self, claim_uid: str) -> Sequence[DeviceHolding]:
+        """What the hold of this claim keeps."""
+        return self._kept.get(claim_uid, ())
+
     @property
     def unsettled(self) -> int:
         """How many holds still keep several nodes."""
@@ -73,10 +100,14 @@ class HoldBook:
         """Replace whatever was held for this claim."""
         self.end(hold.claim_uid)
         self._holds[hold.claim_uid] = hold
-        self._earliest = min(self._earliest, hold.expires)
+        self._earliest = min(self._earliest, hold.end)
+        claims = self._by_namespace.setdefault(hold.namespace, OrderedDict())
+        claims[hold.claim_uid] = None
         for pod in hold.pods:
             self._by_pod.setdefault(pod, set()).add(hold.claim_uid)
         self._keep(hold)
+        if len(claims) > MOST_OF_A_NAMESPACE:
+            self.end(next(iter(claims)))
 
     def join(self, claim_uid: str, pod_uid: str, expires: float) -> None:
         """A further pod waits for the same allocation."""
@@ -93,13 +124,16 @@ class HoldBook:
         self.end(new_uid)
         self._holds[new_uid] = self._holds.pop(claim_uid)
         self._kept[new_uid] = self._kept.pop(claim_uid)
+        claims = self._by_namespace[hold.namespace]
+        del claims[claim_uid]
+        claims[new_uid] = None
         hold.claim_uid = new_uid
         for pod in hold.pods:
             self._leave(pod, claim_uid)
             self._by_pod.setdefault(pod, set()).add(new_uid)
 
     def settle(self, claim_uid: str, node: str, *, nominated: bool = False) -> None:
-        """Keep this node only.  A nominated hold lasts as long as the nomination; a node that is not held ends the hold."""
+        """Keep this node only.  A nominated hold lasts until its `latest`; a node that is not held ends the hold."""
         hold = self._holds.get(claim_uid)
         if hold is None:
             return
@@ -107,19 +141,25 @@ class HoldBook:
             self.end(claim_uid)
             return
         hold.nominated = nominated
-        self._earliest = min(self._earliest, hold.expires)
+        self._earliest = min(self._earliest, hold.end)
         if len(hold.placements) > 1:
             hold.placements = {node: hold.placements[node]}
             self._keep(hold)
             self._tell_ended()
 
-    def end(self, claim_uid: str) -> None:
-        """Release everything held for this claim."""
+    def end(self, claim_uid: str, *, allocated: bool = False) -> None:
+        """Release everything held for this claim; `allocated`: because the claim has its devices now."""
         hold = self._holds.pop(claim_uid, None)
         if hold is None:
             return
         for pod in hold.pods:
             self._leave(pod, claim_uid)
+        claims = self._by_namespace[hold.namespace]
+        del claims[claim_uid]
+        if not claims:
+            del self._by_namespace[hold.namespace]
+        if self.on_end is not None:
+            self.on_end(hold, self._kept[claim_uid], allocated)
         self._release(claim_uid)
 
     def leave(self, pod_uid: str) -> None:
@@ -133,22 +173,22 @@ class HoldBook:
                 self._leave(pod_uid, claim_uid)
 
     def expire(self, now: float) -> int:
-        """End holds whose time is over and that no nomination keeps; returns how many, and adds them to `expired`."""
+        """End holds whose time is over; returns how many, and adds them to `expired`."""
         if now < self._earliest:
             return 0
-        over = [uid for uid, hold in self._holds.items() if not hold.nominated and hold.expires <= now]
+        over = [uid for uid, hold in self._holds.items() if hold.end <= now]
         for claim_uid in over:
             self.end(claim_uid)
-        self._earliest = min((hold.expires for hold in self._holds.values() if not hold.nominated), default=math.inf)
+        self._earliest = min((hold.end for hold in self._holds.values()), default=math.inf)
         self.expired += len(over)
         return len(over)
 
-    def settled_overlay(self) -> UsageTable:
-        """What settled holds keep: the part of the overlay that does not dissolve by itself within moments."""
+    def overlay_without(self, claims: Collection[str]) -> UsageTable:
+        """What all holds keep but those of these claims."""
         table = UsageTable()
-        for claim_uid, hold in self._holds.items():
-            if hold.settled:
-                table.add(self._kept[claim_uid])
+        for claim_uid, kept in self._kept.items():
+            if claim_uid not in claims:
+                table.add(kept)
         return table
 
     def _leave(self, pod_uid: str, claim_uid: str) -> None:

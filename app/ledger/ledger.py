@@ -1,8 +1,8 @@
 from collections import deque
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from app.allocator.state import PoolId
+from app.allocator.state import PoolId, Usage
 from app.ledger.claims import ClaimIndex, ClaimRecord, UsageChange
 from app.ledger.feed import Feed
 from app.ledger.feeds import feeds_of
@@ -14,9 +14,9 @@ from app.ledger.pod_groups import PodGroupIndex
 from app.ledger.pods import PodIndex
 from app.ledger.signal import Signal
 from app.ledger.slices import SliceIndex
-from app.ledger.usage import Overlaid, UsageTable
+from app.ledger.usage import Overlaid, Reduced, UsageTable
 from app.ledger.versions import NodeVersions
-from app.model.allocation import ClaimPlacement
+from app.model.allocation import ClaimPlacement, DeviceHolding
 from app.model.device_class import DeviceClass
 from app.model.node import Node
 from app.model.pod import Pod
@@ -117,14 +117,16 @@ class Ledger:
         """Allocations, writes in flight and all holds."""
         return Overlaid(self.claims.usage, self.holds.overlay) if len(self.holds) else self.claims.usage
 
-    def usage_without_unsettled(self) -> Overlaid:
-        """As `usage`, without holds that are about to settle on one of several nodes."""
-        return Overlaid(self.claims.usage, self.holds.settled_overlay())
+    def usage_without(self, claims: Collection[str], freed: Iterable[DeviceHolding] = ()) -> Usage:
+        """As `usage`, without the holds of these claims and without these allocated holdings."""
+        freed = tuple(freed)
+        base: Usage = Reduced(self.claims.usage, freed) if freed else self.claims.usage
+        return Overlaid(base, self.holds.overlay_without(claims))
 
     def take(self, claim_uid: str, placement: ClaimPlacement, node: str) -> None:
         """Commit to this allocation before it is written; the claim's hold becomes superfluous."""
         self._allocations_moved(self.claims.take(claim_uid, placement, node), helpful=False)
-        self.holds.end(claim_uid)
+        self.holds.end(claim_uid, allocated=True)
 
     def settle(self, claim_uid: str) -> None:
         """Our write of this claim is over; what the server has is what counts."""
@@ -145,7 +147,7 @@ class Ledger:
         record, change = self.claims.store(data, from_watch=True)
         self._allocations_moved(change)
         if record.claim.status.allocation is not None:
-            self.holds.end(record.claim.metadata.uid)
+            self.holds.end(record.claim.metadata.uid, allocated=True)
         if change.created or change.has_room:
             self.helpful_claim()
         if change.created:

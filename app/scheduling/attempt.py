@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from app.allocator import Demand
+from app.model.allocation import ClaimPlacement
 from app.model.rejection import Code, Rejection
 from app.scheduling.claim_lookup import FoundClaim
 from app.scheduling.remembered import Outcome
@@ -25,6 +26,7 @@ class Attempt:
     not, and `reasons` keeps one rejection with its details for each text.  `unsettled` tells that some node would fit if holds
     that are about to settle went elsewhere, `limited` that the search on some node was not finished.  `demand` is what the open
     claims ask for.
+    `behind` is what the pod would take but for holds that may end, and `revocable` what it would take if stale holds were revoked.
     `seat` is the node that is planned for a member of a gang, where all that it needs is held already.
     """
 
@@ -35,6 +37,8 @@ class Attempt:
     held: tuple[FoundClaim, ...] = ()
     unsettled: bool = False
     limited: bool = False
+    behind: tuple[ClaimPlacement, ...] = ()
+    revocable: tuple[ClaimPlacement, ...] = ()
     demand: Demand | None = None
     seat: str | None = None
     _counts: dict[str, int] = field(default_factory=dict)

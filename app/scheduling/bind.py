@@ -82,7 +82,7 @@ class Bind:
         self._decision = decision
         self._refusals = refusals
         self._cool_downs = cool_downs
-        self.gate = GangGate(ledger)
+        self.gate = GangGate(ledger, cluster.clock)
         self._cluster = cluster
         self._metrics = metrics
         self._options = options

@@ -18,6 +18,7 @@ from app.scheduling.gang_failures import GangFailures
 from app.scheduling.gang_planning import GangPlanning
 from app.scheduling.gangs import Gangs
 from app.scheduling.group_claims import GroupClaims
+from app.scheduling.hold_fairness import HoldFairness
 from app.scheduling.judging import Judging
 from app.scheduling.likeness import Likeness
 from app.scheduling.options import Options
@@ -62,14 +63,17 @@ class Extender:
         self._pods = self._bind.pods
         likeness, clock = Likeness(ledger, features), cluster.clock
         judging = Judging(ledger, searching, metrics, options.remembered_answers, likeness)
-        planning = GangPlanning(ledger, searching, likeness, cool_downs, clock, options)
+        gate, running = self._bind.gate, self._bind.running
+        fairness = HoldFairness(ledger, gate, running, clock, self._holds_are_stale)
+        planning = GangPlanning(ledger, searching, likeness, cool_downs, fairness.stale, clock, options)
         failures = GangFailures(ledger, cool_downs, clock)
-        gangs = Gangs(ledger, planning, self._bind.gate, failures, clock, options, self._has_a_seat)
+        gangs = Gangs(ledger, planning, gate, failures, clock, options, fairness, self._has_a_seat)
+        fairness.stale.drop_plan = gangs.revoke
         self._filter = Filter(ledger, searching, self.refusals, judging, gangs, cool_downs, slices, options)
         self._wake_up = WakeUp(
             ledger, self.refusals, self._filter.may_fit, cluster.waker, metrics, cluster.clock, options, supervisor
         )
-        running, timeout = self._bind.running, options.binding_timeout_seconds
+        timeout = options.binding_timeout_seconds
         facts = ReclaimFacts(ledger, self.refusals, running, cluster.clock, timeout)
         claims = ClaimWriting(ledger, cluster.claims, metrics)
         taking_back = ReclaimWriting(ledger, cluster, claims, facts, cool_downs, options.field_manager)
@@ -169,6 +173,10 @@ class Extender:
     def _has_a_seat(self, pod_uid: str) -> None:
         """A member of a gang that may have been refused before will get its seat when it is asked about again."""
         self._wake_up.reconsider(pod_uid, "gang")
+
+    def _holds_are_stale(self, pod_uid: str) -> None:
+        """The holds that keep a refused pod out may be stale by now, and are revoked when it is asked about again."""
+        self._wake_up.reconsider(pod_uid, "holds")
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping.reason is not None:

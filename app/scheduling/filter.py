@@ -1,10 +1,12 @@
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from app.allocator import Demand, Paused
+from app.allocator.state import Usage
 from app.ledger.holds import Hold, HoldBook
 from app.ledger.ledger import Ledger
-from app.model.allocation import Placement
+from app.model.allocation import DeviceHolding, Placement
 from app.model.node_names import turned
 from app.model.pod import Pod
 from app.model.rejection import Code, Rejection
@@ -51,6 +53,7 @@ class Filter:
         self._searching = searching
         self._refusals = refusals
         self._cool_downs = cool_downs
+        self._fairness = gangs.fairness
         self._slices = slices
         self._clock = slices.clock
         self._options = options
@@ -67,26 +70,29 @@ class Filter:
             self._ledger.pod_uses_nothing(pod.uid)
         budget = self._slices.begin(pod, self._options.filter_budget_seconds)
         start = budget.slice_start
-        try:
-            attempt = self._attempt(pod, nodes, budget)
-        except Paused:
-            attempt = await self._in_slices(pod, nodes, budget)
-        while not attempt.fits and attempt.unsettled:
+        attempt = await self._tried(pod, nodes, budget)
+        while not attempt.fits and attempt.unsettled and not attempt.revocable:
             left = start + self._options.settle_wait_seconds - self._clock.monotonic()
             if left <= 0 or not await self._ledger.holds.changed.wait(left):
                 break
             self._slices.reopen(pod, budget)
-            try:
-                attempt = self._attempt(pod, nodes, budget)
-            except Paused:
-                attempt = await self._in_slices(pod, nodes, budget)
+            attempt = await self._tried(pod, nodes, budget)
+        attempt = await self._fairness.make_room(attempt, lambda: self._tried(pod, nodes, budget))
         if not attempt.fits:
+            self._fairness.refused(pod, attempt)
             if attempt.limited:
                 raise TryAgain(f"pod {pod.key}: {_unfinished(attempt)}")
             self._refusals.turned_away(pod, attempt)
             return FilterAnswer((), {}, attempt.texts)
         self._refusals.settled(pod.uid)
+        self._fairness.shares.waits_no_more(pod.uid)
         return FilterAnswer(self._offer(pod, attempt), {}, attempt.texts)
+
+    async def _tried(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:
+        try:
+            return self._attempt(pod, nodes, budget)
+        except Paused:
+            return await self._in_slices(pod, nodes, budget)
 
     async def _in_slices(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:
         """An attempt that goes on in further slices; when there is no other, what has been found out by then.
@@ -115,7 +121,7 @@ class Filter:
         if gang is not None:
             return self._gangs.may_fit(pod, gang, nodes, budget.left_seconds)
         attempt = self._attempt(self._ledger.pods.newest(pod), nodes, budget)
-        return bool(attempt.fits) or attempt.unsettled
+        return bool(attempt.fits) or attempt.unsettled or bool(attempt.revocable)
 
     def _attempt(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:
         ledger = self._ledger
@@ -214,42 +220,81 @@ class Filter:
             search_around(cooling, self._ledger, ask, tuple(in_order), enough, attempt)
             return
         held = self._judging.search(demand, in_order, enough, budget, attempt)
-        if not attempt.fits and self._ledger.holds.unsettled:
-            self._look_behind_holds(demand, held, budget, attempt)
+        if not attempt.fits:
+            self._look_behind_holds(demand, held, in_order, budget, attempt)
 
-    def _look_behind_holds(self, demand: Demand, held: Sequence[str], budget: CallBudget, attempt: Attempt) -> None:
-        """Find out whether only holds that are about to settle stand in the way."""
-        ledger = self._ledger
-        usage = ledger.usage_without_unsettled()
-        for name in held:
-            node = ledger.nodes.get(name)
-            if node is None:
-                continue
-            under = ("without unsettled", ledger.holds.ended)
-            if isinstance(self._searching.once(demand, node, usage, budget, under), Placement):
-                attempt.unsettled = True
-                attempt.refuse(name, _UNSETTLED)
+    def _look_behind_holds(
+        self, demand: Demand, held: Sequence[str], nodes: Iterable[str], budget: CallBudget, attempt: Attempt
+    ) -> None:
+        """Find out whether only holds that may end stand in the way, which of them are about to settle, and which are stale."""
+        ledger, views = self._ledger, self._fairness.stale.views()
+        if views.is_empty:
+            return
+
+        def fitting(names: Iterable[str], usage: Usage, under: Hashable) -> Iterator[tuple[str, Placement]]:
+            for name in names:
+                node = ledger.nodes.get(name)
+                answer = None if node is None else self._searching.once(demand, node, usage, budget, under)
+                if isinstance(answer, Placement):
+                    yield name, answer
+
+        concerned = held if not views.freed else self._reaching(views.freed, held, nodes)
+        behind = dict(fitting(concerned, views.without_loose(ledger), ("loose", views.loose, views.freed)))
+        attempt.behind += tuple(claim for placement in behind.values() for claim in placement.claims)
+        if behind and views.has_stale and not attempt.revocable:
+            stale = ("stale", views.stale, views.freed)
+            first = next(fitting(behind, views.without_stale(ledger), stale), None)
+            attempt.revocable = () if first is None else first[1].claims
+        going: Iterable[str] = behind
+        if views.unsettled != views.loose:
+            going = dict(fitting(behind, views.without_unsettled(ledger), ("unsettled", views.unsettled)))
+        for name in going:
+            attempt.unsettled = True
+            attempt.refuse(name, _UNSETTLED)
+
+    def _reaching(self, freed: Iterable[DeviceHolding], held: Sequence[str], nodes: Iterable[str]) -> Iterable[str]:
+        """The nodes under holds, and those that reach the pools in which something would be freed."""
+        reached: set[str] = set()
+        for pool_id in {each.pool_id for each in freed}:
+            found = self._ledger.slices.nodes_of(pool_id)
+            if found is None:
+                return nodes
+            reached |= found
+        return [*held, *(name for name in nodes if name in reached and name not in held)]
 
     def _offer(self, pod: Pod, attempt: Attempt) -> Sequence[str]:
         """Choose the best nodes and hold there what the pod would take; for a member of a gang that is done already."""
         if attempt.seat is not None:
             return (attempt.seat,)
-        expires = self._clock.monotonic() + self._options.hold_seconds
+        now = self._clock.monotonic()
+        expires = now + self._options.hold_seconds
         ledger = self._ledger
         for claim in attempt.held:
             ledger.holds.join(claim.record.claim.metadata.uid, pod.uid, expires)
         if not attempt.open:
             return tuple(attempt.fits)
         unheld = [name for name, outcome in attempt.fits.items() if outcome is None]
-        offered = self._best(attempt)
+        try:
+            offered = self._best(pod, attempt)
+        except TryAgain:
+            if not unheld:
+                raise
+            offered = {}
+        if offered:
+            self._fairness.shares.offered(pod.uid)
+        times = _Times(now, expires, expires + self._options.binding_timeout_seconds)
         # kube-scheduler need not wait for it: the look ahead, which comes after the answer, is the first to ask for holds.
-        ledger.promise(lambda: _hold(ledger.holds, attempt.open, offered, pod, expires))
+        ledger.promise(lambda: _hold(ledger.holds, attempt.open, offered, pod, times))
         if attempt.demand is not None:
             self._look_ahead.follow(attempt.demand)
         return (*unheld, *offered)
 
-    def _best(self, attempt: Attempt) -> dict[str, Outcome]:
-        """The nodes with the highest ratings; among equals those that were looked at first."""
+    def _best(self, pod: Pod, attempt: Attempt) -> dict[str, Outcome]:
+        """The nodes with the highest ratings; among equals those that were looked at first.
+
+        Raises:
+            TryAgain: the pod may be offered none at present, because others wait.
+        """
         fits = {name: outcome for name, outcome in attempt.fits.items() if outcome is not None}
         names, count = list(fits), self._options.offered_nodes
         if len(names) > count:
@@ -260,7 +305,15 @@ class Filter:
             }
             rated = ratings(merits, self._options.weights)
             names.sort(key=rated.__getitem__, reverse=True)
-        return {name: fits[name] for name in names[:count]}
+        return {name: fits[name] for name in self._fairness.among(pod, names, fits, count)}
+
+
+class _Times(NamedTuple):
+    """When a hold was placed, and when it ends without and with a nomination (monotonic)."""
+
+    since: float
+    expires: float
+    latest: float
 
 
 def _unfinished(attempt: Attempt) -> str:
@@ -270,7 +323,7 @@ def _unfinished(attempt: Attempt) -> str:
 
 
 def _hold(
-    holds: HoldBook, claims: Sequence[FoundClaim], offered: Mapping[str, Outcome], pod: Pod, expires: float
+    holds: HoldBook, claims: Sequence[FoundClaim], offered: Mapping[str, Outcome], pod: Pod, times: _Times
 ) -> None:
     """Hold for each claim what it would get on the offered nodes; on some a claim for extended resources is not needed."""
     for index, claim in enumerate(claims):
@@ -285,7 +338,11 @@ def _hold(
                 placements=placements,
                 versions={name: offered[name].state for name in placements},
                 merits={name: offered[name].merits[index] for name in placements if offered[name].merits},
-                expires=expires,
+                expires=times.expires,
                 pods={pod.uid},
+                namespace=pod.namespace,
+                unit=pod.uid,
+                since=times.since,
+                latest=times.latest,
             )
             holds.place(hold)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,14 +13,22 @@ from app.model.pod import Pod
 from app.model.pod_group import PodGroup
 from app.scheduling.answers import TryAgain
 from app.scheduling.gang_members import gang_of
+from app.scheduling.ports import Clock
 
 _REMEMBERED: Final = 10_000
 
 
 @dataclass(slots=True)
-class _Meeting:
-    """Members that stand at the gate or go through it, by UID, and the signal that enough are here, or that it is `broken` up."""
+class Meeting:
+    """Members that stand at the gate or go through it, by UID, and the signal that enough are here, or that it is `broken` up.
 
+    `uid`, `namespace` and `name` are the PodGroup's; `since`: when the last member came (monotonic).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    since: float
     members: set[str] = field(default_factory=set)
     changed: Signal = field(default_factory=Signal)
     broken: str = ""
@@ -37,9 +45,10 @@ class GangGate:
     restart members meet again, and a gang of which a member is bound passes at once.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger = ledger
-        self._meetings: dict[str, _Meeting] = {}
+        self._clock = clock
+        self._meetings: dict[str, Meeting] = {}
         self._admitted: OrderedDict[str, set[str]] = OrderedDict()
 
     @asynccontextmanager
@@ -57,7 +66,9 @@ class GangGate:
             yield
             return
         uid = group.metadata.uid
-        meeting = self._meetings.setdefault(uid, _Meeting())
+        now = self._clock.monotonic()
+        meeting = self._meetings.setdefault(uid, Meeting(uid, *group.metadata.key, since=now))
+        meeting.since = now
         meeting.members.add(pod.uid)
         if self._is_open(group, meeting):
             meeting.changed.fire()
@@ -74,12 +85,33 @@ class GangGate:
         """The gang cannot come together as things are: send away the members that wait, unless it has been admitted."""
         meeting = self._meetings.get(group.metadata.uid)
         if meeting is not None and not self._is_open(group, meeting):
-            del self._meetings[group.metadata.uid]
-            meeting.broken = f"PodGroup {group.metadata.name}: the other members do not fit at present"
-            meeting.changed.fire()
+            self._break(meeting, "the other members do not fit at present")
+
+    def meetings(self) -> Sequence[Meeting]:
+        """Gangs whose members wait because too few have come."""
+        return [each for each in self._meetings.values() if not self._opens(each)]
+
+    def meeting(self, group_uid: str) -> Meeting | None:
+        """The members of this gang that wait, if some do."""
+        found = self._meetings.get(group_uid)
+        return None if found is None or self._opens(found) else found
+
+    def send_away(self, meeting: Meeting) -> None:
+        """Other pods need the devices of these members, of which too few have come; no effect on a gang that has come together."""
+        if self._meetings.get(meeting.uid) is meeting and not self._opens(meeting):
+            self._break(meeting, "too few members have come, and other pods wait for the devices")
+
+    def _opens(self, meeting: Meeting) -> bool:
+        group = self._ledger.pod_groups.get(meeting.namespace, meeting.name)
+        return group is None or group.metadata.uid != meeting.uid or self._is_open(group, meeting)
+
+    def _break(self, meeting: Meeting, why: str) -> None:
+        del self._meetings[meeting.uid]
+        meeting.broken = f"PodGroup {meeting.name}: {why}"
+        meeting.changed.fire()
 
     async def _opened(
-        self, pod: Pod, meeting: _Meeting, seconds: float, check: Callable[[], None], nudge: Signal
+        self, pod: Pod, meeting: Meeting, seconds: float, check: Callable[[], None], nudge: Signal
     ) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
@@ -93,7 +125,7 @@ class GangGate:
                 raise NotTogether(f"PodGroup {group.metadata.name}: {count} came to be bound within {seconds:g} s")
             await wait_for_any((meeting.changed, nudge), left)
 
-    def _is_open(self, group: PodGroup, meeting: _Meeting) -> bool:
+    def _is_open(self, group: PodGroup, meeting: Meeting) -> bool:
         return len(meeting.members) >= (group.min_count or 0) or self._is_admitted(group)
 
     def _is_admitted(self, group: PodGroup) -> bool:

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from app.allocator.state import Usage
 from app.ledger.ledger import Ledger
+from app.model.allocation import ClaimPlacement
 from app.scheduling.cool_downs import CoolDowns
 from app.scheduling.deadline import time_is_up
 from app.scheduling.gang_board import Seat
@@ -16,6 +17,7 @@ from app.scheduling.likeness import Likeness
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 from app.scheduling.searching import Searching
+from app.scheduling.stale_holds import StaleHolds
 
 _REMEMBERED: Final = 10_000
 
@@ -23,12 +25,15 @@ _REMEMBERED: Final = 10_000
 class Planned(NamedTuple):
     """Seats by pod UID, none if the gang does not fit.
 
-    `limited`: it is not known whether it fits.  `unsettled`: only holds that are about to settle stand in the way.
+    `limited`: it is not known whether it fits.  `unsettled`: only holds that are about to settle stand in the way.  `behind` and
+    `revocable`: see Attempt.
     """
 
     seats: Mapping[str, Seat] = {}
     limited: bool = False
     unsettled: bool = False
+    behind: tuple[ClaimPlacement, ...] = ()
+    revocable: tuple[ClaimPlacement, ...] = ()
 
 
 class GangPlanning:
@@ -40,6 +45,7 @@ class GangPlanning:
         searching: Searching,
         likeness: Likeness,
         cool_downs: CoolDowns,
+        stale: StaleHolds,
         clock: Clock,
         options: Options,
     ) -> None:
@@ -47,6 +53,7 @@ class GangPlanning:
         self._ledger = ledger
         self._means = Means(ledger, searching, likeness, {})
         self._cool_downs = cool_downs
+        self._stale = stale
         self._clock = clock
         self._options = options
 
@@ -57,8 +64,12 @@ class GangPlanning:
         needed: int,
         offered: Offered,
         seconds: float,
+        unit: str = "",
     ) -> Planned:
-        """Seats for all candidates, or for `needed` of them at least; the pod with the UID `asked` may be left out, too."""
+        """Seats for all candidates, or for `needed` of them at least; the pod with the UID `asked` may be left out, too.
+
+        `unit`: the UID of their PodGroup, whose own holds are not in its way.
+        """
         members = members_of(candidates, offered.to)
         cooling = frozenset(device for each in candidates for device in self._cool_downs.of(each.pod.uid))
         out_of_time = time_is_up(self._clock, seconds)
@@ -69,16 +80,28 @@ class GangPlanning:
             places = LedgerPlaces(self._means, candidates, offered, usage, cooling, out_of_time)
             return GangPlan(members, offered.nodes, places).seats(needed) or {}
 
-        return self._outcome(planned, asked)
+        return self._outcome(planned, asked, unit)
 
-    def _outcome(self, planned: Callable[[Usage], Mapping[str, Seat]], asked: str) -> Planned:
+    def _outcome(self, planned: Callable[[Usage], Mapping[str, Seat]], asked: str, unit: str) -> Planned:
+        ledger = self._ledger
         try:
-            seats = planned(self._ledger.usage())
+            seats = planned(ledger.usage())
         except PlanLimitError:
             return Planned(limited=True)
-        if asked in seats or not self._ledger.holds.unsettled:
+        views = self._stale.views(besides=unit)
+        if asked in seats or views.is_empty:
             return Planned(seats)
         try:
-            return Planned(seats, unsettled=asked in planned(self._ledger.usage_without_unsettled()))
+            behind = planned(views.without_loose(ledger))
+            if asked not in behind:
+                return Planned(seats)
+            revocable = planned(views.without_stale(ledger)) if views.has_stale else {}
+            unsettled = bool(views.unsettled) and asked in planned(views.without_unsettled(ledger))
         except PlanLimitError:
             return Planned(seats)
+        found = _placements(revocable) if asked in revocable else ()
+        return Planned(seats, unsettled=unsettled, behind=_placements(behind), revocable=found)
+
+
+def _placements(seats: Mapping[str, Seat]) -> tuple[ClaimPlacement, ...]:
+    return tuple(placement for seat in seats.values() for placement in seat.placements.values())

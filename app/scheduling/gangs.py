@@ -21,6 +21,7 @@ from app.scheduling.gang_gate import GangGate
 from app.scheduling.gang_members import Candidate, Roll, call_the_roll, candidate_of
 from app.scheduling.gang_offers import Offers
 from app.scheduling.gang_planning import GangPlanning, Planned
+from app.scheduling.hold_fairness import HoldFairness
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 
@@ -62,6 +63,7 @@ class Gangs:
         failures: GangFailures,
         clock: Clock,
         options: Options,
+        fairness: HoldFairness,
         seated: Callable[[str], None],
     ) -> None:
         """`seated` is told the UIDs of members for which there is a seat now, while another one was asked about."""
@@ -70,6 +72,7 @@ class Gangs:
         self._gate = gate
         self._clock = clock
         self._options = options
+        self.fairness = fairness
         self._seated = seated
         self._offers = Offers(ledger)
         self._failures = failures
@@ -94,6 +97,7 @@ class Gangs:
             if known is not None:
                 return refused_everywhere(nodes, known)
         if plan is None:
+            self.fairness.shares.check_plan(group.metadata.uid, *key)
             self._forget_settled()
             plan = _Plan(group.metadata.uid)
         complete = not self._give_up_seats_of_gone(plan)
@@ -110,6 +114,10 @@ class Gangs:
 
     def _told(self, plan: _Plan, pod: Pod, group: PodGroup, seat: Seat, nodes: Sequence[str]) -> Attempt:
         """The answer that names the seat, which is held from now on."""
+        if not plan.told:
+            self.fairness.shares.offered(group.metadata.uid)
+        if pod.uid not in plan.told:
+            self.fairness.stale.progressed(group.metadata.uid)
         self._plans[group.metadata.key] = plan
         plan.told.add(pod.uid)
         expires = self._clock.monotonic() + self._options.hold_seconds
@@ -147,7 +155,7 @@ class Gangs:
         offered = self._offers.last(group, pod.uid) or nodes
         needed = max(roll.needed, 1)
         planned = self._planned(pod, group, offered, roll.candidates, needed, seconds)
-        return planned.limited or planned.unsettled or pod.uid in planned.seats
+        return planned.limited or planned.unsettled or bool(planned.revocable) or pod.uid in planned.seats
 
     def _forget_settled(self) -> None:
         """Drop plans of which nothing is held any more."""
@@ -159,6 +167,12 @@ class Gangs:
         plan = self._plans.pop(key, None)
         for uid in plan.seats if plan is not None else ():
             self._ledger.holds.leave(uid)
+
+    def revoke(self, group_uid: str) -> None:
+        """Give up the whole plan of this gang."""
+        for key, plan in list(self._plans.items()):
+            if plan.group_uid == group_uid:
+                self._drop(key)
 
     def _has_good_seat(self, plan: _Plan, pod: Pod, nodes: Sequence[str]) -> bool:
         """Whether there is a seat that can be told (again).  Once told, nothing about it may have changed since."""
@@ -221,7 +235,7 @@ class Gangs:
         planned = self._planned(pod, group, nodes, (candidate,), 1, seconds)
         if pod.uid not in planned.seats:
             return False
-        self._take(plan, pod, planned.seats, (candidate,))
+        self._take(plan, pod, group, planned.seats, (candidate,))
         return True
 
     def _seat_the_rest(self, plan: _Plan, pod: Pod, group: PodGroup, nodes: Sequence[str]) -> _Refusal | None:
@@ -248,21 +262,26 @@ class Gangs:
             return _refusal(nodes, _stopped(group), plan, short=False)
         if pod.uid not in planned.seats:
             why = _does_not_fit(group, len(candidates), needed)
-            if planned.unsettled:
+            if planned.unsettled or planned.revocable:
                 refused = refused_everywhere(nodes, why)
-                refused.unsettled = True
+                refused.unsettled, refused.behind = planned.unsettled, planned.behind
+                refused.revocable = planned.revocable
                 return _Refusal(refused, short=False)
             if planned.seats:
                 self._plans[group.metadata.key] = plan
-                self._take(plan, pod, planned.seats, candidates)
-            return _refusal(nodes, why, plan, short=short and not planned.seats)
-        self._take(plan, pod, planned.seats, candidates)
+                self._take(plan, pod, group, planned.seats, candidates)
+            failed = _refusal(nodes, why, plan, short=short and not planned.seats)
+            failed.attempt.behind = planned.behind
+            return failed._replace(why=None) if planned.behind else failed
+        self._take(plan, pod, group, planned.seats, candidates)
         return None
 
-    def _take(self, plan: _Plan, pod: Pod, seats: Mapping[str, Seat], candidates: Sequence[Candidate]) -> None:
+    def _take(
+        self, plan: _Plan, pod: Pod, group: PodGroup, seats: Mapping[str, Seat], candidates: Sequence[Candidate]
+    ) -> None:
         """Hold these seats; whoever was refused before is told that there is one now."""
         plan.seats |= seats
-        self._hold(seats, candidates)
+        self._hold(group, seats, candidates)
         for uid in seats.keys() - {pod.uid}:
             self._seated(uid)
 
@@ -276,11 +295,12 @@ class Gangs:
         seconds: float,
     ) -> Planned:
         offered = self._offers.among(group, pod.uid, nodes)
-        return self._planning(pod.uid, candidates, needed, offered, seconds)
+        return self._planning(pod.uid, candidates, needed, offered, seconds, group.metadata.uid)
 
-    def _hold(self, seats: Mapping[str, Seat], candidates: Sequence[Candidate]) -> None:
+    def _hold(self, group: PodGroup, seats: Mapping[str, Seat], candidates: Sequence[Candidate]) -> None:
         """Hold each claim on the nodes of the members that it is for."""
-        expires = self._clock.monotonic() + self._options.hold_seconds
+        now = self._clock.monotonic()
+        expires = now + self._options.hold_seconds
         users: dict[str, list[str]] = {}
         for uid, seat in seats.items():
             for claim in seat.placements:
@@ -295,6 +315,10 @@ class Gangs:
                     versions={name: self._ledger.state.of(name) for name in nodes},
                     expires=expires,
                     pods=set(pods),
+                    namespace=group.metadata.namespace,
+                    unit=group.metadata.uid,
+                    since=now,
+                    latest=expires + self._options.binding_timeout_seconds,
                 )
             )
         for each in candidates:

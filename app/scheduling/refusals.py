@@ -95,7 +95,7 @@ class Refusals:
             pod=pod,
             nodes=asked,
             mark=self.mark(),
-            by_holds=attempt.unsettled or bool(codes & _BY_HOLDS),
+            by_holds=attempt.unsettled or bool(attempt.behind) or bool(codes & _BY_HOLDS),
             about_claims=bool(codes & _ABOUT_CLAIMS),
             by_allocation=Code.CLAIM_ON_OTHER_NODE in codes,
         )
