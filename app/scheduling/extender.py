@@ -28,7 +28,8 @@ from app.scheduling.preempt import Preempt
 from app.scheduling.prioritize import Prioritize
 from app.scheduling.reclaim import Reclaim
 from app.scheduling.reclaim_facts import ReclaimFacts
-from app.scheduling.reclaim_writing import ReclaimWriting
+from app.scheduling.reclaim_rules import Reason
+from app.scheduling.reclaim_writing import Outcome, ReclaimWriting
 from app.scheduling.refusal_words import RefusalWords
 from app.scheduling.refusals import Refusals
 from app.scheduling.searching import Searching
@@ -69,6 +70,7 @@ class Extender:
         failures = GangFailures(ledger, cool_downs, clock)
         gangs = Gangs(ledger, planning, gate, failures, clock, options, fairness, self._has_a_seat)
         fairness.stale.drop_plan = gangs.revoke
+        fairness.stale.on_revoked = lambda: metrics.reclaimed(Reason.HOLD_REVOKED, Outcome.DONE)
         self._filter = Filter(ledger, searching, self.refusals, judging, gangs, cool_downs, slices, options)
         self._wake_up = WakeUp(
             ledger, self.refusals, self._filter.may_fit, cluster.waker, metrics, cluster.clock, options, supervisor

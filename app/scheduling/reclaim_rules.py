@@ -22,6 +22,7 @@ class Reason(StrEnum):
     """Why something is taken back; also the label of its metric."""
 
     HOLD_EXPIRED = "hold_expired"
+    HOLD_REVOKED = "hold_revoked"
     HALF_WRITTEN = "half_written"
     UNRESERVED = "unreserved"
     GROUP_GONE = "group_gone"

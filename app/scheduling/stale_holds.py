@@ -78,6 +78,8 @@ class StaleHolds:
         self._progress: dict[str, float] = {}
         # Gives up the plan of the gang with this UID.
         self.drop_plan: Callable[[str], None] = lambda _: None
+        # Called each time a pod or a gang loses its holds.
+        self.on_revoked: Callable[[], None] = lambda: None
 
     def progressed(self, unit: str) -> None:
         """A further member of this gang was told its node."""
@@ -163,6 +165,7 @@ class StaleHolds:
 
     def _end(self, hold: Hold) -> None:
         self._shares.revoked(hold.unit)
+        self.on_revoked()
         if hold.unit and hold.unit not in hold.pods:
             self.drop_plan(hold.unit)
             meeting = self._gate.meeting(hold.unit)
@@ -173,6 +176,7 @@ class StaleHolds:
 
     def _send_away(self, meeting: Meeting) -> None:
         self._shares.revoked(meeting.uid)
+        self.on_revoked()
         self.drop_plan(meeting.uid)
         self._gate.send_away(meeting)
 

@@ -187,7 +187,7 @@ def test_the_document_names_every_reason() -> None:
     rows = [line.split("`")[1] for line in document.splitlines() if line.startswith("| `")]
 
     assert rows == [str(each) for each in Reason]
-    assert set(WORDS) == set(Reason) - {Reason.HOLD_EXPIRED}
+    assert set(WORDS) == set(Reason) - {Reason.HOLD_EXPIRED, Reason.HOLD_REVOKED}
 
 
 def test_writers_are_read_as_the_api_server_keeps_them() -> None:
