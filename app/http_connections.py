@@ -9,6 +9,8 @@ from typing import Final, Protocol
 PROBES: Final = 32
 """Connections beyond the limit, when every other one is being answered; they may only GET, which is what probes do."""
 _SWEEP_SECONDS: Final = 1.0
+_SETTLED_SECONDS: Final = 0.25
+"""What is younger may have sent a request that has not been read yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,10 @@ class _Host:
         self.known.pop(connection, None)
         self.new.pop(connection, None)
 
-    @property
-    def first_to_go(self) -> Connection | None:
-        """Of those that are not being answered: one that was never answered, and the one that has waited longest."""
-        return next(iter(self.new), None) or next(iter(self.known), None)
+    def first_to_go(self, before: float) -> Connection | None:
+        """Of those that have waited since then: one that was never answered, and the one that has waited longest."""
+        firsts = (next(iter(self.new), None), next(iter(self.known), None))
+        return next((each for each in firsts if each is not None and each.idle_since <= before), None)
 
 
 class Connections:
@@ -119,8 +121,9 @@ class Connections:
 
     def opened(self, connection: Connection) -> None:
         """Take a new connection; another one, or this one, may have to go for it."""
-        if self._count >= self.limits.connections and not self._evict():
-            if self._count >= self.limits.connections + PROBES:
+        settled = connection.idle_since - _SETTLED_SECONDS
+        if self._count >= self.limits.connections and not self._evict(settled):
+            if self._count >= self.limits.connections + PROBES and not self._evict(connection.idle_since):
                 connection.refuse(503, "busy", "every connection is in use")
                 return
             connection.probes_only = True
@@ -160,9 +163,15 @@ class Connections:
         if self.in_flight > self.limits.in_flight:
             self._make_room()
 
-    def _evict(self) -> bool:
-        hosts = [host for host in self._hosts.values() if host.first_to_go is not None]
-        victim = max(hosts, key=lambda host: len(host.all)).first_to_go if hosts else None
+    @property
+    def crowded(self) -> bool:
+        """Whether there are more connections than there should be."""
+        return self._count > self.limits.connections
+
+    def _evict(self, before: float) -> bool:
+        """Close one that has waited since then; False if there is none."""
+        hosts = [host for host in self._hosts.values() if host.first_to_go(before) is not None]
+        victim = max(hosts, key=lambda host: len(host.all)).first_to_go(before) if hosts else None
         if victim is None:
             return False
         self.counted("replaced")

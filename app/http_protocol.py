@@ -81,7 +81,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_complete = True
         if len(self.pipeline) >= _PIPELINE:
             self.refuse(400, "pipeline", f"more than {_PIPELINE} requests were sent ahead")
-        elif self.probes_only and self.parser.get_method() != b"GET":
+        elif self.probes_only and self._book.crowded and self.parser.get_method() != b"GET":
             self.refuse(503, "busy", "every connection is in use; this one is for probes")
         else:
             super().on_headers_complete()

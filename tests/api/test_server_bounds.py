@@ -5,7 +5,8 @@ import contextlib
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -213,7 +214,7 @@ class Fake:
     served: bool = False
     busy: bool = False
     begun: float | None = None
-    idle_since: float = 0.0
+    idle_since: float = field(default_factory=count(1).__next__)
     suspect: float | None = None
     probes_only: bool = False
     gone: str = ""
@@ -272,6 +273,17 @@ def test_a_connection_that_is_being_answered_stays_and_probes_get_through_all_th
     (refused,) = opened(of, "a")
     assert (refused.gone, len(of)) == ("busy", 4 + PROBES)
     assert not any(each.gone for each in busy)
+
+
+def test_a_burst_closes_nothing_that_has_had_no_time_to_be_read() -> None:
+    of = book(4)
+    made = [Fake(of, idle_since=1.0) for _ in range(4 + PROBES)]
+    for each in made:
+        of.opened(each)
+    assert not any(each.gone for each in made)
+    assert [each.probes_only for each in made] == [False] * 4 + [True] * PROBES
+    of.opened(Fake(of, idle_since=2.0))
+    assert [each.gone for each in made[:2]] == ["replaced", ""]
 
 
 def test_memory_is_taken_from_the_host_that_holds_most() -> None:

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from app.model.generated_claim import ENTRY_ANNOTATION
+from app.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane import objects
 from tests.controlplane.objects import Object, device
 from tests.controlplane.options import ControlPlaneOptions, default_gates
-from tests.controlplane.resources import POD_GROUPS, PODS, RESOURCE_CLAIMS
+from tests.controlplane.resources import POD_GROUPS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from tests.e2e.scene import SECONDS, Scene
 from tests.e2e.workloads import clear_groups, create_group, delete_group, member
 from tests.e2e.world import Setup, World
@@ -31,7 +33,7 @@ def setup() -> Setup:
             "DRA_EXTENDER_SCHEDULING__GROUP_CLAIMS_GRACE_SECONDS": str(GRACE),
             "DRA_EXTENDER_SCHEDULING__RECLAIM_GRACE_SECONDS": "1",
         },
-        applied=("group-claims/rbac",),
+        applied=("group-claims/rbac", "admission-policy"),
     )
 
 
@@ -172,3 +174,21 @@ async def test_it_stops_when_the_gate_is_switched_on_and_the_other_controller_ca
     for name in ("old", "new", "third"):
         await delete_group(groups, name)
     await none_left(groups)
+
+
+async def test_forged_snapshot_of_a_template_never_arrives(groups: Scene) -> None:
+    """Beside the shipped policy, from which the account that makes the claims of groups is exempt."""
+    forged = objects.resource_claim_template("forged", groups.name, groups.request("domain"))
+    forged["spec"]["metadata"] = {"annotations": {SNAPSHOT_ANNOTATION: "forged", "note": "kept"}}
+    await groups.api.create(RESOURCE_CLAIM_TEMPLATES, forged)
+    await create_group(groups, "forgers", templates={"gpu": "forged"})
+
+    async def made() -> list[Object]:
+        return await claims(groups)
+
+    (claim,) = await groups.api.wait_for(made, SECONDS, "a claim is made for the group")
+    assert claim["metadata"]["annotations"] == {"note": "kept", ENTRY_ANNOTATION: "gpu"}
+    await member(groups, "forgers", "forger", template="forged")
+    await groups.bound("forger")
+    (claim,) = await claims(groups)
+    assert "forged" not in claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
