@@ -12,7 +12,7 @@ from pathlib import Path
 from secrets import randbelow
 from typing import Final
 
-from tests.hostile import part_cel, part_compile, part_policy
+from tests.hostile import part_cel, part_compile, part_http, part_informer, part_policy, part_search
 from tests.hostile.report import table
 from tests.hostile.verdicts import Tally
 from tests.hostile.worker import HERE, Worker
@@ -22,6 +22,9 @@ PARTS: Final[Mapping[str, Callable[[Path, int, float], Tally]]] = {
     "cel": part_cel.run,
     "compile": part_compile.run,
     "policy": part_policy.run,
+    "informer": part_informer.run,
+    "http": part_http.run,
+    "search": part_search.run,
 }
 
 

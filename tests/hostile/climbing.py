@@ -16,6 +16,7 @@ _CANDIDATES: Final = 3
 _TWICE: Final = 0.3
 """How often an input is changed in two places."""
 _STEPS_TO_SHRINK: Final = 40
+_SHRINK_SECONDS: Final = 15.0
 _CONFIRMATIONS: Final = 3
 
 
@@ -50,6 +51,7 @@ class Search(Generic[Input]):
         self._best: dict[str, tuple[float, Input]] = {}
         self._settled: set[str] = set()
         self._accused: set[tuple[str, str]] = set()
+        self._seen = ""
 
     def run(self, subjects: Sequence[Subject[Input]], seconds: float) -> None:
         """Search until the time is up: each subject once in a random order, then most often those nearest to a limit."""
@@ -119,17 +121,21 @@ class Search(Generic[Input]):
                 self._accused.add(self._place(limit, confirmed[0]))
                 return True
         self._tally.unconfirmed += 1
+        self._tally.notes.append(
+            f"not confirmed: {subject.name}: {limit.name}, {self._seen[:160]}, {subject.text(candidate)[:200]}"
+        )
         self._best.pop(subject.name, None)
         return False
 
     def _shrunk(self, subject: Subject[Input], candidate: Input, limit: Limit) -> Input:
         steps = 0
+        end = monotonic() + _SHRINK_SECONDS
         shrinking = True
         while shrinking:
             shrinking = False
             for smaller in subject.smaller(candidate):
                 steps += 1
-                if steps > _STEPS_TO_SHRINK:
+                if steps > _STEPS_TO_SHRINK or monotonic() > end:
                     return candidate
                 job = subject.job(smaller)
                 if job is not None and self._measure(job).of(limit) > 1.2 * limit.most:

@@ -1,0 +1,261 @@
+"""A whole service over a scripted API server, inside of a probe: what is delivered to it, and whether it still serves a victim."""
+
+import asyncio
+import json
+import logging
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from time import monotonic, sleep, thread_time
+from typing import Any, Final
+
+import structlog
+
+from app.http_server import listen
+from app.kube.kinds import WATCHED
+from app.main import kube_cluster, kube_settings
+from app.service import Service
+from app.settings import load_settings
+from app.telemetry.metrics import Metrics
+from tests.kube.fake_api_server import FakeApiServer
+
+Json = dict[str, Any]
+DRIVER: Final = "gpu.example.com"
+NODES: Final = ("node-1", "node-2")
+PATHS: Final = {
+    "podgroups": "/apis/scheduling.k8s.io/v1alpha3/podgroups",
+    "devicetaintrules": "/apis/resource.k8s.io/v1beta2/devicetaintrules",
+    **{plural: kind.path() for plural, kind in WATCHED.items()},
+}
+_TICK_SECONDS: Final = 0.005
+_READY_SECONDS: Final = 60.0
+_PATIENCE_SECONDS: Final = 5.0
+_DEVICES: Final = 8
+
+
+class ServiceHost:
+    """The service in one thread, the API server in another; calls are made from a third."""
+
+    def __init__(self) -> None:
+        """Start both, and wait until the service is ready."""
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        logging.disable(logging.CRITICAL)
+        self._folder = Path(tempfile.mkdtemp(prefix="dra-extender-hostile-"))
+        self._closing = AsyncExitStack()
+        self._api_loop = _loop_in_thread()
+        self._loop = _loop_in_thread()
+        self._victims = 0
+        self._longest = 0.0
+        self.problems: list[str] = []
+        self.api: FakeApiServer = _wait(self._api_loop, self._start_api())
+        _wait(self._loop, self._start_service())
+        self._until_ready()
+        self._tasks = _wait(self._loop, _running())
+
+    async def _start_api(self) -> FakeApiServer:
+        server = await self._closing.enter_async_context(FakeApiServer.start())
+        resources = [{"name": plural} for plural in ("resourceclaims", "devicetaintrules")]
+        server.pages |= {
+            "/version": {"gitVersion": "v1.37.1", "minor": "37"},
+            "/apis/resource.k8s.io": {"versions": [{"version": "v1"}, {"version": "v1beta2"}]},
+            "/apis/resource.k8s.io/v1": {"resources": resources[:1]},
+            "/apis/resource.k8s.io/v1beta2": {"resources": resources[1:]},
+            "/apis/scheduling.k8s.io": {"versions": [{"version": "v1alpha3"}]},
+            "/apis/scheduling.k8s.io/v1alpha3": {"resources": [{"name": "podgroups"}]},
+        }
+        for path in PATHS.values():
+            server._objects[path] = {}
+        for kind, thing in _cluster():
+            self._store(server, kind, thing)
+        return server
+
+    async def _start_service(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._on_problem)
+        kubeconfig = self.api.kubeconfig(self._folder / "kubeconfig")
+        given: dict[str, Json] = {"server": {"host": "127.0.0.1", "port": 0}, "cluster": {"kubeconfig": kubeconfig}}
+        settings = load_settings(None, {**given, "leader_election": {"enabled": False}})
+        metrics = Metrics()
+        service = Service(settings, kube_cluster(kube_settings(settings), metrics), metrics)
+        listener = self._closing.enter_context(listen(settings.server))
+        self.port = int(listener.getsockname()[1])
+        self._ends = [
+            asyncio.create_task(service.run(asyncio.Event(), listener)),
+            asyncio.create_task(self._tick()),
+        ]
+
+    def _on_problem(self, _: asyncio.AbstractEventLoop, context: Json) -> None:
+        self.problems.append(f"{context.get('message')}: {context.get('exception')!r}"[:300])
+
+    async def _tick(self) -> None:
+        last = thread_time()
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            now = thread_time()
+            self._longest = max(self._longest, now - last)
+            last = thread_time()
+
+    def stall(self) -> float:
+        """The longest CPU in which the service's loop did nothing else, since this was asked last."""
+        _wait(self._loop, asyncio.sleep(2 * _TICK_SECONDS))
+        longest, self._longest = self._longest, 0.0
+        return longest
+
+    def deliver(self, kind: str, verb: str, text: str) -> None:
+        """Send an event with this JSON as its object, whatever it is, to the watches of a kind."""
+        line = f'{{"type":{json.dumps(verb)},"object":{text}}}'.encode(errors="surrogatepass")
+        _wait(self._api_loop, self._send(PATHS[kind], line))
+
+    async def _send(self, path: str, line: bytes) -> None:
+        self.api.version += 1
+        self.api.line(path, line)
+
+    def store(self, kind: str, thing: Json) -> None:
+        """Store an object that lists and watches bring."""
+        _wait(self._api_loop, self._stored(kind, thing))
+
+    async def _stored(self, kind: str, thing: Json) -> None:
+        self._store(self.api, kind, thing)
+
+    def _store(self, server: FakeApiServer, kind: str, thing: Json) -> None:
+        server.version += 1
+        metadata = {**thing["metadata"], "resourceVersion": str(server.version)}
+        key = metadata.get("namespace", ""), metadata["name"]
+        verb = "MODIFIED" if key in server._objects[PATHS[kind]] else "ADDED"
+        server._objects[PATHS[kind]][key] = {**thing, "metadata": metadata}
+        server._tell(PATHS[kind], verb, server._objects[PATHS[kind]][key])
+
+    def remove(self, kind: str, namespace: str, name: str) -> None:
+        """Delete a stored object."""
+        _wait(self._api_loop, self._removed(kind, namespace, name))
+
+    async def _removed(self, kind: str, namespace: str, name: str) -> None:
+        self.api.delete(PATHS[kind], name, namespace)
+
+    def victim(self) -> str | None:
+        """Let a neighbour's pod be filtered; why it finds no node, None if it does."""
+        self._victims += 1
+        name = f"victim-{self._victims}"
+        pod, claim = pod_of(name, "victims", claims=[name]), claim_of(name, "victims")
+        self.store("resourceclaims", claim)
+        self.store("pods", pod)
+        told: Any = "no answer"
+        end = monotonic() + _PATIENCE_SECONDS
+        try:
+            while monotonic() < end:
+                told = self.call("/filter", {"Pod": pod, "NodeNames": list(NODES)})
+                if isinstance(told, dict) and told.get("NodeNames"):
+                    return None
+                sleep(0.05)
+        finally:
+            self.remove("pods", "victims", name)
+            self.remove("resourceclaims", "victims", name)
+        return f"the victim's pod finds no node: {json.dumps(told)[:200]}"
+
+    def call(self, path: str, body: Any) -> Any:
+        """What the service answers, or a sentence about why it does not."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data)
+        try:
+            with urllib.request.urlopen(request, timeout=_PATIENCE_SECONDS) as answer:  # noqa: S310
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as refused:
+            return f"{refused.code} {refused.read()[:200]!r}"
+        except OSError as problem:
+            return f"{type(problem).__name__}: {problem}"
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text of a page; 0 if nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=_PATIENCE_SECONDS) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refused:
+            return refused.code, refused.read().decode()
+        except OSError as problem:
+            return 0, f"{type(problem).__name__}: {problem}"
+
+    def trouble(self) -> str | None:
+        """What is wrong now: a task that ended, a fault nobody handled, or a readiness that gives no reason."""
+        if self.problems:
+            return self.problems.pop()
+        ended = self._tasks - _wait(self._loop, _running())
+        if ended:
+            return f"tasks ended: {', '.join(sorted(ended))}"
+        status, text = self.get("/readyz")
+        return None if status == 200 or text.strip() else f"/readyz says {status} without a reason"
+
+    def _until_ready(self) -> None:
+        end = monotonic() + _READY_SECONDS
+        while self.get("/readyz")[0] != 200:
+            if monotonic() > end:
+                raise TimeoutError(f"the service is not ready: {self.get('/readyz')}, {self.problems}")
+            sleep(0.05)
+
+
+def _loop_in_thread() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
+
+
+def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run_coroutine_threadsafe(work, loop).result(timeout=120)
+
+
+async def _running() -> Counter[str]:
+    names = [getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks() if not task.done()]
+    return Counter(name for name in names if not name.endswith(("_running", "run_asgi", "sleep")))
+
+
+def _cluster() -> Iterator[tuple[str, Json]]:
+    yield (
+        "deviceclasses",
+        {"metadata": _metadata("gpu"), "spec": {"selectors": [_selector(f"device.driver == '{DRIVER}'")]}},
+    )
+    yield "deviceclasses", {"metadata": _metadata("all"), "spec": {}}
+    values = [
+        {"name": f"e{place}", "attributes": {"v": {"int": place % 11}, "w": {"string": f"w{place % 3}"}}}
+        for place in range(32)
+    ]
+    pool = {"name": "evil", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "evil.example.com", "nodeName": NODES[0], "pool": pool, "devices": values}
+    yield "resourceslices", {"metadata": _metadata("slice-evil"), "spec": spec}
+    for node in NODES:
+        yield (
+            "nodes",
+            {"metadata": {**_metadata(node), "labels": {"kubernetes.io/hostname": node}}, "spec": {}, "status": {}},
+        )
+        yield "resourceslices", slice_of(f"slice-{node}", node)
+
+
+def slice_of(name: str, node: str, driver: str = DRIVER) -> Json:
+    """A slice with a few devices."""
+    devices = [{"name": f"gpu-{place}", "attributes": {"model": {"string": "a100"}}} for place in range(_DEVICES)]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    return {"metadata": _metadata(name), "spec": {"driver": driver, "nodeName": node, "pool": pool, "devices": devices}}
+
+
+def claim_of(name: str, namespace: str, selector: str = "device.attributes['gpu.example.com'].model == 'a100'") -> Json:
+    """A claim for one device."""
+    exactly = {"deviceClassName": "gpu", "selectors": [_selector(selector)], "allocationMode": "ExactCount", "count": 1}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    return {"metadata": {**_metadata(name), "namespace": namespace}, "spec": spec, "status": {}}
+
+
+def pod_of(name: str, namespace: str, claims: list[str]) -> Json:
+    """A pod that uses these claims."""
+    entries = [{"name": f"claim-{place}", "resourceClaimName": claim} for place, claim in enumerate(claims)]
+    spec = {"schedulerName": "dra-scheduler", "containers": [{"name": "c"}], "resourceClaims": entries}
+    return {"metadata": {**_metadata(name), "namespace": namespace}, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def _selector(expression: str) -> Json:
+    return {"cel": {"expression": expression}}
+
+
+def _metadata(name: str) -> Json:
+    return {"name": name, "uid": f"uid-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}

@@ -1,0 +1,26 @@
+"""A short run of `make hostile`: nothing that the search finds in a few seconds holds the service up or breaks it."""
+
+from random import SystemRandom
+
+import pytest
+
+from tests.hostile.__main__ import PARTS
+from tests.hostile.report import table
+from tests.hostile.worker import HERE
+
+SECONDS = {"cel": 20.0, "compile": 12.0, "policy": 4.0, "informer": 10.0, "http": 12.0, "search": 10.0}
+
+
+def test_every_part_has_its_share() -> None:
+    assert SECONDS.keys() == PARTS.keys()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("part", SECONDS)
+def test_a_short_search_finds_nothing(part: str) -> None:
+    """Printed with its seed, which `make hostile ONLY=part SEED=n` takes for a longer run."""
+    tally = PARTS[part](HERE, SystemRandom().randrange(2**32), SECONDS[part])
+    printed = "\n".join(table(tally, 10))
+    print(f"{part}: seed {tally.seed}\n{printed}")
+    assert not tally.findings, printed
+    assert tally.executions
