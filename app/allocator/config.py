@@ -1,9 +1,15 @@
 """Configuration entries of an allocation: first from the classes, then from the claim."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from app.allocator.demand import ClaimDemand, Wanted
+from app.allocator.outcome import Fatal
 from app.model.allocation import AllocationConfiguration
+from app.model.rejection import Code, Rejection
+
+MAX_CONFIGURATIONS: Final = 64
+"""Entries that an API server stores in one allocation."""
 
 
 def configuration(claim: ClaimDemand, chosen: Sequence[Wanted]) -> tuple[AllocationConfiguration, ...]:
@@ -11,6 +17,9 @@ def configuration(claim: ClaimDemand, chosen: Sequence[Wanted]) -> tuple[Allocat
 
     Each class appears once, with the names of all requests that use it.  An entry of the claim is kept if it is meant for
     all requests, or names a request or a chosen alternative.  An entry that covers every request loses its list.
+
+    Raises:
+        Fatal: an API server would not store so many entries.
     """
     names_of_class: dict[str, list[str]] = {}
     for wanted in chosen:
@@ -27,6 +36,11 @@ def configuration(claim: ClaimDemand, chosen: Sequence[Wanted]) -> tuple[Allocat
         for each in claim.claim.spec.devices.config
         if not each.requests or not served.isdisjoint(each.requests)
     ]
+    if len(entries) > MAX_CONFIGURATIONS:
+        detail = (
+            f"classes and claim configure it {len(entries)} times, an API server stores {MAX_CONFIGURATIONS} at most"
+        )
+        raise Fatal(Rejection(code=Code.REQUEST_UNSUPPORTED, claim=claim.label, detail=detail))
     return tuple(_collapsed(entry, claim, chosen) for entry in entries)
 
 

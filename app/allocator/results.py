@@ -24,7 +24,8 @@ def claim_placement(
     """What is written for a claim, and what it takes: devices in the order picked, `chosen[i]` for request i.
 
     Raises:
-        Fatal: the devices are reachable through node selectors that cannot be combined.
+        Fatal: the devices are reachable through node selectors that cannot be combined, or no API server stores so much
+            configuration.
     """
     try:
         node_selector = selector_for(pools, [pick.location for pick in picks])

@@ -12,6 +12,7 @@ import msgspec
 
 from app.model.base import ModelError, Value, decode
 from app.model.resource_claim import ResourceClaim
+from app.model.spelling import as_stored
 
 ENTRY_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
 """Names the entry of the owner, pod or PodGroup, for which a claim was made."""
@@ -93,7 +94,8 @@ def claim_from(template: ClaimTemplate, owner: Owner, entry: str) -> bytes:
     Raises:
         ModelError: the template has no spec for claims.
     """
-    spec = template.spec.spec
+    # Its parts that are limited in bytes are parameters; what is shorter as a whole has none that are too long.
+    spec = as_stored(template.spec.spec)
     if not bytes(spec).startswith(b"{"):
         raise ModelError("ResourceClaimTemplate: expected an object - at `$.spec.spec`")
     given = template.spec.metadata or _Given()

@@ -9,11 +9,13 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from app.model.allocation import AllocationResult
 from app.model.base import Value, decode
 from app.model.resource_claim import FINALIZER, ConsumerReference, ResourceClaim
 from app.model.snapshot import SNAPSHOT_ANNOTATION
+from app.model.spelling import as_stored
 
 Members = dict[str, msgspec.Raw]
 _MEMBERS: Final = msgspec.json.Decoder(Members)
@@ -68,7 +70,7 @@ def without(claim: ResourceClaim, *, finalizer: bool = False, snapshot: bool = F
 def with_allocation(raw: bytes, allocation: AllocationResult, consumer: ConsumerReference) -> bytes:
     """The claim (API JSON) with this allocation, reserved for this consumer: one status write."""
     claim, status = _parts(raw)
-    status["allocation"] = _json(allocation)
+    status["allocation"] = _json(_storable(allocation))
     return _with_status(claim, {**status, "reservedFor": _reserved(status, (consumer,))})
 
 
@@ -89,6 +91,18 @@ def without_allocation(raw: bytes) -> bytes:
     """The claim with neither allocation nor reservations."""
     claim, status = _parts(raw)
     return _with_status(claim, {name: status[name] for name in status if name not in ("allocation", "reservedFor")})
+
+
+def _storable(allocation: AllocationResult) -> AllocationResult:
+    """The allocation with its configuration as an API server stores it."""
+    config = allocation.devices.config
+    spelled = tuple(
+        each
+        if each.opaque is None
+        else replace(each, opaque=replace(each.opaque, parameters=as_stored(each.opaque.parameters)))
+        for each in config
+    )
+    return replace(allocation, devices=replace(allocation.devices, config=spelled)) if config else allocation
 
 
 def _parts(raw: bytes) -> tuple[Members, Members]:

@@ -138,6 +138,18 @@ def test_class_configuration_names_the_chosen_alternative() -> None:
     assert configured(alternatives, exactly(name="2"), config=[]) == [("FromClass", ("1/a1",), "y")]
 
 
+@pytest.mark.parametrize("number", [64, 65])
+def test_more_configuration_than_an_api_server_stores_is_refused_before_it_is_written(number: int) -> None:
+    config = [opaque(str(each)) for each in range(number)]
+    found = ask([slice_of("a")], claim_of(exactly(), config=config))
+    if number == 64:
+        assert len(placed(found).devices.config) == 64
+    else:
+        refused = reasons(found)
+        assert (refused.verdict, refused.rejections[0].code) == ("fatal", Code.REQUEST_UNSUPPORTED)
+        assert "configure it 65 times, an API server stores 64 at most" in refused.rejections[0].text
+
+
 def test_claim_configuration_is_kept_where_it_concerns_somebody() -> None:
     config = [
         {**opaque("all")},

@@ -4,7 +4,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.model.allocation import AllocationResult, DeviceAllocation, DeviceResult
+from app.model.allocation import (
+    AllocationConfiguration,
+    AllocationResult,
+    DeviceAllocation,
+    DeviceResult,
+    OpaqueConfiguration,
+)
 from app.model.base import ModelError
 from app.model.resource_claim import FINALIZER, ConsumerReference, read_claim
 from app.model.snapshot import SNAPSHOT_ANNOTATION
@@ -94,6 +100,20 @@ def test_an_allocation_is_written_with_its_reservation_and_nothing_empty() -> No
         "devices": {"results": [{"request": "r", "driver": "d", "pool": "p", "device": "g"}]}
     }
     assert status["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "u"}]
+
+
+@pytest.mark.parametrize(
+    ("read", "written"),
+    [
+        (b'{"a":1.50,"a":1e5,"b":"\\u003c"}', b'{"a":1.50,"a":1e5,"b":"\\u003c"}'),
+        (b'"' + b"\\u003c" * 10_238 + b'"', b'"' + b"<" * 10_238 + b'"'),
+    ],
+)
+def test_configuration_is_written_as_it_is_read_unless_it_would_be_too_long(read: bytes, written: bytes) -> None:
+    opaque = OpaqueConfiguration(driver="d", parameters=msgspec.Raw(read))
+    config = (AllocationConfiguration(source="FromClaim", opaque=opaque), AllocationConfiguration(source="FromClass"))
+    allocation = AllocationResult(devices=DeviceAllocation(config=config))
+    assert b'"parameters":' + written + b"}" in with_allocation(RAW, allocation, POD)
 
 
 def test_a_consumer_is_reserved_once() -> None:
