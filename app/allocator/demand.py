@@ -95,7 +95,7 @@ def content_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass],
     named = {
         option.device_class_name
         for each in claims
-        for request in each.claim.spec.devices.requests
+        for request in each.claim.spec.devices.requests or ()
         for option in (*request.first_available, *((request.exactly,) if request.exactly else ()))
     }
     known = [(name, classes[name].spec.selectors, classes[name].spec.config) for name in sorted(named & set(classes))]

@@ -95,7 +95,7 @@ class _Preparation:
         self._owner = named.claim.metadata.namespace
         constraints: list[Constraint | None] = [self._constraint(each) for each in devices.constraints]
         applicable = [each for each in constraints if each is not None]
-        requests = tuple(self._request(each, applicable) for each in devices.requests)
+        requests = tuple(self._request(each, applicable) for each in devices.requests or ())
         least = sum(min(max(option.count, 0) for option in each.options) for each in requests)
         if least > MAX_RESULTS:
             raise _Refused(Code.TOO_MANY_DEVICES, f"asks for {least} devices, a claim may have {MAX_RESULTS}")

@@ -76,9 +76,9 @@ class ClaimConfiguration(Value, frozen=True):
 
 
 class DeviceClaim(Value, frozen=True):
-    """`spec.devices` of a claim."""
+    """`spec.devices` of a claim.  The API server spells no requests as null."""
 
-    requests: tuple[DeviceRequest, ...] = ()
+    requests: tuple[DeviceRequest, ...] | None = ()
     constraints: tuple[DeviceConstraint, ...] = ()
     config: tuple[ClaimConfiguration, ...] = ()
 
@@ -109,13 +109,13 @@ class Condition(Value, frozen=True):
 
 
 class AllocatedDeviceStatus(Value, frozen=True, rename={"share_id": "shareID"}):
-    """What the driver says of one allocated device."""
+    """What the driver says of one allocated device.  The API server spells no conditions as null."""
 
     driver: str = ""
     pool: str = ""
     device: str = ""
     share_id: str | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Condition, ...] | None = ()
 
 
 class ClaimStatus(Value, frozen=True):

@@ -100,7 +100,7 @@ def _true_conditions(statuses: Iterable[AllocatedDeviceStatus], result: DeviceRe
         condition.type: condition
         for status in statuses
         if (status.driver, status.pool, status.device, status.share_id) == wanted
-        for condition in status.conditions
+        for condition in status.conditions or ()
         if condition.status == "True"
     }
 

@@ -188,7 +188,7 @@ def demand_or_none(claims: list[Any]) -> Any:
     too_many = any(
         sum(
             min(body.count for body in (request.first_available or (request.exactly,)) if body.count is not None)
-            for request in claim.spec.devices.requests
+            for request in claim.spec.devices.requests or ()
         )
         > 32
         for claim in claims

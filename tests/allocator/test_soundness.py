@@ -109,7 +109,7 @@ def check_capacity(devices: dict[str, Device], usage: Iterable[DeviceHolding], t
 
 def check_counts(claim: ResourceClaim, placement: ClaimPlacement) -> None:
     """Each request gets as many different devices as it asks for, in one of its alternatives."""
-    requests = claim.spec.devices.requests
+    requests = claim.spec.devices.requests or ()
     if len({each.name for each in requests}) < len(requests):
         return
     results = placement.allocation.devices.results
@@ -124,7 +124,7 @@ def check_counts(claim: ResourceClaim, placement: ClaimPlacement) -> None:
 def check_constraints(claim: ResourceClaim, devices: dict[str, Device], placement: ClaimPlacement) -> None:
     """Where nothing is derived, the attribute is equal on all devices or different on any two."""
     results = placement.allocation.devices.results
-    for each in claim.spec.devices.requests:
+    for each in claim.spec.devices.requests or ():
         options = (*each.first_available, *([each.exactly] if each.exactly else []))
         if any(option.derived_attributes for option in options):
             return

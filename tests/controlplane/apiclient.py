@@ -1,3 +1,4 @@
+import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -187,5 +188,10 @@ def decode(body: bytes) -> Any:
     """JSON of an answer, or its text where a proxy or an early failure answered without JSON."""
     try:
         return msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    # It takes halves of surrogate pairs, which API servers store.
+    try:
+        return json.loads(body)
+    except ValueError:
         return body.decode(errors="replace")

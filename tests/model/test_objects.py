@@ -92,6 +92,14 @@ def test_what_is_no_object_is_refused_in_words(read: Any, data: bytes) -> None:
         read(data)
 
 
+def test_lists_that_an_api_server_spells_as_null_are_read() -> None:
+    """A claim may ask for nothing, and a driver may give data without conditions."""
+    body = b'{"spec":{"devices":{"requests":null}},"status":{"devices":[{"driver":"d","conditions":null}]}}'
+    claim = read_claim(body)
+    assert not claim.spec.devices.requests
+    assert not claim.status.devices[0].conditions
+
+
 def test_a_pod_keeps_what_decisions_need() -> None:
     pod = pod_from(
         {
