@@ -178,7 +178,7 @@ async def test_it_stops_when_the_gate_is_switched_on_and_the_other_controller_ca
 
 async def test_forged_snapshot_of_a_template_never_arrives(groups: Scene) -> None:
     """Beside the shipped policy, from which the account that makes the claims of groups is exempt."""
-    forged = objects.resource_claim_template("forged", groups.name, groups.request("domain"))
+    forged = objects.resource_claim_template("forged", groups.name, groups.request())
     forged["spec"]["metadata"] = {"annotations": {SNAPSHOT_ANNOTATION: "forged", "note": "kept"}}
     await groups.api.create(RESOURCE_CLAIM_TEMPLATES, forged)
     await create_group(groups, "forgers", templates={"gpu": "forged"})
