@@ -199,9 +199,9 @@ def _with_frame(item: Overload) -> Chosen:
     if not work:
         return taking_frame
 
-    def charging(frame: Frame, first: Any, *others: Any) -> Any:
-        frame.spend(work * (16 + len(first)) >> 4 if type(first) is str else work)
-        return taking_frame(frame, first, *others)
+    def charging(frame: Frame, *values: Any) -> Any:
+        frame.spend(work)
+        return taking_frame(frame, *values)
 
     return charging
 

@@ -26,8 +26,8 @@ class Overload(msgspec.Struct, frozen=True, kw_only=True):
     `unguarded` ones take any run-time value and check it themselves. `hidden` ones are for values whose type is not known
     before, and never chosen by the type check. `extra` is the cost above one unit; it is charged
     when this overload is the only candidate at compile time, as upstream does, while `Function.extra` is charged in any
-    case. `work` is charged before each call, and as much again for each 16 characters of a first argument that is a text:
-    our own limit for what takes long although upstream's formula has it cost little. `native` is the entry of the registry
+    case. `work` is charged before each call: our own limit for what takes
+    long although upstream's formula has it cost little, whatever the values are. `native` is the entry of the registry
     whose call `run` is; its worst case is charged before each call.
     """
 

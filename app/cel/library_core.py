@@ -44,8 +44,8 @@ _B: Final = variable("B")
 _LIST: Final = list_of(_A)
 _MAP: Final = map_of(_A, _B)
 _MAX_DIGITS: Final = 400
-_NUMBER_WORK: Final = 40
-"""What a double counts for that is read or shown."""
+_NUMBER_WORK: Final = 100
+"""What a double counts for that is read or shown; one that is read has at most `_MAX_DIGITS` characters."""
 
 
 def integer(value: int) -> int:

@@ -102,7 +102,7 @@ def _text_work(*arguments: Any) -> int:
     return _READ_WORK + 8 * min(len(arguments[-1]), _LONG)
 
 
-_READ_WORK: Final = 180
+_READ_WORK: Final = 300
 _LONG: Final = 100
 READ_IP: Final = Native("ip", (TEXT,), _ip, _text_work)
 ASK_IP: Final = Native("isIP", (TEXT,), _is_ip, _text_work)

@@ -45,11 +45,13 @@ def _text_work(text: str) -> int:
 
 
 def _number_work(*amounts: Quantity) -> int:
-    return _DECIMAL_WORK if any(amount.decimal for amount in amounts) else 0
+    return _DECIMAL_WORK if any(amount.decimal or amount.scale > _SCALE for amount in amounts) else _WORK
 
 
 _READ_WORK: Final = 150
-_DECIMAL_WORK: Final = 160
+_WORK: Final = 60
+_SCALE: Final = 18
+_DECIMAL_WORK: Final = 200
 """What numbers of up to two thousand digits take."""
 READ: Final = Native("quantity", (TEXT,), quantity, _text_work)
 ASK: Final = Native("isQuantity", (TEXT,), is_quantity, _text_work)

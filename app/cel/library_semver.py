@@ -36,7 +36,11 @@ def _text_work(text: str, *_: bool) -> int:
 
 
 def _order_work(one: Semver, other: Semver) -> int:
-    return 3 * min(len(one.text), len(other.text)) >> 2
+    return 3 * min(len(one.text), len(other.text))
+
+
+def _twice(one: Semver, other: Semver) -> int:
+    return 2 * _order_work(one, other)
 
 
 def _greater(one: Semver, other: Semver) -> bool:
@@ -56,7 +60,7 @@ READ: Final = Native("semver", (TEXT, ANY), _semver, _text_work)
 ASK: Final = Native("isSemver", (TEXT, ANY), _is_semver, _text_work)
 GREATER: Final = Native("isGreaterThan of versions", (SEMVER.name, SEMVER.name), _greater, _order_work)
 LESS: Final = Native("isLessThan of versions", (SEMVER.name, SEMVER.name), _less, _order_work)
-COMPARE: Final = Native("compareTo of versions", (SEMVER.name, SEMVER.name), _compared, _order_work)
+COMPARE: Final = Native("compareTo of versions", (SEMVER.name, SEMVER.name), _compared, _twice)
 NATIVES: Final = (READ, ASK, GREATER, LESS, COMPARE)
 
 _PAIR: Final = (SEMVER, SEMVER)

@@ -50,13 +50,13 @@ def _lengths(values: Elements, start: int, end: int) -> int:
 
 
 COPY: Final = Native("a copy", (LIST, INDEX, INDEX), _copied, lambda _, start, end: max(0, end - start))
-KINDS: Final = Native("types", (LIST, INDEX, INDEX), _kinds, lambda _, start, end: max(0, end - start))
-SAME_LISTS: Final = Native("==", (LIST, LIST), _same, lambda one, _: len(one))
+KINDS: Final = Native("types", (LIST, INDEX, INDEX), _kinds, lambda _, start, end: 2 * max(0, end - start))
+SAME_LISTS: Final = Native("==", (LIST, LIST), _same, lambda one, _: 2 * len(one))
 PLACE: Final = Native("in", (LIST, ANY, INDEX, INDEX), _place, lambda _, __, start, end: max(0, end - start))
 NUMBERS_OF_RANGE: Final = Native(
     "lists.range", (INDEX, INDEX), _numbers, lambda start, end: 3 * max(0, end - start) // 2
 )
-LENGTHS: Final = Native("lengths", (LIST, INDEX, INDEX), _lengths, lambda _, start, end: max(0, end - start))
+LENGTHS: Final = Native("lengths", (LIST, INDEX, INDEX), _lengths, lambda _, start, end: 2 * max(0, end - start))
 SORT: Final = Native("sort", (LIST, INDEX, INDEX), _ordered, lambda _, start, end: sort_work(max(0, end - start)))
 NATIVES: Final = (COPY, KINDS, SAME_LISTS, PLACE, NUMBERS_OF_RANGE, LENGTHS, SORT)
 
@@ -175,5 +175,5 @@ def neighbours(frame: Frame, values: Elements) -> Iterator[tuple[Any, Any]]:
 def ordering_work(one: Any, other: Any) -> int:
     """What asking for the order of two elements takes, texts up to the end of the shorter one."""
     if type(one) in _TEXTS and type(other) in _TEXTS:
-        return _COMPARED_WORK + (min(len(one), len(other)) >> 5)
+        return _COMPARED_WORK + (min(len(one), len(other)) >> 4)
     return _COMPARED_WORK

@@ -35,6 +35,8 @@ def _found(text: str, part: str, start: int, end: int) -> int:
 def _last_found(text: str, part: str, end: int) -> int:
     """The last place before `end`: CPython's own search from the right is quadratic, the one from the left is not."""
     end = min(end, len(text))
+    if len(part) > end:
+        return -1
     if len(text) * len(part) <= _DIRECT:
         return text.rfind(part, 0, end)
     place = text[:end][::-1].find(part[::-1])
@@ -108,7 +110,7 @@ def _stripped_right(text: str, blanks: str) -> str:
 
 def order_work(one: Any, other: Any) -> int:
     """0.6 ns for each character up to the end of the shorter one."""
-    return min(len(one), len(other)) >> 5
+    return min(len(one), len(other)) >> 4
 
 
 def equality_work(one: Any, other: Any) -> int:
@@ -189,8 +191,8 @@ DECODE_SURROGATES: Final = Native(
     lambda value: _SURROGATE_WORK * len(value),
 )
 HEX: Final = Native("hex", (BYTES,), _hexadecimal, lambda value: len(value) >> 3)
-LOWER: Final = Native("lowerAscii", (TEXT,), _lower, lambda text: len(text) >> 4)
-UPPER: Final = Native("upperAscii", (TEXT,), _upper, lambda text: len(text) >> 4)
+LOWER: Final = Native("lowerAscii", (BYTES,), _lower, lambda text: len(text) >> 4)
+UPPER: Final = Native("upperAscii", (BYTES,), _upper, lambda text: len(text) >> 4)
 LSTRIP: Final = Native("trim from the left", (TEXT, TEXT), _stripped_left, lambda text, _: len(text))
 RSTRIP: Final = Native("trim from the right", (TEXT, TEXT), _stripped_right, lambda text, _: len(text))
 ORDERS: Final[Mapping[str, Native]] = {

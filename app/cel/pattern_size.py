@@ -25,26 +25,26 @@ _ASCII_FOLD: Final = 8
 _MOST_FOLDED: Final = 300
 _ENDS: Final = ((0x80, 1), (0x800, 2), (0x10000, 3), (0x110000, 4))
 _ESCAPES: Final[Mapping[str, int]] = {"d": 2, "w": 8, "s": 6, "D": 16, "W": 20, "S": 20}
-_CATEGORIES: Final[Mapping[str, int]] = {
-    "L": 1300,
-    "Lo": 1100,
-    "Ll": 980,
-    "Lu": 940,
-    "Mn": 900,
-    "M": 830,
-    "P": 650,
-    "S": 620,
-    "Po": 620,
-    "N": 580,
-    "So": 500,
-    "Mc": 490,
-    "Common": 460,
-    "No": 330,
-    "Nd": 330,
-    "Lm": 300,
-    "Sm": 210,
-    "Ps": 200,
-    "Pe": 200,
+_CATEGORIES: Final[Mapping[str, tuple[int, int]]] = {
+    "L": (1326, 1358),
+    "Lo": (1035, 1127),
+    "Ll": (908, 994),
+    "Lu": (873, 952),
+    "Mn": (638, 911),
+    "M": (616, 834),
+    "P": (369, 652),
+    "S": (491, 627),
+    "Po": (349, 622),
+    "N": (265, 543),
+    "So": (407, 492),
+    "Mc": (346, 484),
+    "Common": (392, 453),
+    "No": (168, 312),
+    "Nd": (102, 305),
+    "Lm": (150, 286),
+    "Sm": (128, 193),
+    "Ps": (141, 182),
+    "Pe": (133, 179),
 }
 """Categories and scripts above `_SCRIPT`, by what they and their complements take at most."""
 
@@ -74,6 +74,7 @@ class _Estimate:
         self._text = pattern
         self._place = 0
         self._fold = False
+        self._negated = False
         self._open: list[tuple[int, int, bool]] = []
         self._sum = 0
         self._last = 0
@@ -157,7 +158,8 @@ class _Estimate:
         least = int(found[1])
         most = int(found[3]) if found[3] else least
         size = max(1, self._last)
-        self._last = min(least * size + max(0, most - least) * (size + 1) + (2 + size if found[2] else 0), _MOST)
+        open_ended = found[2] and not found[3]
+        self._last = min(least * size + max(0, most - least) * (size + 1) + (2 + size if open_ended else 1), _MOST)
 
     def _escape(self) -> None:
         quoted = _QUOTED.match(self._text, self._place)
@@ -175,7 +177,9 @@ class _Estimate:
         found = _UNICODE.match(text, self._place)
         if found is not None:
             self._place = found.end()
-            return _CATEGORIES.get(found[1] or found[2] or "", _SCRIPT), -1
+            sizes = _CATEGORIES.get(found[1] or found[2] or "", (_SCRIPT, _SCRIPT))
+            complement = self._negated or self._fold or found[0].startswith("\\P") or found[0].startswith("^", 3)
+            return sizes[complement], -1
         for form, base in ((_HEXADECIMAL, 16), (_OCTAL, 8)):
             found = form.match(text, self._place)
             if found is not None:
@@ -199,12 +203,14 @@ class _Estimate:
         negated = text.startswith("^", self._place)
         self._place += negated
         size = _NEGATED if negated else 0
+        self._negated = negated
         first = True
         while self._place < len(text) and (first or text[self._place] != "]"):
             first = False
             member = self._member()
             size += member + _SPLIT if negated and member > _PLAIN else member
         self._place += 1
+        self._negated = False
         return max(1, size)
 
     def _member(self) -> int:

@@ -31,7 +31,7 @@ _ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
 _HOST_ESCAPE: Final = re.compile(r"%(?!25)[0-7][0-9A-Fa-f]")
 _PORT: Final = re.compile(r"(?::[0-9]*)?")
 _MAX_PARAMETERS: Final = 10_000
-_READ_WORK: Final = 500
+_READ_WORK: Final = 900
 _CHARACTER_WORK: Final = 13
 _WIDE_WORK: Final = 50
 

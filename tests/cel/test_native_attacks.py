@@ -1,0 +1,158 @@
+"""Selectors that want one native call to take seconds are stopped by a count before the call is made."""
+
+import random
+
+import pytest
+import re2
+
+from app.cel import CelCompileError, CelCostError, CelRuntimeError, compile_expression, prepare_device
+from app.cel.cost import CALL_LIMIT, WORK_LIMIT, Frame
+from app.cel.native import Native
+from app.cel.pattern_size import estimated_size
+from app.cel.patterns import (
+    CACHE_BYTES,
+    MAX_INSTRUCTIONS,
+    SCAN_LIMIT,
+    charge_pattern,
+    compile_pattern,
+    pattern_cost,
+)
+from app.cel.patterns import (
+    LARGE_PATTERNS as KEPT_LARGE,
+)
+from app.cel.patterns import (
+    SMALL_PATTERNS as KEPT_SMALL,
+)
+from app.cel.semver import parse_semver
+from tests.cel.native_attacks import LARGE_PATTERNS, ONE_CALL, PASSED, PATTERNS_IN_USE
+
+DEVICE = prepare_device("gpu.example.com", {}, {}, allow_multiple_allocations=False)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The native calls that were made, with what was charged for each."""
+    calls: list[tuple[str, int]] = []
+    original = Frame.begin_call
+
+    def begin(frame: Frame, name: str, work: int) -> None:
+        original(frame, name, work)
+        calls.append((name, work))
+
+    monkeypatch.setattr(Frame, "begin_call", begin)
+    return calls
+
+
+@pytest.mark.parametrize("expression", ONE_CALL.values(), ids=ONE_CALL.keys())
+def test_what_takes_long_is_stopped_before_it_begins(expression: str, made: list[tuple[str, int]]) -> None:
+    program = compile_expression(expression)
+    with pytest.raises(CelCostError, match=r"at most|more than|actual cost limit"):
+        program.matches(DEVICE)
+    assert all(work <= CALL_LIMIT for _, work in made)
+    assert sum(work for _, work in made) <= WORK_LIMIT
+
+
+@pytest.mark.parametrize("expression", PASSED.values(), ids=PASSED.keys())
+def test_what_only_looks_long_has_a_verdict(expression: str, made: list[tuple[str, int]]) -> None:
+    assert compile_expression(expression).matches(DEVICE)
+    assert all(work <= CALL_LIMIT for _, work in made)
+
+
+@pytest.mark.parametrize("pattern", LARGE_PATTERNS.values(), ids=LARGE_PATTERNS.keys())
+def test_a_pattern_that_expands_to_too_much_is_refused_before_it_is_compiled(
+    pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(re2, "compile", lambda *_: pytest.fail("it was compiled"))
+    with pytest.raises(CelCompileError, match=f"expands to about [0-9]+ instructions, at most {MAX_INSTRUCTIONS} are"):
+        compile_expression(f"device.driver.matches(r'{pattern}')")
+    with pytest.raises(CelRuntimeError, match="expands to about"):
+        compile_expression(f"device.driver.matches(r'{pattern}' + '')").matches(DEVICE)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS_IN_USE)
+def test_patterns_as_users_write_them_are_accepted(pattern: str) -> None:
+    compile_expression(f"device.driver.matches(r'{pattern}')").matches(DEVICE)
+
+
+def test_a_search_is_bounded_by_instructions_times_bytes() -> None:
+    compiled = compile_pattern("(a?){100}a{100}c")
+    most = SCAN_LIMIT // (compiled.size + 8) - 1
+    expression = "cel.bind(t, lists.range({}).map(i, 'a').join(), t.matches('(a?){{100}}a{{100}}c'))"
+    assert not compile_expression(expression.format(most).replace("{{", "{").replace("}}", "}")).matches(DEVICE)
+    with pytest.raises(CelCostError, match=f"searches {most + 1} bytes"):
+        compile_expression(expression.format(most + 1).replace("{{", "{").replace("}}", "}")).matches(DEVICE)
+
+
+def test_a_single_byte_is_no_part_of_gos_syntax() -> None:
+    with pytest.raises(CelCompileError, match="invalid escape sequence"):
+        compile_expression(r"'\u00e9'.find(r'\C') == ''")
+    assert compile_expression(r"'a.C'.matches(r'\Q.C\E')").matches(DEVICE)
+
+
+def test_what_compiling_costs_is_stated_by_the_estimate() -> None:
+    assert pattern_cost("a") < 3_000
+    assert pattern_cost(r"\pL{3}") > 100_000
+    assert pattern_cost("[" * 50_000) > 300_000
+    frame = Frame(None, 0, ())
+    charge_pattern(frame, r"\pL{3}")
+    assert frame.work >= pattern_cost(r"\pL{3}")
+
+
+def test_kept_patterns_are_bounded_in_bytes_and_re2_keeps_none_of_its_own() -> None:
+    for number in range(400):
+        compile_pattern(f"^a{number}.*b$")
+        compile_pattern(f"x{number}.{{100}}")
+    assert 0 < KEPT_SMALL.held + KEPT_LARGE.held <= CACHE_BYTES
+    assert KEPT_SMALL.held == sum(entry.memory + 4 * len(text) for text, entry in KEPT_SMALL.items())
+    assert re2._Regexp._make.cache_info().currsize == 0
+    assert len(KEPT_LARGE) < 400
+
+
+_PLAIN = (
+    *("a", "k", "\u00e9", "\u4e00", "\U0001f600", ".", r"\d", r"\W", r"\pL", r"\PN", r"\p{Greek}", r"\p{^Lu}"),
+    *("[[:alpha:]_]", r"\Qa.b\E", r"\x41", r"\.", "^", r"\b"),
+)
+
+
+def _random_pattern(source: random.Random, depth: int) -> str:
+    def one() -> str:
+        if depth and source.random() < 0.4:
+            return source.choice(["(", "(?:", "(?i:"]) + _random_pattern(source, depth - 1) + ")"
+        low = source.randrange(0x21, source.choice([0x7F, 0x7FF, 0xD7FF]))
+        high = low + source.choice([0, 3, 60, 2000])
+        span = rf"\x{{{low:x}}}-\x{{{high:x}}}"
+        return source.choice((*_PLAIN, f"[{span}]", f"[^{span}a-z]"))
+
+    repeats = ["", "", "", "*", "+", "?", "{3}", "{2,5}", "{0,7}", "{4,}", "*?"]
+    rows = (
+        "".join(one() + source.choice(repeats) for _ in range(source.randint(1, 4)))
+        for _ in range(source.randint(1, 2))
+    )
+    return "|".join(rows)
+
+
+def test_the_estimate_of_a_pattern_is_an_upper_bound() -> None:
+    source = random.Random(20)
+    compared = 0
+    while compared < 400:
+        pattern = source.choice(["", "(?i)", "(?s)"]) + _random_pattern(source, source.randint(0, 2))
+        if estimated_size(pattern) > MAX_INSTRUCTIONS:
+            continue
+        try:
+            size = compile_pattern(pattern).size
+        except CelRuntimeError:
+            continue
+        compared += 1
+        assert size <= estimated_size(pattern), pattern
+
+
+def test_long_versions_are_not_remembered() -> None:
+    text = "1.2.3-" + "a." * 2000 + "b"
+    assert parse_semver(text) is not parse_semver(text)
+    assert parse_semver("1.2.3-rc.1") is parse_semver("1.2.3-rc.1")
+
+
+def test_entries_are_measured_and_charged_alike() -> None:
+    frame = Frame(None, 0, ())
+    Native("examine", ("text",), len, len)(frame, "abc")
+    assert frame.work == 3
