@@ -21,6 +21,8 @@ from app.model.merits import Merits
 MOST_OF_A_NAMESPACE: Final = 10_000
 """How many claims of one namespace can have a hold at a time; each keeps as many placements as nodes are offered."""
 
+_MOST_PARTIAL: Final = 8
+
 
 @dataclass(slots=True)
 class Hold:
@@ -61,6 +63,8 @@ class HoldBook:
         self._holds: dict[str, Hold] = {}
         self._by_pod: dict[str, set[str]] = {}
         self._kept: dict[str, Sequence[DeviceHolding]] = {}
+        # Overlays without some holds, until the next change.
+        self._partial: dict[frozenset[str], UsageTable] = {}
         self._by_namespace: dict[str, OrderedDict[str, None]] = {}
         self._report = moved
         # Called with each hold that ends, what it kept, and whether it ends because its claim is allocated.
@@ -124,6 +128,7 @@ class HoldBook:
         self.end(new_uid)
         self._holds[new_uid] = self._holds.pop(claim_uid)
         self._kept[new_uid] = self._kept.pop(claim_uid)
+        self._partial.clear()
         claims = self._by_namespace[hold.namespace]
         del claims[claim_uid]
         claims[new_uid] = None
@@ -183,12 +188,16 @@ class HoldBook:
         self.expired += len(over)
         return len(over)
 
-    def overlay_without(self, claims: Collection[str]) -> UsageTable:
-        """What all holds keep but those of these claims."""
-        table = UsageTable()
-        for claim_uid, kept in self._kept.items():
-            if claim_uid not in claims:
-                table.add(kept)
+    def overlay_without(self, claims: frozenset[str]) -> UsageTable:
+        """What all holds keep but those of these claims; not to be changed."""
+        table = self._partial.get(claims)
+        if table is None:
+            if len(self._partial) >= _MOST_PARTIAL:
+                self._partial.clear()
+            table = self._partial[claims] = UsageTable()
+            for claim_uid, kept in self._kept.items():
+                if claim_uid not in claims:
+                    table.add(kept)
         return table
 
     def _leave(self, pod_uid: str, claim_uid: str) -> None:
@@ -225,4 +234,5 @@ class HoldBook:
         self.changed.fire()
 
     def _tell(self, holdings: Iterable[DeviceHolding]) -> None:
+        self._partial.clear()
         self._report({(holding.driver, holding.pool) for holding in holdings})

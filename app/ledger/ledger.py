@@ -117,7 +117,7 @@ class Ledger:
         """Allocations, writes in flight and all holds."""
         return Overlaid(self.claims.usage, self.holds.overlay) if len(self.holds) else self.claims.usage
 
-    def usage_without(self, claims: Collection[str], freed: Iterable[DeviceHolding] = ()) -> Usage:
+    def usage_without(self, claims: frozenset[str], freed: Iterable[DeviceHolding] = ()) -> Usage:
         """As `usage`, without the holds of these claims and without these allocated holdings."""
         freed = tuple(freed)
         base: Usage = Reduced(self.claims.usage, freed) if freed else self.claims.usage

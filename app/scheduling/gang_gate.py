@@ -87,6 +87,11 @@ class GangGate:
         if meeting is not None and not self._is_open(group, meeting):
             self._break(meeting, "the other members do not fit at present")
 
+    @property
+    def has_members(self) -> bool:
+        """Whether somebody is at the gate."""
+        return bool(self._meetings)
+
     def meetings(self) -> Sequence[Meeting]:
         """Gangs whose members wait because too few have come."""
         return [each for each in self._meetings.values() if not self._opens(each)]

@@ -63,7 +63,7 @@ class HoldFairness:
         """
         if not self.shares.anybody_waits:
             return names[:count]
-        return self.shares.among(pod, names, {name: _pools(fits[name]) for name in names}, count)
+        return self.shares.among(pod, names, lambda name: _pools(fits[name]), count)
 
     def _look_later(self, pod_uid: str) -> None:
         if pod_uid in self._timers:
@@ -79,7 +79,7 @@ class HoldFairness:
             self._look_later(pod_uid)
 
 
-def _pools(outcome: Outcome) -> frozenset[PoolId]:
+def _pools(outcome: Outcome) -> set[PoolId]:
     placement = outcome.placement
     claims = () if placement is None else placement.claims
-    return frozenset(holding.pool_id for claim in claims for holding in claim.holdings)
+    return {holding.pool_id for claim in claims for holding in claim.holdings}

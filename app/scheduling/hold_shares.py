@@ -5,8 +5,8 @@ it counts: devices times the seconds for which they were held and not allocated.
 """
 
 import statistics
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,6 +34,7 @@ _SAMPLES: Final = 63
 _REMEMBERED: Final = 10_000
 _MOST_WAITING: Final = 1_000
 _FREE_OFFERS: Final = 2
+_LOOK_SECONDS: Final = 0.25
 
 
 @dataclass(slots=True)
@@ -72,6 +73,9 @@ class HoldShares:
         self._ledger = ledger
         self._clock = clock
         self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
+        # How many pods of which namespaces wait for a pool.
+        self._wanted: dict[PoolId, Counter[str]] = {}
+        self._next_look = 0.0
         self._offers: OrderedDict[str, _Offers] = OrderedDict()
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
         self._usual: deque[float] = deque(maxlen=_SAMPLES)
@@ -92,14 +96,26 @@ class HoldShares:
 
     def waits(self, pod: Pod, pools: Iterable[PoolId]) -> None:
         """The pod was refused, and would fit in these pools but for holds."""
-        self._waiting[pod.uid] = _Waiting(pod.namespace, frozenset(pools), self._clock.monotonic() + WAITING_SECONDS)
-        self._waiting.move_to_end(pod.uid)
+        self.waits_no_more(pod.uid)
+        found = _Waiting(pod.namespace, frozenset(pools), self._clock.monotonic() + WAITING_SECONDS)
+        self._waiting[pod.uid] = found
+        for pool_id in found.pools:
+            self._wanted.setdefault(pool_id, Counter())[found.namespace] += 1
         if len(self._waiting) > _MOST_WAITING:
-            self._waiting.popitem(last=False)
+            self.waits_no_more(next(iter(self._waiting)))
 
     def waits_no_more(self, pod_uid: str) -> None:
         """The pod was offered a node, or holds are not what keeps it out."""
-        self._waiting.pop(pod_uid, None)
+        found = self._waiting.pop(pod_uid, None)
+        if found is None:
+            return
+        for pool_id in found.pools:
+            wanted = self._wanted[pool_id]
+            wanted[found.namespace] -= 1
+            if not wanted[found.namespace]:
+                del wanted[found.namespace]
+                if not wanted:
+                    del self._wanted[pool_id]
 
     def is_waiting(self, pod_uid: str) -> bool:
         """Whether holds keep this pod out."""
@@ -111,28 +127,24 @@ class HoldShares:
         if not self._waiting:
             return False
         self._forget_over()
-        others = [each for each in self._waiting.values() if each.namespace != namespace]
-        if pools is None or not others:
-            return bool(others)
-        wanted = set(pools)
-        return any(not wanted.isdisjoint(each.pools) for each in others)
+        if pools is None:
+            return any(each.namespace != namespace for each in self._waiting.values())
+        return any(len(wanted) > (namespace in wanted) for pool_id in pools if (wanted := self._wanted.get(pool_id)))
 
     def among(
-        self, pod: Pod, names: Sequence[str], pools: Mapping[str, frozenset[PoolId]], count: int
+        self, pod: Pod, names: Sequence[str], pools: Callable[[str], Iterable[PoolId]], count: int
     ) -> Sequence[str]:
-        """Those of these nodes, best first, that the pod may be offered, at most `count`; `pools`: where it would hold what.
+        """Those of these nodes, best first, that the pod may be offered, at most `count`; `pools`: where it would hold devices.
 
         Raises:
             TryAgain: it may be offered none at present.
         """
-        if not self._waiting:
-            return names[:count]
-        free = [name for name in names if not self.contended(pod.namespace, pools[name])]
-        if len(free) == len(names):
+        if not any(self.contended(pod.namespace, pools(name)) for name in names[:count]):
             return names[:count]
         most = self._most(pod.uid, pod.namespace, count)
         if most >= count:
             return names[:count]
+        free = [name for name in names if not self.contended(pod.namespace, pools(name))]
         if free:
             return free[:count]
         if not most:
@@ -216,10 +228,13 @@ class HoldShares:
 
     def _forget_over(self) -> None:
         now, pods = self._clock.monotonic(), self._ledger.pods
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_SECONDS
         for uid, each in list(self._waiting.items()):
             pod = pods.by_uid(uid)
             if each.until <= now or pods.gone(uid) or (pod is not None and (pod.node_name or pod.finished)):
-                del self._waiting[uid]
+                self.waits_no_more(uid)
 
 
 def _left(account: _Account, now: float) -> float:

@@ -60,6 +60,9 @@ class Views:
         return ledger.usage_without(self.unsettled)
 
 
+_NOTHING: Final = Views(frozenset(), frozenset(), frozenset())
+
+
 class StaleHolds:
     """Finds and revokes holds that are held for longer than binds take, that no nomination keeps, and whose bind has not begun.
 
@@ -90,6 +93,8 @@ class StaleHolds:
 
     def views(self, besides: str = "") -> Views:
         """The holds as they are now, `besides` those of this gang or pod."""
+        if not len(self._ledger.holds) and not self._gate.has_members:
+            return _NOTHING
         holds = [hold for hold in self._ledger.holds.all() if not besides or hold.unit != besides]
         loose = [hold for hold in holds if self._is_loose(hold)]
         gangs = [each for each in self._stale_gangs() if each.uid != besides]

@@ -80,8 +80,8 @@ def test_book_ends_up_empty_and_keeps_one_placement_once_settled(
     for _ in range(2 if twice else 1):
         book.settle("a", node)
     book.end("b")
-    assert book.overlay.frozen() == book.overlay_without(()).frozen()
-    assert book.overlay_without(("a",)).frozen() == {}
+    assert book.overlay.frozen() == book.overlay_without(frozenset()).frozen()
+    assert book.overlay_without(frozenset({"a"})).frozen() == {}
     kept = Counter(
         each for pool in book.overlay.frozen().values() for holdings in pool.values() for each in holdings.elements()
     )

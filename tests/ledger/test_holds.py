@@ -1,0 +1,76 @@
+"""How many holds there are, how long they last, and what is in use without some of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.ledger import holds
+from app.ledger.holds import Hold, HoldBook
+from app.ledger.usage import UsageTable
+from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+
+
+def placement(device: str) -> ClaimPlacement:
+    holding = DeviceHolding(driver="d", pool="p", device=device)
+    return ClaimPlacement(allocation=AllocationResult(), holdings=(holding,))
+
+
+def hold(claim: str, namespace: str = "a", nodes: int = 2, **fields: float) -> Hold:
+    placements = {f"n{index}": placement(f"{claim}-{index}") for index in range(nodes)}
+    return Hold(claim, placements, {}, fields.pop("expires", 1.0), {claim}, namespace=namespace, **fields)  # type: ignore[arg-type]
+
+
+def test_namespace_with_too_many_holds_loses_its_oldest_and_no_other_namespace_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(holds, "MOST_OF_A_NAMESPACE", 3)
+    book = HoldBook(lambda _: None)
+    book.place(hold("other", "b"))
+    for index in range(5):
+        book.place(hold(f"c{index}"))
+    assert sorted(each.claim_uid for each in book.all()) == ["c2", "c3", "c4", "other"]
+
+
+def test_nominated_hold_ends_at_its_latest_time() -> None:
+    book = HoldBook(lambda _: None)
+    book.place(hold("c", expires=10.0, latest=100.0))
+    book.settle("c", "n0", nominated=True)
+    assert [book.expire(now) for now in (10.0, 99.0, 100.0)] == [0, 0, 1]
+
+
+def test_end_says_whether_the_hold_was_used() -> None:
+    told = list[tuple[str, int, bool]]()
+    book = HoldBook(lambda _: None)
+    book.on_end = lambda hold, kept, allocated: told.append((hold.claim_uid, len(kept), allocated))
+    book.place(hold("used"))
+    book.place(hold("unused", nodes=3))
+    book.end("used", allocated=True)
+    book.leave("unused")
+    assert told == [("used", 2, True), ("unused", 3, False)]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("place", "end", "settle", "rename")), st.sampled_from("abcd"), st.integers(1, 3)),
+        max_size=20,
+    ),
+    st.frozensets(st.sampled_from("abcd")),
+)
+def test_overlay_without_some_holds_is_what_the_others_keep(
+    sequence: list[tuple[str, str, int]], left_out: frozenset[str]
+) -> None:
+    book = HoldBook(lambda _: None)
+    for what, claim, nodes in sequence:
+        if what == "place":
+            book.place(hold(claim, nodes=nodes))
+        elif what == "end":
+            book.end(claim)
+        elif what == "settle":
+            book.settle(claim, "n0")
+        elif book.get(claim) is not None:
+            book.rename(claim, "d")
+        expected = UsageTable()
+        for each in book.all():
+            if each.claim_uid not in left_out:
+                expected.add([holding for found in each.placements.values() for holding in found.holdings])
+        assert book.overlay_without(left_out).frozen() == expected.frozen()
