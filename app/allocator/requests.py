@@ -18,7 +18,8 @@ from app.allocator.demand import (
 from app.allocator.derived import DerivedAttribute
 from app.allocator.features import Features, why_off
 from app.allocator.selectors import SelectorList, SelectorVerdicts, compiled
-from app.cel import Budget, CelBudgetError, ProgramCache
+from app.cel import Budget, CelBudgetError, CelCompileError, Program, ProgramCache
+from app.cel.compile_limits import CLAIM_COMPILE_LIMIT
 from app.model.allocation import DeviceToleration
 from app.model.device_class import DeviceClass
 from app.model.quantity import QuantityError, parse_quantity
@@ -88,11 +89,13 @@ class _Preparation:
         self._budget = budget
         self._label = ""
         self._owner = ""
+        self._units: dict[str, int] = {}
 
     def claim(self, named: NamedClaim) -> ClaimDemand:
         devices = named.claim.spec.devices
         self._label = named.label
         self._owner = named.claim.metadata.namespace
+        self._units = {}
         constraints: list[Constraint | None] = [self._constraint(each) for each in devices.constraints]
         applicable = [each for each in constraints if each is not None]
         requests = tuple(self._request(each, applicable) for each in devices.requests or ())
@@ -183,7 +186,15 @@ class _Preparation:
             }
         except CelBudgetError as problem:
             raise _Refused(Code.SEARCH_LIMIT, str(problem), where) from problem
+        self._limit(where, [*selectors.programs[len(of_class) :], *(each.program for each in derived.values())])
         return selectors, derived
+
+    def _limit(self, where: str, programs: Sequence[Program | CelCompileError]) -> None:
+        """Refuse a claim whose expressions are too much together; each counts once."""
+        self._units.update((each.expression, each.units) for each in programs if isinstance(each, Program))
+        if sum(self._units.values()) > CLAIM_COMPILE_LIMIT:
+            detail = f"compiling the expressions of the claim up to here takes more than {CLAIM_COMPILE_LIMIT} units"
+            raise _Refused(Code.SELECTOR_INVALID, detail, where)
 
     def _check(self, body: DeviceRequestBody, where: str, *, alternative: bool) -> None:
         if body.derived_attributes and not self._features.derived_attributes:

@@ -11,6 +11,8 @@ from app.cel.errors import CelCompileError
 
 COMPILE_LIMIT: Final = 400_000
 """Most units for compiling one expression; by measurement a unit takes at most 50 ns there, so this is at most 20 ms."""
+CLAIM_COMPILE_LIMIT: Final = 3_000_000
+"""Most units for compiling all different expressions of one claim: at most 150 ms, and programs that a cache can hold."""
 BYTE_UNITS: Final = 2
 TOKEN_UNITS: Final = 30
 """For reading a token and for parsing it."""

@@ -8,6 +8,7 @@ import msgspec
 from app.allocator import NoFit, PoolId
 from app.allocator.reads import Reads, reads_of
 from app.allocator.state import Usage
+from app.cel import Budget
 from app.ledger.ledger import Ledger
 from app.ledger.usage import Overlaid, UsageTable
 from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
@@ -59,6 +60,7 @@ class LedgerPlaces:
         self._under_holds = self._ledger.nodes_under_holds()
         self._reach: dict[DeviceId, Hashable | None] = {}
         self._devices: dict[PoolId, Mapping[str, tuple[str, Device]]] = {}
+        self._budget = out_of_time if isinstance(out_of_time, Budget) else None
         self._reads = self._attributes_read()
         self.out_of_time = out_of_time
         self.undecided = False
@@ -72,8 +74,9 @@ class LedgerPlaces:
         placements = dict.fromkeys(claims, _NOTHING)
         if not wanted:
             return placements
-        demand = self._searching.demand(tuple(wanted.values()))
+        demand = self._searching.demand(tuple(wanted.values()), self._budget)
         if isinstance(demand, Rejection):
+            self.undecided |= demand.code is Code.SEARCH_LIMIT
             return None
         usage = SetAside(self._usage, without) if without else self._usage
         if kept:
@@ -158,7 +161,7 @@ class LedgerPlaces:
         """The attributes whose values can matter for some claim; None for any."""
         found: Reads = frozenset()
         for claim in {each.record.spec_digest: each for each in self._claims.values()}.values():
-            demand = self._searching.demand((claim,))
+            demand = self._searching.demand((claim,), self._budget)
             reads = None if isinstance(demand, Rejection) else reads_of(demand)
             if reads is None:
                 return None
