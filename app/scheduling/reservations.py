@@ -47,16 +47,18 @@ class Reservations:
         while batch := self._waiting[uid]:
             self._waiting[uid] = []
             try:
-                without = await self._writing.reserve(record, [consumer for consumer, _ in batch])
+                await self._write_batch(record, batch)
             except Exception as problem:  # noqa: BLE001 - whoever waits for it hears of it
                 _fail([done for _, done in batch], problem)
-                continue
-            full = Rejection(code=Code.CLAIM_FULLY_RESERVED, detail="/".join(record.claim.metadata.key))
-            _fail([done for consumer, done in batch if consumer.uid in without], TryAgain(full.text))
-            for _, done in batch:
-                if not done.done():
-                    done.set_result(None)
         del self._waiting[uid]
+
+    async def _write_batch(self, record: ClaimRecord, batch: list[Waiting]) -> None:
+        without = await self._writing.reserve(record, [consumer for consumer, _ in batch])
+        full = Rejection(code=Code.CLAIM_FULLY_RESERVED, detail="/".join(record.claim.metadata.key))
+        _fail([done for consumer, done in batch if consumer.uid in without], TryAgain(full.text))
+        for _, done in batch:
+            if not done.done():
+                done.set_result(None)
 
 
 def _fail(waiting: list[asyncio.Future[None]], problem: Exception) -> None:
