@@ -8,8 +8,9 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from app.cel.lint import lint
+from app.cel.lint import lint, units_of
 from app.cel.lint_findings import Finding, LintCode, Severity, error
+from app.cel.lint_limits import together_findings
 from app.cli_lint_manifests import LINT, Expression, Subject, read_subjects
 from app.simulator.yaml_documents import YamlError
 
@@ -109,6 +110,11 @@ def report(subjects: Sequence[tuple[str, Subject]]) -> Iterator[Reported]:
 
 def _of_subject(file: str, subject: Subject, classes: Mapping[str, tuple[str, ...]]) -> Iterator[Reported]:
     expectation, met = subject.expectation, False
+    for finding in _of_all(subject):
+        expected = expectation is not None and (not expectation.codes or finding.code in expectation.codes)
+        met = met or expected
+        code, severity, message = finding.code.value, finding.severity.value, finding.message
+        yield Reported(file, subject.line, 1, subject.name, "", code, severity, message, "", expected=expected)
     for expression in subject.expressions:
         for finding in _findings(expression, classes):
             expected = expectation is not None and (not expectation.codes or finding.code in expectation.codes)
@@ -120,6 +126,14 @@ def _of_subject(file: str, subject: Subject, classes: Mapping[str, tuple[str, ..
         yield Reported(
             file, subject.line, 1, subject.name, "", "expectation", Severity.ERROR, message, "", expected=False
         )
+
+
+def _of_all(subject: Subject) -> Iterable[Finding]:
+    """What there is to say about all expressions of a claim together."""
+    if subject.class_name is not None:
+        return ()
+    texts = {(each.value, each.condition) for each in subject.expressions if each.value is not None}
+    return together_findings(sum(units_of(text, condition=condition) for text, condition in texts))
 
 
 def _findings(expression: Expression, classes: Mapping[str, tuple[str, ...]]) -> Iterable[Finding]:

@@ -265,3 +265,23 @@ def test_json_has_the_counts_and_every_finding() -> None:
 
 def test_help_tells_the_exit_status() -> None:
     assert "Exit status" in lint("--help").stdout
+
+
+def _ranges(terms: int, number: int = 0) -> str:
+    return '"' + "&&".join([f"[1,2].all(x,x>{number})"] * terms) + '"'
+
+
+@pytest.mark.parametrize(("terms", "severity"), [(100, None), (250, "warning"), (390, "error")])
+def test_an_expression_near_or_beyond_the_limit_of_compiling_is_named(terms: int, severity: str | None) -> None:
+    found = findings(CLASS + "---\n" + CLAIM.format(_ranges(terms)))
+    named = [(each["severity"], each["message"]) for each in found if each["code"] == "compile-limit"]
+    assert [each for each, _ in named] == ([] if severity is None else [severity])
+    assert all("400000 units" in str(message) for _, message in named)
+
+
+def test_a_claim_whose_expressions_are_too_much_together_is_named() -> None:
+    selector = "            - cel:\n                expression: {}\n"
+    text = CLAIM.format(_ranges(250)) + "".join(selector.format(_ranges(250, number)) for number in range(1, 12))
+    found = findings(CLASS + "---\n" + text)
+    together = [each for each in found if each["code"] == "compile-limit" and "of the claim" in str(each["message"])]
+    assert [each["severity"] for each in together] == ["error"]

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from app.cel.compile_limits import COMPILE_LIMIT, TOO_LARGE
 from app.cel.device import prepare_device
 from app.cel.errors import CelCompileError
 from app.cel.explain_evaluation import Evaluation
@@ -50,12 +51,13 @@ def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool 
     drivers = frozenset(fact[1] for fact in known if fact[0] in {"driver", "domain"}).union(named)
     found = [*path_findings(tree, drivers), *comparison_findings(tree)]
     try:
-        evaluation = _compiled(expression, condition=condition)
+        evaluation, units = _compiled(expression, condition=condition)
     except CelCompileError as problem:
         if not any(each.severity is Severity.ERROR for each in found):
             found.append(_not_compiling(problem))
         return _ordered(found)
-    found.extend(_of_compiled(expression, tree, evaluation, condition=condition))
+    found.extend(_of_constants(evaluation, condition=condition))
+    found.extend(limit_findings(expression, tree, units))
     if before is not None and not any(each.severity is Severity.ERROR for each in found):
         found.extend(guard_findings(tree, known))
     return _ordered(found)
@@ -71,16 +73,23 @@ def _is_path(node: Node) -> bool:
     return step_of(node) is not None or (isinstance(node, Call) and is_device_field(node.arguments[1], "driver"))
 
 
-def _compiled(expression: str, *, condition: bool) -> Evaluation:
-    compile_expression(expression, derived=not condition)
-    return Evaluation(expression, _NO_DEVICE)
+def units_of(expression: str, *, condition: bool) -> int:
+    """The units that compiling an expression takes; the limit of one for what does not compile."""
+    try:
+        return compile_expression(expression, derived=not condition).units
+    except CelCompileError:
+        return COMPILE_LIMIT
 
 
-def _of_compiled(expression: str, tree: Node, evaluation: Evaluation, *, condition: bool) -> Iterator[Finding]:
+def _compiled(expression: str, *, condition: bool) -> tuple[Evaluation, int]:
+    units = compile_expression(expression, derived=not condition).units
+    return Evaluation(expression, _NO_DEVICE), units
+
+
+def _of_constants(evaluation: Evaluation, *, condition: bool) -> Iterator[Finding]:
     for each in constant_findings(evaluation):
         if condition or each.code is LintCode.CONSTANT_FAILURE:
             yield each
-    yield from limit_findings(expression, tree)
 
 
 def _facts(before: Sequence[str]) -> frozenset[Fact]:
@@ -94,6 +103,8 @@ def _facts(before: Sequence[str]) -> frozenset[Fact]:
 
 
 def _not_compiling(problem: CelCompileError) -> Finding:
+    if problem.reason == TOO_LARGE:
+        return error(LintCode.COMPILE_LIMIT, 0, problem.reason)
     words = _WORD.finditer(problem.source)
     written = next((word.group() for word in words if word.start() <= problem.offset < word.end()), "")
     if _AFTER_NOT.fullmatch(problem.source, 0, problem.offset):

@@ -18,6 +18,7 @@ class LintCode(StrEnum):
     ALWAYS_FALSE = "always-false"
     ALWAYS_TRUE = "always-true"
     CAPACITY_COMPARISON = "capacity-comparison"
+    COMPILE_LIMIT = "compile-limit"
     CONSTANT_FAILURE = "constant-failure"
     COST_LIMIT = "cost-limit"
     DOES_NOT_COMPILE = "does-not-compile"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from app.cel import syntax as s
+from app.cel.compile_limits import CLAIM_COMPILE_LIMIT, COMPILE_LIMIT
 from app.cel.cost import COST_LIMIT
 from app.cel.device import DeviceActivation, prepare_device
 from app.cel.explain_evaluation import Evaluation
@@ -20,8 +21,11 @@ _LONGEST_VALUE: Final = 64
 _DRIVER: Final = "largest.example.com"
 
 
-def limit_findings(source: str, tree: s.Node) -> Iterator[Finding]:
-    """Findings about an expression that compiles; its cost is that on a device as large as the API allows."""
+def limit_findings(source: str, tree: s.Node, units: int) -> Iterator[Finding]:
+    """Findings about an expression that compiles in `units`; its cost is that on a device as large as the API allows."""
+    if units > _COSTLY * COMPILE_LIMIT:
+        message = f"compiling it takes {units} of {COMPILE_LIMIT} units that an expression may take"
+        yield warning(LintCode.COMPILE_LIMIT, 0, message)
     length = len(source.encode(errors="surrogatepass"))
     if length > _NEAR * MAX_LENGTH:
         yield warning(LintCode.LENGTH_LIMIT, 0, f"it has {length} of {MAX_LENGTH} bytes that an expression may have")
@@ -32,6 +36,17 @@ def limit_findings(source: str, tree: s.Node) -> Iterator[Finding]:
     elif evaluation.cost > _COSTLY * COST_LIMIT:
         message = f"on a device with {_ATTRIBUTES} attributes it costs {evaluation.cost} of {COST_LIMIT} units"
         yield warning(LintCode.COST_LIMIT, 0, message)
+
+
+def together_findings(units: int) -> Iterator[Finding]:
+    """Findings about the different expressions of a claim, which together compile in `units`."""
+    message = (
+        f"compiling the expressions of the claim takes {units} of {CLAIM_COMPILE_LIMIT} units that a claim may take"
+    )
+    if units > CLAIM_COMPILE_LIMIT:
+        yield error(LintCode.COMPILE_LIMIT, 0, message)
+    elif units > _COSTLY * CLAIM_COMPILE_LIMIT:
+        yield warning(LintCode.COMPILE_LIMIT, 0, message)
 
 
 def _largest_device(tree: s.Node) -> DeviceActivation:

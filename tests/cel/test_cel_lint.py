@@ -105,6 +105,7 @@ PLACES = [
     ("value-suffix", f"{DRIVER} && {A}.type.string == 'x'", ".string"),
     ("unqualified-name", f"{DRIVER} && device.attributes['type'] == 'x'", "['type']"),
     ("qualified-key", f"{DRIVER} && device.attributes['gpu.example.com/type'] == 'x'", "['gpu.example.com/type']"),
+    ("compile-limit", "&&".join(["[1,2].all(x,x>0)"] * 390), "[1,2]"),
     ("capacity-comparison", f"{DRIVER} && {C}.memory >= 40", ">= 40"),
     ("quantity-of-attribute", f"{DRIVER} && {A}.memory.compareTo(quantity('1')) == 0", ".compareTo"),
     ("version-comparison", f"{DRIVER} && {A}.v >= semver('1.0.0')", ">= semver"),
