@@ -71,7 +71,12 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
         try:
             return super().construct_object(node, deep)
-        except (ValueError, OverflowError, KeyError, AttributeError) as problem:
+        except LookupError as problem:
+            # An empty number has no sign to look at, a bool that is none no meaning.
+            raise yaml.constructor.ConstructorError(
+                problem=f"{node.value!r} is no value of the tag {node.tag}", problem_mark=node.start_mark
+            ) from problem
+        except (ValueError, OverflowError, AttributeError) as problem:
             # A date that does not exist, for example.
             raise yaml.constructor.ConstructorError(problem=str(problem), problem_mark=node.start_mark) from problem
 

@@ -34,6 +34,7 @@ BAD = {
     "forbidden character": (b"rules: \x00", "special characters are not allowed"),
     "object": (b"rules: !!python/object:os.system x", "could not determine a constructor.*line 1"),
     "number that is none": (b"rules: !!int x", "line 1, column 8"),
+    "empty number": (b"rules: !!int ''", "'' is no value of the tag .*int.*line 1, column 8"),
     "truth that is none": (b"rules: !!bool x", "line 1, column 8"),
     "key that is a list": (b"? [a]\n: 1", "unhashable"),
     "two documents": (b"a: 1\n---\nb: 2", "one document"),

@@ -133,7 +133,7 @@ class _Reader:
             return node.value
         try:
             value = self._loader.construct_object(node)
-        except (yaml.YAMLError, ValueError) as problem:
+        except (yaml.YAMLError, ValueError, LookupError) as problem:
             raise YamlError(line, f"cannot read the value {node.value!r}: {problem}") from problem
         if isinstance(value, float) and not math.isfinite(value):
             raise YamlError(line, f"{node.value!r} is no number that JSON knows")

@@ -18,6 +18,7 @@ from tests.hostile.verdicts import Tally
 from tests.hostile.worker import HERE, Worker
 
 _SECONDS: Final = 180.0
+_REPLAY_CPU_SECONDS: Final = 30.0
 PARTS: Final[Mapping[str, Callable[[Path, int, float], Tally]]] = {
     "cel": part_cel.run,
     "compile": part_compile.run,
@@ -55,8 +56,9 @@ def main() -> int:
 
 def _replay(target: Path, text: str) -> int:
     module, _, job = text.partition(" ")
-    with Worker(target, module) as worker:
-        measured = worker.measure(json.loads(job))
+    given = json.loads(job)
+    with Worker(target, module, cpu_seconds=_REPLAY_CPU_SECONDS) as worker:
+        measured = part_http.attack(worker, given) if given["kind"] == part_http.ATTACK else worker.measure(given)
     print({name: f"{value:.6g}" for name, value in measured.values.items()}, measured.note)
     return 0
 

@@ -18,6 +18,8 @@ from tests.hostile.part_informer import CPU_SECONDS, MODULE
 from tests.hostile.verdicts import BROKEN, GROWN, STALL, Job, Limit, Measured, Tally
 from tests.hostile.worker import Worker, WorkerLostError
 
+ATTACK: Final = "attack"
+"""The kind of a job that is not for the worker: requests are sent from here."""
 LIVEZ: Final = Limit("livez", 0.25, "s")
 LIMITS: Final = (BROKEN, STALL, GROWN)
 _PROBE_EVERY_SECONDS: Final = 0.05
@@ -223,7 +225,7 @@ def _bodies(shape: str) -> Subject[Gene]:
         count, length, form, path = gene.numbers
         most = _BODY_BYTES // (2 ** min(length, 12) + 30)
         body = (shape, min(2 ** max(0, count), most), 2 ** min(length, 12), form)
-        return {"kind": "attack", "path": _PATHS[path], "body": body}
+        return {"kind": ATTACK, "path": _PATHS[path], "body": body}
 
     def smaller(gene: Gene) -> Iterator[Gene]:
         count, *rest = gene.numbers
@@ -246,7 +248,7 @@ def _connections() -> Subject[Gene]:
     def job(gene: Gene) -> Job | None:
         count, form, size = gene.numbers
         connections = min(2**count, _MOST_CONNECTIONS, 2**31 // 2**size if form == 2 else 2**31)
-        return {"kind": "attack", "count": connections, "form": form, "bytes": 2**size}
+        return {"kind": ATTACK, "count": connections, "form": form, "bytes": 2**size}
 
     def smaller(gene: Gene) -> Iterator[Gene]:
         count, *rest = gene.numbers

@@ -227,7 +227,12 @@ def _object(kind: str, name: str, step: Gene) -> str:
 
 def _spoil(thing: Any, where: int, what: int, marks: list[str]) -> None:
     """Replace or drop one part of an object."""
-    places = [place for place in _places(thing, ()) if place.steps not in {("metadata",), ("metadata", "name")}]
+    spec = thing.get("spec")
+    fixed = {("metadata",), ("metadata", "name")}
+    if isinstance(spec, dict) and "deviceSelector" in spec:
+        # Without it the rule is one about all devices, and the neighbour's are tainted, as whoever may write rules can wish.
+        fixed |= {("spec",), ("spec", "deviceSelector"), ("spec", "deviceSelector", "driver")}
+    places = [place for place in _places(thing, ()) if place.steps not in fixed]
     *path, last = places[where % len(places)].steps
     parent = thing
     for step in path:
