@@ -137,7 +137,8 @@ class Connections:
         host = self._hosts.get(connection.host)
         if host is None or connection not in host.all:
             return
-        self.holds(connection, 0)
+        self.in_flight -= connection.held
+        connection.held = 0
         del host.all[connection]
         host.waits_no_more(connection)
         self._count -= 1
