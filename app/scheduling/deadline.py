@@ -56,11 +56,6 @@ class CallBudget(Budget):
         return self._now() - self.slice_start
 
     @property
-    def left_seconds(self) -> float:
-        """Seconds that are left of the slice."""
-        return max(self._slice_end - self._now(), 0.0)
-
-    @property
     def over(self) -> bool:
         """Whether the call has taken all of its time."""
         return self._now() > self.end
@@ -79,9 +74,13 @@ class CallBudget(Budget):
         self._pause()
         return super().begin()
 
-    def _pause(self) -> None:
+    def pause_due(self) -> bool:
+        """Whether the slice is over, for what pauses without an exception; as there, not before something was done in it."""
         if self._begun:
-            if self._now() > self._slice_end:
-                raise Paused
-        else:
-            self._begun = True
+            return self._now() > self._slice_end
+        self._begun = True
+        return False
+
+    def _pause(self) -> None:
+        if self.pause_due():
+            raise Paused

@@ -66,7 +66,7 @@ class Extender:
         judging = Judging(ledger, searching, metrics, options.remembered_answers, likeness)
         gate, running = self._bind.gate, self._bind.running
         fairness = HoldFairness(ledger, gate, running, clock, self._holds_are_stale)
-        planning = GangPlanning(ledger, searching, likeness, cool_downs, fairness.stale, clock, options)
+        planning = GangPlanning(ledger, searching, likeness, cool_downs, fairness.stale)
         failures = GangFailures(ledger, cool_downs, clock)
         gangs = Gangs(ledger, planning, gate, failures, clock, options, fairness, self._has_a_seat)
         fairness.stale.drop_plan = gangs.revoke

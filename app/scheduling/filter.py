@@ -119,7 +119,7 @@ class Filter:
         """
         gang = gang_of(pod, self._ledger)
         if gang is not None:
-            return self._gangs.may_fit(pod, gang, nodes, budget.left_seconds)
+            return self._gangs.may_fit(pod, gang, nodes, budget)
         attempt = self._attempt(self._ledger.pods.newest(pod), nodes, budget)
         return bool(attempt.fits) or attempt.unsettled or bool(attempt.revocable)
 
@@ -129,7 +129,7 @@ class Filter:
         gang = gang_of(pod, ledger)
         if gang is None:
             return self._alone(pod, nodes, budget)
-        planned = self._gangs.attempt(pod, gang, nodes)
+        planned = self._gangs.attempt(pod, gang, nodes, budget)
         if planned is not None and (planned.fits or Code.GANG not in planned.codes):
             return planned
         # A member that would not even fit alone is told why, in more than the gang's words.

@@ -72,6 +72,10 @@ class Places(Protocol):
         """Whether the time for planning is up."""
         ...
 
+    def pause_due(self) -> bool:
+        """Whether the plan is to stop where it can go on.  A question may also raise Paused, and is asked again then."""
+        ...
+
 
 class Seated(NamedTuple):
     """A member that took a seat, what was so before, and devices that it or others on the node got which other nodes reach."""

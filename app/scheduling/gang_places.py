@@ -1,14 +1,13 @@
 """What the plan of a gang asks about nodes and devices, answered from the ledger and by the allocator."""
 
-from collections.abc import Callable, Collection, Hashable, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from app.allocator import NoFit, PoolId
+from app.allocator import NoFit, Paused, PoolId
 from app.allocator.reads import Reads, reads_of
 from app.allocator.state import Usage
-from app.cel import Budget
 from app.ledger.ledger import Ledger
 from app.ledger.usage import Overlaid, UsageTable
 from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
@@ -18,6 +17,7 @@ from app.model.node import Node
 from app.model.rejection import Code, Rejection
 from app.scheduling.claim_lookup import FoundClaim
 from app.scheduling.cool_downs import SetAside
+from app.scheduling.deadline import CallBudget
 from app.scheduling.extended_resources import Special
 from app.scheduling.gang_board import DeviceId, Member
 from app.scheduling.gang_members import Candidate
@@ -47,9 +47,9 @@ class LedgerPlaces:
         offered: Offered,
         usage: Usage,
         cooling: Collection[DeviceId],
-        out_of_time: Callable[[], bool],
+        budget: CallBudget,
     ) -> None:
-        """Nothing of this may change meanwhile, but the capacities are filled."""
+        """Nothing of this may change meanwhile, but the capacities are filled; after a pause `budget` may be another one."""
         self._ledger, self._searching, self._likeness, self._capacities = means
         self._by_uid = {each.pod.uid: each for each in candidates}
         self._claims = {each.record.claim.metadata.uid: each for one in candidates for each in one.claims.open}
@@ -60,21 +60,39 @@ class LedgerPlaces:
         self._under_holds = self._ledger.nodes_under_holds()
         self._reach: dict[DeviceId, Hashable | None] = {}
         self._devices: dict[PoolId, Mapping[str, tuple[str, Device]]] = {}
-        self._budget = out_of_time if isinstance(out_of_time, Budget) else None
+        self.budget = budget
         self._reads = self._attributes_read()
-        self.out_of_time = out_of_time
+        # What was answered since a question was paused, as a question that was paused is put again from the start.
+        self._again: dict[Hashable, tuple[Mapping[str, ClaimPlacement] | None, bool]] | None = None
         self.undecided = False
 
     def ask(
         self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
     ) -> Mapping[str, ClaimPlacement] | None:
         """See Places."""
+        if self._again is None:
+            return self._ask(claims, node, kept, without)
+        question = (tuple(claims), node, tuple(kept), without)
+        known = self._again.get(question)
+        if known is None:
+            before, self.undecided = self.undecided, False
+            try:
+                found = self._ask(claims, node, kept, without)
+                known = self._again[question] = found, self.undecided
+            finally:
+                self.undecided |= before
+        self.undecided |= known[1]
+        return known[0]
+
+    def _ask(
+        self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
+    ) -> Mapping[str, ClaimPlacement] | None:
         at = self._ledger.nodes[node]
         wanted = {uid: claim for uid in claims if (claim := self._claim_on(uid, at)) is not None}
         placements = dict.fromkeys(claims, _NOTHING)
         if not wanted:
             return placements
-        demand = self._searching.demand(tuple(wanted.values()), self._budget)
+        demand = self._searching.demand(tuple(wanted.values()), self.budget)
         if isinstance(demand, Rejection):
             self.undecided |= demand.code is Code.SEARCH_LIMIT
             return None
@@ -83,11 +101,25 @@ class LedgerPlaces:
             extra = UsageTable()
             extra.add(kept)
             usage = Overlaid(usage, extra)
-        answer = self._searching.on_node(demand, at, usage, self.out_of_time)
+        under = (tuple(kept), without, self._ledger.state.of(node), self._ledger.held.of(node))
+        try:
+            answer = self._searching.on_node(demand, at, usage, self.budget, under)
+        except Paused:
+            self._again = self._again or {}
+            raise
         if isinstance(answer, NoFit):
             self.undecided |= any(each.code is Code.SEARCH_LIMIT for each in answer.rejections)
             return None
         return placements | dict(zip(wanted, answer.claims, strict=True))
+
+    def out_of_time(self) -> bool:
+        """See Places: the time of a call ends in a pause."""
+        return self.budget.left <= 0
+
+    def pause_due(self) -> bool:
+        """See Places."""
+        self._again = None
+        return self.budget.pause_due()
 
     def allowed(self, member: Member, node: str) -> bool:
         """See Places."""
@@ -136,11 +168,14 @@ class LedgerPlaces:
         known = self._capacities.get(key)
         if known is None:
             before, self.undecided = self.undecided, False
-            known = self._room(members, node)
-            undecided, self.undecided = self.undecided, before
+            try:
+                known = self._room(members, node)
+            finally:
+                undecided, self.undecided = self.undecided, before
             if undecided:
                 return None
             self._capacities[key] = known
+            self._again = None
         return known
 
     def _room(self, members: Sequence[Member], node: str) -> int:
@@ -161,7 +196,7 @@ class LedgerPlaces:
         """The attributes whose values can matter for some claim; None for any."""
         found: Reads = frozenset()
         for claim in {each.record.spec_digest: each for each in self._claims.values()}.values():
-            demand = self._searching.demand((claim,), self._budget)
+            demand = self._searching.demand((claim,), self.budget)
             reads = None if isinstance(demand, Rejection) else reads_of(demand)
             if reads is None:
                 return None

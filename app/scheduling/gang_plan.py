@@ -11,11 +11,13 @@ neither a state that failed nor a question that a node answered with no is tried
 """
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
+from app.allocator import Paused
 from app.scheduling.gang_board import Board, DeviceId, Member, Places, Seat, Seated
 
 MAX_STEPS: Final = 50_000
@@ -24,6 +26,10 @@ _POLL: Final = 31
 _MOST_COMPARED: Final = 100_000
 _SKIPPED: Final = -1
 _NOTHING: Final = frozenset[DeviceId]()
+
+
+T = TypeVar("T")
+_Going = Generator[None, None, T]
 
 
 class PlanLimitError(Exception):
@@ -55,13 +61,14 @@ class GangPlan:
     def __init__(
         self, members: Sequence[Member], nodes: Sequence[str], places: Places, max_steps: int = MAX_STEPS
     ) -> None:
-        """Members of one kind are best given in a row; each question to `places` is a step."""
+        """Members of one kind are best given in a row; each question to `places` for a seat is a step."""
         self._members = members
         self._nodes = nodes
         self._places = places
         self._max_steps = self._left = max_steps
         self._index = {name: index for index, name in enumerate(nodes)}
         self._looks = 0
+        self._going_on: _Going[Mapping[str, Seat] | None] | None = None
         self._board = Board(places)
         self._exchanging = False
         self._failed: set[Hashable] = set()
@@ -74,20 +81,33 @@ class GangPlan:
         """Seats by member UID, for all members if that is possible, else for at least `needed` of them; None if it is not.
 
         Raises:
+            Paused: `places` wanted a pause; the same call again goes on.
             PlanLimitError: the time or the number of steps was used up, or `places` could not decide in the time it had.
         """
-        spare, too_many = len(self._members) - needed, self._too_many()
+        if self._going_on is None:
+            self._going_on = self._planning(needed)
+        try:
+            next(self._going_on)
+        except StopIteration as end:
+            found: Mapping[str, Seat] | None = end.value
+            return found
+        raise Paused
+
+    def _planning(self, needed: int) -> _Going[Mapping[str, Seat] | None]:
+        """Every stop is a pause."""
+        too_many = yield from self._too_many()
+        spare = len(self._members) - needed
         if too_many > max(spare, 0):
             return None
         if spare <= 0:
-            return self._decided(self._within(self._max_steps, 0))
+            return self._decided((yield from self._within(self._max_steps, 0)))
         found = None
         if not too_many:
             with suppress(PlanLimitError):
-                found = self._within(self._max_steps // 2, 0)
-        return found or self._decided(self._within(self._max_steps // 2, spare))
+                found = yield from self._within(self._max_steps // 2, 0)
+        return found or self._decided((yield from self._within(self._max_steps // 2, spare)))
 
-    def _too_many(self) -> int:
+    def _too_many(self) -> _Going[int]:
         """How many members at least find no seat, found out by counting for each kind what nodes have room for."""
         if not self._comparable:
             return 0
@@ -100,7 +120,7 @@ class GangPlan:
                     break
                 self._look()
                 if self._is_allowed(first, index):
-                    room = self._places.room(members, node)
+                    room = yield from self._asked(partial(self._places.room, members, node))
                     left = None if room is None else max(left - room, 0)
             too_many += left or 0
         return too_many
@@ -110,21 +130,31 @@ class GangPlan:
             raise PlanLimitError
         return found
 
-    def _within(self, steps: int, spare: int) -> Mapping[str, Seat] | None:
+    def _asked(self, question: Callable[[], T]) -> _Going[T]:
+        """The answer, after as many pauses as the question takes."""
+        while True:
+            try:
+                return question()
+            except Paused:
+                yield
+
+    def _within(self, steps: int, spare: int) -> _Going[Mapping[str, Seat] | None]:
         """A search with so many steps, and another one that exchanges devices between nodes if there are any to exchange."""
         self._exchanging, self._left = False, steps
-        found = self._search(spare)
+        found = yield from self._search(spare)
         if found is None and self._board.reached_further:
             self._exchanging, self._left = True, min(self._left, MAX_EXCHANGES)
-            found = self._search(spare)
+            found = yield from self._search(spare)
         return found
 
-    def _search(self, spare: int) -> Mapping[str, Seat] | None:
+    def _search(self, spare: int) -> _Going[Mapping[str, Seat] | None]:
         """Depth first, without recursion: one iterator over the choices of each member that has been looked at."""
         self._board.clear()
         self._failed.clear()
         levels = [_Level(self._choices(0, 0, spare), spare)]
         while levels:
+            if self._places.pause_due():
+                yield
             level, position = levels[-1], len(levels) - 1
             if level.seated is not None:
                 self._board.leave(level.seated)
@@ -139,8 +169,10 @@ class GangPlan:
             if choice.node == _SKIPPED:
                 left -= 1
                 level.node = len(self._nodes)
-            elif not self._seat(level, self._members[position], choice):
-                continue
+            else:
+                self._count_step()
+                if not (yield from self._asked(partial(self._seat, level, self._members[position], choice))):
+                    continue
             if position + 1 == len(self._members):
                 return self._board.seats()
             if self._failed and self._state(position + 1, left) in self._failed:
@@ -150,7 +182,6 @@ class GangPlan:
 
     def _seat(self, level: _Level, member: Member, choice: _Choice) -> bool:
         """Whether the member can have this seat, and then it has it."""
-        self._count_step()
         seated = self._board.enter(member, self._nodes[choice.node], choice.without)
         if seated is None:
             return False

@@ -14,13 +14,15 @@ from app.model.pod import Pod
 from app.model.pod_group import PodGroup
 from app.model.rejection import Code, Rejection
 from app.scheduling.attempt import Attempt, refused_everywhere
+from app.scheduling.deadline import CallBudget
 from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
 from app.scheduling.gang_board import Seat
 from app.scheduling.gang_failures import GangFailures
 from app.scheduling.gang_gate import GangGate
 from app.scheduling.gang_members import Candidate, Roll, call_the_roll, candidate_of
 from app.scheduling.gang_offers import Offers
-from app.scheduling.gang_planning import GangPlanning, Planned
+from app.scheduling.gang_plan import MAX_STEPS
+from app.scheduling.gang_planning import GangPlanning, Planned, PlanUnfinishedError
 from app.scheduling.hold_fairness import HoldFairness
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
@@ -34,11 +36,19 @@ GroupKey = tuple[str, str]
 
 @dataclass(slots=True)
 class _Plan:
-    """The seats of one gang by pod UID, and who has been told its seat."""
+    """The seats of one gang by pod UID, who has been told its seat, and for whom another one is looked for after that."""
 
     group_uid: str
     seats: dict[str, Seat] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
+    again: set[str] = field(default_factory=set)
+
+
+class _Asked(NamedTuple):
+    """The nodes offered to a member, and what finding a seat for it may spend."""
+
+    nodes: Collection[str]
+    budget: CallBudget
 
 
 class _Refusal(NamedTuple):
@@ -78,14 +88,25 @@ class Gangs:
         self._failures = failures
         self._plans: dict[GroupKey, _Plan] = {}
 
-    def attempt(self, pod: Pod, group: PodGroup, nodes: Sequence[str]) -> Attempt | None:
+    def attempt(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> Attempt | None:
         """The one node that is planned for this member, held for it, or why the gang does not fit; None if it needs no plan.
 
         A member whose planned node is not among the `nodes` offered for it gets another one beside the others, or causes a new plan
         for it and for the members that have not been told yet.  A member that has been told before and whose seat is no good any
         more begins a new attempt of the gang: others keep what they were told only if the gang fits with that.  What was offered
         to whom is remembered for later plans.
+
+        Raises:
+            Paused: the slice of the budget is over; asked again, it goes on.
         """
+        try:
+            return self._attempt(pod, group, nodes, budget)
+        except PlanUnfinishedError:
+            refused = refused_everywhere(nodes, _stopped(group))
+            refused.limited = True
+            return refused
+
+    def _attempt(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> Attempt | None:
         key = group.metadata.key
         self._offers.note(group, pod.uid, nodes)
         plan = self._plans.get(key)
@@ -102,7 +123,7 @@ class Gangs:
             plan = _Plan(group.metadata.uid)
         complete = not self._give_up_seats_of_gone(plan)
         if not complete or not self._has_good_seat(plan, pod, nodes):
-            refusal = self._seat(plan, pod, group, nodes, beside=complete)
+            refusal = self._seat(plan, pod, group, _Asked(nodes, budget), beside=complete)
             if refusal is not None:
                 if refusal.short:
                     self._drop(key)
@@ -135,10 +156,10 @@ class Gangs:
             offers = self._offers.revision(group)
             self._failures.note(group, pod.uid, offers, refusal.why, everybody=everybody, limited=limited)
 
-    def may_fit(self, pod: Pod, group: PodGroup, nodes: Collection[str], seconds: float) -> bool:
+    def may_fit(self, pod: Pod, group: PodGroup, nodes: Collection[str], budget: CallBudget) -> bool:
         """Whether a call for this refused member might end with a seat now; nothing is held for it.
 
-        What cannot be found out in so many seconds, or only by giving up a plan, may be so.
+        What cannot be found out without giving up a plan may be so.  Raises Paused when the slice of the budget is over.
         """
         plan = self._plans.get(group.metadata.key)
         if plan is not None and any(self._ledger.holds.of_pod(uid) for uid in plan.seats):
@@ -154,8 +175,8 @@ class Gangs:
             return False
         offered = self._offers.last(group, pod.uid) or nodes
         needed = max(roll.needed, 1)
-        planned = self._planned(pod, group, offered, roll.candidates, needed, seconds)
-        return planned.limited or planned.unsettled or bool(planned.revocable) or pod.uid in planned.seats
+        planned = self._planned(pod, group, _Asked(offered, budget), roll.candidates, needed)
+        return planned.unsettled or bool(planned.revocable) or pod.uid in planned.seats
 
     def _forget_settled(self) -> None:
         """Drop plans of which nothing is held any more."""
@@ -197,20 +218,23 @@ class Gangs:
             for uid in seat.placements
         )
 
-    def _seat(self, plan: _Plan, pod: Pod, group: PodGroup, nodes: Sequence[str], *, beside: bool) -> _Refusal | None:
+    def _seat(self, plan: _Plan, pod: Pod, group: PodGroup, asked: _Asked, *, beside: bool) -> _Refusal | None:
         """Find a seat for the pod, if possible `beside` the others; why there is none, if so.  It may need none."""
-        again = pod.uid in plan.told
+        again = pod.uid in plan.told or pod.uid in plan.again
         if again:
+            # For as long as it is not answered: pauses come in between.
+            plan.again.add(pod.uid)
             self._keep_what_is_good(plan, pod.uid)
-        elif beside and self._seat_beside_the_others(plan, pod, group, nodes):
+        elif beside and self._seat_beside_the_others(plan, pod, group, asked):
             return None
-        refusal = self._seat_the_rest(plan, pod, group, nodes)
+        refusal = self._seat_the_rest(plan, pod, group, asked)
         if refusal is not None and refusal.short and again and plan.told:
             for uid in plan.seats:
                 self._ledger.holds.leave(uid)
             plan.seats.clear()
             plan.told.clear()
-            refusal = self._seat_the_rest(plan, pod, group, nodes)
+            refusal = self._seat_the_rest(plan, pod, group, asked)
+        plan.again.discard(pod.uid)
         return refusal
 
     def _keep_what_is_good(self, plan: _Plan, pod_uid: str) -> None:
@@ -221,7 +245,7 @@ class Gangs:
                 del plan.seats[uid]
                 self._ledger.holds.leave(uid)
 
-    def _seat_beside_the_others(self, plan: _Plan, pod: Pod, group: PodGroup, nodes: Sequence[str]) -> bool:
+    def _seat_beside_the_others(self, plan: _Plan, pod: Pod, group: PodGroup, asked: _Asked) -> bool:
         """Whether the pod got a seat while all others keep theirs: that takes much less than a new plan."""
         others = plan.seats.keys() - {pod.uid}
         if not others or not all(self._is_held(uid, plan.seats[uid]) for uid in others - plan.told):
@@ -231,15 +255,15 @@ class Gangs:
         candidate = candidate_of(pod, self._ledger)
         if candidate is None or isinstance(candidate, Rejection):
             return False
-        seconds = self._options.filter_budget_seconds / _SHARE
-        planned = self._planned(pod, group, nodes, (candidate,), 1, seconds)
+        planned = self._planned(pod, group, asked, (candidate,), 1, MAX_STEPS // _SHARE)
         if pod.uid not in planned.seats:
             return False
         self._take(plan, pod, group, planned.seats, (candidate,))
         return True
 
-    def _seat_the_rest(self, plan: _Plan, pod: Pod, group: PodGroup, nodes: Sequence[str]) -> _Refusal | None:
+    def _seat_the_rest(self, plan: _Plan, pod: Pod, group: PodGroup, asked: _Asked) -> _Refusal | None:
         """Plan the members that have not been told; why that is impossible, if it is.  A pod without open claims gets none."""
+        nodes = tuple(asked.nodes)
         holds = self._ledger.holds
         holds.leave(pod.uid)
         for uid in plan.seats.keys() - plan.told:
@@ -256,8 +280,7 @@ class Gangs:
         needed, short = max(lacking, 1), lacking > 0
         if len(candidates) < needed:
             return _Refusal(refused_everywhere(nodes, self._too_few(group, roll)), short)
-        seconds = self._options.filter_budget_seconds
-        planned = self._planned(pod, group, nodes, candidates, needed, seconds)
+        planned = self._planned(pod, group, asked, candidates, needed)
         if planned.limited:
             return _refusal(nodes, _stopped(group), plan, short=False)
         if pod.uid not in planned.seats:
@@ -289,13 +312,13 @@ class Gangs:
         self,
         pod: Pod,
         group: PodGroup,
-        nodes: Collection[str],
+        asked: _Asked,
         candidates: Sequence[Candidate],
         needed: int,
-        seconds: float,
+        steps: int = MAX_STEPS,
     ) -> Planned:
-        offered = self._offers.among(group, pod.uid, nodes)
-        return self._planning(pod.uid, candidates, needed, offered, seconds, group.metadata.uid)
+        offered = self._offers.among(group, pod.uid, asked.nodes)
+        return self._planning(pod.uid, candidates, needed, offered, asked.budget, (steps, group.metadata.uid))
 
     def _hold(self, group: PodGroup, seats: Mapping[str, Seat], candidates: Sequence[Candidate]) -> None:
         """Hold each claim on the nodes of the members that it is for."""

@@ -119,6 +119,9 @@ class Scene:
     def room(self, members: Sequence[Member], node: str) -> int | None:
         return None
 
+    def pause_due(self) -> bool:
+        return False
+
     def out_of_time(self) -> bool:
         return False
 

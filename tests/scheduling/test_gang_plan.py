@@ -72,6 +72,9 @@ class Cluster:
     def room(self, members: Sequence[Member], node: str) -> int | None:
         return None
 
+    def pause_due(self) -> bool:
+        return False
+
     def out_of_time(self) -> bool:
         return False
 
