@@ -16,8 +16,8 @@ from app.allocator import Demand, Features, NamedClaim, NoFit, PoolId, allocate,
 from app.allocator.features import FIELD_OF_NAME
 from app.allocator.rules import UPSTREAM
 from app.cel import CelCompileError, CelRuntimeError, ProgramCache, compile_expression, prepare_device
-from app.model.allocation import Placement
-from app.model.base import ModelError, plain
+from app.model.allocation import AllocationResult, Placement
+from app.model.base import ModelError
 from app.model.device import Device
 from app.model.device_class import device_class_from
 from app.model.node import Node, node_from
@@ -131,7 +131,7 @@ class _Question:
 
 
 def _placed(node: Node, placement: Placement) -> Json:
-    return {"node": node.name, "fits": True, "results": [plain(each.allocation) for each in placement.claims]}
+    return {"node": node.name, "fits": True, "results": [_json(each.allocation) for each in placement.claims]}
 
 
 def _refused(node: Node, no_fit: NoFit) -> Json:
@@ -233,3 +233,8 @@ def _device(raw: Any) -> tuple[str, Device]:
     spec = {"driver": driver, "pool": {"name": "pool", "resourceSliceCount": 1}, "devices": [device]}
     read = SliceReader().convert({"metadata": {"name": "device"}, "spec": spec})
     return read.driver, read.devices[0]
+
+
+def _json(allocation: AllocationResult) -> Any:
+    """As decoded JSON; opaque parameters have no other form than their bytes before."""
+    return msgspec.json.decode(msgspec.json.encode(allocation))
