@@ -48,6 +48,7 @@ _CATEGORIES: Final[Mapping[str, tuple[int, int]]] = {
 }
 """Categories and scripts above `_SCRIPT`, by what they and their complements take at most."""
 
+_LITERALS: Final = re.compile(r"[^\\\[\](){}|*+?.^$]++")
 _COUNT: Final = re.compile(r"\{([0-9]{1,9})(,?)([0-9]{0,9})\}")
 _FLAGS: Final = re.compile(r"\?([imsU]*)(-[imsU]*)?([:)])")
 _NAME: Final = re.compile(r"\?P?<[^>]*>")
@@ -55,6 +56,8 @@ _QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|\Z)", re.DOTALL)
 _UNICODE: Final = re.compile(r"\\[pP](?:\{\^?([^}]*)\}|(.))")
 _HEXADECIMAL: Final = re.compile(r"\\x(?:\{([0-9a-fA-F]{1,8})\}|([0-9a-fA-F]{2}))")
 _OCTAL: Final = re.compile(r"\\0?[0-7]{1,3}")
+_NUMBERS: Final = ((_HEXADECIMAL, 16), (_OCTAL, 8))
+_BEGINNINGS: Final = frozenset("x01234567")
 _POSIX: Final = re.compile(r"\[:\^?[a-z]+:\]")
 
 
@@ -93,6 +96,10 @@ class _Estimate:
         self._last = min(size, _MOST)
 
     def _step(self, character: str) -> None:
+        run = _LITERALS.match(self._text, self._place)
+        if run is not None:
+            self._literals(run.group())
+            return
         if character == "\\":
             self._escape()
             return
@@ -113,6 +120,15 @@ class _Estimate:
             self._repeat()
         else:
             self._push(_ANY_CHARACTER if character == "." else self._literal(ord(character)))
+
+    def _literals(self, run: str) -> None:
+        """Characters that stand for themselves; a repetition is of the last."""
+        self._place += len(run)
+        if run.isascii():
+            self._push((len(run) - 1) * (_ASCII_FOLD if self._fold else 1))
+        else:
+            self._push(sum(self._literal(ord(character)) for character in run[:-1]))
+        self._push(self._literal(ord(run[-1])))
 
     def _literal(self, code: int) -> int:
         if self._fold:
@@ -164,9 +180,9 @@ class _Estimate:
     def _escape(self) -> None:
         quoted = _QUOTED.match(self._text, self._place)
         if quoted is not None:
+            if quoted[1]:
+                self._literals(quoted[1])
             self._place = quoted.end()
-            for character in quoted[1]:
-                self._push(self._literal(ord(character)))
             return
         size, low = self._escaped()
         self._push(self._literal(low) if low >= 0 else size)
@@ -174,19 +190,19 @@ class _Estimate:
     def _escaped(self) -> tuple[int, int]:
         """The size of an escape sequence, or the character it stands for, -1 if it stands for a class or a place."""
         text = self._text
-        found = _UNICODE.match(text, self._place)
+        character = text[self._place + 1 : self._place + 2]
+        found = _UNICODE.match(text, self._place) if character in {"p", "P"} else None
         if found is not None:
             self._place = found.end()
             sizes = _CATEGORIES.get(found[1] or found[2] or "", (_SCRIPT, _SCRIPT))
             complement = self._negated or self._fold or found[0].startswith("\\P") or found[0].startswith("^", 3)
             return sizes[complement], -1
-        for form, base in ((_HEXADECIMAL, 16), (_OCTAL, 8)):
+        for form, base in _NUMBERS if character in _BEGINNINGS else ():
             found = form.match(text, self._place)
             if found is not None:
                 self._place = found.end()
                 digits = (found[1] or found[2]) if base == 16 else found[0][1:]  # noqa: PLR2004 - two bases
                 return 0, int(digits, base)
-        character = text[self._place + 1 : self._place + 2]
         self._place += 2
         if character in _ESCAPES:
             return _ESCAPES[character] + (_ASCII_FOLD if self._fold else 0), -1
@@ -214,7 +230,7 @@ class _Estimate:
         return max(1, size)
 
     def _member(self) -> int:
-        posix = _POSIX.match(self._text, self._place)
+        posix = _POSIX.match(self._text, self._place) if self._text[self._place] == "[" else None
         if posix is not None:
             self._place = posix.end()
             return _NEGATED + _ASCII_FOLD

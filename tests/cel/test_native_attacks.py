@@ -12,6 +12,7 @@ from app.cel.pattern_size import estimated_size
 from app.cel.patterns import (
     CACHE_BYTES,
     MAX_INSTRUCTIONS,
+    MAX_LENGTH,
     SCAN_LIMIT,
     charge_pattern,
     compile_pattern,
@@ -83,6 +84,11 @@ def test_a_search_is_bounded_by_instructions_times_bytes() -> None:
         compile_expression(expression.format(most + 1).replace("{{", "{").replace("}}", "}")).matches(DEVICE)
 
 
+def test_a_pattern_that_is_too_long_is_refused_before_it_is_looked_at() -> None:
+    with pytest.raises(CelRuntimeError, match=f"it has {MAX_LENGTH + 1} characters, at most {MAX_LENGTH} are accepted"):
+        compile_pattern("a" * (MAX_LENGTH + 1))
+
+
 def test_a_single_byte_is_no_part_of_gos_syntax() -> None:
     with pytest.raises(CelCompileError, match="invalid escape sequence"):
         compile_expression(r"'\u00e9'.find(r'\C') == ''")
@@ -92,7 +98,7 @@ def test_a_single_byte_is_no_part_of_gos_syntax() -> None:
 def test_what_compiling_costs_is_stated_by_the_estimate() -> None:
     assert pattern_cost("a") < 3_000
     assert pattern_cost(r"\pL{3}") > 100_000
-    assert pattern_cost("[" * 50_000) > 300_000
+    assert pattern_cost("[" * 3_000) > 100_000
     frame = Frame(None, 0, ())
     charge_pattern(frame, r"\pL{3}")
     assert frame.work >= pattern_cost(r"\pL{3}")
