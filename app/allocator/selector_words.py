@@ -16,8 +16,10 @@ from app.cel.errors import quoted
 from app.cel.explain import explain
 from app.cel.explain_evaluation import Prepared
 from app.cel.explain_text import one_line
+from app.cel.explain_values import shortened
 from app.model.resource_slice import ResourceSlice
 
+_LONGEST: Final = 500
 CUT: Final = "the values were not looked up: the limit for explanations was reached"
 
 
@@ -61,4 +63,4 @@ class UnmetSelectors:
             prepared = self._prepared[program.expression] = Prepared(program.expression, program.emulate, budget)
         deadline = None if budget is not None else self._deadline
         words = one_line(explain(prepared, activation, deadline=deadline, budget=budget))
-        return "" if budget is not None and budget.left <= 0 else words
+        return "" if budget is not None and budget.left <= 0 else shortened(words, _LONGEST)

@@ -145,3 +145,10 @@ def test_seen_is_the_sum_of_free_and_refused(kinds: list[str], taken: set[int], 
     assert counts(found).get(Code.IN_USE, 0) == sum(
         kind == wanted and index in taken for index, kind in enumerate(kinds)
     )
+
+
+def test_words_about_a_selector_are_cut_however_long_its_names_are() -> None:
+    expression = "[1].all(a," * 50 + f'device.driver == "{"z" * 8_000}"' + ")" * 50
+    (found,) = surveyed([slice_of("d")], claim_of(exactly(expression=expression)))
+    assert found.refused[0].code is Code.NO_MATCH
+    assert 0 < len(found.refused[0].detail) <= 500
