@@ -7,11 +7,12 @@ one rack reach, and members that are offered different nodes.
 import itertools
 import random
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from app.allocator import allocate
+from app.allocator import Paused, allocate
 from app.model.allocation import ClaimPlacement, DeviceHolding, Placement
 from app.model.node import Node
 from app.model.resource_claim import ResourceClaim
@@ -176,6 +177,45 @@ def test_a_gang_is_planned_exactly_when_it_fits_somehow(seed: int) -> None:
         assert (seats is not None) is scene.fits_somehow(), number
         if seats is not None:
             check(scene, seats)
+
+
+class Interrupted(Scene):
+    """Pauses at random between steps and before answers."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(random.Random(seed))
+        self.pauses = 0
+        self._chance = random.Random(seed)
+
+    def ask(
+        self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[Any]
+    ) -> Mapping[str, ClaimPlacement] | None:
+        if self.pause_due():
+            raise Paused
+        return super().ask(claims, node, kept, without)
+
+    def pause_due(self) -> bool:
+        due = self._chance.random() < 0.3
+        self.pauses += due
+        return due
+
+    def planned(self) -> Mapping[str, Seat] | None:
+        members = sorted(
+            self.members, key=lambda each: (-len(each.claims), len(self.offered[each.uid]), str(each.kind))
+        )
+        plan = GangPlan(members, self.nodes, self)
+        while True:
+            with suppress(Paused):
+                return plan.seats(len(members))
+
+
+def test_pauses_never_change_a_plan() -> None:
+    pauses = 0
+    for seed in range(PER_SEED):
+        interrupted = Interrupted(seed)
+        assert interrupted.planned() == Scene(random.Random(seed)).planned()
+        pauses += interrupted.pauses
+    assert pauses > PER_SEED
 
 
 def check(scene: Scene, seats: Mapping[str, Seat]) -> None:
