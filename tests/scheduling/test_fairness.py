@@ -163,3 +163,18 @@ async def test_a_slice_is_over_after_bounded_work_and_everything_else_goes_on() 
     longest = max(after - before for before, after in itertools.pairwise(turns))
     assert len(turns) > 15
     assert longest <= 0.02 + 20 * TICK
+
+
+async def test_what_changes_between_two_slices_is_seen_by_the_answer() -> None:
+    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=4.0))
+    asking = asyncio.ensure_future(world.ask(world.attacker(0), "hard"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not asking.done()
+    raw = world.cluster.store.get(Key(Kind.SLICE, "", "hard-devices"))
+    for index, device in enumerate(raw["spec"]["devices"]):
+        device["attributes"]["slot"]["int"] = index
+    world.update(Kind.SLICE, raw)
+    answer = await asking
+    assert isinstance(answer, FilterAnswer)
+    assert list(answer.fitting) == ["hard"]
