@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from app.cel.cost import Frame
 from app.cel.declarations import function, method, overload
 from app.cel.errors import CelRuntimeError
 from app.cel.library_core import empty_value
@@ -23,10 +24,15 @@ def _last(values: list[Any]) -> Optional:
     return Optional(present=True, value=values[-1]) if values else NONE
 
 
-def _unwrap(values: list[Any]) -> list[Any]:
-    if not all(isinstance(item, Optional) for item in values):
-        raise CelRuntimeError("unwrap: an element is not optional")
-    return [item.value for item in values if item.present]
+def _unwrap(frame: Frame, values: list[Any]) -> list[Any]:
+    unwrapped: list[Any] = []
+    for start in range(0, len(values), _PIECE):
+        piece = values[start : start + _PIECE]
+        frame.spend(_ELEMENT_WORK * len(piece))
+        if not all(isinstance(item, Optional) for item in piece):
+            raise CelRuntimeError("unwrap: an element is not optional")
+        unwrapped.extend(item.value for item in piece if item.present)
+    return unwrapped
 
 
 def some(value: Any) -> Optional:
@@ -34,6 +40,9 @@ def some(value: Any) -> Optional:
     return Optional(present=True, value=value)
 
 
+_PIECE: Final = 64
+"""So many elements are unwrapped between two looks at the limits."""
+_ELEMENT_WORK: Final = 8
 _V: Final = variable("V")
 _OPTIONAL: Final = optional_of(_V)
 _LIST: Final = list_of(_V)
@@ -54,6 +63,6 @@ FUNCTIONS: Final = (
     function("orValue", method((_OPTIONAL, _V), _V, lambda item, other: item.value if item.present else other)),
     function("first", method((_LIST,), _OPTIONAL, _first)),
     function("last", method((_LIST,), _OPTIONAL, _last)),
-    function("optional.unwrap", overload((_OPTIONALS,), _LIST, _unwrap)),
-    function("unwrapOpt", method((_OPTIONALS,), _LIST, _unwrap)),
+    function("optional.unwrap", overload((_OPTIONALS,), _LIST, _unwrap, metered=True)),
+    function("unwrapOpt", method((_OPTIONALS,), _LIST, _unwrap, metered=True)),
 )
