@@ -123,7 +123,7 @@ class HoldBook:
     def rename(self, claim_uid: str, new_uid: str) -> None:
         """The claim has another UID from now on; a hold that the new one has already is replaced."""
         hold = self._holds.get(claim_uid)
-        if hold is None:
+        if hold is None or claim_uid == new_uid:
             return
         self.end(new_uid)
         self._holds[new_uid] = self._holds.pop(claim_uid)
