@@ -1,4 +1,9 @@
+from typing import Final
+
 from starlette.types import Receive, Scope
+
+_MOST_DIGITS: Final = 18
+"""Of a length that is read as a number."""
 
 
 class TooLarge(Exception):  # noqa: N818 - it describes the request
@@ -24,8 +29,9 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         HungUp: the caller went away while sending.
     """
     for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > limit:
-            raise TooLarge(f"the body has {int(value)} bytes, at most {limit} are accepted", endless=False)
+        if name == b"content-length" and value.isdigit() and (len(value) > _MOST_DIGITS or int(value) > limit):
+            announced = value[:_MOST_DIGITS].decode()
+            raise TooLarge(f"the body has {announced} bytes, at most {limit} are accepted", endless=False)
     first, whole = b"", bytearray()
     while True:
         message = await receive()

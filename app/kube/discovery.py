@@ -37,7 +37,7 @@ class _Version(msgspec.Struct, frozen=True, rename="camel"):
 
     def behaving(self) -> int:
         # Providers append to it ("34+").
-        digits = re.match(r"\d+", self.emulation_minor or self.minor)
+        digits = re.match(r"[0-9]{1,9}", self.emulation_minor or self.minor)
         return int(digits.group()) if digits else 0
 
 

@@ -202,7 +202,7 @@ def _guarded(permit: Permit) -> type[aiohttp.ClientRequest]:
 
 def _pause(text: str | None) -> float:
     """Seconds of a Retry-After header; API servers send whole numbers."""
-    return float(text) if text is not None and text.isdigit() else 0.0
+    return float(text) if text is not None and text.isascii() and text.isdigit() else 0.0
 
 
 def _socket_with_keepalive(address: aiohttp.AddrInfoType) -> socket.socket:

@@ -64,8 +64,8 @@ class ClaimIndex:
         self._deleted: OrderedDict[str, None] = OrderedDict()
         self._waiting: dict[str, list[tuple[int, asyncio.Future[bool]]]] = {}
         self._changes: dict[str, Signal] = {}
-        self._extended: ClaimsByOwner[str] = ClaimsByOwner(lambda claim: claim.extended_for or None)
-        self._generated: ClaimsByOwner[tuple[str, str]] = ClaimsByOwner(generated_for)
+        self._extended: ClaimsByOwner[tuple[str, str]] = ClaimsByOwner(_extended_for)
+        self._generated: ClaimsByOwner[tuple[str, str, str]] = ClaimsByOwner(_generated_for)
         self.orphans = Orphans()
         self.usage = UsageTable()
 
@@ -91,13 +91,19 @@ class ClaimIndex:
         uid = self._by_key.get((namespace, name))
         return None if uid is None else self._by_uid.get(uid)
 
-    def for_extended_resources(self, pod_uid: str) -> tuple[ClaimRecord, ...]:
-        """The claims that exist for the extended resources of this pod; more than one only after trouble."""
-        return tuple(self._by_uid[claim] for claim in self._extended.of(pod_uid))
+    def for_extended_resources(self, namespace: str, pod_uid: str) -> tuple[ClaimRecord, ...]:
+        """The claims that exist for the extended resources of this pod; more than one only after trouble.
 
-    def made_for(self, owner_uid: str, entry: str) -> tuple[ClaimRecord, ...]:
-        """The claims made from a template for this entry of a pod or PodGroup; more than one only after trouble."""
-        return tuple(self._by_uid[claim] for claim in self._generated.of((owner_uid, entry)))
+        A claim names its owner by UID alone, and whoever may write claims may name any.  An owner is one of its own namespace.
+        """
+        return tuple(self._by_uid[claim] for claim in self._extended.of((namespace, pod_uid)))
+
+    def made_for(self, namespace: str, owner_uid: str, entry: str) -> tuple[ClaimRecord, ...]:
+        """The claims in the owner's namespace that were made from a template for this entry of a pod or PodGroup.
+
+        They are more than one only after trouble.
+        """
+        return tuple(self._by_uid[claim] for claim in self._generated.of((namespace, owner_uid, entry)))
 
     def of_consumer(self, uid: str) -> tuple[ClaimRecord, ...]:
         """Claims reserved for this pod or PodGroup."""
@@ -325,6 +331,15 @@ def _date(record: ClaimRecord, claim: ResourceClaim, before: AllocationResult | 
         record.allocated_version = 0
     elif allocation != before or not record.allocated_version:
         record.allocated_version = version
+
+
+def _extended_for(claim: ResourceClaim) -> tuple[str, str] | None:
+    return (claim.metadata.namespace, claim.extended_for) if claim.extended_for else None
+
+
+def _generated_for(claim: ResourceClaim) -> tuple[str, str, str] | None:
+    found = generated_for(claim)
+    return None if found is None else (claim.metadata.namespace, *found)
 
 
 def _same_devices(left: tuple[DeviceHolding, ...], right: tuple[DeviceHolding, ...]) -> bool:

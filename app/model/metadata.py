@@ -1,3 +1,5 @@
+from typing import Final
+
 from app.model.base import Value
 
 
@@ -45,6 +47,12 @@ class ObjectMeta(Value, frozen=True):
         return None
 
 
+_MOST_DIGITS: Final = 20
+"""The API server's versions are at most 64 bits long."""
+
+
 def version_number(resource_version: str) -> int:
     """A resourceVersion as a number, comparable within one kind (promised by the API server since 1.35); 0 if it is none."""
-    return int(resource_version) if resource_version.isdigit() else 0
+    if len(resource_version) > _MOST_DIGITS or not (resource_version.isascii() and resource_version.isdigit()):
+        return 0
+    return int(resource_version)

@@ -27,8 +27,12 @@ class NodeNames(Sequence[str]):
 
     @classmethod
     def read(cls, raw: bytes) -> "NodeNames | None":
-        """None for anything in which the borders between names cannot be found: nothing but unescaped strings will do."""
-        return cls(raw) if raw[:2] == b'["' and raw[-2:] == b'"]' and b"\\" not in raw else None
+        """None for anything in which the borders between names cannot be found.
+
+        Nothing but unescaped strings without commas will do: these have two quotes for each comma, and two more.
+        """
+        plain = raw[:2] == b'["' and raw[-2:] == b'"]' and b"\\" not in raw
+        return cls(raw) if plain and raw.count(b'"') == 2 * (raw.count(b",") + 1) else None
 
     def __len__(self) -> int:
         return len(self._all())

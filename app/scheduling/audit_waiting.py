@@ -35,7 +35,7 @@ def waiting_pods(ledger: Ledger, searching: Searching) -> Iterator[Finding]:
 
 def _kept(pod: Pod, ledger: Ledger) -> Iterator[Finding]:
     kept = {record.claim.metadata.key: KEPT for record in ledger.claims.of_consumer(pod.uid)}
-    for record in ledger.claims.for_extended_resources(pod.uid):
+    for record in ledger.claims.for_extended_resources(pod.namespace, pod.uid):
         kept.setdefault(record.claim.metadata.key, MADE)
     for key, rule in kept.items():
         yield Finding(rule=rule, about="/".join(key), detail=f"for pod {pod.key}")

@@ -102,7 +102,7 @@ class ExtendedClaims:
             )
 
     async def _claim_for(self, pod: Pod, node_name: str) -> Claimed | None:
-        left = self._ledger.claims.for_extended_resources(pod.uid)
+        left = self._ledger.claims.for_extended_resources(pod.namespace, pod.uid)
         need = extended_need(pod, self._ledger)
         if need is None and not left:
             return None

@@ -45,7 +45,7 @@ class Rivals:
         owner = owner_of_group(group, "")
         for entry in group.spec.resource_claims:
             ours = generated_name(owner, entry.name)
-            for record in self._ledger.claims.made_for(owner.uid, entry.name):
+            for record in self._ledger.claims.made_for(owner.namespace, owner.uid, entry.name):
                 meta = record.claim.metadata
                 if meta.name != ours and meta.uid not in self._before:
                     return f"claim {meta.namespace}/{meta.name} for entry {entry.name} of PodGroup {owner.name}"

@@ -132,13 +132,13 @@ def _state(group: PodGroup, entry: PodResourceClaim, ledger: Ledger) -> tuple[st
         stored = ledger.claims.by_key(group.metadata.namespace, name)
         if stored is not None and _controlled_by(stored, group.metadata.uid):
             return name, True
-    made = oldest(ledger, group.metadata.uid, entry.name)
+    made = oldest(ledger, group.metadata.namespace, group.metadata.uid, entry.name)
     return _Lacking(entry.resource_claim_template_name) if made is None else (made, False)
 
 
-def oldest(ledger: Ledger, owner_uid: str, entry: str) -> str | None:
+def oldest(ledger: Ledger, namespace: str, owner_uid: str, entry: str) -> str | None:
     """Name of the claim that was made for an entry and is not being deleted, of several the oldest."""
-    made = [each.claim.metadata for each in ledger.claims.made_for(owner_uid, entry)]
+    made = [each.claim.metadata for each in ledger.claims.made_for(namespace, owner_uid, entry)]
     standing = [each for each in made if each.deletion_timestamp is None]
     return min(((each.creation_timestamp or "", each.name) for each in standing), default=("", None))[1]
 
@@ -149,7 +149,7 @@ def unrecorded(group: PodGroup, ledger: Ledger) -> Iterator[ClaimRecord]:
     owner = owner_of_group(group, "")
     for entry in group.spec.resource_claims:
         ours = generated_name(owner, entry.name)
-        for record in ledger.claims.made_for(owner.uid, entry.name):
+        for record in ledger.claims.made_for(owner.namespace, owner.uid, entry.name):
             if record.claim.metadata.name == ours and ours not in recorded:
                 yield record
 
@@ -182,7 +182,7 @@ def _member(pod: Pod, templated: Mapping[str, PodResourceClaim], known: Mapping[
     for own in _own(pod, matched):
         if own.name in recorded and (not recorded[own.name] or _exists(pod, recorded[own.name], ledger)):
             continue
-        made = oldest(ledger, pod.uid, own.name)
+        made = oldest(ledger, pod.namespace, pod.uid, own.name)
         if made is None:
             makings.append(Making(owner_of_pod(pod), own.name, own.resource_claim_template_name or ""))
         else:

@@ -118,7 +118,7 @@ class ReclaimFacts:
 
     def _claims_of(self, pod: Pod) -> Iterator[ClaimRecord]:
         """The claims that the pod names or that were made for it, as far as they exist."""
-        yield from self._ledger.claims.for_extended_resources(pod.uid)
+        yield from self._ledger.claims.for_extended_resources(pod.namespace, pod.uid)
         generated = {each.name: each.resource_claim_name for each in pod.claim_statuses}
         for entry in pod.claims:
             name = entry.resource_claim_name or generated.get(entry.name)

@@ -20,6 +20,7 @@ EXPECT: Final = "dra-extender.io/expect"
 EXPECT_AT_END: Final = "dra-extender.io/expect-at-end"
 COPIES: Final = "dra-extender.io/copies"
 _MOST_COPIES: Final = 1000
+_MOST_DIGITS: Final = 18
 _ANNOTATIONS: Final = ("metadata", "annotations")
 _IGNORED: Final = ("Namespace",)
 _POD_GROUP_VERSIONS: Final = tuple(
@@ -195,7 +196,7 @@ class _Reader:
     def _copies(self, source: YamlDocument, text: Any, subject: str, kind: Kind) -> int:
         if text is None:
             return 0
-        if kind is Kind.POD and isinstance(text, str) and text.isdigit() and 0 < int(text) <= _MOST_COPIES:
+        if kind is Kind.POD and isinstance(text, str) and _is_number(text) and 0 < int(text) <= _MOST_COPIES:
             return int(text)
         wanted = f"expected on pods only, a number from 1 to {_MOST_COPIES} as text, found {described(text)}"
         self._problem(source, (*_ANNOTATIONS, COPIES), wanted, subject)
@@ -249,3 +250,7 @@ def _subject(kind: Kind, value: Json) -> str:
     metadata = value.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return f"{kind.singular} {name}" if isinstance(name, str) else kind.singular
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS

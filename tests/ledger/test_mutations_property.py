@@ -159,8 +159,10 @@ def state(ledger: Ledger) -> dict[str, Any]:
         "claims": {record.claim.metadata.uid: record.claim for record in claims.records()},
         "by key": {name: (found := claims.by_key("ns", name)) and found.claim for name in NAMES},
         "consumers": {uid: uids_of(claims.of_consumer(f"pods-{uid}")) for uid in UIDS},
-        "for extended": {uid: uids_of(claims.for_extended_resources(uid)) for uid in UIDS},
-        "made for": {(uid, entry): uids_of(claims.made_for(uid, entry)) for uid in UIDS for entry in ("true", "gpu")},
+        "for extended": {uid: uids_of(claims.for_extended_resources("ns", uid)) for uid in UIDS},
+        "made for": {
+            (uid, entry): uids_of(claims.made_for("ns", uid, entry)) for uid in UIDS for entry in ("true", "gpu")
+        },
         "pods": {pod.uid: pod for pod in pods.all()},
         "pods by key": {name: pods.by_key("ns", name) for name in NAMES},
         "members": {name: [pod.uid for pod in pods.members("ns", name)] for name in NAMES},
@@ -211,3 +213,18 @@ def test_any_changes_end_in_what_the_final_objects_say(sequence: list[Event]) ->
     assert taken == sum(
         (each for pool in fed.ledger.claims.usage.frozen().values() for each in pool.values()), Counter()
     )
+
+
+def test_a_claim_of_another_namespace_is_for_no_pod_or_group_here() -> None:
+    """A claim names its owner by UID, and whoever may write claims may name the pods and groups of others."""
+    fed = Fed()
+    for version, namespace in enumerate(("ns", "other"), 1):
+        meta = {"name": "a", "namespace": namespace, "uid": namespace, "resourceVersion": str(version)}
+        marks = {EXTENDED_ANNOTATION: "true", ENTRY_ANNOTATION: "gpu"}
+        owners = [owner("1", group=False, controls=True)]
+        fed.bring("resourceclaims", {"metadata": {**meta, "annotations": marks, "ownerReferences": owners}})
+    claims = fed.ledger.claims
+    for namespace in ("ns", "other"):
+        (extended,), (made,) = claims.for_extended_resources(namespace, "1"), claims.made_for(namespace, "1", "gpu")
+        assert extended.claim.metadata.key == made.claim.metadata.key == (namespace, "a")
+    assert claims.for_extended_resources("third", "1") == claims.made_for("third", "1", "gpu") == ()

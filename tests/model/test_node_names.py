@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from app.model.base import ModelError
 from app.model.node_names import NodeNames, turned
 
-plain = st.text(st.characters(codec="utf-8", exclude_characters='"\\', exclude_categories=["Cc"]))
+plain = st.text(st.characters(codec="utf-8", exclude_characters='"\\,', exclude_categories=["Cc"]))
 lists = st.lists(plain, min_size=1, max_size=300)
 
 
@@ -40,7 +40,10 @@ def test_long_lists_are_decoded_piece_by_piece(number: int) -> None:
     assert found == names[start:] + names[:start]
 
 
-@pytest.mark.parametrize("sent", ["null", "[]", "5", '["a", "b\\n"]', '[ "a"]', '{"a":"b"}', '"a"', '[["a"]]'])
+@pytest.mark.parametrize(
+    "sent",
+    ["null", "[]", "5", '["a", "b\\n"]', '[ "a"]', '["a",5,"b"]', '["",","]', '[","]', '{"a":"b"}', '"a"', '[["a"]]'],
+)
 def test_anything_unusual_is_left_to_others(sent: str) -> None:
     assert NodeNames.read(sent.encode()) is None
 
@@ -52,8 +55,8 @@ def test_spaces_between_names_do_no_harm(names: list[str]) -> None:
     assert sorted(read.turned(7)) == sorted(names)
 
 
-def test_what_is_no_string_is_refused_when_it_is_looked_at() -> None:
-    read = NodeNames.read(b'["a",5,"b"]')
+def test_what_is_too_long_for_a_name_is_refused_when_it_is_looked_at() -> None:
+    read = NodeNames.read(b'["a","%b","b"]' % (b"x" * 254))
     assert read is not None
     with pytest.raises(ModelError, match="names of nodes"):
         list(read)
@@ -63,3 +66,12 @@ def test_what_is_no_string_is_refused_when_it_is_looked_at() -> None:
 
 def test_no_names_turn_into_none() -> None:
     assert list(turned((), 5)) == []
+
+
+@given(st.lists(st.text('a,"', max_size=3), max_size=5), st.booleans(), st.integers(0, 40))
+def test_names_with_commas_or_quotes_are_read_as_they_are_or_left_to_others(
+    names: list[str], spaced: bool, number: int
+) -> None:
+    read = NodeNames.read(json.dumps(names, separators=(", " if spaced else ",", ":")).encode())
+    assert read is None or sorted(read.turned(number)) == sorted(names)
+    assert read is None or list(read) == names

@@ -152,3 +152,8 @@ def test_the_summary_of_a_rejection_is_constant_and_the_text_has_the_details() -
 def test_resource_versions_compare_as_numbers() -> None:
     assert version_number("100") > version_number("99")
     assert version_number("") == version_number("abc") == 0
+
+
+@pytest.mark.parametrize("text", ["\u00b2", "\u0663", "9" * 21, "9" * 5_000, "-1", "1_0", " 1"])
+def test_what_is_no_resource_version_is_none_and_raises_nothing(text: str) -> None:
+    assert version_number(text) == 0

@@ -225,7 +225,10 @@ async def test_129698_a_refused_pod_is_woken_by_the_claim_that_frees_its_device_
 
 @pytest.mark.parametrize("order", ["forwards", "backwards"])
 def test_123698_old_states_of_a_claim_that_arrive_late_change_nothing(world: World, order: str) -> None:
-    """What we wrote is known at once; the watch brings what was before it, in any order, and what comes after a deletion."""
+    """What we wrote is known at once; the watch brings what was before it, in any order; answers come after a deletion.
+
+    The watch itself brings nothing of a claim that it has said to be deleted, unless the server's store was set back.
+    """
     feed = world.ledger.feeds["resourceclaims"]
     states: list[Json] = [world.claim("c1")]
     result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-0"}
@@ -245,9 +248,39 @@ def test_123698_old_states_of_a_claim_that_arrive_late_change_nothing(world: Wor
         assert "gpu-0" in world.ledger.claims.usage.pool((DRIVER, "n1"))
     metadata = states[-1]["metadata"]
     feed.deleted("default", "c1", metadata["uid"])
-    for each in states:
-        feed.changed(msgspec.json.encode(each))
+    assert not world.ledger.claims.usage.pool((DRIVER, "n1"))
+    for each in states if order == "forwards" else states[::-1]:
+        world.ledger.own_write(msgspec.json.encode(each))
         assert not world.ledger.claims.usage.pool((DRIVER, "n1"))
+        assert world.ledger.claims.by_key("default", "c1") is None
+
+
+@pytest.mark.parametrize("over", ["deleted", "ended"])
+def test_123698_late_answers_bring_nothing_back_of_a_claim_whose_pod_ended_after_it(world: World, over: str) -> None:
+    """While the pod runs the devices stay counted, and after it no late state of the deleted claim counts them again."""
+    feed, pods = world.ledger.feeds["resourceclaims"], world.ledger.feeds["pods"]
+    pod = world.pod("p1")
+    uid = pod["metadata"]["uid"]
+    pod["spec"]["nodeName"] = "n1"
+    pods.changed(msgspec.json.encode(pod))
+    raw = world.claim("c1")
+    result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-0"}
+    consumer = {"resource": "pods", "name": "p1", "uid": uid}
+    raw["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
+    world.cluster.store.update_status(Kind.CLAIM, raw)
+    stored = world.claim("c1")
+    feed.changed(msgspec.json.encode(stored))
+    feed.deleted("default", "c1", stored["metadata"]["uid"])
+    assert "gpu-0" in world.ledger.claims.usage.pool((DRIVER, "n1"))
+    world.ledger.own_write(msgspec.json.encode(stored))
+    assert len(world.ledger.claims.usage.pool((DRIVER, "n1"))["gpu-0"]) == 1
+    if over == "deleted":
+        pods.deleted("default", "p1", uid)
+    else:
+        pods.changed(msgspec.json.encode({**pod, "status": {"phase": "Succeeded"}}))
+    assert not world.ledger.claims.usage.pool((DRIVER, "n1"))
+    world.ledger.own_write(msgspec.json.encode(stored))
+    assert not world.ledger.claims.usage.pool((DRIVER, "n1"))
 
 
 async def test_135472_metrics_of_binding_conditions_have_upstreams_labels_and_buckets() -> None:
