@@ -7,6 +7,8 @@ from typing import Any, Final, TextIO
 import structlog
 from structlog.typing import Processor
 
+from app.telemetry.log_limit import LogLimit
+
 # Libraries that tell of every connection at INFO.
 _TALKATIVE: Final = ("uvicorn.error", "uvicorn.access", "asyncio", "aiohttp.access")
 
@@ -31,7 +33,7 @@ def configure_logging(log_format: LogFormat, level: LogLevel, stream: TextIO | N
     """Send every log line of the process, of the libraries too, to `stream` (standard error) in one format.
 
     JSON lines have the keys of Kubernetes components: `ts`, `level`, `logger`, `msg`, then what it is about: `pod` and `claim`
-    as namespace/name, `node`, `err`.
+    as namespace/name, `node`, `err`.  Of each kind of line at most so many are written (LogLimit), whoever causes them.
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -57,6 +59,7 @@ def configure_logging(log_format: LogFormat, level: LogLevel, stream: TextIO | N
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(log_format)],
         )
     )
+    handler.addFilter(LogLimit())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
