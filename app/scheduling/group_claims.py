@@ -45,6 +45,7 @@ _LOG = structlog.get_logger(__name__)
 Key = tuple[str, str]
 Thing = tuple[str, ...]
 """Something that is lacking: the step that makes up for it, and what tells it from others of its kind."""
+_LEFT: Final[Thing] = ("left alone",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +186,10 @@ class GroupClaims:
         if rival is not None:
             await self._refuse(rival)
             return
+        suspicion = self._rivals.suspicion(group)
+        if suspicion is not None:
+            await self._leave_alone(group, suspicion)
+            return
         leaving = is_kept_by_protection(group) and not any(map(is_active, self._ledger.pods.members(*key)))
         if work.is_done and not leaving:
             self._forget(key)
@@ -212,7 +217,7 @@ class GroupClaims:
             yield _Job(("make", making.owner.uid, making.entry), self._grace, partial(self.writing.make, making))
         if work.record:
             thing = ("record", *(text for each in sorted(work.record.items()) for text in each))
-            yield _Job(thing, SETTLE_SECONDS, partial(self.writing.record, group, work.record))
+            yield _Job(thing, SETTLE_SECONDS, partial(self._record, group, work.record))
         if leaving:
             yield _Job(("let_go", group.metadata.uid), self._grace, partial(self.writing.unprotect, group))
         for telling in work.tellings:
@@ -235,6 +240,10 @@ class GroupClaims:
         if words and troubles.get(thing) != words:
             _LOG.warning("a PodGroup lacks something", pod_group="/".join(key), problem=words)
         troubles[thing] = words
+
+    async def _record(self, group: PodGroup, claims: Mapping[str, str]) -> None:
+        self._rivals.recording(group, claims.values())
+        await self.writing.record(group, claims)
 
     async def _tell(self, telling: Telling) -> None:
         self._rivals.telling(telling.pod.uid)
@@ -265,9 +274,23 @@ class GroupClaims:
         )
         _LOG.error("the claims of PodGroups are left to another controller", reason=self._refusal)
         self._metrics.group_claims_refused(refused=True)
+        await self._withdraw(list(self._ledger.pod_groups.all()))
+
+    async def _leave_alone(self, group: PodGroup, suspicion: str) -> None:
+        """Do nothing for a group while there is a claim that somebody else made for it, be it a controller or a user."""
+        key = group.metadata.key
+        self._due.pop(key, None)
+        self._troubles[key] = {thing: words for thing, words in self._troubles.get(key, {}).items() if thing == _LEFT}
+        self._trouble(
+            key, _LEFT, f"somebody else made {suspicion}: while it is there, nothing is done for this PodGroup"
+        )
+        await self._withdraw([group])
+
+    async def _withdraw(self, groups: Sequence[PodGroup]) -> None:
+        """Delete the claims that we made for these groups and that nobody has been told of."""
         self._idle.clear()
         try:
-            for group in list(self._ledger.pod_groups.all()):
+            for group in groups:
                 for record in unrecorded(group, self._ledger):
                     await self._attempt("withdraw", partial(self.writing.withdraw, record.claim))
         finally:

@@ -137,6 +137,75 @@ async def test_our_claim_is_withdrawn_if_another_one_comes_beside_it_before_anyb
     assert world.recorded(Kind.POD_GROUP, GROUP) == {}
 
 
+def claim_for(world: MakingWorld, name: str = GROUP) -> str:
+    """What a user who may write claims can do: one that says of itself that it is made for an entry of his PodGroup."""
+    group = world.cluster.store.get(Key(Kind.POD_GROUP, "default", name))
+    made: str = from_template(world.cluster.store, group, "gpu", "template")["metadata"]["name"]
+    return made
+
+
+def another_group(world: MakingWorld) -> None:
+    world.create(
+        Kind.POD_GROUP, {"metadata": {"name": "next", "namespace": "default"}, "spec": {"resourceClaims": [GPU]}}
+    )
+
+
+@pytest.mark.parametrize("seconds", [GRACE / 2, GRACE + 0.5, GRACE * 2])
+async def test_a_claim_that_says_it_is_for_a_group_stops_the_work_for_no_other_group(seconds: float) -> None:
+    """Before ours is made, beside ours, and after all was recorded."""
+    world = a_world()
+    await world.work(seconds)
+    forged = claim_for(world)
+    await world.work()
+    another_group(world)
+    await world.work()
+    assert len(world.made("gpu", "next")) == 1
+    assert world.recorded(Kind.POD_GROUP, "next") == {"gpu": world.made("gpu", "next")[0]}
+    assert f"default/{GROUP}: somebody else made claim default/{forged} for entry gpu" in note(world)
+    assert world.extender.group_claims.ends_reservations
+    assert await refused(world) == 0
+
+
+async def test_a_group_is_served_again_once_the_claim_that_was_made_for_it_is_gone() -> None:
+    world = a_world()
+    await world.work(GRACE / 2)
+    forged = claim_for(world)
+    await world.work()
+    assert world.made("gpu") == [forged]
+    world.delete(Kind.CLAIM, forged)
+    await world.work(GRACE * 3)
+    (ours,) = world.made("gpu")
+    assert world.recorded(Kind.POD_GROUP, GROUP) == {"gpu": ours}
+    assert note(world) == ""
+
+
+async def test_a_claim_made_anew_under_a_name_that_the_groups_status_named_before_the_term_is_no_evidence() -> None:
+    world = a_world()
+    manage_with_gate(world)
+    (claim,) = world.made("gpu")
+    stored = world.cluster.store.get(Key(Kind.CLAIM, "default", claim))
+    world.restart()
+    world.delete(Kind.CLAIM, claim)
+    await world.work(1.0)
+    metadata = {name: stored["metadata"][name] for name in ("name", "namespace", "annotations", "ownerReferences")}
+    world.create(Kind.CLAIM, {"metadata": metadata, "spec": stored["spec"]})
+    await world.work()
+    another_group(world)
+    await world.work()
+    assert len(world.made("gpu", "next")) == 1
+
+
+async def test_a_claim_beside_ours_ends_the_work_once_the_groups_status_names_it() -> None:
+    world = a_world()
+    await world.work(GRACE + 0.5)
+    theirs = claim_for(world)
+    await world.work(1.0)
+    statuses = [{"name": "gpu", "resourceClaimName": theirs}]
+    world.edit_group(lambda group: group.setdefault("status", {}).update(resourceClaimStatuses=statuses))
+    await world.work(1.0)
+    assert note(world).startswith(f"{STOPPED}claim default/{theirs} for entry gpu of PodGroup {GROUP}; ")
+
+
 @pytest.mark.parametrize("used", ["recorded", "changed"])
 async def test_our_claim_stays_if_the_other_one_uses_it(used: str) -> None:
     """It was recorded in the group's status, or somebody wrote it just when it was to be withdrawn."""
