@@ -97,7 +97,7 @@ class KubeScheduler:
         client = {**configuration.get("clientConnection", {}), "kubeconfig": str(kubeconfig)}
         given.write_text(json.dumps({**configuration, "clientConnection": client}))
         written.unlink(missing_ok=True)
-        done = run(self.program, "--config", given, "--write-config-to", written)
+        done = run(self.program, "--config", given, "--write-config-to", written, "--secure-port", "0")
         assert done.code == 0, done.words
         (completed,) = documents(written.read_text())
         return completed
