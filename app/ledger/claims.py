@@ -27,6 +27,7 @@ class ClaimRecord:
     `delivered` is the highest resourceVersion that the watch has brought; our own writes are stored before it does.
     `allocated_version` is the resourceVersion with which the watch first brought the present allocation, 0 before it has.  Claims
     that ask for the same have the same `spec_digest`.  `orphaned`: the claim is deleted, and pods still use its devices.
+    `written` is the allocation that this process stored last, `written_for` the UIDs of the consumers for which it reserved it.
     """
 
     claim: ResourceClaim
@@ -38,6 +39,8 @@ class ClaimRecord:
     delivered: int = 0
     allocated_version: int = 0
     orphaned: bool = False
+    written: AllocationResult | None = None
+    written_for: frozenset[str] = frozenset()
 
     @property
     def counted(self) -> tuple[DeviceHolding, ...]:
@@ -243,6 +246,8 @@ class ClaimIndex:
         self._generated.put(claim)
         self._index_name(record.claim, claim)
         record.claim, record.raw, record.holdings = claim, data, holdings
+        if claim.status.allocation is None:
+            record.written, record.written_for = None, frozenset()
         self._tell_changed(claim.metadata.uid)
         change = self._recount(record, before)
         change.has_room = has_room

@@ -72,6 +72,7 @@ class ClaimWriting:
             raise TryAgain(f"claim {_name(stored.claim)}: the API server did not keep the allocation")
         for field in stripped(placement.allocation, kept):
             self._metrics.stripped(field)
+        stored.written, stored.written_for = kept, frozenset((consumer.uid,))
         return stored
 
     async def reserve(self, record: ClaimRecord, consumers: Sequence[ConsumerReference]) -> frozenset[str]:
@@ -83,15 +84,18 @@ class ClaimWriting:
         Raises:
             TryAgain: the claim is gone, going, or not allocated any more; or the server could not be written to.
         """
+        added: set[str] = set()
 
         async def write(raw: bytes) -> bytes:
             claim = read_claim(raw)
             if claim.status.allocation is None:
                 raise TryAgain(f"claim {_name(claim)} was deallocated meanwhile")
             missing = [each for each in consumers if not claim.reserved_by(each.uid)][: room(claim)]
+            added.update(each.uid for each in missing)
             return await self._update_status("reserve", claim, with_reservations(raw, missing)) if missing else raw
 
         stored = await self._persist(record, write)
+        stored.written_for |= added
         return frozenset(each.uid for each in consumers if not stored.claim.reserved_by(each.uid))
 
     async def look(self, record: ClaimRecord) -> None:

@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
@@ -17,6 +18,7 @@ from app.model.writeback import without
 from app.scheduling.answers import TryAgain
 from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.cool_downs import CoolDowns
+from app.scheduling.kept_fields import same_allocation
 from app.scheduling.ports import Cluster, ClusterError, Conflict, NotFound, Refused, Unavailable
 from app.scheduling.reclaim_facts import Finding, ReclaimFacts
 from app.scheduling.reclaim_rules import NOT_READY, WORDS, Reason, permitted
@@ -63,13 +65,14 @@ class ReclaimWriting:
         """
         outcome = None
         for _ in range(_TRIES):
-            outcome = await self._attempt(record.claim.metadata.key, expected, tied)
+            outcome = await self._attempt(record, expected, tied)
             if outcome is not None:
                 return outcome
         return Outcome.CHANGED
 
-    async def _attempt(self, key: tuple[str, str], expected: Finding, tied: AbstractSet[str]) -> Outcome | None:
+    async def _attempt(self, record: ClaimRecord, expected: Finding, tied: AbstractSet[str]) -> Outcome | None:
         """None: somebody else wrote between our read and our write."""
+        key = record.claim.metadata.key
         try:
             raw = await self._cluster.claims.read(*key)
             claim = read_claim(raw)
@@ -80,7 +83,7 @@ class ReclaimWriting:
             found = self._facts.find(claim, tied, live)
             if found is None or found.state != expected.state or found.surplus != first.surplus:
                 return Outcome.CHANGED
-            who = writers_of(raw)
+            who = _with_memory(writers_of(raw), record, claim, self._us)
             if not permitted(found.surplus, claim, found.standings, who, self._us):
                 return Outcome.FOREIGN
             await self._write(ClaimRecord(claim, raw), found, who)
@@ -172,3 +175,15 @@ class ReclaimWriting:
                     self._cool_downs.start(pod.uid, troubled)
                 message = f"the devices of claim {name} were given back: {WORDS[found.surplus.reason]}"
                 self._cluster.events.about_pod(pod, warning=False, reason=RELEASED_REASON, message=message)
+
+
+def _with_memory(who: Writers, record: ClaimRecord, claim: ResourceClaim, us: str) -> Writers:
+    """The writers that the claim names, and us where this process remembers its write.
+
+    Whoever may write the claim may write its managed fields, and so keep our allocation from being taken back.
+    """
+    stored = claim.status.allocation
+    if stored is None or record.written is None or not same_allocation(stored, record.written):
+        return who
+    ours = {uid: who.reserved(uid) | {us} for uid in record.written_for}
+    return replace(who, allocation=who.allocation | {us}, reservations={**who.reservations, **ours})

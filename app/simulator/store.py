@@ -211,7 +211,9 @@ class Store:
         """Write unless nothing changed: a write without effect has no version and no watch event."""
         self._served.strip(key.kind, thing)
         if key.kind is Kind.CLAIM:
-            note_writer(old, thing, manager)
+            # Whoever may write a claim may write who is noted as its writers, as on the real server.
+            sent = thing["metadata"].get("managedFields")
+            note_writer({**old, "metadata": {**old["metadata"], "managedFields": sent}}, thing, manager)
         thing["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         return old if thing == old else self._write(Verb.MODIFIED, key, thing)
 
