@@ -1,13 +1,15 @@
 """Who may go on searching.
 
 kube-scheduler asks about one pod after the other, so time that goes into one pod's search is missing for all pods.  A call has
-one slice of time.  More is for it alone to take while no pod of another namespace waits for the same scheduler; otherwise it
-comes out of what its namespace has left, and out of what is left for long searches of all namespaces together.
+one slice of time.  More is for it alone to take while no pod of another namespace waits for the same scheduler or was here a
+moment ago; otherwise it comes out of what its namespace has left, and out of what is left for long searches of all namespaces
+together.  A moment ago counts because pods of its own pile up in kube-scheduler's queue behind a long search, and whoever comes
+then waits for the whole pile.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from app.model.pod import Pod
 from app.scheduling.deadline import CallBudget
@@ -18,21 +20,30 @@ from app.telemetry.metrics import Metrics
 
 SHARE_USED_UP: Final = "its search takes long, and the namespace has used up its share of the time for such searches"
 
+_NEVER: Final = float("-inf")
 _NAMESPACES: Final = 10_000
 _SMALLER: Final = 10
+_RECENT_SECONDS: Final = 10.0
+"""As long as kube-scheduler backs a pod off at most."""
 
-Contended = Callable[[Pod], bool]
+WaitsElsewhere = Callable[[Pod], bool]
 """Whether pods of other namespaces wait for the scheduler of this pod."""
+
+
+class _Call(NamedTuple):
+    namespace: str
+    at: float
 
 
 class TimeSlices:
     """Gives out slices of time, and lets everything else go on between two of them."""
 
-    def __init__(self, clock: Clock, options: Options, metrics: Metrics, contended: Contended) -> None:
+    def __init__(self, clock: Clock, options: Options, metrics: Metrics, waits_elsewhere: WaitsElsewhere) -> None:
         self.clock = clock
         self._options = options
         self._metrics = metrics
-        self._contended = contended
+        self._waits_elsewhere = waits_elsewhere
+        self._last = self._last_of_another = _Call("", _NEVER)
         burst, now = options.search_burst_seconds, clock.monotonic()
         self._namespaces = Buckets(options.search_namespace_share, burst, _NAMESPACES)
         self._everybody = TokenBucket(options.search_share, burst, now)
@@ -40,6 +51,9 @@ class TimeSlices:
     def begin(self, pod: Pod, seconds: float) -> CallBudget:
         """A budget for a call about this pod that may take so many seconds; its first slice begins."""
         budget = CallBudget(self.clock, seconds)
+        if self._last.namespace != pod.namespace:
+            self._last_of_another = self._last
+        self._last = _Call(pod.namespace, budget.slice_start)
         self.reopen(pod, budget)
         return budget
 
@@ -75,3 +89,8 @@ class TimeSlices:
             return True
         now = self.clock.monotonic()
         return self._namespaces.level(pod.namespace, now) > 0 and self._everybody.level(now) > 0
+
+    def _contended(self, pod: Pod) -> bool:
+        """Whether pods of other namespaces wait, or were here a moment ago."""
+        other = self._last if self._last.namespace != pod.namespace else self._last_of_another
+        return self.clock.monotonic() - other.at < _RECENT_SECONDS or self._waits_elsewhere(pod)

@@ -178,3 +178,15 @@ async def test_what_changes_between_two_slices_is_seen_by_the_answer() -> None:
     answer = await asking
     assert isinstance(answer, FilterAnswer)
     assert list(answer.fitting) == ["hard"]
+
+
+async def test_a_search_is_within_its_share_when_a_pod_of_another_namespace_was_here_a_moment_ago() -> None:
+    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=0.6))
+    victim = world.victim(0)
+    await world.ask(victim, "easy")
+    world.cluster.store.delete(Key(Kind.POD, *victim.split("/")))
+    world.sync()
+    share = await world.time_of([world.attacker(i) for i in range(2)], "hard")
+    assert share < 0.5 + 0.2 + 2 * 0.03
+    world.clock.seconds += 30.0
+    assert await world.time_of((world.attacker(2), world.attacker(3)), "hard") > 1.1
