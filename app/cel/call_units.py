@@ -8,16 +8,19 @@ from app.cel.compile_limits import CALL_UNITS, FOLD_UNITS
 from app.cel.library_regex import PATTERN_FUNCTIONS
 from app.cel.patterns import pattern_cost
 
-_READS: Final = c.Device | c.Variable | c.Field | c.Index
+_READS: Final = frozenset({c.Device, c.Variable, c.Field, c.Index})
 _WORK_PER_UNIT: Final = 2
 
 
 def call_units(name: str, arguments: Sequence[c.Checked]) -> int:
     """Units for compiling a call: with nothing but constants it is evaluated, and a constant pattern is compiled."""
     units = CALL_UNITS
-    texts = [each.value for each in arguments if isinstance(each, c.Constant) and isinstance(each.value, str)]
-    if name.isidentifier() and not any(isinstance(each, _READS) for each in arguments):
-        units += FOLD_UNITS + sum(map(len, texts))
     if name in PATTERN_FUNCTIONS:
-        units += sum(pattern_cost(text) // _WORK_PER_UNIT for text in texts)
+        units += sum([pattern_cost(text) // _WORK_PER_UNIT for text in _texts(arguments)])
+    if name.isidentifier() and _READS.isdisjoint(map(type, arguments)):
+        units += FOLD_UNITS + sum(map(len, _texts(arguments)))
     return units
+
+
+def _texts(arguments: Sequence[c.Checked]) -> list[str]:
+    return [each.value for each in arguments if type(each) is c.Constant and type(each.value) is str]

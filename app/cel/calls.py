@@ -69,6 +69,8 @@ def _compile_plain(node: c.Invoke, arguments: tuple[Code, ...], *, careful: bool
         known = _known(single, arguments, extra, cost)
         if known is None and extra is None and len(runs) == _PAIR and arguments[1].known and not single.charges:
             return Code(run=_binary_known(single.run, runs[0], arguments[1].value), cost=cost)
+        if known is None and extra is None and len(runs) == _PAIR and arguments[1].known:
+            return Code(run=_framed_known(_with_frame(single), runs[0], arguments[1].value), cost=cost)
         return known or Code(run=_direct(single, runs, extra, costs, early=early), cost=cost)
     overloads = (single,) if single is not None and not _is_one_for_all(node) else _of_arity(node)
     of_type = OF_TYPES.get((node.function.name, len(arguments)))
@@ -160,6 +162,8 @@ def _direct(
     chosen = _with_frame(single)
     if extra is not None and len(runs) == 1:
         return _charged_unary(chosen, runs[0], extra)
+    if extra is not None and len(runs) == _PAIR:
+        return _charged_binary(chosen, runs, extra, costs, early=early)
     return _charged(lambda _: chosen, runs, extra, costs, early=early)
 
 
@@ -182,6 +186,10 @@ def _binary_known(function: Chosen, first: Run, other: Any) -> Run:
     return lambda frame: function(first(frame), other)
 
 
+def _framed_known(function: Chosen, first: Run, other: Any) -> Run:
+    return lambda frame: function(frame, first(frame), other)
+
+
 def _ignoring_frame(run: Chosen, count: int) -> Chosen:
     """An implementation that is handed the frame, too; a fixed number of arguments is faster to pass on."""
     if count == 1:
@@ -194,7 +202,7 @@ def _ignoring_frame(run: Chosen, count: int) -> Chosen:
 def _with_frame(item: Overload) -> Chosen:
     run, work = item.run, item.work
     if item.native is not None:
-        return item.native
+        return item.native.bound(len(item.parameters))
     taking_frame: Chosen = run if item.metered else _ignoring_frame(run, len(item.parameters))
     if not work:
         return taking_frame
@@ -221,6 +229,30 @@ def _charged_unary(chosen: Chosen, argument: Run, extra: Extra) -> Run:
             result = chosen(frame, value)
         finally:
             frame.cost += extra(frame, (value,), result)
+        return result
+
+    return run
+
+
+def _charged_binary(chosen: Chosen, runs: tuple[Run, ...], extra: Extra, costs: tuple[int, ...], *, early: bool) -> Run:
+    """As `_charged`, for two arguments."""
+    first, second = runs
+
+    def run(frame: Frame) -> Any:
+        values: list[Any] = []
+        try:
+            one = first(frame)
+            values = [one]
+            other = second(frame)
+        except CelRuntimeError as error:
+            if not isinstance(error, CelCostError):
+                _charge_failed(frame, runs, values, extra, costs, early=early)
+            raise
+        result = None
+        try:
+            result = chosen(frame, one, other)
+        finally:
+            frame.cost += extra(frame, (one, other), result)
         return result
 
     return run

@@ -1,6 +1,7 @@
 """The static type check: every selector that upstream refuses to compile is refused here, before any device is seen."""
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -53,6 +54,9 @@ _NULL_VALUE: Final = "google.protobuf.NullValue.NULL_VALUE"
 _SIMPLE: Final = frozenset({"_==_", "_!=_", "_[_]"})
 _OPTIONAL_NAME: Final = "optional_type"
 _SHOWN_ARGUMENTS: Final = 8
+_is_open: Final = attrgetter("open")
+_METERED_NODES: Final = 16
+"""Nodes that are checked between two looks at the meter."""
 
 
 class Scope(msgspec.Struct, frozen=True, gc=False):
@@ -70,7 +74,8 @@ class Checker:
     """Checks one expression.
 
     Afterwards `slots` is the number of variables it needs, and `careful` says that a value may be of another type than the
-    check took it for, as an element of `device.attributes["d"].links + [1]` is. `nodes` is the size of the tree. What compiling
+    check took it for, as an element of `device.attributes["d"].links + [1]` is. `nodes` is the size of the tree, and
+    `constants` how many of these are literals. What compiling
     it will take is charged at the end.
     """
 
@@ -82,6 +87,7 @@ class Checker:
         self._source = source
         self._meter = CompileMeter(source) if meter is None else meter
         self.nodes = 0
+        self.constants = 0
         self._counted = 0
         self._calls = 0
         self._functions = functions
@@ -104,7 +110,8 @@ class Checker:
             self._require_homogeneous()
         except TypeLimitError as problem:
             raise CelCompileError(str(problem), self._source, 0) from None
-        self._meter.spend(self._steps() + NODE_UNITS * self.nodes + self._calls)
+        unmetered = CHECK_UNITS * (self.nodes % _METERED_NODES)
+        self._meter.spend(unmetered + self._steps() + NODE_UNITS * self.nodes + self._calls)
         return result
 
     def final(self, item: Type) -> Type:
@@ -116,7 +123,8 @@ class Checker:
 
     def _check(self, node: s.Node, scopes: Scopes) -> c.Checked:
         self.nodes += 1
-        self._meter.spend(CHECK_UNITS + self._steps(), node.offset)
+        if not self.nodes % _METERED_NODES:
+            self._meter.spend(CHECK_UNITS * _METERED_NODES + self._steps(), node.offset)
         return self._RULES[type(node)](self, node, scopes)
 
     def _steps(self) -> int:
@@ -125,6 +133,7 @@ class Checker:
         return STEP_UNITS * (self._counted - before)
 
     def _literal(self, node: s.Literal, _: Scopes) -> c.Checked:
+        self.constants += 1
         return c.Constant(node.offset, _LITERALS[type(node.value)], node.value)
 
     def _identifier(self, node: s.Identifier, scopes: Scopes) -> c.Checked:
@@ -230,12 +239,13 @@ class Checker:
             if simple is not None:
                 return simple
         types = tuple([item.type for item in arguments])
-        opened = any(self._types.resolve(item.type).open for item in arguments)
         self._calls += call_units(name, arguments)
         candidates: list[Overload] = []
         result: Type | None = None
-        for candidate in self._functions[name].shapes.get((target is not None, len(arguments)), ()):
-            self._types.step()
+        overloads = self._functions[name].shapes.get((target is not None, len(arguments)), ())
+        opened = any(map(_is_open, map(self._types.resolve, types)))
+        self._types.step(len(overloads))
+        for candidate in overloads:
             *parameters, returned = self._types.instantiate((*candidate.parameters, candidate.result))
             if self._types.assign(types, parameters):
                 candidates.append(candidate)

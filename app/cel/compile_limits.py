@@ -22,6 +22,8 @@ STEP_UNITS: Final = 25
 """For a step of comparing two types, or for trying an overload."""
 NODE_UNITS: Final = 40
 """For making a node something that can be run, and for measuring its size."""
+READ_UNITS: Final = 10
+"""For looking which attribute a node reads that is no literal; for a literal it is one."""
 CALL_UNITS: Final = 90
 """For a call beside that."""
 FOLD_UNITS: Final = 300

@@ -90,8 +90,10 @@ class Frame(msgspec.Struct, gc=False):
 
     def build_text(self, length: int, *, plain: bool = True) -> None:
         """Charge a string that is about to be built; one that is not `plain` ASCII takes up to four bytes per character."""
-        self.require_text(length, plain=plain)
-        self.spend((length if plain else 4 * length) // _CHARACTERS_PER_WORK)
+        size = length if plain else 4 * length
+        if size > MAX_TEXT:
+            self.require_text(length, plain=plain)
+        self.spend(size // _CHARACTERS_PER_WORK)
 
     def require_text(self, length: int, *, plain: bool = True) -> None:
         """Refuse a string that becomes too long, without charging it."""

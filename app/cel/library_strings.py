@@ -34,6 +34,8 @@ from app.cel.native_texts import (
 from app.cel.types import DYN, INT, STRING, list_of
 
 _CALL_WORK: Final = 36
+_SHORT: Final = 64
+"""Characters of texts for which the worst case is a small constant: their sizes are not looked at any further."""
 _PIECE_WORK: Final = 8
 _PART_WORK: Final = 5
 _BLANKS: Final = (
@@ -76,6 +78,10 @@ def _last_index_of(frame: Frame, text: str, part: str, start: int | None = None)
 
 
 def _replace(frame: Frame, text: str, old: str, new: str, count: int = -1) -> str:
+    if len(text) <= _SHORT and len(old) <= _SHORT and len(new) <= 1:
+        frame.spend(_CALL_WORK + len(text))
+        short: str = REPLACE.run(text, old, new, count)
+        return short
     found = COUNT(frame, text, old)
     found = found if count < 0 else min(count, found)
     frame.spend(_CALL_WORK)
@@ -89,6 +95,10 @@ def _split(frame: Frame, text: str, separator: str, count: int = -1) -> list[str
         return []
     if not separator:
         return _characters(frame, text, len(text) if count < 0 else min(count, len(text)))
+    if len(text) <= _SHORT:
+        frame.spend(_CALL_WORK + len(text))
+        short: list[str] = SPLIT.run(text, separator, count - 1 if count > 0 else -1)
+        return short
     pieces = COUNT(frame, text, separator) + 1
     pieces = pieces if count < 0 else min(count, pieces)
     frame.build_list(pieces)
@@ -112,6 +122,8 @@ def _characters(frame: Frame, text: str, length: int) -> list[str]:
 
 
 def _slice(frame: Frame, text: str, start: int, end: int) -> str:
+    if end - start <= _SHORT:
+        return text[start:end]
     frame.build_text(max(0, end - start), plain=text.isascii())
     made: str = SLICE(frame, text, start, end)
     return made
@@ -167,6 +179,8 @@ def _quote(frame: Frame, text: str) -> str:
 
 def _recased(frame: Frame, text: str, change: Native) -> str:
     """Only the letters of ASCII change; of bytes, Python changes no others either."""
+    if len(text) <= _SHORT and text.isascii():
+        return str(change.run(text))
     frame.build_text(len(text), plain=text.isascii())
     if text.isascii():
         return str(change(frame, text))

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from app.cel.cost import Frame
+from app.cel.cost import CALL_LIMIT, Frame
 
 TEXT: Final = "text"
 BYTES: Final = "bytes"
@@ -40,3 +40,42 @@ class Native(msgspec.Struct, frozen=True):
         if work:
             frame.begin_call(self.name, work)
         return self.run(*arguments)
+
+    def bound(self, count: int) -> Callable[..., Any]:
+        """The same as calling the entry with so many arguments, but faster."""
+        if count == 1:
+            return _bound_unary(self.name, self.run, self.work)
+        if count == _PAIR:
+            return _bound_binary(self.name, self.run, self.work)
+        return self.__call__
+
+
+_PAIR: Final = 2
+
+
+def _bound_unary(name: str, run: Callable[[Any], Any], work: Callable[[Any], int]) -> Callable[[Frame, Any], Any]:
+    def call(frame: Frame, value: Any) -> Any:
+        units = work(value)
+        if units:
+            if units > CALL_LIMIT:
+                frame.begin_call(name, units)
+            else:
+                frame.spend(units)
+        return run(value)
+
+    return call
+
+
+def _bound_binary(
+    name: str, run: Callable[[Any, Any], Any], work: Callable[[Any, Any], int]
+) -> Callable[[Frame, Any, Any], Any]:
+    def call(frame: Frame, one: Any, other: Any) -> Any:
+        units = work(one, other)
+        if units:
+            if units > CALL_LIMIT:
+                frame.begin_call(name, units)
+            else:
+                frame.spend(units)
+        return run(one, other)
+
+    return call

@@ -28,10 +28,6 @@ def search_work(text: Any, part: Any) -> int:
     return work
 
 
-def _found(text: str, part: str, start: int, end: int) -> int:
-    return text.find(part, start, end)
-
-
 def _last_found(text: str, part: str, end: int) -> int:
     """The last place before `end`: CPython's own search from the right is quadratic, the one from the left is not."""
     end = min(end, len(text))
@@ -43,14 +39,6 @@ def _last_found(text: str, part: str, end: int) -> int:
     return end - place - len(part) if place >= 0 else -1
 
 
-def _contains(text: str, part: str) -> bool:
-    return part in text
-
-
-def _replaced(text: str, old: str, new: str, count: int) -> str:
-    return text.replace(old, new, count)
-
-
 def replace_work(text: str, old: str, new: str, count: int) -> int:
     """Two searches, and what is put together: 13 ns a place, 160 where the search has to be prepared at each."""
     grown = len(text) + count * max(0, len(new) - len(old))
@@ -58,29 +46,13 @@ def replace_work(text: str, old: str, new: str, count: int) -> int:
     return 2 * search_work(text, old) + places + (grown >> 5)
 
 
-def _split(text: str, separator: str, count: int) -> list[str]:
-    return text.split(separator, count)
-
-
 def split_work(text: str, separator: str, _: int = -1) -> int:
     """A search, and at most as many pieces as find room; their number is charged on its own when it is known."""
     return 2 * search_work(text, separator) + (len(text) >> 5)
 
 
-def _joined(separator: str, parts: list[str]) -> str:
-    return separator.join(parts)
-
-
 def _sliced(text: Any, start: int, end: int) -> Any:
     return text[start:end]
-
-
-def _starts(text: str, part: str) -> bool:
-    return text.startswith(part)
-
-
-def _ends(text: str, part: str) -> bool:
-    return text.endswith(part)
 
 
 def _encoded(text: str) -> bytes:
@@ -167,21 +139,21 @@ def quoted_in_pieces(frame: Frame, text: str, *, plain: bool = False) -> str:
 
 _QUOTED_PIECE: Final = PIECE // 2
 
-FIND: Final = Native("indexOf", (TEXT, TEXT, INDEX, INDEX), _found, lambda text, part, *_: search_work(text, part))
+FIND: Final = Native("indexOf", (TEXT, TEXT, INDEX, INDEX), str.find, lambda text, part, *_: search_work(text, part))
 RFIND: Final = Native(
     "lastIndexOf", (TEXT, TEXT, INDEX), _last_found, lambda text, part, _: search_work(text, part) + (len(text) >> 3)
 )
-CONTAINS: Final = Native("contains", (TEXT, TEXT), _contains, search_work)
+CONTAINS: Final = Native("contains", (TEXT, TEXT), operator.contains, search_work)
 COUNT: Final = Native("count", (TEXT, TEXT), str.count, search_work)
-REPLACE: Final = Native("replace", (TEXT, TEXT, TEXT, INDEX), _replaced, replace_work)
-SPLIT: Final = Native("split", (TEXT, TEXT, INDEX), _split, split_work)
-JOIN: Final = Native("join", (TEXT, LIST), _joined, lambda _, parts: len(parts))
+REPLACE: Final = Native("replace", (TEXT, TEXT, TEXT, INDEX), str.replace, replace_work)
+SPLIT: Final = Native("split", (TEXT, TEXT, INDEX), str.split, split_work)
+JOIN: Final = Native("join", (TEXT, LIST), str.join, lambda _, parts: len(parts))
 SLICE: Final = Native("substring", (TEXT, INDEX, INDEX), _sliced, lambda _, start, end: max(0, end - start) >> 5)
 CHARACTERS: Final = Native(
     "characters", (TEXT, INDEX, INDEX), _characters, lambda _, start, end: 5 * max(0, end - start)
 )
-STARTS: Final = Native("startsWith", (TEXT, TEXT), _starts, lambda _, part: len(part) >> 5)
-ENDS: Final = Native("endsWith", (TEXT, TEXT), _ends, lambda _, part: len(part) >> 5)
+STARTS: Final = Native("startsWith", (TEXT, TEXT), str.startswith, lambda _, part: len(part) >> 5)
+ENDS: Final = Native("endsWith", (TEXT, TEXT), str.endswith, lambda _, part: len(part) >> 5)
 ENCODE: Final = Native("encode", (TEXT,), _encoded, encode_work)
 DECODE: Final = Native("decode", (BYTES,), _decoded, decode_work)
 DECODE_SURROGATES: Final = Native(

@@ -10,7 +10,7 @@ from app.cel.budget import Budget
 from app.cel.checked import Checked
 from app.cel.checker import Checker
 from app.cel.code import Run
-from app.cel.compile_limits import CompileMeter
+from app.cel.compile_limits import READ_UNITS, CompileMeter
 from app.cel.compiler import Compiler
 from app.cel.cost import COST_LIMIT, Deadline, Frame, over_cost
 from app.cel.derived import may_be_attribute, to_attribute
@@ -21,6 +21,8 @@ from app.cel.parser import parse
 from app.cel.program_size import size_of_program
 from app.cel.quick import GIVES_UP, quick_answer
 from app.cel.quick_terms import Ask
+from app.cel.reads import attributes_read
+from app.cel.syntax import Node
 from app.cel.types import BOOL, Type
 from app.cel.values import Optional, type_name, unwrapped
 from app.model.device import Attribute
@@ -48,7 +50,7 @@ class Program(msgspec.Struct, frozen=True):
     `quick` asks a device without counting, for expressions that cost `most` at the most whatever the device is. Most of
     these are never evaluated otherwise; `counted` is then compiled when it is asked for, and kept apart among those of its
     `owner`. `units` is what compiling takes of a budget, `size` the bytes of the program beside its
-    expression, by measurement.
+    expression, by measurement. `reads` are the attributes, as domain/name, whose values it can depend on; None for any.
     """
 
     expression: str
@@ -59,6 +61,7 @@ class Program(msgspec.Struct, frozen=True):
     units: int = 0
     owner: str = ""
     size: int = 0
+    reads: frozenset[str] | None = None
 
     def matches(
         self, device: DeviceActivation, *, deadline: Deadline | None = None, budget: Budget | None = None
@@ -122,11 +125,11 @@ class Program(msgspec.Struct, frozen=True):
         if self.counted is not None:
             return self.counted
         key = self.expression, self.emulate
-        known = _COUNTED.get(key)
+        known = _COUNTED.peek(key)
         if known is None:
             if budget is not None:
                 budget.spend(self.units)
-            known = _counted(self.expression, *_checked(*key, CompileMeter(self.expression), derived=False))
+            known = _counted(self.expression, *_checked(*key, CompileMeter(self.expression), derived=False)[:2])
             _COUNTED.put(key, known, size_of_program(known.run) + getsizeof(self.expression), self.owner)
         return known
 
@@ -189,14 +192,16 @@ def compile_expression(
     """
     meter = CompileMeter(expression, budget)
     try:
-        checker, checked = _checked(expression, emulate, meter, derived=derived)
+        checker, checked, tree = _checked(expression, emulate, meter, derived=derived)
+        meter.spend(READ_UNITS * (checker.nodes - checker.constants) + checker.constants)
+        reads = attributes_read(tree)
         quick = None if derived else quick_answer(checked)
         if quick is not None:
-            size = _PROGRAM_BYTES + size_of_program(quick[0])
-            return Program(expression, emulate, None, *quick, meter.spent, owner, size)
+            size = _PROGRAM_BYTES + size_of_program(quick[0], reads)
+            return Program(expression, emulate, None, *quick, meter.spent, owner, size, reads)
         counted = _counted(expression, checker, checked)
-        size = _PROGRAM_BYTES + size_of_program(counted.run)
-        return Program(expression, emulate, counted, units=meter.spent, owner=owner, size=size)
+        size = _PROGRAM_BYTES + size_of_program(counted.run, reads)
+        return Program(expression, emulate, counted, units=meter.spent, owner=owner, size=size, reads=reads)
     except RecursionError:
         raise CelCompileError(_TOO_DEEP, expression, 0) from None
 
@@ -206,7 +211,7 @@ def _counted(expression: str, checker: Checker, checked: Checked) -> Counted:
     return Counted(code.run, code.cost, checker.slots)
 
 
-def _checked(expression: str, emulate: Release, meter: CompileMeter, *, derived: bool) -> tuple[Checker, Checked]:
+def _checked(expression: str, emulate: Release, meter: CompileMeter, *, derived: bool) -> tuple[Checker, Checked, Node]:
     environment = ENVIRONMENTS[emulate]
     tree = parse(expression, meter)
     checker = Checker(expression, environment.functions, environment.device, meter)
@@ -214,7 +219,7 @@ def _checked(expression: str, emulate: Release, meter: CompileMeter, *, derived:
     problem = _unsuitable(checker.final(checked.type), environment.attribute, derived=derived)
     if problem is not None:
         raise CelCompileError(problem, expression, tree.offset)
-    return checker, checked
+    return checker, checked, tree
 
 
 def _unsuitable(result: Type, attribute: Type, *, derived: bool) -> str | None:

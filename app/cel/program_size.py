@@ -10,6 +10,10 @@ from app.cel.values import Optional, Uint
 _PLAIN: Final = frozenset({str, bytes, int, float, Uint})
 _PARTS: Final = frozenset({tuple, list, frozenset, set})
 _GC_HEADER: Final = 16
+_FUNCTION_BYTES: Final = getsizeof(lambda: None) + _GC_HEADER
+_CELL_BYTES: Final = getsizeof(CellType()) + _GC_HEADER
+_TUPLE_BYTES: Final = getsizeof(())
+_PLACE_BYTES: Final = getsizeof((None,)) - _TUPLE_BYTES
 _SHARED: Final = frozenset({*range(-5, 257)})
 
 
@@ -24,17 +28,23 @@ def size_of_program(*roots: Any) -> int:
     while pending:
         item = pending.pop()
         kind = type(item)
+        if kind is FunctionType:
+            closure = item.__closure__
+            if id(item) in seen or (closure is None and not item.__defaults__):
+                continue
+            seen.add(id(item))
+            total += _FUNCTION_BYTES
+            if closure is not None:
+                pending.extend(closure)
+                total += _TUPLE_BYTES + _PLACE_BYTES * len(closure)
+            if item.__defaults__:
+                pending.append(item.__defaults__)
+            continue
         if id(item) in seen or (kind is int and item in _SHARED):
             continue
         seen.add(id(item))
-        if kind is FunctionType:
-            if item.__closure__ is None and not item.__defaults__:
-                continue
-            total += getsizeof(item) + _GC_HEADER
-            pending.append(item.__closure__)
-            pending.append(item.__defaults__)
-        elif kind is CellType:
-            total += getsizeof(item) + _GC_HEADER
+        if kind is CellType:
+            total += _CELL_BYTES
             pending.append(item.cell_contents)
         elif kind in _PARTS:
             total += getsizeof(item)

@@ -62,7 +62,9 @@ def is_domain_name(key: str) -> bool:
 
 def is_device_field(node: Node, name: str) -> bool:
     """Whether a node is `device.name`."""
-    return isinstance(node, Select) and node.field == name and node.operand == _device(node)
+    if not isinstance(node, Select) or node.field != name:
+        return False
+    return isinstance(node.operand, Identifier) and node.operand.name == "device"
 
 
 def suffix_free(node: Select) -> Node | None:
@@ -73,10 +75,6 @@ def suffix_free(node: Select) -> Node | None:
     if is_device_field(inner.operand, "attributes"):
         return None if is_domain_name(inner.key) else _qualified(node, inner)
     return node.operand if _is_domain(inner.operand) else None
-
-
-def _device(node: Select) -> Node:
-    return Identifier(node.operand.offset, 1, "device")
 
 
 def _is_domain(node: Node) -> bool:

@@ -4,12 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cel import CelRuntimeError, ProgramCache, prepare_device
+from app.cel import CelRuntimeError, ProgramCache, compile_expression, prepare_device
+from app.cel.parser import parse
 from app.cel.reads import attributes_read
 from app.model.device import Attribute
 
 DRIVER = "d.example.com"
 A = f'device.attributes["{DRIVER}"]'
+
+
+def read_by(expression: str) -> frozenset[str] | None:
+    return attributes_read(parse(expression))
 
 
 @pytest.mark.parametrize(
@@ -24,16 +29,16 @@ A = f'device.attributes["{DRIVER}"]'
     ],
 )
 def test_attributes_under_constant_names_are_told(expression: str, names: set[str]) -> None:
-    assert attributes_read(expression) == frozenset(f"{DRIVER}/{name}" for name in names)
+    assert read_by(expression) == frozenset(f"{DRIVER}/{name}" for name in names)
 
 
 def test_a_capacity_is_no_attribute_that_others_would_be_mistaken_for() -> None:
     expression = 'device.capacity["x.example.com"].memory.compareTo(quantity("1Gi")) > 0'
-    assert attributes_read(expression) == frozenset({"x.example.com/memory"})
+    assert read_by(expression) == frozenset({"x.example.com/memory"})
 
 
 def test_the_domain_of_the_device_itself_stands_for_any() -> None:
-    assert attributes_read("device.attributes[device.driver].model == 'a'") == frozenset({"*/model"})
+    assert read_by("device.attributes[device.driver].model == 'a'") == frozenset({"*/model"})
 
 
 @pytest.mark.parametrize(
@@ -48,7 +53,18 @@ def test_the_domain_of_the_device_itself_stands_for_any() -> None:
     ],
 )
 def test_what_takes_attributes_as_a_whole_may_read_any(expression: str) -> None:
-    assert attributes_read(expression) is None
+    assert read_by(expression) is None
+
+
+def test_a_program_tells_what_it_reads_and_counts_the_bytes_of_the_names() -> None:
+    both = compile_expression(f'{A}.model == "a" && {A}.size > 1')
+    assert both.reads == frozenset({f"{DRIVER}/model", f"{DRIVER}/size"})
+    assert compile_expression(f'"model" in {A}').reads is None
+    long = "n" * 5_000
+    assert (
+        compile_expression(f'{A}["{long}"] == "a"').size
+        > compile_expression(f'{A}["n"] == "a"').size + 3 * len(long) // 2
+    )
 
 
 EXPRESSIONS = (
@@ -78,7 +94,7 @@ def said(expression: str, attributes: dict[str, Attribute]) -> str:
 def test_other_values_of_what_is_not_read_change_nothing(
     expression: str, device: dict[str, Attribute], data: st.DataObject
 ) -> None:
-    names = attributes_read(expression)
+    names = read_by(expression)
     assert names is not None
     bare = {name.rpartition("/")[2] for name in names}
     other = {name: value if name.rpartition("/")[2] in bare else data.draw(values) for name, value in device.items()}
