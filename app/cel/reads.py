@@ -5,12 +5,12 @@ from typing import Final
 import msgspec
 
 from app.cel import syntax as s
-from app.cel.lint_kinds import access_of
 from app.cel.rewrite import is_device_field
 from app.cel.walk import children_of
 
 ANY_DOMAIN: Final = "*"
 """Stands for a domain that is only known once the device is."""
+_DEVICE_MAPS: Final = frozenset({"attributes", "capacity"})
 _INDEXES: Final = frozenset({"_[_]", "_[?_]"})
 
 
@@ -26,11 +26,16 @@ def attributes_read(root: s.Node) -> frozenset[str] | None:
         if isinstance(node, s.Select):
             if node.test:
                 node = msgspec.structs.replace(node, test=False)
+            operand = node.operand
+            if isinstance(operand, s.Identifier):
+                if operand.name == "device" and node.field == "attributes":
+                    return None
+                continue
             name = _attribute(node)
             if name is not None:
                 names.add(name)
-            elif node.field == "attributes" or not is_device_field(node, node.field):
-                pending.append(node.operand)
+            else:
+                pending.append(operand)
             continue
         name = _attribute(node) if isinstance(node, s.Call) and node.function in _INDEXES else None
         if name is not None:
@@ -44,7 +49,22 @@ def attributes_read(root: s.Node) -> frozenset[str] | None:
 
 def _attribute(node: s.Node) -> str | None:
     """The attribute that a node stands for, if its text tells which."""
-    access = access_of(node)
-    if access is None or not (access.own or access.domain is not None):
+    owner, name = _selection(node)
+    if owner is None or type(name) is not str:
         return None
-    return f"{ANY_DOMAIN if access.own else access.domain}/{access.name}"
+    place, domain = _selection(owner)
+    if not (isinstance(place, s.Select) and place.field in _DEVICE_MAPS and is_device_field(place, place.field)):
+        return None
+    if type(domain) is str:
+        return f"{domain}/{name}"
+    return f"{ANY_DOMAIN}/{name}" if isinstance(domain, s.Select) and is_device_field(domain, "driver") else None
+
+
+def _selection(node: s.Node) -> tuple[s.Node | None, str | s.Node]:
+    """What a node selects from and the key, a text if that is constant; nothing for other nodes."""
+    if isinstance(node, s.Select):
+        return (None, "") if node.test else (node.operand, node.field)
+    if isinstance(node, s.Call) and node.function in _INDEXES:
+        operand, key = node.arguments
+        return operand, key.value if isinstance(key, s.Literal) and type(key.value) is str else key
+    return None, ""
