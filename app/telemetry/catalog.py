@@ -108,7 +108,8 @@ DEFINITIONS: Final = (
     Definition(
         "long_search_seconds",
         "counter",
-        "Seconds that calls took whose searches needed more than one slice of time; contended: pods of other namespaces waited or were asked about in the last 10 s",
+        "Seconds that calls took whose searches needed more than one slice of time; "
+        "contended: pods of other namespaces waited or were asked about in the last 10 s",
         ("contended",),
         limit=3,
     ),
