@@ -17,7 +17,8 @@ from app.allocator.sharing import Amounts
 NOT_CHOSEN: Final = -1
 """Option of a call that has not entered the alternatives of a request, or of a request that has none."""
 
-_MAX_FAILED_STATES: Final = 50_000
+_MAX_FAILED_STATES: Final = 12_000
+"""A state of twelve picks takes 1.4 KB, so a search keeps about 16 MiB; what is not remembered is searched again."""
 
 
 class Outcome(IntEnum):

@@ -5,7 +5,8 @@ from typing import Final, NamedTuple
 from app.allocator import Allocation
 
 _SEARCHES: Final = 16
-_STATES: Final = 100_000
+_STATES: Final = 12_000
+"""As many as one search remembers at most, so that all that are paused keep about as much memory as the one that runs."""
 
 Question = tuple[bytes, str]
 """(signature of what is asked for, node)."""

@@ -85,3 +85,13 @@ def test_a_limit_on_steps_counts_the_same_steps_with_pauses() -> None:
     assert budget.pauses > 10
     assert paused == stopped
     assert stopped.rejections[0].code is Code.SEARCH_LIMIT
+
+
+def test_a_search_that_reaches_its_limit_keeps_few_states() -> None:
+    slices = [slice_of(*({"name": f"d{i}", "attributes": {"k": {"int": i % 11}}} for i in range(22)))]
+    distinct = [{"distinctAttribute": "gpu.example.com/k"}]
+    wanted = [claim_of(*(exactly(name=f"r{i}", expression=f"{i} == {i}") for i in range(12)), constraints=distinct)]
+    asked = Allocation(demand_of(*wanted), NODE, pools_of(slices), Held())
+    assert reasons(asked(Budget())).counted
+    # 1.4 KB each: 16 MiB.
+    assert asked.kept <= 12_000
