@@ -58,8 +58,8 @@ fuzz: $(READY) ## Random expressions and scenarios compared with upstream's own 
 	$(BIN)/python -m tests.parity.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: hostile
-hostile: $(READY) ## Search for what a tenant could write to stall, crash or fill the service (SECONDS=n in all, SEED=n, ONLY=part, TARGET=checkout)
-	$(BIN)/python -m tests.hostile $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(TARGET),--target "$(TARGET)")
+hostile: $(READY) ## Search for what a tenant could write to stall, crash or fill the service (SECONDS=n in all, SEED=n, ONLY=part, ABOUT=text, TARGET=checkout)
+	$(BIN)/python -m tests.hostile $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(ABOUT),--about "$(ABOUT)") $(if $(TARGET),--target "$(TARGET)")
 
 .PHONY: chaos
 chaos: $(READY) ## Let everything fail at random and check that nothing is lost or leaked (SECONDS=n PODS=n SEED=n)

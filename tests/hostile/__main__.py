@@ -12,18 +12,29 @@ from pathlib import Path
 from secrets import randbelow
 from typing import Final
 
-from tests.hostile import part_cel, part_compile, part_http, part_informer, part_policy, part_search
+from tests.hostile import (
+    part_cel,
+    part_compile,
+    part_http,
+    part_informer,
+    part_natives,
+    part_objects,
+    part_policy,
+    part_search,
+)
 from tests.hostile.report import table
 from tests.hostile.verdicts import Tally
 from tests.hostile.worker import HERE, Worker
 
 _SECONDS: Final = 180.0
 _REPLAY_CPU_SECONDS: Final = 30.0
-PARTS: Final[Mapping[str, Callable[[Path, int, float], Tally]]] = {
+PARTS: Final[Mapping[str, Callable[[Path, int, float, str], Tally]]] = {
     "cel": part_cel.run,
+    "natives": part_natives.run,
     "compile": part_compile.run,
     "policy": part_policy.run,
     "informer": part_informer.run,
+    "objects": part_objects.run,
     "http": part_http.run,
     "search": part_search.run,
 }
@@ -33,6 +44,7 @@ def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="make hostile", description=__doc__)
     parser.add_argument("--only", choices=sorted(PARTS), help="search this part alone")
+    parser.add_argument("--about", default="", help="search only subjects whose names have this in them")
     parser.add_argument("--seconds", type=float, default=_SECONDS, help="how long in all, shared by the parts")
     parser.add_argument("--seed", type=int, help="where the random numbers begin (default: anywhere; printed)")
     parser.add_argument("--target", type=Path, default=HERE, help="the checkout to attack (default: this one)")
@@ -47,7 +59,7 @@ def main() -> int:
     found = 0
     for name, run in parts.items():
         print(f"{name}: seed {seed}", flush=True)
-        tally = run(target, seed, arguments.seconds / len(parts))
+        tally = run(target, seed, arguments.seconds / len(parts), arguments.about)
         print("\n".join(table(tally, arguments.rows)), flush=True)
         found += len(tally.findings)
     print(f"hostile: {found} findings" if found else "hostile: nothing found")

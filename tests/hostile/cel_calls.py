@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
-from tests.hostile.cel_values import Written, new_pattern_value, new_value, write
+from tests.hostile.cel_values import Written, alike_in_list, alike_texts, new_pattern_value, new_value, write
 from tests.hostile.genes import Gene
 
 MOST_BYTES: Final = 10 * 1024
 _PATTERNS: Final = frozenset({"matches", "find", "findAll"})
 _MOST_ROUNDS: Final = 16
+_ALIKE: Final = 0.4
+"""How often the texts of a call are periodic and nearly parts of each other."""
 _TEMPLATES: Final = ("%s", "%s%s", "%.1000f", "%e", "%x", "%d", "%b", "%s, %s", "%.400f%.400f")
 
 Overload = Mapping[str, Any]
@@ -25,6 +27,13 @@ def new_call(random: Random, overload: Overload) -> Gene:
         arguments[0] = Gene("pattern", (), (random.choice(_TEMPLATES),))
     elif overload["name"].startswith("_[") and declared[0]["name"] == "list":
         arguments[1] = Gene("int", (0, 0))
+    texts = [place for place, each in enumerate(declared) if each["name"] == "string"]
+    if len(texts) > 1 and random.random() < _ALIKE:
+        for place, value in zip(texts, alike_texts(random, len(texts)), strict=True):
+            arguments[place] = value
+    names = [each["name"] if each["kind"] != "variable" else "variable" for each in declared]
+    if sorted(names) == ["list", "variable"] and random.random() < _ALIKE:
+        arguments = alike_in_list(random, list_first=names[0] == "list")
     rounds = random.choice((0, 0, 0, 4, 8, 12, 16))
     return Gene("call", (rounds,), (), tuple(arguments))
 

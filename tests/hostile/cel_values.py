@@ -1,11 +1,11 @@
 """Expressions for values of a declared type: as large as an expression can make them from a few characters."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
-from tests.hostile.genes import ATOMS, EDGES, Gene, new_pattern, random_text
+from tests.hostile.genes import ATOMS, EDGES, PERIODS, Gene, new_pattern, random_text
 
 _MOST_DOUBLINGS: Final = 24
 _MAKERS: Final[Mapping[str, tuple[str, str]]] = {
@@ -99,6 +99,28 @@ def new_text(random: Random, beginnings: tuple[str, ...] = EDGES) -> Gene:
     size = random.choice((0, 0, 2, 5, 8, 10, 12, 14, 16, 17, 18, 19))
     texts = (random_text(random, ATOMS), random.choice(beginnings), random.choice(EDGES))
     return Gene("text", (random.choice((0, 0, 0, 1, 2, 3)), size), texts)
+
+
+def alike_texts(random: Random, count: int) -> list[Gene]:
+    """A long text with a period, and others that nearly are parts of it: they begin or end with something else."""
+    sizes = (random.choice((0, 0, 1, 2)), random.choice((10, 13, 16, 17, 18)))
+    first = Gene("text", sizes, (random.choice(PERIODS), "", random.choice(EDGES)))
+    others = (Gene("same", (random.randrange(6),), ("", random.choice(PERIODS), "")) for _ in range(1, count))
+    return [
+        first,
+        *(replace(each, texts=("", "", each.texts[1])) if random.random() < 0.3 else each for each in others),
+    ]
+
+
+def alike_in_list(random: Random, *, list_first: bool) -> list[Gene]:
+    """A long text, and a list of many that differ from it at their ends alone."""
+    size = random.choice((10, 13, 15, 17, 18))
+    made = Gene("text", (0, size), (random.choice(PERIODS), "", random.choice(EDGES)))
+    known = Gene("same", (0,), ("", "", random.choice(EDGES)))
+    length = (random.choice((8, 12, 14, 16)),)
+    if list_first:
+        return [Gene("doubled", length, (), (made,)), known]
+    return [made, Gene("doubled", length, (), (known,))]
 
 
 def new_number(random: Random) -> Gene:

@@ -41,8 +41,16 @@ class Search(Generic[Input]):
     """Climbs in turn on each subject; `measure` asks a worker, `measure_fresh` one that was just started."""
 
     def __init__(
-        self, tally: Tally, limits: tuple[Limit, ...], measure: Measure, measure_fresh: Measure, seed: int
+        self,
+        tally: Tally,
+        limits: tuple[Limit, ...],
+        measure: Measure,
+        measure_fresh: Measure,
+        seed: int,
+        about: str = "",
     ) -> None:
+        """Search nothing yet; subjects whose names lack `about` get no turn."""
+        self._about = about
         self._tally = tally
         self._limits = limits
         self._measure = measure
@@ -56,6 +64,7 @@ class Search(Generic[Input]):
     def run(self, subjects: Sequence[Subject[Input]], seconds: float) -> None:
         """Search until the time is up: each subject once in a random order, then most often those nearest to a limit."""
         end = monotonic() + seconds
+        subjects = [each for each in subjects if self._about in each.name]
         first = sorted(subjects, key=lambda each: self._random.random() ** (1.0 / each.weight))
         while monotonic() < end and len(self._settled) < len(subjects):
             subject = first.pop() if first else self._promising(subjects)

@@ -18,12 +18,12 @@ _LARGE: Final = frozenset({"string", "list", "map", "bytes", "dyn"})
 """Types whose values can be large."""
 
 
-def run(target: Path, seed: int, seconds: float) -> Tally:
+def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
     """Search for calls that are charged too little."""
     tally = Tally("cel", seed, MODULE)
     with Worker(target, MODULE) as worker:
         overloads = worker.ask({"kind": "describe"})["overloads"]
-        search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(measure_fresh, target), seed)
+        search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(measure_fresh, target), seed, about)
         search.run(subjects(overloads), seconds)
     return tally
 

@@ -51,13 +51,13 @@ _FRAMES: Final = ("{}", "[{}].size() == 1", "{{'m': dyn([{}])}} == {{}}", "cel.b
 _KINDS: Final[Mapping[str, str]] = {"compile": "compiling", "explain": "explaining", "lint": "linting"}
 
 
-def run(target: Path, seed: int, seconds: float) -> Tally:
+def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
     """Search for selectors that are expensive before they are evaluated, and for what explains them."""
     tally = Tally("compile", seed, MODULE)
     with Worker(target, MODULE, cpu_seconds=_MOST_CPU_SECONDS) as worker:
         for name, limits in (("compile", LIMITS), ("explain", LIMITS), ("lint", LINT_LIMITS)):
             fresh = partial(measure_fresh, target, cpu_seconds=_MOST_CPU_SECONDS)
-            search: Search[Gene] = Search(tally, limits, worker.measure, fresh, seed)
+            search: Search[Gene] = Search(tally, limits, worker.measure, fresh, seed, about)
             search.run([_subject(name, _KINDS[name], shape) for shape in _SHAPES], seconds / 3)
     return tally
 

@@ -33,11 +33,13 @@ _MOST_CONNECTIONS: Final = 1100
 _PATHS: Final = ("/filter", "/preempt", "/prioritize", "/bind")
 
 
-def run(target: Path, seed: int, seconds: float) -> Tally:
+def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
     """Search for requests that stall the server."""
     tally = Tally("http", seed, MODULE)
     with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
-        search: Search[Gene] = Search(tally, LIMITS, partial(attack, worker), partial(_attack_fresh, target), seed)
+        search: Search[Gene] = Search(
+            tally, LIMITS, partial(attack, worker), partial(_attack_fresh, target), seed, about
+        )
         search.run([_bodies(shape) for shape in _SHAPES] + [_connections()], seconds)
     return tally
 

@@ -162,11 +162,11 @@ class _Path:
     steps: tuple[str | int, ...]
 
 
-def run(target: Path, seed: int, seconds: float) -> Tally:
+def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
     """Search for events that a watch does not survive."""
     tally = Tally("informer", seed, MODULE)
     with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
-        search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(measure_fresh, target), seed)
+        search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(measure_fresh, target), seed, about)
         search.run([_subject(kind, wrong=wrong) for kind in OBJECTS for wrong in (True, False)], seconds)
     return tally
 
@@ -198,17 +198,17 @@ def events(gene: Gene) -> list[tuple[str, str, str]]:
     """Kind, verb and JSON of each event."""
     kind = gene.texts[0]
     return [
-        (kind, step.kind, _object(kind, f"evil-{number}", step))
+        (kind, step.kind, _object(kind, f"evil-{number}", str(1_000_000 + 100 * number + place), step))
         for number, life in enumerate(gene.parts)
-        for step in life.parts
+        for place, step in enumerate(life.parts)
     ]
 
 
-def _object(kind: str, name: str, step: Gene) -> str:
+def _object(kind: str, name: str, version: str, step: Gene) -> str:
     namespace = (
         {} if kind in {"resourceslices", "deviceclasses", "nodes", "devicetaintrules"} else {"namespace": "evil"}
     )
-    metadata: dict[str, Any] = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1000000", **namespace}
+    metadata: dict[str, Any] = {"name": name, "uid": f"uid-{name}", "resourceVersion": version, **namespace}
     if "owner" in step.texts:
         metadata["ownerReferences"] = [_OWNER]
     if "annotations" in step.texts:

@@ -152,11 +152,11 @@ _KEYS: Final = (
 _BOMB: Final = "a: &a0 [x, x]\n" + "".join(f"b{n}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(25)) + "rules: *a25\n"
 
 
-def run(target: Path, seed: int, seconds: float) -> Tally:
+def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
     """Search for texts that are neither accepted nor refused in words."""
     tally = Tally("policy", seed, MODULE)
     with Worker(target, MODULE, cpu_seconds=5.0) as worker:
-        search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(_measure_fresh, target), seed)
+        search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(_measure_fresh, target), seed, about)
         search.run([_subject(kind, make) for kind in ("policy", "settings") for make in _MAKERS], seconds)
     return tally
 

@@ -29,11 +29,11 @@ _LOOPS: Final = (
 )
 
 
-def run(target: Path, seed: int, seconds: float) -> Tally:
+def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
     """Search for claims that hold the service up."""
     tally = Tally("search", seed, MODULE)
     with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
-        search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(measure_fresh, target), seed)
+        search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(measure_fresh, target), seed, about)
         search.run([_subject(name) for name in ("demands", "selectors", "patterns")], seconds)
     return tally
 

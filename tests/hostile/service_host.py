@@ -41,8 +41,9 @@ _DEVICES: Final = 8
 class ServiceHost:
     """The service in one thread, the API server in another; calls are made from a third."""
 
-    def __init__(self) -> None:
-        """Start both, and wait until the service is ready."""
+    def __init__(self, settings: Json | None = None) -> None:
+        """Start both, the service with these settings beside its own, and wait until it is ready."""
+        self._settings = settings or {}
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         logging.disable(logging.CRITICAL)
         self._folder = Path(tempfile.mkdtemp(prefix="dra-extender-hostile-"))
@@ -78,7 +79,7 @@ class ServiceHost:
         asyncio.get_running_loop().set_exception_handler(self._on_problem)
         kubeconfig = self.api.kubeconfig(self._folder / "kubeconfig")
         given: dict[str, Json] = {"server": {"host": "127.0.0.1", "port": 0}, "cluster": {"kubeconfig": kubeconfig}}
-        settings = load_settings(None, {**given, "leader_election": {"enabled": False}})
+        settings = load_settings(None, {**given, "leader_election": {"enabled": False}, **self._settings})
         metrics = Metrics()
         service = Service(settings, kube_cluster(kube_settings(settings), metrics), metrics)
         listener = self._closing.enter_context(listen(settings.server))

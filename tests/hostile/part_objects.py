@@ -1,0 +1,67 @@
+"""Part "objects": large objects of every watched kind, for the bytes that are kept of them and the loops that go over them."""
+
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from tests.hostile.climbing import Search, Subject
+from tests.hostile.genes import Gene
+from tests.hostile.large_objects import (
+    PLACES,
+    SIZES,
+    changed_object,
+    described,
+    new_object,
+    size_of,
+    smaller_object,
+    text_of,
+)
+from tests.hostile.verdicts import BROKEN, STALL, Job, Limit, Measured, Tally
+from tests.hostile.worker import Worker
+
+MODULE: Final = "objects"
+CPU_SECONDS: Final = 60.0
+KEPT: Final = Limit("kept", 1.0, "of what may be kept")
+LEFT: Final = Limit("left", 0.1, "of what was deleted")
+FLOODED: Final = Limit("resident", 100 * 2**20, "B")
+LIMITS: Final = (KEPT, LEFT, STALL, BROKEN, FLOODED)
+_FLOOD: Final = 5_000
+_LEAST_BYTES: Final = 9 * 1024
+_MOST_BYTES: Final = 3 * 2**19
+"""The longest that the API server takes in one request, and below which what an object costs at least is most of it."""
+
+
+def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
+    """Search for objects of which more is kept than was given, and for loops over them that take long."""
+    tally = Tally("objects", seed, MODULE)
+    with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
+        search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(measure_fresh, target), seed, about)
+        kinds = ("kept", "loops", "flood")
+        search.run([_subject(plural, kind) for kind in kinds for plural in PLACES], seconds)
+    return tally
+
+
+def measure_fresh(target: Path, job: Job) -> Measured:
+    """In a process of its own."""
+    with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
+        return worker.measure(job)
+
+
+def _subject(plural: str, kind: str) -> Subject[Gene]:
+    def job(gene: Gene) -> Job | None:
+        if kind == "flood" and size_of(gene) != SIZES[0]:
+            return None
+        text = text_of(gene)
+        if not _LEAST_BYTES <= len(text.encode(errors="surrogatepass")) <= _MOST_BYTES:
+            return None
+        return {"kind": kind, "plural": plural, "object": text, "count": _FLOOD}
+
+    return Subject(
+        name=f"{plural}, {kind}",
+        make=partial(new_object, plural),
+        change=changed_object,
+        job=job,
+        text=described,
+        smaller=smaller_object,
+        weight={"kept": 3.0, "loops": 1.0, "flood": 0.2}[kind],
+    )

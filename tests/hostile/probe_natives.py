@@ -1,0 +1,115 @@
+"""Probe of the registry of native calls: an entry is run with arguments that its own worst case admits, and its CPU measured."""
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from time import thread_time
+from typing import Any, Final
+
+from app.cel.cost import CALL_LIMIT
+from app.cel.errors import CelError
+from tests.hostile.measuring import forget_peak, peak, resident
+
+_OF_TEXTS: Final = frozenset({"join", "lengths"})
+"""Entries that are given lists of texts alone, as the type checker sees to."""
+_OF_BLANKS: Final = frozenset({"trim from the left", "trim from the right"})
+"""Entries whose second argument is always the few characters that are blank."""
+_RUNS: Final = 2
+_MOST_CHARACTERS: Final = 500_000
+_NUMBERS: Final[tuple[Callable[[int, str], Any], ...]] = (
+    lambda place, _: place,
+    lambda place, _: -place,
+    lambda place, _: place * (2**61 - 1),
+    lambda place, _: place * 1.5,
+    lambda place, text: f"{text}{place}",
+    lambda _, text: text,
+    lambda place, _: place % 2 == 0,
+    lambda place, text: text.encode() + b"%d" % place,
+)
+"""Elements of lists by place: ascending, descending, of one hash, texts that differ at their ends or not at all."""
+
+
+def describe(_: dict[str, Any]) -> dict[str, Any]:
+    """Name and kinds of arguments of each entry; none where the target has no registry."""
+    return {"natives": [{"name": each.name, "takes": each.takes} for each in _natives().values()]}
+
+
+def native(job: dict[str, Any]) -> dict[str, Any]:
+    """Run an entry if its arguments can be made and are admitted."""
+    entry = _natives()[job["name"]]
+    try:
+        arguments: list[Any] = []
+        for kind, each in zip(entry.takes, job["arguments"], strict=True):
+            arguments.append(_place(each, arguments[0]) if kind == "index" and arguments else _argument(kind, each))
+        if entry.name in _OF_BLANKS:
+            arguments[1] = " \t\r\n\u00a0\u2028"
+        if entry.name in _OF_TEXTS:
+            arguments = [list(map(str, each)) if type(each) is list else each for each in arguments]
+    except CelError as refused:
+        return {"values": {}, "note": f"no such argument: {refused}"[:200]}
+    begun = thread_time()
+    work = entry.work(*arguments)
+    values = {"native": thread_time() - begun}
+    if work > CALL_LIMIT:
+        return {"values": values, "note": f"not admitted: {work} units of work"}
+    before, note = resident(), ""
+    forget_peak()
+    measured = []
+    for _ in range(_RUNS):
+        begun = thread_time()
+        try:
+            entry.run(*arguments)
+        except CelError as failed:
+            note = f"{type(failed).__name__}, "
+        except Exception as problem:  # noqa: BLE001 - nothing else may come out
+            return {"values": {"broken": 1.0}, "note": f"{type(problem).__name__}: {problem}"[:300]}
+        measured.append(thread_time() - begun)
+    values |= {"cpu": min(measured), "charged": float(work)}
+    values["native"] = max(values["native"], min(measured))
+    return {
+        "values": {**values, "grown": float(max(0, peak() - before))},
+        "note": f"{note}{work} units of work, {job['name']}",
+    }
+
+
+def _natives() -> Mapping[str, Any]:
+    if importlib.util.find_spec("app.cel.natives") is None:
+        return {}
+    return {each.name: each for each in importlib.import_module("app.cel.natives").NATIVES}
+
+
+def _place(given: Mapping[str, Any], first: Any) -> int:
+    """The beginning or the end of what is looked at, or any place."""
+    end = first if isinstance(first, int) else len(first)
+    return int((0, end, given["length"])[given["shape"] % 3])
+
+
+def _argument(kind: str, given: Mapping[str, Any]) -> Any:
+    text = _text(given)
+    if kind in {"text", "any"}:
+        return text
+    if kind == "bytes":
+        return text.encode(errors="surrogatepass")
+    if kind == "index":
+        return int(given["length"]) - 1
+    if kind == "list":
+        make = _NUMBERS[given["shape"] % len(_NUMBERS)]
+        length = min(_MOST_CHARACTERS, given["length"])
+        short = text[: max(1, _MOST_CHARACTERS // max(1, length))]
+        return [make(place, short) for place in range(length)]
+    if kind == "kubernetes.NamedFormat":
+        formats = importlib.import_module("app.cel.named_formats").FORMATS
+        return list(formats.values())[given["shape"] % len(formats)]
+    makers = {"kubernetes.Quantity": "quantity", "kubernetes.Semver": "semver", "net.CIDR": "cidr"}
+    reader = _natives()[makers[kind]]
+    arguments = (text, False)[: len(reader.takes)]
+    if reader.work(*arguments) > CALL_LIMIT:
+        raise CelError("what it is made of is not admitted")
+    return reader.run(*arguments)
+
+
+def _text(given: Mapping[str, Any]) -> str:
+    """An atom repeated up to a length, between a beginning and an end."""
+    atom, length = given["atom"] or "a", min(given["length"], _MOST_CHARACTERS)
+    middle = (atom * (length // len(atom) + 1))[:length]
+    whole = f"{given['before']}{middle}{given['after']}"
+    return whole[: _MOST_CHARACTERS if whole.isascii() else _MOST_CHARACTERS // 4]
