@@ -18,7 +18,7 @@ SECONDS = {
     "http": 12.0,
     "search": 10.0,
 }
-ABOUT = {"objects": "loops"}
+ABOUT = {"natives": "ndexOf", "objects": "loops"}
 """Subjects that the short run is about, where it is not about all of a part."""
 
 
