@@ -1,7 +1,7 @@
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from app.model.resource_claim import ResourceClaim
+from app.model.resource_claim import ClaimHead
 
 K = TypeVar("K", bound=Hashable)
 
@@ -12,7 +12,7 @@ class ClaimsByOwner(Generic[K]):
     Whoever may change a claim may change what it says.  So each claim is remembered with the key under which it stands here.
     """
 
-    def __init__(self, owner_of: Callable[[ResourceClaim], K | None]) -> None:
+    def __init__(self, owner_of: Callable[[ClaimHead], K | None]) -> None:
         """`owner_of` returns the key of a claim, None if it exists for nobody."""
         self._owner_of = owner_of
         self._claims: dict[K, tuple[str, ...]] = {}
@@ -22,7 +22,7 @@ class ClaimsByOwner(Generic[K]):
         """UIDs of the claims for this owner, in the order in which they came to be."""
         return self._claims.get(owner, ())
 
-    def put(self, claim: ResourceClaim) -> None:
+    def put(self, claim: ClaimHead) -> None:
         """A claim appears or changes."""
         uid, key = claim.metadata.uid, self._owner_of(claim)
         if self._keys.get(uid) == key:

@@ -8,13 +8,14 @@ from typing import Final
 import msgspec
 
 from app.ledger.claim_owners import ClaimsByOwner
+from app.ledger.kept_claims import Specs, kept
 from app.ledger.orphans import Orphan, Orphans
 from app.ledger.signal import Signal
 from app.ledger.usage import UsageTable
 from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from app.model.generated_claim import generated_for
 from app.model.metadata import version_number
-from app.model.resource_claim import MAX_RESERVATIONS, ResourceClaim, read_claim
+from app.model.resource_claim import MAX_RESERVATIONS, ClaimHead, ClaimSpec, ResourceClaim, read_claim, read_spec
 from app.model.snapshot import holdings_of
 
 _REMEMBERED_DELETIONS: Final = 20_000
@@ -22,15 +23,16 @@ _REMEMBERED_DELETIONS: Final = 20_000
 
 @dataclass(slots=True)
 class ClaimRecord:
-    """One claim: as stored (parsed and raw), what it holds, and what we are just writing for it.
+    """One claim: as stored (`raw`, and of it decoded what is read often), what it holds, and what we are just writing for it.
 
+    `claim` is a ResourceClaim if it is short; the spec of a longer one is decoded where it is asked for, with the help of `specs`.
     `delivered` is the highest resourceVersion that the watch has brought; our own writes are stored before it does.
     `allocated_version` is the resourceVersion with which the watch first brought the present allocation, 0 before it has.  Claims
     that ask for the same have the same `spec_digest`.  `orphaned`: the claim is deleted, and pods still use its devices.
     `written` is the allocation that this process stored last, `written_for` the UIDs of the consumers for which it reserved it.
     """
 
-    claim: ResourceClaim
+    claim: ClaimHead
     raw: bytes
     spec_digest: bytes = b""
     holdings: tuple[DeviceHolding, ...] = ()
@@ -41,6 +43,23 @@ class ClaimRecord:
     orphaned: bool = False
     written: AllocationResult | None = None
     written_for: frozenset[str] = frozenset()
+    specs: Specs | None = None
+
+    @property
+    def spec(self) -> ClaimSpec:
+        """What the claim asks for.  It may have to be decoded: nothing that is done for many claims at a time reads it."""
+        claim = self.claim
+        if isinstance(claim, ResourceClaim):
+            return claim.spec
+        return read_spec(self.raw) if self.specs is None else self.specs.of(claim.metadata.uid, self.raw)
+
+    @property
+    def whole(self) -> ResourceClaim:
+        """The claim with its spec, as `spec`; the metadata is what `kept` leaves of it."""
+        claim = self.claim
+        if isinstance(claim, ResourceClaim):
+            return claim
+        return ResourceClaim(metadata=claim.metadata, status=claim.status, spec=self.spec)
 
     @property
     def counted(self) -> tuple[DeviceHolding, ...]:
@@ -58,7 +77,7 @@ class ClaimRecord:
 class ClaimIndex:
     """Claims by UID, by name and by consumer, and what all of them hold (`usage`), `orphans` included."""
 
-    def __init__(self, users: Callable[[ResourceClaim], Iterable[str]] = lambda _: ()) -> None:
+    def __init__(self, users: Callable[[ClaimHead], Iterable[str]] = lambda _: ()) -> None:
         """`users` returns the UIDs of the pods that run on the devices of a claim."""
         self._users = users
         self._by_uid: dict[str, ClaimRecord] = {}
@@ -69,6 +88,7 @@ class ClaimIndex:
         self._changes: dict[str, Signal] = {}
         self._extended: ClaimsByOwner[tuple[str, str]] = ClaimsByOwner(_extended_for)
         self._generated: ClaimsByOwner[tuple[str, str, str]] = ClaimsByOwner(_generated_for)
+        self._specs = Specs()
         self.orphans = Orphans()
         self.usage = UsageTable()
 
@@ -118,17 +138,18 @@ class ClaimIndex:
         Raises:
             ModelError: the object, or an amount that it takes, cannot be read; nothing has changed then.
         """
-        claim = read_claim(data)
-        holdings = holdings_of(claim)
+        whole = read_claim(data)
+        holdings = holdings_of(whole)
+        claim = kept(whole, len(data))
         uid, version = claim.metadata.uid, version_number(claim.metadata.resource_version)
         record = self._by_uid.get(uid)
         back = self._come_back(uid) if from_watch else UsageChange()
         if uid in self._deleted:
-            return record or ClaimRecord(claim, data), UsageChange()
+            return record or ClaimRecord(claim, data, specs=self._specs), UsageChange()
         before = None if record is None else record.claim.status.allocation
         if record is None:
             replaced = self._replace_name(claim)
-            record = self._by_uid[uid] = ClaimRecord(claim, data, digest_of_spec(claim))
+            record = self._by_uid[uid] = ClaimRecord(claim, data, digest_of_spec(whole), specs=self._specs)
             change = self._update(record, claim, data, holdings).after(replaced).after(back)
             change.created = True
         elif version > version_number(record.claim.metadata.resource_version):
@@ -152,6 +173,7 @@ class ClaimIndex:
         if len(self._deleted) > _REMEMBERED_DELETIONS:
             self._deleted.popitem(last=False)
         record = self._by_uid.pop(uid, None)
+        self._specs.drop(uid)
         self._tell_changed(uid)
         for _, waiter in self._waiting.pop(uid, ()):
             _answer(waiter, delivered=False)
@@ -213,7 +235,7 @@ class ClaimIndex:
         """Fires, once, when this claim changes or goes away; ask again for the time after."""
         return self._changes.setdefault(uid, Signal())
 
-    def _replace_name(self, claim: ResourceClaim) -> "UsageChange":
+    def _replace_name(self, claim: ClaimHead) -> "UsageChange":
         previous = self._by_key.get(claim.metadata.key)
         change = UsageChange() if previous is None else self.delete(*claim.metadata.key, previous)
         self._by_key[claim.metadata.key] = claim.metadata.uid
@@ -229,7 +251,7 @@ class ClaimIndex:
         self.usage.remove(freed)
         return UsageChange(removed=freed)
 
-    def _index_name(self, old: ResourceClaim, new: ResourceClaim) -> None:
+    def _index_name(self, old: ClaimHead, new: ClaimHead) -> None:
         """No server renames an object; one that is renamed all the same is known by its new name alone."""
         uid = new.metadata.uid
         if old.metadata.key != new.metadata.key and self._by_key.get(old.metadata.key) == uid:
@@ -237,7 +259,7 @@ class ClaimIndex:
             self._by_key[new.metadata.key] = uid
 
     def _update(
-        self, record: ClaimRecord, claim: ResourceClaim, data: bytes, holdings: tuple[DeviceHolding, ...]
+        self, record: ClaimRecord, claim: ClaimHead, data: bytes, holdings: tuple[DeviceHolding, ...]
     ) -> "UsageChange":
         before = record.counted
         has_room = len(record.claim.status.reserved_for) >= MAX_RESERVATIONS > len(claim.status.reserved_for)
@@ -266,7 +288,7 @@ class ClaimIndex:
         self.usage.add(after)
         return UsageChange(removed=before, added=after)
 
-    def _index_consumers(self, old: ResourceClaim, new: ResourceClaim | None) -> None:
+    def _index_consumers(self, old: ClaimHead, new: ClaimHead | None) -> None:
         uid = old.metadata.uid
         for consumer in old.status.reserved_for:
             claims = self._by_consumer.get(consumer.uid)
@@ -329,7 +351,7 @@ class UsageChange:
         return any(holding not in self.added for holding in self.removed)
 
 
-def _date(record: ClaimRecord, claim: ResourceClaim, before: AllocationResult | None, version: int) -> None:
+def _date(record: ClaimRecord, claim: ClaimHead, before: AllocationResult | None, version: int) -> None:
     """Keep `allocated_version`; `version` is that of a delivered object, or 0 for the answer to a write of ours."""
     allocation = claim.status.allocation
     if allocation is None:
@@ -338,11 +360,11 @@ def _date(record: ClaimRecord, claim: ResourceClaim, before: AllocationResult | 
         record.allocated_version = version
 
 
-def _extended_for(claim: ResourceClaim) -> tuple[str, str] | None:
+def _extended_for(claim: ClaimHead) -> tuple[str, str] | None:
     return (claim.metadata.namespace, claim.extended_for) if claim.extended_for else None
 
 
-def _generated_for(claim: ResourceClaim) -> tuple[str, str, str] | None:
+def _generated_for(claim: ClaimHead) -> tuple[str, str, str] | None:
     found = generated_for(claim)
     return None if found is None else (claim.metadata.namespace, *found)
 

@@ -21,7 +21,7 @@ from app.model.device_class import DeviceClass
 from app.model.node import Node
 from app.model.pod import Pod
 from app.model.pod_group import GROUP
-from app.model.resource_claim import ResourceClaim
+from app.model.resource_claim import ClaimHead
 
 
 @dataclass(slots=True)
@@ -238,7 +238,7 @@ class Ledger:
         if pod is not None and pod.pod_group is not None:
             self.group_touched((pod.namespace, pod.pod_group))
 
-    def _owner_touched(self, claim: ResourceClaim) -> None:
+    def _owner_touched(self, claim: ClaimHead) -> None:
         owner = claim.metadata.controller
         if owner is not None and owner.group == GROUP:
             self.group_touched((claim.metadata.namespace, owner.name))

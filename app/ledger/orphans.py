@@ -13,7 +13,7 @@ from app.model.base import ModelError
 from app.model.node import Node
 from app.model.pod import Pod
 from app.model.pod_group import is_group
-from app.model.resource_claim import ResourceClaim
+from app.model.resource_claim import ClaimHead
 
 if TYPE_CHECKING:
     from app.ledger.claims import ClaimRecord
@@ -83,7 +83,7 @@ class Orphans:
         return tuple(ended)
 
 
-def users_of(claim: ResourceClaim, pods: PodIndex, nodes: Mapping[str, Node]) -> Iterable[str]:
+def users_of(claim: ClaimHead, pods: PodIndex, nodes: Mapping[str, Node]) -> Iterable[str]:
     """UIDs of the pods that run on the devices of this claim, as far as the API tells.
 
     Those are pods for which it is reserved, or which name it and belong to the PodGroup for which it is reserved, and that are
@@ -101,7 +101,7 @@ def users_of(claim: ResourceClaim, pods: PodIndex, nodes: Mapping[str, Node]) ->
                 yield each.uid
 
 
-def _runs_on(pod: Pod, claim: ResourceClaim, pods: PodIndex, nodes: Mapping[str, Node]) -> bool:
+def _runs_on(pod: Pod, claim: ClaimHead, pods: PodIndex, nodes: Mapping[str, Node]) -> bool:
     if not pod.node_name:
         return pods.is_being_bound(pod.uid)
     node, allocation = nodes.get(pod.node_name), claim.status.allocation
@@ -120,6 +120,6 @@ def _names(pod: Pod, claim: str) -> bool:
     )
 
 
-def _has_another(pod: Pod, claim: ResourceClaim) -> bool:
+def _has_another(pod: Pod, claim: ClaimHead) -> bool:
     """Whether the claim was made for extended resources for which the pod uses another claim."""
     return bool(claim.extended_for) and pod.extended_claim not in ("", claim.metadata.name)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from app.model.base import ModelError, Value, decode
-from app.model.resource_claim import ResourceClaim
+from app.model.resource_claim import ClaimHead
 from app.model.spelling import as_stored
 
 ENTRY_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
@@ -64,7 +64,7 @@ def read_template(data: bytes) -> ClaimTemplate:
     return decode("ResourceClaimTemplate", _DECODER, data)
 
 
-def generated_for(claim: ResourceClaim) -> tuple[str, str] | None:
+def generated_for(claim: ClaimHead) -> tuple[str, str] | None:
     """For whom the claim was made from a template: UID of its controller and the entry; None for any other claim."""
     meta = claim.metadata
     entry = meta.annotations.get(ENTRY_ANNOTATION) or meta.annotations.get(DRAFTED_ENTRY_ANNOTATION)

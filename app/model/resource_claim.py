@@ -126,11 +126,10 @@ class ClaimStatus(Value, frozen=True):
     devices: tuple[AllocatedDeviceStatus, ...] = ()
 
 
-class ResourceClaim(Value, frozen=True):
-    """A ResourceClaim as far as decisions read it."""
+class ClaimHead(Value, frozen=True):
+    """A ResourceClaim without its spec: who it is, and what is allocated to whom."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
 
     @property
@@ -146,7 +145,18 @@ class ResourceClaim(Value, frozen=True):
         return any(consumer.uid == uid for consumer in self.status.reserved_for)
 
 
+class ResourceClaim(ClaimHead, frozen=True):
+    """A ResourceClaim as far as decisions read it."""
+
+    spec: ClaimSpec = ClaimSpec()
+
+
+class _Asked(Value, frozen=True):
+    spec: ClaimSpec = ClaimSpec()
+
+
 _DECODER = msgspec.json.Decoder(ResourceClaim)
+_SPEC_DECODER = msgspec.json.Decoder(_Asked)
 
 
 def read_claim(data: bytes) -> ResourceClaim:
@@ -156,6 +166,15 @@ def read_claim(data: bytes) -> ResourceClaim:
         ModelError: not a ResourceClaim; the message names the field.
     """
     return decode("ResourceClaim", _DECODER, data)
+
+
+def read_spec(data: bytes) -> ClaimSpec:
+    """The spec of the claim in `data` (API JSON).
+
+    Raises:
+        ModelError: not a ResourceClaim; the message names the field.
+    """
+    return decode("ResourceClaim", _SPEC_DECODER, data).spec
 
 
 def claim_from(raw: Mapping[str, Any]) -> ResourceClaim:

@@ -14,7 +14,7 @@ from app.model.allocation import AllocationResult, DeviceHolding, DeviceResult
 from app.model.base import ModelError, Value
 from app.model.device import CounterConsumption
 from app.model.quantity import QuantityError, parse_quantity
-from app.model.resource_claim import ResourceClaim
+from app.model.resource_claim import ClaimHead
 
 SNAPSHOT_ANNOTATION: Final = "dra-extender.io/allocation-snapshot"
 SNAPSHOT_VERSION: Final = 1
@@ -86,7 +86,7 @@ def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding,
     return msgspec.json.encode(snapshot).decode()
 
 
-def holdings_of(claim: ResourceClaim) -> tuple[DeviceHolding, ...]:
+def holdings_of(claim: ClaimHead) -> tuple[DeviceHolding, ...]:
     """What the stored allocation of this claim takes out of its pools; empty without an allocation.
 
     Groups and counters come, in this order, from `results[].compatibilityGroups` where the API server keeps it, from the
@@ -105,7 +105,7 @@ def holdings_of(claim: ResourceClaim) -> tuple[DeviceHolding, ...]:
     )
 
 
-def results_of(claim: ResourceClaim) -> tuple[DeviceResult, ...]:
+def results_of(claim: ClaimHead) -> tuple[DeviceResult, ...]:
     """The devices of the stored allocation, with the binding conditions that an API server without the field did not store."""
     allocation = claim.status.allocation
     if allocation is None:
@@ -116,7 +116,7 @@ def results_of(claim: ResourceClaim) -> tuple[DeviceResult, ...]:
     return tuple(_with_conditions(*each) for each in zip(allocation.devices.results, frozen, strict=True))
 
 
-def allocated_at(claim: ResourceClaim) -> str | None:
+def allocated_at(claim: ClaimHead) -> str | None:
     """When the stored allocation was made (RFC 3339), from the allocation itself or from the snapshot that belongs to it."""
     allocation = claim.status.allocation
     if allocation is None:
@@ -127,13 +127,13 @@ def allocated_at(claim: ResourceClaim) -> str | None:
     return None if snapshot is None else snapshot.allocation_timestamp
 
 
-def is_snapshotted(claim: ResourceClaim) -> bool:
+def is_snapshotted(claim: ClaimHead) -> bool:
     """Whether the stored allocation was made by this program, here or in another replica: its snapshot says so."""
     allocation = claim.status.allocation
     return allocation is not None and _decoded(claim, allocation) is not None
 
 
-def lost_share(claim: ResourceClaim) -> LostShare | None:
+def lost_share(claim: ClaimHead) -> LostShare | None:
     """The first share of an allocation of ours that was stored as something else, by the stored object alone; None if none was.
 
     An API server without the fields of KEP-5075 drops them in silence: what was decided as a share then has the device whole.
@@ -177,7 +177,7 @@ def _with_conditions(result: DeviceResult, found: _Frozen) -> DeviceResult:
     )
 
 
-def _frozen(claim: ResourceClaim, allocation: AllocationResult) -> tuple[_Frozen, ...] | None:
+def _frozen(claim: ClaimHead, allocation: AllocationResult) -> tuple[_Frozen, ...] | None:
     snapshot = _decoded(claim, allocation)
     try:
         if snapshot is None:
@@ -187,7 +187,7 @@ def _frozen(claim: ResourceClaim, allocation: AllocationResult) -> tuple[_Frozen
         return None
 
 
-def _decoded(claim: ResourceClaim, allocation: AllocationResult) -> _Snapshot | None:
+def _decoded(claim: ClaimHead, allocation: AllocationResult) -> _Snapshot | None:
     """The annotation, if it belongs to this very allocation."""
     text = claim.metadata.annotations.get(SNAPSHOT_ANNOTATION)
     if text is None:

@@ -12,7 +12,7 @@ from app.model.node import Node
 from app.model.pod import Pod
 from app.model.pod_group import GROUP, POD_GROUPS, PodGroup
 from app.model.quantity import format_quantity
-from app.model.resource_claim import FINALIZER, ResourceClaim
+from app.model.resource_claim import FINALIZER, ClaimHead
 from app.model.resource_slice import ResourceSlice
 from app.model.snapshot import holdings_of
 from app.scheduling.audit_kubelet import Use, refused, uses
@@ -40,7 +40,7 @@ class Finding(Value, frozen=True, rename=None):
 
 
 def audit(
-    claims: Sequence[ResourceClaim],
+    claims: Sequence[ClaimHead],
     slices: Sequence[ResourceSlice],
     pods: Sequence[Pod],
     nodes: Sequence[Node],
@@ -166,7 +166,7 @@ def _mixed_groups(counter_set: tuple[str, str, str], by_device: Mapping[str, Cou
 
 
 def _claims(
-    claims: Sequence[ResourceClaim], pods: Sequence[Pod], pod_groups: Sequence[PodGroup] | None
+    claims: Sequence[ClaimHead], pods: Sequence[Pod], pod_groups: Sequence[PodGroup] | None
 ) -> Iterable[Finding]:
     """Allocations have the finalizer and a consumer; consumers are pods or PodGroups that exist, and those pods are not over."""
     live = {"pods": {pod.uid for pod in pods if not pod.finished}}
@@ -193,7 +193,7 @@ def _claims(
 
 
 def _bound_pods(
-    claims: Sequence[ResourceClaim], pods: Sequence[Pod], nodes: Sequence[Node], kubelets: GroupReservation
+    claims: Sequence[ClaimHead], pods: Sequence[Pod], nodes: Sequence[Node], kubelets: GroupReservation
 ) -> Iterable[Finding]:
     """A bound pod is one that its kubelet starts, with devices that can be used on its node."""
     by_key = {claim.metadata.key: claim for claim in claims}
@@ -209,7 +209,7 @@ def _bound_pods(
             yield Finding(rule=AWAY, about=pod.key, detail=what)
 
 
-def _away(pod: Pod, claims: Mapping[tuple[str, str], ResourceClaim], node: Node | None) -> Iterable[str]:
+def _away(pod: Pod, claims: Mapping[tuple[str, str], ClaimHead], node: Node | None) -> Iterable[str]:
     """What the pod has not got on its node: the kubelet does not ask where devices can be used, nor who serves a resource."""
     for use in uses(pod):
         claim = claims.get((pod.namespace, use.name)) if isinstance(use, Use) else None
@@ -225,7 +225,7 @@ def _away(pod: Pod, claims: Mapping[tuple[str, str], ResourceClaim], node: Node 
                 yield f"{name}: node {node.name} does not list it, and the pod was told of no claim"
 
 
-def _extended_claims(claims: Sequence[ResourceClaim], pods: Sequence[Pod]) -> Iterable[Finding]:
+def _extended_claims(claims: Sequence[ClaimHead], pods: Sequence[Pod]) -> Iterable[Finding]:
     """A claim for extended resources is that of which its pod was told; a pod that is not bound yet has one at most."""
     by_uid = {pod.uid: pod for pod in pods}
     others: set[str] = set()
@@ -243,5 +243,5 @@ def _extended_claims(claims: Sequence[ResourceClaim], pods: Sequence[Pod]) -> It
         others.add(uid)
 
 
-def _name(claim: ResourceClaim) -> str:
+def _name(claim: ClaimHead) -> str:
     return "/".join(claim.metadata.key)

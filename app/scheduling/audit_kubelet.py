@@ -11,13 +11,13 @@ from app.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from app.model.node import Node
 from app.model.pod import Pod, PodResourceClaim
 from app.model.pod_group import GROUP, is_group
-from app.model.resource_claim import ResourceClaim
+from app.model.resource_claim import ClaimHead
 from app.scheduling.extended_resources import EXTENDED_LABEL
 
 _POD_GROUP: Final = "PodGroup"
 _UNSUPPORTED: Final = f"which only a kubelet with {GROUP_RESERVATIONS_FEATURE} accepts"
 
-Claims = Mapping[tuple[str, str], ResourceClaim]
+Claims = Mapping[tuple[str, str], ClaimHead]
 """Claims by namespace and name."""
 
 
@@ -81,7 +81,7 @@ def _is_recorded_by_name(entry: PodResourceClaim) -> bool:
     return bool(entry.resource_claim_template_name or entry.pod_group_resource_claim)
 
 
-def _why(pod: Pod, use: Use, claim: ResourceClaim | None, kubelets: GroupReservation, node: Node | None) -> str:
+def _why(pod: Pod, use: Use, claim: ClaimHead | None, kubelets: GroupReservation, node: Node | None) -> str:
     """Empty if nothing is wrong."""
     if claim is None:
         return "does not exist"
@@ -99,17 +99,17 @@ def _why(pod: Pod, use: Use, claim: ResourceClaim | None, kubelets: GroupReserva
     return "is not allocated" if claim.status.allocation is None else ""
 
 
-def _is_own(pod: Pod, claim: ResourceClaim) -> bool:
+def _is_own(pod: Pod, claim: ClaimHead) -> bool:
     owner = claim.metadata.controller
     return owner is not None and owner.uid == pod.uid
 
 
-def _is_groups(pod: Pod, claim: ResourceClaim) -> bool:
+def _is_groups(pod: Pod, claim: ClaimHead) -> bool:
     owner = claim.metadata.controller
     return owner is not None and (owner.kind, owner.group, owner.name) == (_POD_GROUP, GROUP, pod.pod_group)
 
 
-def _is_reserved_for_group(claim: ResourceClaim, pod: Pod) -> bool:
+def _is_reserved_for_group(claim: ClaimHead, pod: Pod) -> bool:
     """A pod does not know the UID of its group, so the name counts."""
     return pod.pod_group is not None and any(
         is_group(each) and each.name == pod.pod_group for each in claim.status.reserved_for

@@ -17,7 +17,7 @@ from app.model.allocation import ClaimPlacement
 from app.model.base import ModelError
 from app.model.pod import Pod
 from app.model.rejection import Rejection
-from app.model.resource_claim import ResourceClaim
+from app.model.resource_claim import ClaimHead
 from app.model.snapshot import SNAPSHOT_ANNOTATION, is_snapshotted
 from app.scheduling.answers import TryAgain
 from app.scheduling.bind_decision import BindDecision
@@ -184,7 +184,7 @@ class Bind:
     async def _bound(self, running: _Running, pod: Pod, extended: Claimed | None, begun: float) -> None:
         """Everything from the decision to the Binding; `extended` is the pod's claim for extended resources, if it needs one."""
         node, uid, found = running.node, pod.uid, tuple[FoundClaim, ...]()
-        ready: Sequence[ResourceClaim] = ()
+        ready: Sequence[ClaimHead] = ()
         if pod.needs_devices:
             found = await self._decided(running, pod, extended)
             try:
@@ -353,7 +353,7 @@ class Bind:
             if not alive:
                 raise TryAgain(f"claim {'/'.join(meta.key)} was deleted while pod {pod.key} was being bound")
 
-    async def _restore(self, found: Sequence[FoundClaim], before: Sequence[ResourceClaim]) -> None:
+    async def _restore(self, found: Sequence[FoundClaim], before: Sequence[ClaimHead]) -> None:
         """See to it that our allocations have their finalizer, and the snapshot that they had `before` the wait."""
         for each, claim in zip(found, before, strict=True):
             snapshot = claim.metadata.annotations.get(SNAPSHOT_ANNOTATION)

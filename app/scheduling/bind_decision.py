@@ -71,8 +71,8 @@ class BindDecision:
         special = None if need is None else need.on(node)
         if isinstance(special, Rejection):
             return special
-        specs = [each.record.claim.spec for each in found if each.label == EXTENDED_LABEL]
-        if specs != ([] if special is None else [special.found.record.claim.spec]):
+        specs = [each.record.spec for each in found if each.label == EXTENDED_LABEL]
+        if specs != ([] if special is None else [special.found.record.spec]):
             return Rejection(code=Code.EXTENDED_RESOURCE, detail=f"node {node.name} serves it differently now")
         return None
 

@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from app.model.allocation import DeviceResult
-from app.model.resource_claim import AllocatedDeviceStatus, Condition, ResourceClaim
+from app.model.resource_claim import AllocatedDeviceStatus, ClaimHead, Condition
 from app.model.snapshot import allocated_at, results_of
 
 DeviceId = tuple[str, str, str]
@@ -51,12 +51,12 @@ class Verdict(NamedTuple):
         return "; ".join(f"device {each.name} waits for {', '.join(each.conditions)}" for each in self.troubles)
 
 
-def conditional_devices(claim: ResourceClaim) -> tuple[DeviceResult, ...]:
+def conditional_devices(claim: ClaimHead) -> tuple[DeviceResult, ...]:
     """The allocated devices for which a bind has to wait."""
     return tuple(result for result in results_of(claim) if result.binding_conditions)
 
 
-def judge(claim: ResourceClaim, *, now: float, waiting_since: float, timeout: float) -> Verdict:
+def judge(claim: ClaimHead, *, now: float, waiting_since: float, timeout: float) -> Verdict:
     """The readiness of an allocated claim at `now` (seconds since the epoch).
 
     Ready: each device with binding conditions has a status entry in which all of them are "True"; of a share it is the entry of
@@ -105,7 +105,7 @@ def _true_conditions(statuses: Iterable[AllocatedDeviceStatus], result: DeviceRe
     }
 
 
-def _timestamp(claim: ResourceClaim, default: float) -> float:
+def _timestamp(claim: ClaimHead, default: float) -> float:
     text = allocated_at(claim)
     try:
         return default if text is None else datetime.fromisoformat(text).timestamp()

@@ -7,7 +7,7 @@ from app.ledger.ledger import Ledger
 from app.ledger.signal import Signal, wait_for_any
 from app.model.pod import Pod
 from app.model.pod_group import is_group
-from app.model.resource_claim import ResourceClaim
+from app.model.resource_claim import ClaimHead
 from app.model.snapshot import allocated_at
 from app.scheduling.answers import TryAgain
 from app.scheduling.binding_conditions import Readiness, Verdict, conditional_devices, judge
@@ -87,7 +87,7 @@ class BindingWait:
             seconds = self._cluster.clock.now() - since
             self._metrics.binding_conditions(pod.scheduler_name, [each.driver for each in devices], status, seconds)
 
-    async def confirm(self, found: Sequence[FoundClaim], ready: Sequence[ResourceClaim], pod: Pod) -> None:
+    async def confirm(self, found: Sequence[FoundClaim], ready: Sequence[ClaimHead], pod: Pod) -> None:
         """Return if every device is still ready: much may have happened since the wait, while others were waited for.
 
         Claims that are as they were when they were found `ready` need no further thought.

@@ -12,7 +12,14 @@ from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.model.allocation import AllocationResult, ClaimPlacement
 from app.model.base import ModelError
-from app.model.resource_claim import FINALIZER, MAX_RESERVATIONS, ConsumerReference, ResourceClaim, read_claim
+from app.model.resource_claim import (
+    FINALIZER,
+    MAX_RESERVATIONS,
+    ClaimHead,
+    ConsumerReference,
+    ResourceClaim,
+    read_claim,
+)
 from app.model.snapshot import SNAPSHOT_ANNOTATION, LostShare, encode_snapshot, lost_share
 from app.model.writeback import (
     MetadataChange,
@@ -286,12 +293,12 @@ class ClaimGone(TryAgain):
     """The claim was deleted, or replaced by another of the same name."""
 
 
-def room(claim: ResourceClaim) -> int:
+def room(claim: ClaimHead) -> int:
     """For how many more consumers the claim can be reserved."""
     return max(MAX_RESERVATIONS - len(claim.status.reserved_for), 0)
 
 
-def is_kept(claim: ResourceClaim, snapshot: str) -> bool:
+def is_kept(claim: ClaimHead, snapshot: str) -> bool:
     """Whether the claim has the finalizer and this snapshot."""
     metadata = claim.metadata
     return FINALIZER in metadata.finalizers and metadata.annotations.get(SNAPSHOT_ANNOTATION) == snapshot
@@ -304,11 +311,11 @@ def _check_alive(claim: ResourceClaim, uid: str, *, dying: bool) -> None:
         raise TryAgain(f"claim {_name(claim)} is being deleted")
 
 
-def _name(claim: ResourceClaim) -> str:
+def _name(claim: ClaimHead) -> str:
     return "/".join(claim.metadata.key)
 
 
-def _is_written(claim: ResourceClaim, written: AllocationResult, snapshot: str) -> bool:
+def _is_written(claim: ClaimHead, written: AllocationResult, snapshot: str) -> bool:
     """Whether the claim has what we write: perhaps our own write arrived although its answer was lost, and share ids with it."""
     stored = claim.status.allocation
     if stored is None or same_devices(stored, written):

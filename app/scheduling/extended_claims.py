@@ -124,7 +124,7 @@ class ExtendedClaims:
     def _suits(self, record: ClaimRecord, special: Special, pod: Pod, node: Node) -> bool:
         """Whether the claim is what the pod needs on the node, and its allocation, if there is one, is ours and of use there."""
         claim = record.claim
-        if claim.metadata.deletion_timestamp is not None or not special.is_asked_by(claim):
+        if claim.metadata.deletion_timestamp is not None or not special.is_asked_by(record):
             return False
         allocation = claim.status.allocation
         if allocation is None:
@@ -204,6 +204,6 @@ def _body(pod: Pod, special: Special) -> bytes:
             "annotations": {EXTENDED_ANNOTATION: "true"},
             "ownerReferences": [owner],
         },
-        "spec": special.found.record.claim.spec,
+        "spec": special.found.record.spec,
     }
     return msgspec.json.encode(claim)

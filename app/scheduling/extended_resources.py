@@ -30,9 +30,9 @@ class Special(NamedTuple):
     found: FoundClaim
     mappings: tuple[RequestMapping, ...]
 
-    def is_asked_by(self, claim: ResourceClaim) -> bool:
+    def is_asked_by(self, record: ClaimRecord) -> bool:
         """Whether a stored claim asks for the same."""
-        return claim.spec == self.found.record.claim.spec
+        return record.spec_digest == self.found.record.spec_digest
 
 
 class ExtendedNeed:
@@ -71,7 +71,7 @@ class ExtendedNeed:
         left = self._left
         if left is None or isinstance(found, Rejection):
             return found
-        if found is not None and found.is_asked_by(left.record.claim):
+        if found is not None and found.is_asked_by(left.record):
             return None
         return Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=left.label)
 

@@ -143,7 +143,7 @@ def _devices(candidate: Candidate) -> int:
 
 def _claim_devices(found: FoundClaim) -> int:
     total = 0
-    for request in found.record.claim.spec.devices.requests or ():
+    for request in found.record.spec.devices.requests or ():
         options = (request.exactly,) if request.exactly else request.first_available
         total += max((_count(each.allocation_mode, each.count) for each in options), default=0)
     return total

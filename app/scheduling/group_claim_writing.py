@@ -7,7 +7,7 @@ from app.ledger.ledger import Ledger
 from app.model.base import ModelError
 from app.model.generated_claim import claim_from, generated_for, generated_name, read_template
 from app.model.pod_group import POD_GROUP_KIND, PROTECTION_FINALIZER, PodGroup
-from app.model.resource_claim import ResourceClaim, read_claim
+from app.model.resource_claim import ClaimHead, read_claim
 from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.group_claim_rules import Making, Telling, is_active, is_kept_by_protection
 from app.scheduling.ports import Cluster, Conflict, NotFound, Refused
@@ -105,7 +105,7 @@ class GroupClaimWriting:
         pod = telling.pod
         await self._cluster.pods.record_claims(pod.namespace, pod.name, pod.uid, pod.resource_version, telling.claims)
 
-    async def withdraw(self, claim: ResourceClaim) -> None:
+    async def withdraw(self, claim: ClaimHead) -> None:
         """Delete a claim that nobody has been told of and nobody has to do with; Conflict if that is not so any more."""
         meta = claim.metadata
         where, owner = "/".join(meta.key), meta.controller

@@ -9,7 +9,7 @@ from app.model.allocation import AllocationResult
 from app.model.base import ModelError
 from app.model.pod import Pod
 from app.model.pod_group import is_group
-from app.model.resource_claim import FINALIZER, ConsumerReference, ResourceClaim
+from app.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.scheduling.binding_conditions import DeviceId, Verdict, judge
 from app.scheduling.ports import Clock
@@ -58,7 +58,7 @@ class ReclaimFacts:
         self.ends_groups: Callable[[], bool] = lambda: False
 
     def find(
-        self, claim: ResourceClaim, tied: AbstractSet[str], live: Mapping[str, Pod | None] | None = None
+        self, claim: ClaimHead, tied: AbstractSet[str], live: Mapping[str, Pod | None] | None = None
     ) -> Finding | None:
         """What can be taken back from the claim; None when it is as it should be.
 
@@ -108,7 +108,7 @@ class ReclaimFacts:
                 return True
         return False
 
-    def _is_expected(self, claim: ResourceClaim) -> bool:
+    def _is_expected(self, claim: ClaimHead) -> bool:
         """Whether a claim without allocation is for extended resources of a pod that is being bound, or was told to use it."""
         uid = claim.extended_for
         pod = self._ledger.pods.by_uid(uid) if uid else None
@@ -126,7 +126,7 @@ class ReclaimFacts:
             if record is not None:
                 yield record
 
-    def _run_all(self, claim: ResourceClaim) -> bool:
+    def _run_all(self, claim: ClaimHead) -> bool:
         """Whether all consumers are pods that run: the common case, in which nothing else needs to be known."""
         by_uid, consumers = self._ledger.pods.by_uid, claim.status.reserved_for
         for consumer in consumers:
@@ -136,7 +136,7 @@ class ReclaimFacts:
         return bool(consumers)
 
     def _standings(
-        self, claim: ResourceClaim, allocation: AllocationResult, live: Mapping[str, Pod | None]
+        self, claim: ClaimHead, allocation: AllocationResult, live: Mapping[str, Pod | None]
     ) -> Mapping[str, Standing]:
         found = {}
         for consumer in claim.status.reserved_for:
@@ -154,16 +154,14 @@ class ReclaimFacts:
                 )
         return found
 
-    def _without_group(
-        self, claim: ResourceClaim, consumer: ConsumerReference, live: Mapping[str, Pod | None]
-    ) -> Standing:
+    def _without_group(self, claim: ClaimHead, consumer: ConsumerReference, live: Mapping[str, Pod | None]) -> Standing:
         """What a PodGroup is to the claim that does not exist any more, as far as it is on us to look after that."""
         if not self.ends_groups() or not self._ledger.pod_groups.served:
             return Standing.IN_USE
         known = (live.get(each.uid, each) for each in self.users(claim, consumer))
         return gone_group_standing((each for each in known if each is not None), lambda pod: self._busy(pod.uid))
 
-    def users(self, claim: ResourceClaim, consumer: ConsumerReference) -> tuple[Pod, ...]:
+    def users(self, claim: ClaimHead, consumer: ConsumerReference) -> tuple[Pod, ...]:
         """The pods that name this PodGroup and this claim."""
         members = self._ledger.pods.members(claim.metadata.namespace, consumer.name)
         uid = claim.metadata.uid
@@ -182,11 +180,11 @@ class ReclaimFacts:
         """Whether the pod is just being bound, or devices are held for it."""
         return pod_uid in self._running or bool(self._ledger.holds.of_pod(pod_uid))
 
-    def troubled(self, claim: ResourceClaim) -> frozenset[DeviceId]:
+    def troubled(self, claim: ClaimHead) -> frozenset[DeviceId]:
         """The devices that are not ready."""
         return frozenset(each.device for each in self._verdict(claim).troubles)
 
-    def _verdict(self, claim: ResourceClaim) -> Verdict:
+    def _verdict(self, claim: ClaimHead) -> Verdict:
         now = self._clock.now()
         return judge(claim, now=now, waiting_since=now, timeout=self._timeout)
 
@@ -200,7 +198,7 @@ class ReclaimFacts:
         except ModelError:
             return True
 
-    def _ties(self, claim: ResourceClaim, pod: Pod) -> bool:
+    def _ties(self, claim: ClaimHead, pod: Pod) -> bool:
         """Whether the claim leaves the pod some nodes only, and not the one to which it is nominated."""
         allocation = claim.status.allocation
         if allocation is None or allocation.node_selector is None:
@@ -212,9 +210,11 @@ class ReclaimFacts:
             return False
 
 
-def _finding(claim: ResourceClaim, found: Surplus, standings: Mapping[str, Standing]) -> Finding:
+def _finding(claim: ClaimHead, found: Surplus, standings: Mapping[str, Standing]) -> Finding:
     metadata = claim.metadata
     lasting = frozenset(uid for uid in found.consumers if standings[uid] not in ENDED)
-    ours = (FINALIZER in metadata.finalizers, metadata.annotations.get(SNAPSHOT_ANNOTATION))
+    snapshot = metadata.annotations.get(SNAPSHOT_ANNOTATION)
+    # That of a claim without an allocation is known to be there, and no more (app/ledger/kept_claims.py).
+    ours = (FINALIZER in metadata.finalizers, "" if snapshot and claim.status.allocation is None else snapshot)
     state = (metadata.uid, claim.status.allocation, ours, found.reason, found.release, lasting)
     return Finding(found, standings, state)

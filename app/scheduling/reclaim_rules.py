@@ -13,7 +13,7 @@ from app.model.allocation import AllocationResult
 from app.model.managed_fields import Writers
 from app.model.node_selector import NODE_NAME_FIELD, NodeSelectorTerm
 from app.model.pod import Pod
-from app.model.resource_claim import FINALIZER, ConsumerReference, ResourceClaim
+from app.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.scheduling.binding_conditions import Readiness
 
@@ -140,7 +140,7 @@ def gone_group_standing(users: Iterable[Pod], busy: Callable[[Pod], bool]) -> St
 
 
 def surplus(
-    claim: ResourceClaim,
+    claim: ClaimHead,
     standings: Mapping[str, Standing],
     *,
     readiness: Readiness | None = None,
@@ -188,7 +188,7 @@ def _first(found: Collection[Standing]) -> Reason:
     return next(reason for kind, reason in _BY_STANDING if kind in found)
 
 
-def permitted(found: Surplus, claim: ResourceClaim, standings: Mapping[str, Standing], who: Writers, us: str) -> bool:
+def permitted(found: Surplus, claim: ClaimHead, standings: Mapping[str, Standing], who: Writers, us: str) -> bool:
     """Whether this is ours to take back.
 
     Ours is what our field manager wrote.  What another scheduler allocated or reserved is left alone, except by the rule that
@@ -224,7 +224,7 @@ def _names_in(term: NodeSelectorTerm) -> frozenset[str] | None:
     return None if term.match_expressions or term.match_fields else frozenset()
 
 
-def _prepared(claim: ResourceClaim) -> bool:
+def _prepared(claim: ClaimHead) -> bool:
     metadata = claim.metadata
     return metadata.deletion_timestamp is None and (
         SNAPSHOT_ANNOTATION in metadata.annotations or FINALIZER in metadata.finalizers or bool(claim.extended_for)

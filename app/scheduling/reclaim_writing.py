@@ -12,7 +12,7 @@ from app.model.base import ModelError
 from app.model.managed_fields import Writers, writers_of
 from app.model.pod import Pod
 from app.model.pod_group import is_group
-from app.model.resource_claim import FINALIZER, ConsumerReference, ResourceClaim, read_claim
+from app.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference, ResourceClaim, read_claim
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.model.writeback import without
 from app.scheduling.answers import TryAgain
@@ -86,7 +86,7 @@ class ReclaimWriting:
             who = _with_memory(writers_of(raw), record, claim, self._us)
             if not permitted(found.surplus, claim, found.standings, who, self._us):
                 return Outcome.FOREIGN
-            await self._write(ClaimRecord(claim, raw), found, who)
+            await self._write(claim, raw, found, who)
         except Conflict:
             return None
         except (NotFound, Unavailable):
@@ -103,7 +103,7 @@ class ReclaimWriting:
             return None
         return self._failed(key, problem) if isinstance(problem.__cause__, Refused) else Outcome.CHANGED
 
-    async def _consumers(self, claim: ResourceClaim, expected: Finding) -> Mapping[str, Pod | None]:
+    async def _consumers(self, claim: ClaimHead, expected: Finding) -> Mapping[str, Pod | None]:
         """The pods whose reservation is to go, as they are now; those of a PodGroup are its members."""
         live: dict[str, Pod | None] = {}
         namespace = claim.metadata.namespace
@@ -136,18 +136,19 @@ class ReclaimWriting:
             return None
         return pod if pod.uid == uid else None
 
-    async def _write(self, record: ClaimRecord, found: Finding, who: Writers) -> None:
+    async def _write(self, claim: ResourceClaim, raw: bytes, found: Finding, who: Writers) -> None:
+        record = ClaimRecord(claim, raw)
         half_written = found.surplus.reason is Reason.HALF_WRITTEN
-        if record.claim.extended_for and (half_written or found.surplus.release):
+        if claim.extended_for and (half_written or found.surplus.release):
             # It is good for this one attempt of its pod; the next makes another.
             await self._writing.discard(record)
             return
         if not half_written:
             await self._writing.release(record, found.surplus.consumers, tries=1)
             return
-        metadata = record.claim.metadata
+        metadata = claim.metadata
         change = without(
-            record.claim,
+            claim,
             finalizer=FINALIZER in metadata.finalizers and self._us in who.finalizer,
             snapshot=SNAPSHOT_ANNOTATION in metadata.annotations and self._us in who.snapshot,
         )
@@ -157,7 +158,7 @@ class ReclaimWriting:
         _LOG.warning("a claim could not be taken back", claim="/".join(key), problem=str(problem))
         return Outcome.FAILED
 
-    def _tell(self, claim: ResourceClaim, found: Finding, live: Mapping[str, Pod | None]) -> None:
+    def _tell(self, claim: ClaimHead, found: Finding, live: Mapping[str, Pod | None]) -> None:
         allocation = claim.status.allocation
         devices = [] if allocation is None else ["/".join(each.device_id) for each in allocation.devices.results]
         name = "/".join(claim.metadata.key)

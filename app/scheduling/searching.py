@@ -76,7 +76,7 @@ class Searching:
         key = (self._ledger.progress.classes, *[(each.label, each.record.spec_digest) for each in claims])
         known = self._demands.get(key)
         if known is None:
-            named = [NamedClaim(each.label, each.record.claim) for each in claims]
+            named = [NamedClaim(each.label, each.record.whole) for each in claims]
             known = prepare(named, self._ledger.classes, self._programs, self.features, self._verdicts, budget)
             if isinstance(known, Demand):
                 known = self._invalid_selector(known) or known

@@ -70,7 +70,7 @@ async def test_the_deepest_and_oddest_claims_that_the_server_admits_are_followed
         for name, parameters in admitted.items():
             record = ledger.claims.by_key("default", name)
             assert record is not None
-            config = record.claim.spec.devices.config[0].opaque
+            config = record.spec.devices.config[0].opaque
             assert config is not None
             assert bytes(config.parameters) == parameters
         assert (observer.of("unreadable"), observer.of("watch_failed")) == ([], [])
