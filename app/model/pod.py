@@ -6,6 +6,7 @@ import msgspec
 from app.model.base import ModelError, Value, decode
 from app.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from app.model.metadata import ObjectMeta
+from app.model.packed import packed
 from app.model.quantity import NANO, QuantityError, parse_quantity
 
 _NATIVE_MARK: Final = "kubernetes.io/"
@@ -30,7 +31,7 @@ class PodClaimStatus(Value, frozen=True):
     resource_claim_name: str | None = None
 
 
-class ResourceRequest(Value, frozen=True, rename=None):
+class ResourceRequest(Value, frozen=True, rename=None, array_like=True):
     """So many of one extended resource (or NO_COUNT); `place` counts the container's requests of any kind by name, from 0."""
 
     resource: str
@@ -38,7 +39,7 @@ class ResourceRequest(Value, frozen=True, rename=None):
     place: int
 
 
-class ContainerRequests(Value, frozen=True, rename=None):
+class ContainerRequests(Value, frozen=True, rename=None, array_like=True):
     """What one container asks of extended resources.
 
     `index` counts init containers and then containers, from 0.  `long_lived` are all but init containers that run to their end
@@ -68,10 +69,10 @@ class Pod(Value, frozen=True, rename=None):
     phase: str = ""
     deleting: bool = False
     priority: int = 0
-    claims: tuple[PodResourceClaim, ...] = ()
-    claim_statuses: tuple[PodClaimStatus, ...] = ()
-    extended_resources: tuple[str, ...] = ()
-    extended_requests: tuple[ContainerRequests, ...] = ()
+    claims: Sequence[PodResourceClaim] = ()
+    claim_statuses: Sequence[PodClaimStatus] = ()
+    extended_resources: Sequence[str] = ()
+    extended_requests: Sequence[ContainerRequests] = ()
     extended_claim: str = ""
     pod_group: str | None = None
 
@@ -159,12 +160,10 @@ class WirePod(Value, frozen=True):
             phase=status.phase or "",
             deleting=meta.deletion_timestamp is not None,
             priority=spec.priority or 0,
-            claims=spec.resource_claims or (),
-            claim_statuses=status.resource_claim_statuses or (),
-            extended_resources=tuple(sorted({each.resource for one in asking for each in one.requests}))
-            if asking
-            else (),
-            extended_requests=asking,
+            claims=packed(spec.resource_claims or (), PodResourceClaim),
+            claim_statuses=packed(status.resource_claim_statuses or (), PodClaimStatus),
+            extended_resources=packed(_resources(asking), str) if asking else (),
+            extended_requests=packed(asking, ContainerRequests),
             extended_claim=told.resource_claim_name if told is not None else "",
             pod_group=group,
         )
@@ -188,6 +187,10 @@ def _extended(init: Sequence[_Container], main: Sequence[_Container]) -> tuple[C
                 ContainerRequests(index=index, name=container.name, long_lived=lasting, requests=tuple(requests))
             )
     return tuple(found)
+
+
+def _resources(asking: Sequence[ContainerRequests]) -> tuple[str, ...]:
+    return tuple(sorted({each.resource for one in asking for each in one.requests}))
 
 
 def _requests(wanted: Mapping[str, str | float]) -> list[ResourceRequest]:

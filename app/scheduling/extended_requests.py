@@ -32,8 +32,9 @@ def extended_requests(containers: Sequence[ContainerRequests], classes: Mapping[
     """
     requests: list[DeviceRequest] = []
     mappings: list[RequestMapping] = []
+    each_container = tuple(containers)
     for resource in sorted(classes):
-        found = _of_resource(containers, resource)
+        found = _of_resource(each_container, resource)
         requests.extend(_device_request(each, classes[resource]) for each in found.shares)
         mappings.extend(found.mappings)
     return ExtendedRequests(tuple(sorted(requests, key=lambda each: each.name)), tuple(mappings))

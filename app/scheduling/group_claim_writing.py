@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import structlog
 
@@ -6,6 +6,7 @@ from app.ledger.claims import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.model.base import ModelError
 from app.model.generated_claim import claim_from, generated_for, generated_name, read_template
+from app.model.pod import PodClaimStatus
 from app.model.pod_group import POD_GROUP_KIND, PROTECTION_FINALIZER, PodGroup
 from app.model.resource_claim import ClaimHead, read_claim
 from app.scheduling.claim_writing import ClaimWriting
@@ -57,7 +58,7 @@ class GroupClaimWriting:
         if owner.kind == POD_GROUP_KIND:
             group = await self._cluster.pod_groups.read(owner.namespace, owner.name)
             uid, deleting = group.metadata.uid, group.metadata.deletion_timestamp is not None
-            statuses = group.status.resource_claim_statuses
+            statuses: Sequence[PodClaimStatus] = group.status.resource_claim_statuses
         else:
             pod = await self._cluster.pods.read(owner.namespace, owner.name)
             uid, deleting, statuses = pod.uid, pod.deleting or pod.finished, pod.claim_statuses

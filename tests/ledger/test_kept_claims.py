@@ -140,3 +140,38 @@ def test_the_snapshot_of_an_allocation_is_kept_word_for_word() -> None:
     body["status"] = {"allocation": {}}
     record, _ = ClaimIndex().store(msgspec.json.encode(body), from_watch=True)
     assert record.claim.metadata.annotations == {SNAPSHOT_ANNOTATION: '{"version":1}'}
+
+
+PODS: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
+    "claims": lambda i: {
+        "spec": {"resourceClaims": filled(lambda j: {"name": f"n{j}", "resourceClaimName": f"c{i}-{j}"}, BYTES)}
+    },
+    "statuses": lambda i: {
+        "status": {
+            "resourceClaimStatuses": filled(lambda j: {"name": f"n{j}", "resourceClaimName": f"c{i}-{j}"}, BYTES)
+        }
+    },
+    "containers": lambda i: {
+        "spec": {"containers": filled(lambda j: {"resources": {"limits": {f"a.io/{i}-{j}": 1}}}, BYTES)}
+    },
+}
+
+
+@pytest.mark.parametrize("shape", PODS)
+def test_a_long_pod_takes_not_much_more_than_its_bytes(shape: str) -> None:
+    bodies = [
+        msgspec.json.encode({"metadata": {"name": f"p{i}", "namespace": "a", "uid": f"u{i}"}, **PODS[shape](i)})
+        for i in range(OBJECTS)
+    ]
+    given = sum(map(len, bodies))
+    ledger = Ledger()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for body in bodies:
+            ledger.feeds["pods"].changed(body)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(ledger.pods) == OBJECTS
+    assert 0 < taken <= 1.5 * given + OBJECTS * OVERHEAD

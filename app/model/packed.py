@@ -1,0 +1,58 @@
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Generic, TypeVar, overload
+
+import msgspec
+
+T = TypeVar("T")
+
+FEW: Final = 16
+"""Lists that are no longer than this stay tuples."""
+
+
+class Packed(Sequence[T], Generic[T]):
+    """A long list of values of the model, kept as JSON and decoded for each reader: a fraction of what the values would take.
+
+    Two are equal if they have the same entries; one is never equal to a tuple.
+    """
+
+    __slots__ = ("_count", "_data", "_kind")
+
+    def __init__(self, values: Sequence[T], kind: type[T]) -> None:
+        """`values` are of the type `kind`."""
+        self._data = msgspec.json.encode(values)
+        self._count = len(values)
+        self._kind = kind
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._values())
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        return self._values()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Packed) and self._data == other._data
+
+    def __hash__(self) -> int:
+        return hash(self._data)
+
+    def _values(self) -> tuple[T, ...]:
+        found: tuple[T, ...] = msgspec.json.decode(self._data, type=_tuple_of(self._kind))
+        return found
+
+
+def packed(values: tuple[T, ...], kind: type[T]) -> Sequence[T]:
+    """The values as they are if they are few, else packed."""
+    return values if len(values) <= FEW else Packed(values, kind)
+
+
+def _tuple_of(kind: type) -> Any:
+    return tuple[kind, ...]  # type: ignore[valid-type]
