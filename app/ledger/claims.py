@@ -13,9 +13,18 @@ from app.ledger.orphans import Orphan, Orphans
 from app.ledger.signal import Signal
 from app.ledger.usage import UsageTable
 from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+from app.model.base import ModelError
 from app.model.generated_claim import generated_for
 from app.model.metadata import version_number
-from app.model.resource_claim import MAX_RESERVATIONS, ClaimHead, ClaimSpec, ResourceClaim, read_claim, read_spec
+from app.model.resource_claim import (
+    MAX_RESERVATIONS,
+    ClaimHead,
+    ClaimSpec,
+    ResourceClaim,
+    read_claim,
+    read_head,
+    read_spec,
+)
 from app.model.snapshot import holdings_of
 
 _REMEMBERED_DELETIONS: Final = 20_000
@@ -25,6 +34,7 @@ _REMEMBERED_DELETIONS: Final = 20_000
 class ClaimRecord:
     """One claim: as stored (`raw`, and of it decoded what is read often), what it holds, and what we are just writing for it.
 
+    `unreadable` says why the spec cannot be read; empty if it can.
     `claim` is a ResourceClaim if it is short; the spec of a longer one is decoded where it is asked for, with the help of `specs`.
     `delivered` is the highest resourceVersion that the watch has brought; our own writes are stored before it does.
     `allocated_version` is the resourceVersion with which the watch first brought the present allocation, 0 before it has.  Claims
@@ -43,11 +53,16 @@ class ClaimRecord:
     orphaned: bool = False
     written: AllocationResult | None = None
     written_for: frozenset[str] = frozenset()
+    unreadable: str = ""
     specs: Specs | None = None
 
     @property
     def spec(self) -> ClaimSpec:
-        """What the claim asks for.  It may have to be decoded: nothing that is done for many claims at a time reads it."""
+        """What the claim asks for.  It may have to be decoded: nothing that is done for many claims at a time reads it.
+
+        Raises:
+            ModelError: it is `unreadable`.
+        """
         claim = self.claim
         if isinstance(claim, ResourceClaim):
             return claim.spec
@@ -136,9 +151,10 @@ class ClaimIndex:
         """Take over an object as the server has it; older versions than the known one change nothing.
 
         Raises:
-            ModelError: the object, or an amount that it takes, cannot be read; nothing has changed then.
+            ModelError: the object, or an amount that it takes, cannot be read; nothing has changed then.  A spec that cannot be
+                read is no such reason if the watch brings it with an allocation: its devices count.
         """
-        whole = read_claim(data)
+        whole, unreadable = self._read(data, from_watch=from_watch)
         holdings = holdings_of(whole)
         claim = kept(whole, len(data))
         uid, version = claim.metadata.uid, version_number(claim.metadata.resource_version)
@@ -149,11 +165,15 @@ class ClaimIndex:
         before = None if record is None else record.claim.status.allocation
         if record is None:
             replaced = self._replace_name(claim)
-            record = self._by_uid[uid] = ClaimRecord(claim, data, digest_of_spec(whole), specs=self._specs)
+            record = self._by_uid[uid] = ClaimRecord(claim, data, _digest(whole, data), specs=self._specs)
             change = self._update(record, claim, data, holdings).after(replaced).after(back)
             change.created = True
+            record.unreadable = unreadable
         elif version > version_number(record.claim.metadata.resource_version):
             change = self._update(record, claim, data, holdings)
+            if record.unreadable and not unreadable:
+                record.spec_digest = _digest(whole, data)
+            record.unreadable = unreadable
         else:
             change = UsageChange()
         _date(record, claim, before, version if from_watch else 0)
@@ -234,6 +254,17 @@ class ClaimIndex:
     def change_of(self, uid: str) -> Signal:
         """Fires, once, when this claim changes or goes away; ask again for the time after."""
         return self._changes.setdefault(uid, Signal())
+
+    def _read(self, data: bytes, *, from_watch: bool) -> tuple[ClaimHead, str]:
+        """The claim, and why its spec cannot be read."""
+        try:
+            return read_claim(data), ""
+        except ModelError as problem:
+            head = read_head(data)
+            known = self._by_uid.get(head.metadata.uid)
+            if from_watch and (head.status.allocation is not None or (known is not None and known.unreadable)):
+                return head, str(problem)
+            raise
 
     def _replace_name(self, claim: ClaimHead) -> "UsageChange":
         previous = self._by_key.get(claim.metadata.key)
@@ -378,6 +409,13 @@ def _same_devices(left: tuple[DeviceHolding, ...], right: tuple[DeviceHolding, .
 def digest_of_spec(claim: ResourceClaim) -> bytes:
     """Equal for claims that ask for the same.  The spec is immutable, so that this is worked out once."""
     return hashlib.blake2b(msgspec.json.encode(claim.spec), digest_size=16).digest()
+
+
+def _digest(claim: ClaimHead, data: bytes) -> bytes:
+    """As `digest_of_spec`; a claim whose spec cannot be read is like no other."""
+    if isinstance(claim, ResourceClaim):
+        return digest_of_spec(claim)
+    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _answer(waiter: asyncio.Future[bool], *, delivered: bool) -> None:

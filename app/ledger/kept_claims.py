@@ -61,15 +61,15 @@ class Specs:
             self._bytes -= _cost(known[0])
 
 
-def kept(claim: ResourceClaim, size: int) -> ClaimHead:
-    """What is kept decoded of a claim of `size` bytes: the spec only if it is short."""
+def kept(claim: ClaimHead, size: int) -> ClaimHead:
+    """What is kept decoded of a claim of `size` bytes: the spec only if it is short, and was readable."""
     metadata = _metadata(claim)
-    if size > WHOLE_BYTES:
+    if size > WHOLE_BYTES or not isinstance(claim, ResourceClaim):
         return ClaimHead(metadata=metadata, status=claim.status)
     return ResourceClaim(metadata=metadata, status=claim.status, spec=claim.spec)
 
 
-def _metadata(claim: ResourceClaim) -> ObjectMeta:
+def _metadata(claim: ClaimHead) -> ObjectMeta:
     """The metadata that decisions read: our finalizer, the annotations that are read, and the owner that is the controller."""
     meta = claim.metadata
     controller = meta.controller
@@ -87,7 +87,7 @@ def _metadata(claim: ResourceClaim) -> ObjectMeta:
     )
 
 
-def _annotations(claim: ResourceClaim) -> dict[str, str]:
+def _annotations(claim: ClaimHead) -> dict[str, str]:
     given = claim.metadata.annotations
     if not given:
         return {}

@@ -17,6 +17,7 @@ from app.ledger.slices import SliceIndex
 from app.ledger.usage import Overlaid, Reduced, UsageTable
 from app.ledger.versions import NodeVersions
 from app.model.allocation import ClaimPlacement, DeviceHolding
+from app.model.base import ModelError
 from app.model.device_class import DeviceClass
 from app.model.node import Node
 from app.model.pod import Pod
@@ -143,7 +144,11 @@ class Ledger:
         return record
 
     def claim_seen(self, data: bytes) -> None:
-        """A claim event of the watch.  An allocation that is stored needs no hold."""
+        """A claim event of the watch.  An allocation that is stored needs no hold.
+
+        Raises:
+            ModelError: the claim cannot be read.  If only its spec cannot, its devices count all the same.
+        """
         record, change = self.claims.store(data, from_watch=True)
         self._allocations_moved(change)
         if record.claim.status.allocation is not None:
@@ -155,6 +160,8 @@ class Ledger:
         is_new = change.created or any(each not in change.removed for each in change.added)
         if self.on_allocation is not None and record.holdings and is_new:
             self.on_allocation(record)
+        if record.unreadable:
+            raise ModelError(record.unreadable)
 
     def claim_gone(self, namespace: str, name: str, uid: str) -> None:
         """A claim was deleted."""

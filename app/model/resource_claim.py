@@ -156,6 +156,7 @@ class _Asked(Value, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(ResourceClaim)
+_HEAD_DECODER = msgspec.json.Decoder(ClaimHead)
 _SPEC_DECODER = msgspec.json.Decoder(_Asked)
 
 
@@ -166,6 +167,15 @@ def read_claim(data: bytes) -> ResourceClaim:
         ModelError: not a ResourceClaim; the message names the field.
     """
     return decode("ResourceClaim", _DECODER, data)
+
+
+def read_head(data: bytes) -> ClaimHead:
+    """The claim in `data` (API JSON) without its spec, which need not be readable.
+
+    Raises:
+        ModelError: not a ResourceClaim; the message names the field.
+    """
+    return decode("ResourceClaim", _HEAD_DECODER, data)
 
 
 def read_spec(data: bytes) -> ClaimSpec:

@@ -76,7 +76,10 @@ class Searching:
         key = (self._ledger.progress.classes, *[(each.label, each.record.spec_digest) for each in claims])
         known = self._demands.get(key)
         if known is None:
-            named = [NamedClaim(each.label, each.record.whole) for each in claims]
+            try:
+                named = [NamedClaim(each.label, each.record.whole) for each in claims]
+            except ModelError as problem:
+                return Rejection(code=Code.CLAIM_UNREADABLE, detail=str(problem))
             known = prepare(named, self._ledger.classes, self._programs, self.features, self._verdicts, budget)
             if isinstance(known, Demand):
                 known = self._invalid_selector(known) or known
