@@ -1,6 +1,6 @@
 """The changing state of one search: picks, marks, shares, counters, groups and constraints, all undone through one trail."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from enum import IntEnum
 from operator import add
 from typing import Any, NamedTuple
@@ -140,10 +140,11 @@ class Attempt:
             found = self._tables[id(pool)] = PoolTables(pool, self._facts, self._demand.judge)
         return found
 
-    def constraint_states(self, claim: int) -> tuple[Any, ...]:
-        """The states of all constraints of a claim, immutable values."""
-        count = len(self._demand.claims[claim].constraints)
-        return tuple(self._constraint_state.get((claim, index)) for index in range(count))
+    def constraint_states(self, claim: int) -> tuple[Hashable, ...]:
+        """What of the states of all constraints of a claim decides about further devices, immutable values."""
+        states = self._constraint_state
+        constraints = self._demand.claims[claim].constraints
+        return tuple(each.deciding(states.get((claim, index))) for index, each in enumerate(constraints))
 
     def refusing_constraint(self, claim: int, wanted: Wanted, location: int) -> Clash | None:
         """The first constraint that keeps a device out at present, and by which values."""

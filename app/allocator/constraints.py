@@ -3,7 +3,7 @@
 The running state of a constraint is an immutable value that the search keeps and undoes; None means that no device is in yet.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -40,6 +40,10 @@ class Constraint:
         if self.distinct:
             return _distinct_sets(state, attribute) if self.lists else _distinct_scalars(state, attribute)
         return _matching_sets(state, attribute) if self.lists else _matching_scalars(state, attribute)
+
+    def deciding(self, state: Any) -> Hashable:
+        """What of a state decides whether further devices may join: of distinctAttribute the values, whichever came first."""
+        return frozenset(state) if self.distinct and state is not None else state
 
     def words(self) -> str:
         """The constraint for people, e.g. `matchAttribute example.com/numa`."""

@@ -174,7 +174,7 @@ ORDERS: Final[Mapping[str, Native]] = {
 SAME: Final = Native("_==_ of texts", (ANY, ANY), operator.eq, equality_work)
 QUOTE: Final = Native("quote", (TEXT,), _quoted, quote_work)
 QUOTE_PLAIN: Final = Native(
-    "strings.quote", (TEXT,), _quoted_plain, lambda text: len(text) // 4 if text.isascii() else 6 * len(text)
+    "strings.quote", (TEXT,), _quoted_plain, lambda text: len(text) // 2 if text.isascii() else 6 * len(text)
 )
 
 NATIVES: Final = (

@@ -88,10 +88,22 @@ def test_a_limit_on_steps_counts_the_same_steps_with_pauses() -> None:
 
 
 def test_a_search_that_reaches_its_limit_keeps_few_states() -> None:
-    slices = [slice_of(*({"name": f"d{i}", "attributes": {"k": {"int": i % 11}}} for i in range(22)))]
-    distinct = [{"distinctAttribute": "gpu.example.com/k"}]
+    devices = ({"name": f"d{i}", "attributes": {"k": {"int": i % 11}, "own": {"int": i}}} for i in range(22))
+    slices = [slice_of(*devices)]
+    # With the second constraint the order of the picks is no matter, but which devices they are.
+    distinct = [{"distinctAttribute": f"gpu.example.com/{name}"} for name in ("k", "own")]
     wanted = [claim_of(*(exactly(name=f"r{i}", expression=f"{i} == {i}") for i in range(12)), constraints=distinct)]
     asked = Allocation(demand_of(*wanted), NODE, pools_of(slices), Held())
     assert reasons(asked(Budget())).counted
     # 1.4 KB each: 16 MiB.
     assert asked.kept <= 12_000
+
+
+def test_picks_in_another_order_are_the_same_state_of_a_constraint_for_different_values() -> None:
+    """Twelve devices with eleven values: 2,048 sets of values, but 39,916,800 orders of them."""
+    slices = [slice_of(*({"name": f"d{i}", "attributes": {"k": {"int": i % 11}}} for i in range(22)))]
+    distinct = [{"distinctAttribute": "gpu.example.com/k"}]
+    wanted = [claim_of(*(exactly(name=f"r{i}", expression=f"{i} == {i}") for i in range(12)), constraints=distinct)]
+    answer = reasons(allocate(demand_of(*wanted), NODE, pools_of(slices), Held()))
+    assert answer.rejections[0].code is Code.CONSTRAINT
+    assert answer.steps < 50_000

@@ -8,6 +8,7 @@ from tests.controlplane import objects
 from tests.controlplane.objects import Object
 
 SLOT: Final = "slot"
+NUMBER: Final = "number"
 SLOTS: Final = 11
 DEVICES: Final = 16
 _REQUESTS: Final = SLOTS + 1
@@ -40,9 +41,9 @@ def pod(number: int, namespace: str) -> Object:
 
 
 def devices() -> list[Object]:
-    """The devices of a node, with an attribute of eleven values."""
+    """The devices of a node, with an attribute of eleven values and one that is different for each."""
     return [
-        objects.device(f"gpu-{number:02}", attributes={"model": "accelerator-80", SLOT: number % SLOTS})
+        objects.device(f"gpu-{number:02}", attributes={"model": "accelerator-80", SLOT: number % SLOTS, NUMBER: number})
         for number in range(DEVICES)
     ]
 
@@ -77,11 +78,11 @@ def _selected(expression: str, device_class: str) -> Object:
 
 
 def _distinct_slots(number: int, device_class: str, driver: str) -> Object:
-    """Twelve requests for devices that differ in an attribute of eleven values: no search can tell quickly."""
+    """Twelve requests for devices that differ in an attribute of eleven values, and in another one: no search can tell quickly."""
     names = [f"r{number}-{index}" for index in range(_REQUESTS)]
-    constraint = {"requests": names, "distinctAttribute": f"{driver}/{SLOT}"}
+    constraints = [{"requests": names, "distinctAttribute": f"{driver}/{name}"} for name in (SLOT, NUMBER)]
     requests = [objects.request(name, device_class) for name in names]
-    return objects.claim_spec(*requests, constraints=[constraint])
+    return objects.claim_spec(*requests, constraints=constraints)
 
 
 ATTACKS: Final = (

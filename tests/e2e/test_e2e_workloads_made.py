@@ -121,6 +121,24 @@ async def test_pod_with_a_claim_of_its_own_beside_the_groups_gets_both(groups: S
     assert len(await groups.allocated()) == 3
 
 
+async def test_forged_snapshot_of_a_template_never_arrives(groups: Scene) -> None:
+    """Beside the shipped policy, from which the account that makes the claims of groups is exempt."""
+    forged = objects.resource_claim_template("forged", groups.name, groups.request())
+    forged["spec"]["metadata"] = {"annotations": {SNAPSHOT_ANNOTATION: "forged", "note": "kept"}}
+    await groups.api.create(RESOURCE_CLAIM_TEMPLATES, forged)
+    await create_group(groups, "forgers", templates={"gpu": "forged"})
+
+    async def made() -> list[Object]:
+        return await claims(groups)
+
+    (claim,) = await groups.api.wait_for(made, SECONDS, "a claim is made for the group")
+    assert claim["metadata"]["annotations"] == {"note": "kept", ENTRY_ANNOTATION: "gpu"}
+    await member(groups, "forgers", "forger", template="forged")
+    await groups.bound("forger")
+    (claim,) = await claims(groups)
+    assert "forged" not in claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
+
+
 async def test_a_killed_service_makes_no_second_claim(groups: Scene, world: World) -> None:
     await create_group(groups, "workers", templates={"gpu": "domain"})
     await member(groups, "workers", "a", template="domain")
@@ -174,21 +192,3 @@ async def test_it_stops_when_the_gate_is_switched_on_and_the_other_controller_ca
     for name in ("old", "new", "third"):
         await delete_group(groups, name)
     await none_left(groups)
-
-
-async def test_forged_snapshot_of_a_template_never_arrives(groups: Scene) -> None:
-    """Beside the shipped policy, from which the account that makes the claims of groups is exempt."""
-    forged = objects.resource_claim_template("forged", groups.name, groups.request())
-    forged["spec"]["metadata"] = {"annotations": {SNAPSHOT_ANNOTATION: "forged", "note": "kept"}}
-    await groups.api.create(RESOURCE_CLAIM_TEMPLATES, forged)
-    await create_group(groups, "forgers", templates={"gpu": "forged"})
-
-    async def made() -> list[Object]:
-        return await claims(groups)
-
-    (claim,) = await groups.api.wait_for(made, SECONDS, "a claim is made for the group")
-    assert claim["metadata"]["annotations"] == {"note": "kept", ENTRY_ANNOTATION: "gpu"}
-    await member(groups, "forgers", "forger", template="forged")
-    await groups.bound("forger")
-    (claim,) = await claims(groups)
-    assert "forged" not in claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]

@@ -13,6 +13,7 @@ from tests.scheduling.world import DRIVER, Steady, World
 
 TICK = 0.0005
 SLOT = f"{DRIVER}/slot"
+NUMBER = f"{DRIVER}/number"
 VALUES = 11
 
 
@@ -33,7 +34,10 @@ class Neighbours(World):
         self.clock = Ticking()
         self.start()
         self.node("hard")
-        slots = [{"name": f"d{i}", "attributes": {"slot": {"int": i % VALUES}}} for i in range(2 * VALUES)]
+        slots = [
+            {"name": f"d{i}", "attributes": {"slot": {"int": i % VALUES}, "number": {"int": i}}}
+            for i in range(2 * VALUES)
+        ]
         self.slice("hard", slots)
         self.node("easy")
         self.gpus("easy", 64)
@@ -53,7 +57,9 @@ class Neighbours(World):
             }
             for i in range(VALUES + 1)
         ]
-        return self._pod(f"a{number}", namespace, {"requests": requests, "constraints": [{"distinctAttribute": SLOT}]})
+        # With the second constraint it matters which devices were picked, not only which slots.
+        constraints = [{"distinctAttribute": each} for each in (SLOT, NUMBER)]
+        return self._pod(f"a{number}", namespace, {"requests": requests, "constraints": constraints})
 
     def victim(self, number: int) -> str:
         """A pod that wants one device."""
@@ -127,7 +133,8 @@ async def test_a_search_that_is_not_finished_is_an_error_and_never_a_refusal() -
 async def test_nodes_that_are_found_in_time_are_offered_although_another_one_takes_too_long() -> None:
     world = Neighbours()
     world.node("other")
-    world.slice("other", [{"name": f"o{i}", "attributes": {"slot": {"int": i}}} for i in range(VALUES + 1)])
+    others = [{"name": f"o{i}", "attributes": {"slot": {"int": i}, "number": {"int": i}}} for i in range(VALUES + 1)]
+    world.slice("other", others)
     world.victim(0)
     answer = await world.ask(world.attacker(0), "hard", "other")
     assert isinstance(answer, FilterAnswer)
