@@ -85,6 +85,12 @@ def _distinct_slots(number: int, device_class: str, driver: str) -> Object:
     return objects.claim_spec(*requests, constraints=constraints)
 
 
+def _matches_nothing(number: int, device_class: str, _: str) -> Object:
+    """No attack, but what every pod costs the others that fits nowhere."""
+    return _selected(f'device.driver == "none-{number}"', device_class)
+
+
+HOPELESS: Final = Attack("hopeless pods", _matches_nothing)
 ATTACKS: Final = (
     Attack("quadratic text search", _quadratic_search),
     Attack("Unicode patterns", _unicode_patterns),

@@ -5,6 +5,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final, Self
@@ -33,6 +34,7 @@ class Worker:
         self._wall_seconds = wall_seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._rest = b""
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -90,14 +92,19 @@ class Worker:
                     pipe.close()
             self._process = None
             self._rest = b""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
 
     def _start(self) -> subprocess.Popen[bytes]:
         path = os.pathsep.join([str(self._target), str(HERE)])
-        environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+        # Whoever kills the process cleans up after it.
+        self._folder = tempfile.TemporaryDirectory(prefix="dra-extender-hostile-")
+        own = {"PYTHONPATH": path, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": self._folder.name}
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(HERE / "tests" / "hostile" / "probe.py"), self._module],
             cwd=self._target,
-            env=environment,
+            env={**os.environ, **own},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
