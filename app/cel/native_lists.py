@@ -51,8 +51,8 @@ def _lengths(values: Elements, start: int, end: int) -> int:
 
 COPY: Final = Native("a copy", (LIST, INDEX, INDEX), _copied, lambda _, start, end: max(0, end - start))
 KINDS: Final = Native("types", (LIST, INDEX, INDEX), _kinds, lambda _, start, end: 2 * max(0, end - start))
-SAME_LISTS: Final = Native("==", (LIST, LIST), _same, lambda one, _: 2 * len(one))
-PLACE: Final = Native("in", (LIST, ANY, INDEX, INDEX), _place, lambda _, __, start, end: max(0, end - start))
+SAME_LISTS: Final = Native("==", (LIST, LIST), _same, lambda one, other: len(one) + len(other))
+PLACE: Final = Native("in", (LIST, ANY, INDEX, INDEX), _place, lambda _, __, start, end: 2 * max(0, end - start))
 NUMBERS_OF_RANGE: Final = Native(
     "lists.range", (INDEX, INDEX), _numbers, lambda start, end: 3 * max(0, end - start) // 2
 )

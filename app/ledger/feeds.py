@@ -6,7 +6,7 @@ from app.model.device_class import read_device_class
 from app.model.device_taint_rule import read_device_taint_rule
 from app.model.node import read_node
 from app.model.pod import read_pod
-from app.model.pod_group import read_pod_group
+from app.model.pod_group import read_kept_pod_group
 from app.model.resource_slice import SliceReader
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class PodGroupFeed(_Feed):
 
     def changed(self, data: bytes) -> None:
         """See Feed."""
-        group = read_pod_group(data)
+        group = read_kept_pod_group(data)
         old = self._ledger.pod_groups.put(group)
         self._ledger.group_touched(group.metadata.key)
         if old is None or (old.spec, old.status) != (group.spec, group.status):

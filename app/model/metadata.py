@@ -1,5 +1,7 @@
 from typing import Final
 
+import msgspec
+
 from app.model.base import Value
 
 
@@ -37,6 +39,11 @@ class ObjectMeta(Value, frozen=True):
     def key(self) -> tuple[str, str]:
         """(namespace, name)."""
         return (self.namespace, self.name)
+
+    def bare(self, *finalizers: str) -> "ObjectMeta":
+        """Without labels, annotations and owners, and with these finalizers alone: an author may fill the rest with megabytes."""
+        kept = tuple(each for each in finalizers if each in self.finalizers)
+        return msgspec.structs.replace(self, labels={}, annotations={}, owner_references=(), finalizers=kept)
 
     @property
     def controller(self) -> OwnerReference | None:

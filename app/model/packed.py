@@ -49,9 +49,9 @@ class Packed(Sequence[T], Generic[T]):
         return found
 
 
-def packed(values: tuple[T, ...], kind: type[T]) -> Sequence[T]:
-    """The values as they are if they are few, else packed."""
-    return values if len(values) <= FEW else Packed(values, kind)
+def packed(values: tuple[T, ...], kind: type[T], parts: int = 0) -> Sequence[T]:
+    """The values as they are if they are few, and so are the `parts` of all of them together, else packed."""
+    return values if max(len(values), parts) <= FEW else Packed(values, kind)
 
 
 def _tuple_of(kind: type) -> Any:

@@ -163,7 +163,7 @@ class WirePod(Value, frozen=True):
             claims=packed(spec.resource_claims or (), PodResourceClaim),
             claim_statuses=packed(status.resource_claim_statuses or (), PodClaimStatus),
             extended_resources=packed(_resources(asking), str) if asking else (),
-            extended_requests=packed(asking, ContainerRequests),
+            extended_requests=packed(asking, ContainerRequests, sum(len(each.requests) for each in asking)),
             extended_claim=told.resource_claim_name if told is not None else "",
             pod_group=group,
         )

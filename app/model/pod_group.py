@@ -75,3 +75,9 @@ def read_pod_group(data: bytes) -> PodGroup:
         ModelError: not a PodGroup; the message names the field.
     """
     return decode("PodGroup", _DECODER, data)
+
+
+def read_kept_pod_group(data: bytes) -> PodGroup:
+    """As `read_pod_group`, with as much of its metadata as decisions read: for keeping, not for writing."""
+    group = read_pod_group(data)
+    return msgspec.structs.replace(group, metadata=group.metadata.bare(PROTECTION_FINALIZER))

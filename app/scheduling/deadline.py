@@ -25,7 +25,7 @@ class CallBudget(Budget):
     `answers` are those that nothing else remembers between two slices, `closed` forbids to begin or continue a search.
     """
 
-    __slots__ = ("_begun", "_now", "_slice_end", "answers", "closed", "end", "slice_start")
+    __slots__ = ("_begun", "_cut", "_now", "_slice_end", "answers", "closed", "end", "slice_start")
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         """A call that may take so many seconds; its first slice lasts until `open_slice` says otherwise."""
@@ -34,7 +34,7 @@ class CallBudget(Budget):
         self.slice_start = now()
         self.end = self.slice_start + seconds
         self._slice_end = _NEVER
-        self._begun = False
+        self._begun = self._cut = False
         self.closed = False
         self.answers: dict[Hashable, Any] = {}
 
@@ -70,9 +70,24 @@ class CallBudget(Budget):
         return super().__call__()
 
     def begin(self) -> Deadline:
-        """See Budget; raises Paused when the slice is over."""
+        """See Budget; raises Paused when the slice is over.
+
+        The evaluation itself is cut short by the end of the slice and made again in the next one; the one that comes after such
+        a cut is not, so that each gets to its end.
+        """
         self._pause()
-        return super().begin()
+        interrupts = super().begin()
+        if self._cut:
+            self._cut = False
+            return interrupts
+
+        def ends() -> bool:
+            if self._now() > self._slice_end:
+                self._cut = True
+                raise Paused
+            return interrupts()
+
+        return ends
 
     def pause_due(self) -> bool:
         """Whether the slice is over, for what pauses without an exception; as there, not before something was done in it."""

@@ -188,7 +188,7 @@ _POD: Final = (
         63,
         lambda place, _: {
             "name": f"c{place}",
-            "resources": {"requests": {f"example.com/r{n}": "1" for n in range(20)}},
+            "resources": {each: {f"example.com/r{n}": "1" for n in range(20)} for each in ("requests", "limits")},
         },
     ),
     Place(("spec", "containers", 0, "resources", "requests"), _MANY, 1, lambda *_: "1", keyed=True),

@@ -1,4 +1,4 @@
-"""Part "objects": large objects of every watched kind, for the bytes that are kept of them and the loops that go over them."""
+"""Part "objects": large objects of the kinds that a namespace user writes, for the bytes kept of them and the loops over them."""
 
 from functools import partial
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import Final
 from tests.hostile.climbing import Search, Subject
 from tests.hostile.genes import Gene
 from tests.hostile.large_objects import (
-    PLACES,
     SIZES,
     changed_object,
     described,
@@ -25,6 +24,9 @@ KEPT: Final = Limit("kept", 1.0, "of what may be kept")
 LEFT: Final = Limit("left", 0.1, "of what was deleted")
 FLOODED: Final = Limit("resident", 100 * 2**20, "B")
 LIMITS: Final = (KEPT, LEFT, STALL, BROKEN, FLOODED)
+_TENANTS: Final = ("resourceclaims", "pods", "podgroups")
+"""What the user of a namespace writes; administrators, nodes and drivers write the rest."""
+_KINDS: Final = ("kept", "loops", "flood")
 _FLOOD: Final = 5_000
 _LEAST_BYTES: Final = 9 * 1024
 _MOST_BYTES: Final = 3 * 2**19
@@ -36,8 +38,7 @@ def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
     tally = Tally("objects", seed, MODULE)
     with Worker(target, MODULE, cpu_seconds=CPU_SECONDS) as worker:
         search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(measure_fresh, target), seed, about)
-        kinds = ("kept", "loops", "flood")
-        search.run([_subject(plural, kind) for kind in kinds for plural in PLACES], seconds)
+        search.run([_subject(plural, kind) for kind in _KINDS for plural in _TENANTS], seconds)
     return tally
 
 

@@ -60,7 +60,7 @@ def native(job: dict[str, Any]) -> dict[str, Any]:
         begun = thread_time()
         try:
             entry.run(*arguments)
-        except CelError as failed:
+        except (CelError, UnicodeDecodeError) as failed:
             note = f"{type(failed).__name__}, "
         except Exception as problem:  # noqa: BLE001 - nothing else may come out
             return {"values": {"broken": 1.0}, "note": f"{type(problem).__name__}: {problem}"[:300]}
