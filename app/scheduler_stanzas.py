@@ -9,6 +9,7 @@ from app.scheduler_timing import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, bind_
 
 _CHOOSING: Final = ("filterVerb", "prioritizeVerb", "preemptVerb")
 _SHARED: Final = ("urlPrefix", "enableHTTPS", "tlsConfig")
+_ROUNDING: Final = 1e-6
 _DEFAULT_HTTP_SECONDS: Final = 5.0
 _KNOWN: Final = frozenset(
     {*VERBS, *_SHARED, "weight", "httpTimeout", "nodeCacheCapable", "managedResources", "ignorable"}
@@ -131,7 +132,7 @@ def _times(
             yield Problem(each.at("httpTimeout"), str(problem))
             continue
         needed = bind_http_seconds(binding_timeout)
-        if each is binding and seconds < needed:
+        if each is binding and needed - seconds > _ROUNDING:
             yield Problem(
                 each.at("httpTimeout"),
                 f"expected at least {needed:g}s, got {seconds:g}s: a bind waits up to {binding_timeout:g} s for devices (setting "

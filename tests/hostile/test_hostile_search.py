@@ -90,7 +90,8 @@ def test_time_that_passes_between_two_looks_at_a_deadline_is_a_stall() -> None:
     assert looked < 0.02 < stalls.end()[0]
 
 
-def test_a_worker_that_does_not_answer_is_ended_and_counts_as_a_stall() -> None:
+def test_a_worker_that_does_not_answer_is_ended_and_counts_as_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.hostile.worker._LOOK_SECONDS", 0.001)
     loop = {"kind": "compiling", "expression": "'a'.matches('" + "[\\\\pL\\\\pN]{1,90}" * 40 + "')"}
     with Worker(HERE, "cel", cpu_seconds=0.0) as worker:
         ended = worker.measure({"kind": "linting", "expression": " || ".join(["1 in [1, 2]"] * 600)})
