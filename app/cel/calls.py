@@ -1,32 +1,30 @@
 """Calls: the overload is chosen at compile time where the static types allow it, else by the run-time types."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from app.cel import checked as c
-from app.cel.code import FAILED, Code, Run, constant, evaluated
+from app.cel.code import Code, constant
 from app.cel.comparisons import compile_equality
 from app.cel.cost import Extra, Frame
-from app.cel.declarations import Overload, accepts
-from app.cel.errors import CelCompileError, CelCostError, CelRuntimeError
+from app.cel.declarations import Overload
+from app.cel.errors import CelCompileError, CelRuntimeError
 from app.cel.format_text import check_format
-from app.cel.library_core import CONVERSIONS
+from app.cel.invocation import binary_known, direct, dispatched, find_overload, framed_known, with_frame
+from app.cel.library_conversions import CONVERSIONS
 from app.cel.library_optional import LAZY
 from app.cel.library_regex import OF_TYPES, PATTERN_FUNCTIONS
 from app.cel.patterns import charge_pattern, compile_pattern
 from app.cel.types import NULLABLE, Type
-from app.cel.values import LISTS, MAPS, NUMBERS, UNHASHABLE, Optional, member_key, no_overload
+from app.cel.values import NUMBERS, UNHASHABLE, Optional, member_key, no_overload
 
 _OPEN: Final = frozenset({"dyn", "variable"})
 _MEMBERS: Final = frozenset({str, bool}) | NUMBERS
-_CONTAINERS: Final = LISTS | MAPS
 _PAIR: Final = 2
 _FOLDED_WORK: Final = 5_000
 """Most units of work of a call whose value is computed in advance."""
-
-Chosen = Callable[..., Any]
 
 
 def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str, *, careful: bool) -> Code:
@@ -68,15 +66,15 @@ def _compile_plain(node: c.Invoke, arguments: tuple[Code, ...], *, careful: bool
     if single is not None and (single.unguarded or not (doubtful or _guarded(single, node.arguments))):
         known = _known(single, arguments, extra, cost)
         if known is None and extra is None and len(runs) == _PAIR and arguments[1].known and not single.charges:
-            return Code(run=_binary_known(single.run, runs[0], arguments[1].value), cost=cost)
+            return Code(run=binary_known(single.run, runs[0], arguments[1].value), cost=cost)
         if known is None and extra is None and len(runs) == _PAIR and arguments[1].known:
-            return Code(run=_framed_known(_with_frame(single), runs[0], arguments[1].value), cost=cost)
-        return known or Code(run=_direct(single, runs, extra, costs, early=early), cost=cost)
+            return Code(run=framed_known(with_frame(single), runs[0], arguments[1].value), cost=cost)
+        return known or Code(run=direct(single, runs, extra, costs, early=early), cost=cost)
     overloads = (single,) if single is not None and not _is_one_for_all(node) else _of_arity(node)
     of_type = OF_TYPES.get((node.function.name, len(arguments)))
     if of_type is not None and arguments[1].constant:
         overloads += (of_type,)
-    return Code(run=_dispatched(overloads, runs, extra, costs, early=early), cost=cost)
+    return Code(run=dispatched(overloads, runs, extra, costs, early=early), cost=cost)
 
 
 def _early(node: c.Invoke, arguments: tuple[Code, ...]) -> bool:
@@ -142,222 +140,6 @@ def _known(single: Overload, arguments: tuple[Code, ...], extra: Extra | None, c
         return None
     total = cost + (extra(Frame(None, 0, ()), values, value) if extra is not None else 0)
     return Code(run=lambda _: value, cost=total, known=True, value=value)
-
-
-def _still_spent(frame: Frame, other: Run, error: CelRuntimeError) -> CelRuntimeError:
-    """Evaluate the second of two arguments although the first failed: upstream does, and charges for it."""
-    if not isinstance(error, CelCostError):
-        evaluated(frame, other)
-    return error
-
-
-def _direct(
-    single: Overload, runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...], *, early: bool
-) -> Run:
-    plain = extra is None and not single.charges
-    if plain and len(runs) == 1:
-        return _unary(single.run, *runs)
-    if plain and len(runs) == _PAIR:
-        return _binary(single.run, *runs)
-    chosen = _with_frame(single)
-    if extra is not None and len(runs) == 1:
-        return _charged_unary(chosen, runs[0], extra)
-    if extra is not None and len(runs) == _PAIR:
-        return _charged_binary(chosen, runs, extra, costs, early=early)
-    return _charged(lambda _: chosen, runs, extra, costs, early=early)
-
-
-def _unary(function: Chosen, argument: Run) -> Run:
-    return lambda frame: function(argument(frame))
-
-
-def _binary(function: Chosen, first: Run, second: Run) -> Run:
-    def run(frame: Frame) -> Any:
-        try:
-            one = first(frame)
-        except CelRuntimeError as error:
-            raise _still_spent(frame, second, error) from None
-        return function(one, second(frame))
-
-    return run
-
-
-def _binary_known(function: Chosen, first: Run, other: Any) -> Run:
-    return lambda frame: function(first(frame), other)
-
-
-def _framed_known(function: Chosen, first: Run, other: Any) -> Run:
-    return lambda frame: function(frame, first(frame), other)
-
-
-def _ignoring_frame(run: Chosen, count: int) -> Chosen:
-    """An implementation that is handed the frame, too; a fixed number of arguments is faster to pass on."""
-    if count == 1:
-        return lambda _, value: run(value)
-    if count == _PAIR:
-        return lambda _, one, other: run(one, other)
-    return lambda _, *values: run(*values)
-
-
-def _with_frame(item: Overload) -> Chosen:
-    run, work = item.run, item.work
-    if item.native is not None:
-        return item.native.bound(len(item.parameters))
-    taking_frame: Chosen = run if item.metered else _ignoring_frame(run, len(item.parameters))
-    if not work:
-        return taking_frame
-
-    def charging(frame: Frame, *values: Any) -> Any:
-        frame.spend(work)
-        return taking_frame(frame, *values)
-
-    return charging
-
-
-def _charged_unary(chosen: Chosen, argument: Run, extra: Extra) -> Run:
-    """As `_charged`, for a single argument."""
-
-    def run(frame: Frame) -> Any:
-        try:
-            value = argument(frame)
-        except CelRuntimeError as error:
-            if not isinstance(error, CelCostError):
-                frame.cost += extra(frame, (FAILED,), FAILED)
-            raise
-        result = None
-        try:
-            result = chosen(frame, value)
-        finally:
-            frame.cost += extra(frame, (value,), result)
-        return result
-
-    return run
-
-
-def _charged_binary(chosen: Chosen, runs: tuple[Run, ...], extra: Extra, costs: tuple[int, ...], *, early: bool) -> Run:
-    """As `_charged`, for two arguments."""
-    first, second = runs
-
-    def run(frame: Frame) -> Any:
-        values: list[Any] = []
-        try:
-            one = first(frame)
-            values = [one]
-            other = second(frame)
-        except CelRuntimeError as error:
-            if not isinstance(error, CelCostError):
-                _charge_failed(frame, runs, values, extra, costs, early=early)
-            raise
-        result = None
-        try:
-            result = chosen(frame, one, other)
-        finally:
-            frame.cost += extra(frame, (one, other), result)
-        return result
-
-    return run
-
-
-def _charged(
-    choose: Callable[[list[Any]], Chosen],
-    runs: tuple[Run, ...],
-    extra: Extra | None,
-    costs: tuple[int, ...],
-    *,
-    early: bool,
-) -> Run:
-    """Evaluate arguments, choose the implementation, run it, and charge what depends on values even if it fails."""
-
-    def run(frame: Frame) -> Any:
-        values: list[Any] = []
-        try:
-            for argument in runs:
-                values.append(argument(frame))  # noqa: PERF401 - what was evaluated before a failure has to be known
-        except CelRuntimeError as error:
-            if not isinstance(error, CelCostError):
-                _charge_failed(frame, runs, values, extra, costs, early=early)
-            raise
-        if extra is None:
-            return choose(values)(frame, *values)
-        result = None
-        try:
-            result = choose(values)(frame, *values)
-        finally:
-            frame.cost += extra(frame, tuple(values), result)
-        return result
-
-    return run
-
-
-def _charge_failed(
-    frame: Frame, runs: tuple[Run, ...], values: list[Any], extra: Extra | None, costs: tuple[int, ...], *, early: bool
-) -> None:
-    """Charge a call of which an argument failed: one of two does not keep the other from being evaluated, one of more does.
-
-    `early` calls are those of two arguments that upstream evaluates as it does longer ones.
-    """
-    failed = len(values)
-    if (early or len(runs) > _PAIR) and failed + 1 < len(runs):
-        frame.cost -= 1 + sum(costs[failed + 1 :])
-        return
-    values.append(FAILED)
-    if failed + 1 < len(runs):
-        values.append(evaluated(frame, runs[-1]))
-    if extra is not None:
-        frame.cost += extra(frame, tuple(values), FAILED)
-
-
-def _dispatched(
-    overloads: tuple[Overload, ...],
-    runs: tuple[Run, ...],
-    extra: Extra | None,
-    costs: tuple[int, ...],
-    *,
-    early: bool,
-) -> Run:
-    remembered: dict[tuple[type, ...], Chosen] = {}
-
-    def choose(values: list[Any]) -> Chosen:
-        kinds = tuple(map(type, values))
-        found = remembered.get(kinds)
-        if found is None:
-            found = _find(overloads, values)
-            if _CONTAINERS.isdisjoint(kinds):
-                remembered[kinds] = found
-        return found
-
-    if extra is None and len(runs) == _PAIR and not early:
-        return _dispatched_pair(overloads, *runs)
-    return _charged(choose, runs, extra, costs, early=early)
-
-
-def _dispatched_pair(overloads: tuple[Overload, ...], first: Run, second: Run) -> Run:
-    remembered: dict[tuple[type, type], Chosen] = {}
-
-    def run(frame: Frame) -> Any:
-        try:
-            one = first(frame)
-        except CelRuntimeError as error:
-            raise _still_spent(frame, second, error) from None
-        other = second(frame)
-        kinds = (type(one), type(other))
-        found = remembered.get(kinds)
-        if found is None:
-            found = _find(overloads, (one, other))
-            if _CONTAINERS.isdisjoint(kinds):
-                remembered[kinds] = found
-        return found(frame, one, other)
-
-    return run
-
-
-def _find(overloads: tuple[Overload, ...], values: Sequence[Any]) -> Chosen:
-    for item in overloads:
-        if item.unguarded or all(
-            accepts(parameter, value) for parameter, value in zip(item.parameters, values, strict=True)
-        ):
-            return _with_frame(item)
-    raise no_overload(*values)
 
 
 def _compile_lazy(name: str, target: Code, argument: Code) -> Code:
@@ -443,6 +225,6 @@ def _fold_conversion(node: c.Invoke, arguments: tuple[Code, ...], source: str) -
     value = arguments[0].value
     frame = Frame(None, 0, ())
     try:
-        return constant(_find(_of_arity(node), (value,))(frame, value))
+        return constant(find_overload(_of_arity(node), (value,))(frame, value))
     except CelRuntimeError as error:
         raise CelCompileError(str(error), source, node.offset) from None

@@ -4,14 +4,13 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, ClassVar, Final
 
-import msgspec
-
 from app.cel import checked as c
 from app.cel import syntax as s
 from app.cel.call_units import call_units
-from app.cel.compile_limits import CHECK_UNITS, NODE_UNITS, STEP_UNITS, CompileMeter
-from app.cel.declarations import Library, Overload
+from app.cel.compile_limits import CHECK_UNITS, NODE_UNITS
+from app.cel.declarations import Overload
 from app.cel.errors import CelCompileError
+from app.cel.inference import Inference, Scopes
 from app.cel.macros import qualified_call
 from app.cel.types import (
     ANY,
@@ -23,16 +22,15 @@ from app.cel.types import (
     DYN,
     INT,
     NULL,
+    OPTIONAL_NAME,
     STRING,
     TIMESTAMP,
     TYPE_NAMES,
     UINT,
-    Substitution,
     Type,
     TypeLimitError,
     list_of,
     map_of,
-    most_general,
     optional_of,
     type_of,
 )
@@ -52,50 +50,14 @@ _LOGICAL: Final = {"_&&_": False, "_||_": True}
 _INDEX: Final = {"_[_]": False, "_[?_]": True}
 _NULL_VALUE: Final = "google.protobuf.NullValue.NULL_VALUE"
 _SIMPLE: Final = frozenset({"_==_", "_!=_", "_[_]"})
-_OPTIONAL_NAME: Final = "optional_type"
 _SHOWN_ARGUMENTS: Final = 8
 _is_open: Final = attrgetter("open")
 _METERED_NODES: Final = 16
 """Nodes that are checked between two looks at the meter."""
 
 
-class Scope(msgspec.Struct, frozen=True, gc=False):
-    """A variable in reach: where it is kept and its type."""
-
-    slot: int
-    type: Type
-    lazy: bool = False
-
-
-Scopes = Mapping[str, Scope]
-
-
-class Checker:
-    """Checks one expression.
-
-    Afterwards `slots` is the number of variables it needs, and `careful` says that a value may be of another type than the
-    check took it for, as an element of `device.attributes["d"].links + [1]` is. `nodes` is the size of the tree, and
-    `constants` how many of these are literals. What compiling
-    it will take is charged at the end.
-    """
-
-    def __init__(
-        self, source: str, functions: Library, device: Mapping[str, Type], meter: CompileMeter | None = None
-    ) -> None:
-        self.slots = 0
-        self.careful = False
-        self._source = source
-        self._meter = CompileMeter(source) if meter is None else meter
-        self.nodes = 0
-        self.constants = 0
-        self._counted = 0
-        self._calls = 0
-        self._functions = functions
-        self._device = device
-        self._types = Substitution(max(self._meter.left // STEP_UNITS, 0))
-        self._literals: list[tuple[Type, s.Node, Type]] = []
-        self._unsettled: list[tuple[Type, str, s.Node]] = []
-        self._exempt = 0
+class Checker(Inference):
+    """Checks one expression; what compiling it will take is charged at the end."""
 
     def check(self, node: s.Node) -> c.Checked:
         """Check a whole expression.
@@ -105,8 +67,7 @@ class Checker:
         """
         try:
             result = self._check(node, {})
-            for item, name, part in self._unsettled:
-                self._require_value(self.final(item), name, part)
+            self._require_settled()
             self._require_homogeneous()
         except TypeLimitError as problem:
             raise CelCompileError(str(problem), self._source, 0) from None
@@ -114,23 +75,11 @@ class Checker:
         self._meter.spend(unmetered + self._steps() + NODE_UNITS * self.nodes + self._calls)
         return result
 
-    def final(self, item: Type) -> Type:
-        """A type with nothing open: what could be anything is dynamic."""
-        return self._types.resolve(item, free=DYN)
-
-    def _error(self, message: str, node: s.Node) -> CelCompileError:
-        return CelCompileError(message, self._source, node.offset)
-
     def _check(self, node: s.Node, scopes: Scopes) -> c.Checked:
         self.nodes += 1
         if not self.nodes % _METERED_NODES:
             self._meter.spend(CHECK_UNITS * _METERED_NODES + self._steps(), node.offset)
         return self._RULES[type(node)](self, node, scopes)
-
-    def _steps(self) -> int:
-        """Units for the steps since the last time."""
-        before, self._counted = self._counted, self._types.steps
-        return STEP_UNITS * (self._counted - before)
 
     def _literal(self, node: s.Literal, _: Scopes) -> c.Checked:
         self.constants += 1
@@ -146,14 +95,6 @@ class Checker:
         if node.name in TYPE_NAMES:
             return c.Constant(node.offset, type_of(TYPE_NAMES[node.name]), TypeValue(node.name))
         raise self._error(f"undeclared reference to {node.name!r}", node)
-
-    def _require_value(self, item: Type, name: str, node: s.Node) -> None:
-        """A variable that is known to hold a type is taken for the name of that type."""
-        found = self._types.resolve(item)
-        if found.kind == "variable":
-            self._unsettled.append((found, name, node))
-        elif found.kind == "type":
-            raise self._error(f"reference to undefined type: {name}", node)
 
     def _qualified(self, node: s.Select, scopes: Scopes) -> c.Checked | None:
         """A name with dots that stands for a type, or for the one constant of protocol buffers that is left."""
@@ -178,7 +119,7 @@ class Checker:
                 return name
         operand = self._check(node.operand, scopes)
         found = self._types.resolve(operand.type)
-        inner = found.parameters[0] if found.name == _OPTIONAL_NAME else found
+        inner = found.parameters[0] if found.name == OPTIONAL_NAME else found
         result = self._member_type(node, inner)
         if node.test:
             result = BOOL
@@ -226,10 +167,6 @@ class Checker:
         for term, written in zip(terms, node.arguments, strict=True):
             self._expect_bool(term, written)
         return c.Logical(node.offset, BOOL, _LOGICAL[node.function], terms)
-
-    def _expect_bool(self, item: c.Checked, node: s.Node) -> None:
-        if not self._types.assign((item.type,), (BOOL,)):
-            raise self._error(f"expected type 'bool' but found '{self.final(item.type)}'", node)
 
     def _resolve(self, node: s.Call, name: str, target: s.Node | None, scopes: Scopes) -> c.Checked:
         written = node.arguments if target is None else (target, *node.arguments)
@@ -307,45 +244,6 @@ class Checker:
         value = self._common(self._element_types(values, optional, written_values), written_values)
         return c.MakeMap(node.offset, map_of(key, value), keys, values, optional)
 
-    def _element_types(
-        self,
-        values: tuple[c.Checked, ...],
-        optional: tuple[bool, ...],
-        written: tuple[s.Node, ...],
-    ) -> list[Type]:
-        types = []
-        for value, skippable, node in zip(values, optional, written, strict=True):
-            found = self._types.resolve(value.type)
-            if skippable and found.name == _OPTIONAL_NAME:
-                found = found.parameters[0]
-            elif skippable and found.kind != "dyn":
-                raise self._error(f"expected type 'optional_type' but found '{found}'", node)
-            types.append(found)
-        return types
-
-    def _common(self, types: list[Type], written: tuple[s.Node, ...]) -> Type:
-        """The type that all elements fit; the check that they are all of one type has to wait until types are final."""
-        if not types:
-            return self._types.fresh()
-        joined = types[0]
-        for item, node in zip(types[1:], written[1:], strict=True):
-            if item is joined and item is types[0]:
-                continue
-            self._types.step(0 if joined is item else joined.weight // 2)
-            joined = most_general(joined, item) if self._types.assign((joined,), (item,)) else DYN
-            if not self._exempt:
-                self._literals.append((types[0], node, item))
-        return joined
-
-    def _require_homogeneous(self) -> None:
-        known = expected = None
-        for first, node, other in self._literals:
-            if expected is None or first is not known:
-                known, expected = first, self.final(first)
-            found = self.final(other)
-            if not self._types.same(expected, found):
-                raise self._error(f"expected type '{expected}' but found '{found}'", node)
-
     def _comprehension(self, node: s.Comprehension, scopes: Scopes) -> c.Checked:
         source = self._check(node.source, scopes)
         if node.kind == "bind":
@@ -365,19 +263,6 @@ class Checker:
         result = self._loop_type(node, body, inner)
         slots = tuple(range(slot, slot + len(node.names)))
         return c.Loop(node.offset, result, node.kind, source, slots, condition, body)
-
-    def _declare(
-        self,
-        names: tuple[str, ...],
-        types: tuple[Type, ...],
-        scopes: Scopes,
-        *,
-        lazy: bool = False,
-    ) -> tuple[int, Scopes]:
-        first = self.slots
-        self.slots += len(names)
-        added = {name: Scope(first + place, types[place], lazy) for place, name in enumerate(names)}
-        return first, {**scopes, **added}
 
     def _range(self, node: s.Comprehension, source: Type) -> tuple[Type, ...]:
         """The types of the variables of a loop over a source of this type."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from app.cel.cost import Frame
 from app.cel.errors import CelRuntimeError
-from app.cel.library_core import decoded, double_text
+from app.cel.library_conversions import decoded, double_text
 from app.cel.native_texts import ENCODE, HEX, UPPER, quoted_in_pieces
 from app.cel.semver import Semver
 from app.cel.times import Duration, Timestamp, seconds_text, timestamp_text

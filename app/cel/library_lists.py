@@ -8,7 +8,6 @@ from app.cel.cost import COMPARISON_WORK, Extra, Frame, elements_traversed
 from app.cel.declarations import Function, function, method, overload
 from app.cel.equality import Elements, contains_element, first_place, matches
 from app.cel.errors import CelRuntimeError
-from app.cel.library_core import integer, unsigned
 from app.cel.native_lists import (
     COPY,
     copied,
@@ -22,7 +21,7 @@ from app.cel.native_lists import (
 )
 from app.cel.times import Duration, Timestamp, duration_of
 from app.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, list_of, variable
-from app.cel.values import LISTS, MAX_INT, NUMBERS, no_overload, size_of
+from app.cel.values import LISTS, MAX_INT, NUMBERS, integer, no_overload, size_of, unsigned
 
 _T: Final = variable("T")
 _LIST: Final = list_of(_T)

@@ -5,9 +5,20 @@ from typing import Any, Final
 from app.cel.cost import Frame
 from app.cel.declarations import function, method, overload
 from app.cel.errors import CelRuntimeError
-from app.cel.library_core import empty_value
+from app.cel.times import Duration, Timestamp, parse_timestamp
 from app.cel.types import BOOL, list_of, optional_of, variable
 from app.cel.values import NONE, Optional
+
+_ZERO_TIMES: Final = (Duration(0), parse_timestamp("0001-01-01T00:00:00Z"))
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a value is the zero of its type, for optional.ofNonZeroValue."""
+    if isinstance(value, str | bytes | list | tuple | dict | int | float):
+        return not value
+    if isinstance(value, Duration | Timestamp):
+        return value in _ZERO_TIMES
+    return value is None
 
 
 def _value(item: Optional) -> Any:
@@ -54,7 +65,7 @@ LAZY: Final = frozenset({"or", "orValue"})
 FUNCTIONS: Final = (
     function("optional.of", overload((_V,), _OPTIONAL, some)),
     function(
-        "optional.ofNonZeroValue", overload((_V,), _OPTIONAL, lambda value: NONE if empty_value(value) else some(value))
+        "optional.ofNonZeroValue", overload((_V,), _OPTIONAL, lambda value: NONE if _is_empty(value) else some(value))
     ),
     function("optional.none", overload((), _OPTIONAL, lambda: NONE)),
     function("value", method((_OPTIONAL,), _V, _value)),

@@ -105,9 +105,13 @@ def map_of(key: Type, value: Type) -> Type:
     return compound("map", "map", key, value)
 
 
+OPTIONAL_NAME: Final = "optional_type"
+"""The name of the types of optional values."""
+
+
 def optional_of(value: Type) -> Type:
     """The type of optional values."""
-    return compound("opaque", "optional_type", value)
+    return compound("opaque", OPTIONAL_NAME, value)
 
 
 def type_of(value: Type) -> Type:

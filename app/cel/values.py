@@ -89,6 +89,28 @@ def no_overload(*values: object) -> CelRuntimeError:
     return CelRuntimeError(f"no such overload for ({', '.join(map(type_name, values))})")
 
 
+def integer(value: int) -> int:
+    """The value, if it is an int64.
+
+    Raises:
+        CelRuntimeError: It is not.
+    """
+    if MIN_INT <= value <= MAX_INT:
+        return value
+    raise CelRuntimeError("integer overflow")
+
+
+def unsigned(value: int) -> Uint:
+    """The value, if it is a uint64.
+
+    Raises:
+        CelRuntimeError: It is not.
+    """
+    if 0 <= value <= MAX_UINT:
+        return Uint(value)
+    raise CelRuntimeError("unsigned integer overflow")
+
+
 def unwrapped(value: Any) -> Any:
     """What a result stands for: an optional one for the value in it."""
     while type(value) is Optional and value.present:
