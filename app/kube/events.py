@@ -9,10 +9,10 @@ from app.kube.fair_queue import FairQueue
 from app.kube.kinds import EVENTS
 from app.kube.observer import Observer
 from app.kube.settings import KubeSettings
-from app.kube.token_bucket import TokenBucket, TokenBuckets
 from app.kube.transport import MERGE_PATCH, Call, Transport
 from app.model.pod import Pod
 from app.scheduling.ports import Clock, ClusterError
+from app.token_bucket import TokenBucket, TokenBuckets
 
 SAME_SECONDS = 600.0
 QUEUE = 1000
@@ -43,9 +43,9 @@ class KubeEvents:
         self._clock = clock
         self._observer = observer
         self._recent = RecentSeries(SAME_SECONDS, REMEMBERED, REMEMBERED_OF_NAMESPACE)
-        self._pods = TokenBuckets(POD_BURST, POD_RATE, REMEMBERED)
-        self._namespaces = TokenBuckets(NAMESPACE_BURST, NAMESPACE_RATE, REMEMBERED)
-        self._all = TokenBucket.full(BURST, RATE, clock.monotonic())
+        self._pods = TokenBuckets(POD_RATE, POD_BURST, REMEMBERED)
+        self._namespaces = TokenBuckets(NAMESPACE_RATE, NAMESPACE_BURST, REMEMBERED)
+        self._all = TokenBucket(RATE, BURST, clock.monotonic())
         self._queue: FairQueue[Series] = FairQueue(QUEUE)
 
     def about_pod(self, pod: Pod, *, warning: bool, reason: str, message: str) -> None:
@@ -86,8 +86,8 @@ class KubeEvents:
     async def _next(self) -> Series:
         """The next Event, once the limit of all namespaces lets one pass."""
         await self._queue.filled()
-        while not self._all.take(self._clock.monotonic()):  # noqa: ASYNC110 - it waits for time, not for a state
-            await asyncio.sleep(self._all.pause)
+        while not self._all.take(now := self._clock.monotonic()):  # noqa: ASYNC110 - it waits for time, not for a state
+            await asyncio.sleep(self._all.wait(now))
         return await self._queue.get()
 
     async def _write(self, series: Series) -> None:

@@ -15,8 +15,8 @@ from app.model.pod import Pod
 from app.scheduling.deadline import CallBudget
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
-from app.scheduling.token_bucket import Buckets, TokenBucket
 from app.telemetry.metrics import Metrics
+from app.token_bucket import TokenBucket, TokenBuckets
 
 SHARE_USED_UP: Final = "its search takes long, and the namespace has used up its share of the time for such searches"
 
@@ -45,8 +45,8 @@ class TimeSlices:
         self._waits_elsewhere = waits_elsewhere
         self._last = self._last_of_another = _Call("", _NEVER)
         burst, now = options.search_burst_seconds, clock.monotonic()
-        self._namespaces = Buckets(options.search_namespace_share, burst, _NAMESPACES)
-        self._everybody = TokenBucket(options.search_share, burst, now)
+        self._namespaces = TokenBuckets(options.search_namespace_share, burst, _NAMESPACES, debt=burst)
+        self._everybody = TokenBucket(options.search_share, burst, now, debt=burst)
 
     def begin(self, pod: Pod, seconds: float) -> CallBudget:
         """A budget for a call about this pod that may take so many seconds; its first slice begins."""

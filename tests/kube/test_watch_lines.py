@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from app.kube.backoff import LONGEST, SHORTEST, Backoff
 from app.kube.errors import CallFailed
-from app.kube.token_bucket import TokenBuckets
 from app.kube.watch_stream import lines
 
 
@@ -39,9 +38,3 @@ def test_a_pause_is_within_its_limits_and_never_shorter_than_asked_for(
     backoff.failures = failed
     pause = backoff.next(asked)
     assert max(asked, SHORTEST) <= pause <= max(asked, LONGEST)
-
-
-def test_the_bucket_unused_for_longest_is_forgotten_first() -> None:
-    buckets = TokenBuckets(burst=1, rate=0.0, capacity=2)
-    assert [buckets.take(key, 0.0) for key in ("a", "b", "a", "c")] == [True, True, False, True]
-    assert [buckets.take(key, 0.0) for key in ("a", "b")] == [False, True]

@@ -1,0 +1,85 @@
+"""Token buckets: tokens come back at a steady rate, and nobody saves up more than a burst of them.
+
+A token is whatever the owner counts: an Event that is written, or a second of searching.  Times are seconds of a clock that never
+goes back.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+
+class TokenBucket:
+    """Holds at most `burst` tokens and begins full; `rate` tokens come back each second."""
+
+    __slots__ = ("_at", "_burst", "_debt", "_level", "_rate")
+
+    def __init__(self, rate: float, burst: float, now: float, *, debt: float = 0.0) -> None:
+        """`spend` overdraws it by at most `debt` tokens; what is spent beyond that is forgiven."""
+        self._rate = rate
+        self._burst = burst
+        self._debt = debt
+        self._level = burst
+        self._at = now
+
+    def level(self, now: float) -> float:
+        """Tokens that are left; negative when overdrawn."""
+        if now > self._at:
+            self._level = min(self._level + (now - self._at) * self._rate, self._burst)
+            self._at = now
+        return self._level
+
+    def take(self, now: float) -> bool:
+        """Take one token, if there is a whole one."""
+        if self.level(now) < 1.0:
+            return False
+        self._level -= 1.0
+        return True
+
+    def spend(self, tokens: float, now: float) -> None:
+        """Take off what was used, whether or not there was as much."""
+        self._level = max(self.level(now) - tokens, -self._debt)
+
+    def wait(self, now: float) -> float:
+        """Seconds until `take` finds a token."""
+        return max(0.0, 1.0 - self.level(now)) / self._rate
+
+
+class TokenBuckets:
+    """A bucket for each key, such as a namespace or a pod.
+
+    A key without a bucket has a full one.  At most `limit` buckets are kept: the one that is unused for longest goes first, which
+    makes it full again.
+    """
+
+    def __init__(self, rate: float, burst: float, limit: int, *, debt: float = 0.0) -> None:
+        """All buckets have this rate, burst and debt."""
+        self._rate = rate
+        self._burst = burst
+        self._limit = limit
+        self._debt = debt
+        self._buckets: OrderedDict[Hashable, TokenBucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def level(self, key: Hashable, now: float) -> float:
+        """Tokens that are left to this key."""
+        bucket = self._buckets.get(key)
+        return self._burst if bucket is None else bucket.level(now)
+
+    def take(self, key: Hashable, now: float) -> bool:
+        """Take one token of this key, if there is a whole one."""
+        return self._used(key, now).take(now)
+
+    def spend(self, key: Hashable, tokens: float, now: float) -> None:
+        """Take off what was used for this key."""
+        self._used(key, now).spend(tokens, now)
+
+    def _used(self, key: Hashable, now: float) -> TokenBucket:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = TokenBucket(self._rate, self._burst, now, debt=self._debt)
+            if len(self._buckets) > self._limit:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(key)
+        return bucket
