@@ -1,35 +1,38 @@
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
 from app.allocator.overlay import Laid
-from app.model.device import Device
-from app.model.device_taint_rule import DeviceTaintRule
+from app.allocator.rules import OWN, Rules
+from app.model.device import Device, DeviceTaint
+from app.model.device_taint_rule import DeviceTaintRule, DeviceTaintSelector
 from app.model.resource_slice import ResourceSlice
+
+_EVERYTHING: Final = DeviceTaintSelector()
 
 
 class TaintOverlay:
-    """Appends the taints of DeviceTaintRules to those that devices have (upstream's tracker); rules in order of their names.
+    """Appends the taints of DeviceTaintRules to those that devices have (upstream's tracker); rules in order of their names."""
 
-    A rule without selector taints everything, as upstream does.
-    """
+    __slots__ = ("_taints",)
 
-    __slots__ = ("_rules",)
-
-    def __init__(self, rules: Iterable[DeviceTaintRule]) -> None:
-        self._rules = tuple(sorted(rules, key=lambda rule: rule.name))
+    def __init__(self, rules: Iterable[DeviceTaintRule], release: Rules = OWN) -> None:
+        bare = _EVERYTHING if release.bare_taint_rules_match_all else None
+        selected = ((rule.selector or bare, rule.spec.taint) for rule in sorted(rules, key=lambda rule: rule.name))
+        self._taints = tuple((selector, taint) for selector, taint in selected if selector is not None)
 
     def lay(self, published: ResourceSlice) -> Laid:
         """See Overlay."""
-        rules = [rule for rule in self._rules if rule.selector.concerns(published.driver, published.pool)]
-        if not rules:
+        taints = [each for each in self._taints if each[0].concerns(published.driver, published.pool)]
+        if not taints:
             return Laid(published)
-        devices = tuple(_tainted(device, rules) for device in published.devices)
+        devices = tuple(_tainted(device, taints) for device in published.devices)
         if all(new is old for new, old in zip(devices, published.devices, strict=True)):
             return Laid(published)
         return Laid(msgspec.structs.replace(published, devices=devices))
 
 
-def _tainted(device: Device, rules: Iterable[DeviceTaintRule]) -> Device:
-    taints = tuple(rule.spec.taint for rule in rules if rule.selector.device in (None, device.name))
-    return msgspec.structs.replace(device, taints=(*device.taints, *taints)) if taints else device
+def _tainted(device: Device, taints: Iterable[tuple[DeviceTaintSelector, DeviceTaint]]) -> Device:
+    further = tuple(taint for selector, taint in taints if selector.device in (None, device.name))
+    return msgspec.structs.replace(device, taints=(*device.taints, *further)) if further else device

@@ -23,6 +23,8 @@ class Rules:
     each request, and giving a device up forgets what its request had (issue 140438).
     `admin_access_pays_counters`: admin access needs and takes counters as others do, which may change (issue 140729); it joins
     compatibility groups either way.
+    `bare_taint_rules_match_all`: a DeviceTaintRule without `deviceSelector` taints every device, as in 1.35.10, 1.36.6, 1.37.0 and
+    before; since 1.37.1 it taints none, as the API says.  An empty selector matches every device in all releases.
     """
 
     lapsed_shares_take: bool = True
@@ -32,6 +34,7 @@ class Rules:
     counters_by_driver: bool = True
     distinct_from_every_device: bool = True
     admin_access_pays_counters: bool = True
+    bare_taint_rules_match_all: bool = False
 
 
 OWN: Final = Rules()

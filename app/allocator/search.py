@@ -290,5 +290,6 @@ class Search:
                 Rejection(code=Code.SEARCH_LIMIT, detail=f"no result after {self._max_steps} steps"), counted=True
             )
         deadline = self.facts.deadline
-        if deadline is not None and not self.steps & self._poll and deadline():
+        # The first step asks too: a deadline that has passed before ends the shortest search.
+        if deadline is not None and not (self.steps - 1) & self._poll and deadline():
             raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=f"time was up after {self.steps} steps"))

@@ -27,7 +27,8 @@ def expand(source: str, function: str, target: Node | None, arguments: tuple[Nod
 
 
 def _presence_test(source: str, argument: Node) -> Node:
-    if not isinstance(argument, Select) or argument.optional or argument.test:
+    # A presence test is a selection, too: `has(has(a.b))` is `has(a.b)`, as in cel-go.
+    if not isinstance(argument, Select) or argument.optional:
         raise CelCompileError("invalid argument to has() macro", source, argument.offset)
     return Select(argument.offset, argument.depth, argument.operand, argument.field, test=True)
 

@@ -84,7 +84,7 @@ class Overlays:
 
     def _taint_anew(self, rules: Iterable[DeviceTaintRule]) -> Collection[PoolId]:
         self._taints = TaintOverlay(self._rules.values())
-        selectors = [rule.selector for rule in rules]
+        selectors = [rule.selector for rule in rules if rule.selector is not None]
         changed: set[PoolId] = set()
         for laid in self._under_policy.values():
             if any(selector.concerns(*laid.effective.pool_id) for selector in selectors):

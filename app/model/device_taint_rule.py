@@ -32,7 +32,7 @@ class DeviceTaintRuleSpec(Value, frozen=True):
 class DeviceTaintRule(Value, frozen=True):
     """A taint that the admin lays on devices, whoever publishes them (KEP-5055); the same fields in v1, v1beta2 and v1alpha3.
 
-    A rule without selector taints every device, as upstream's scheduler has it; the text of the API says that it matches nothing.
+    A rule without `deviceSelector` and one with an empty selector are different: the first matches no device, the second all.
     """
 
     metadata: ObjectMeta
@@ -44,12 +44,11 @@ class DeviceTaintRule(Value, frozen=True):
         return self.metadata.name
 
     @property
-    def selector(self) -> DeviceTaintSelector:
-        """The selector, an empty one for a rule without."""
-        return self.spec.device_selector or _EVERYTHING
+    def selector(self) -> DeviceTaintSelector | None:
+        """The selector; None if the rule has none."""
+        return self.spec.device_selector
 
 
-_EVERYTHING = DeviceTaintSelector()
 _DECODER = msgspec.json.Decoder(DeviceTaintRule)
 
 
@@ -60,7 +59,8 @@ def read_device_taint_rule(data: bytes) -> DeviceTaintRule:
         ModelError: not a DeviceTaintRule, or one that selects by class or CEL, which Kubernetes gave up in 1.35.
     """
     rule = decode("DeviceTaintRule", _DECODER, data)
-    if rule.selector.device_class_name is not None or rule.selector.selectors:
+    selector = rule.selector
+    if selector is not None and (selector.device_class_name is not None or selector.selectors):
         raise ModelError(
             f"DeviceTaintRule {rule.name}: spec.deviceSelector: expected driver, pool and device only; "
             "deviceClassName and selectors, which Kubernetes 1.34 still knew, are not supported"

@@ -1,11 +1,13 @@
 """DeviceTaintRules: which devices they taint, beside the taints that devices have."""
 
+import dataclasses
 from typing import Any
 
 import msgspec
 import pytest
 
 from app.allocator.overlay_taints import TaintOverlay
+from app.allocator.rules import OWN, UPSTREAM, Rules
 from app.model.base import ModelError
 from app.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule
 from tests.allocator.building import slice_of
@@ -19,9 +21,9 @@ def rule(name: str, selector: dict[str, Any] | None, key: str = "k") -> DeviceTa
     return read_device_taint_rule(msgspec.json.encode(raw))
 
 
-def tainted(*rules: DeviceTaintRule) -> list[list[str]]:
+def tainted(*rules: DeviceTaintRule, release: Rules = OWN) -> list[list[str]]:
     own = {"name": "b", "taints": [{"key": "own", "effect": "NoExecute"}]}
-    laid = TaintOverlay(rules).lay(slice_of("a", own))
+    laid = TaintOverlay(rules, release).lay(slice_of("a", own))
     return [[taint.key for taint in device.taints] for device in laid.effective.devices]
 
 
@@ -42,9 +44,12 @@ def test_selector_fields_are_optional_and_exact(selector: dict[str, Any], expect
     assert tainted(rule("r", selector)) == expected
 
 
-def test_a_rule_without_selector_taints_everything_as_upstream_does() -> None:
-    """The text of the API says that such a rule matches nothing."""
-    assert tainted(rule("r", None)) == [["k"], ["own", "k"]]
+def test_a_rule_without_selector_taints_nothing_and_everything_in_releases_before_1_37_1() -> None:
+    before = dataclasses.replace(UPSTREAM, bare_taint_rules_match_all=True)
+    for release, expected in ((OWN, [[], ["own"]]), (UPSTREAM, [[], ["own"]]), (before, [["k"], ["own", "k"]])):
+        assert tainted(rule("r", None), release=release) == expected
+        assert tainted(rule("r", {}), release=release) == [["k"], ["own", "k"]]
+        assert tainted(rule("r", None), rule("s", {"device": "b"}, "s"), release=release)[1][-1] == "s"
 
 
 def test_several_rules_taint_in_order_of_their_names() -> None:

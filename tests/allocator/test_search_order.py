@@ -126,6 +126,21 @@ def test_deadline_ends_a_search() -> None:
     assert [each.code for each in found.rejections] == [Code.SEARCH_LIMIT]
 
 
+@pytest.mark.parametrize("wanted", [exactly(), exactly(2), every(), exactly(9)])
+def test_deadline_that_has_passed_before_ends_a_search_of_any_length(wanted: dict[str, Any]) -> None:
+    slices, demand = [slice_of(*numbered(2))], demand_of(claim_of(wanted))
+    asked = iter([True])
+    found = reasons(allocate(demand, NODE, pools_of(slices), Held(), deadline=lambda: next(asked)))
+    assert [each.code for each in found.rejections] == [Code.SEARCH_LIMIT]
+    assert found.steps == 1
+
+
+def test_deadline_that_has_passed_ends_a_search_without_claims_and_one_without_devices() -> None:
+    for slices, claims in (([slice_of("a")], ()), ([], (claim_of(exactly()),))):
+        found = reasons(ask(slices, *claims, deadline=lambda: True))
+        assert [each.code for each in found.rejections] == [Code.SEARCH_LIMIT]
+
+
 # ---- against the recursive reference
 
 LOCATIONS = 5

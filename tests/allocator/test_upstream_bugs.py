@@ -260,12 +260,18 @@ def test_141898_all_beside_an_incomplete_pool_rules_out_that_node_alone() -> Non
     assert picks(ask([broken, sound], wanted, node=Node(name="node-2"))) == [["b"]]
 
 
-def test_taint_rule_without_selector_taints_everything() -> None:
-    """So does upstream's tracker, although the text of the API says that such a rule matches nothing."""
+def test_taint_rule_without_selector_taints_nothing_and_one_with_an_empty_selector_everything() -> None:
+    """Up to 1.37.0 upstream's tracker took both for everything."""
     taint = {"key": "broken", "effect": "NoSchedule"}
-    rule = read_device_taint_rule(msgspec.json.encode({"metadata": {"name": "all"}, "spec": {"taint": taint}}))
-    slices = [TaintOverlay([rule]).lay(slice_of("a", "b")).effective]
-    assert reasons(ask(slices, claim_of(exactly()))).rejections[0].code is Code.TAINTED
+    for selector, picked in (({}, [["a"]]), ({"deviceSelector": {}}, None)):
+        raw = {"metadata": {"name": "all"}, "spec": {"taint": taint, **selector}}
+        rule = read_device_taint_rule(msgspec.json.encode(raw))
+        slices = [TaintOverlay([rule]).lay(slice_of("a", "b")).effective]
+        found = ask(slices, claim_of(exactly()))
+        if picked:
+            assert picks(found) == picked
+        else:
+            assert reasons(found).rejections[0].code is Code.TAINTED
 
 
 def test_130160_pools_with_binding_conditions_are_tried_last_and_otherwise_the_order_stays() -> None:

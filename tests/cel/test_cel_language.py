@@ -51,6 +51,26 @@ def test_an_expression_has_the_outcome_and_the_cost_that_upstream_gives_it(
         assert spent == int(cost)
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'has(has(device.attributes["gpu.example.com"].model))',
+        'has(has(has(device.attributes["gpu.example.com"].model)))',
+        'has((has(device.attributes["gpu.example.com"].model)))',
+        'has(has(device.attributes["gpu.example.com"].model)) ? has(has({"a": 1}.a)) : false',
+        '!has(has(device.attributes["gpu.example.com"].missing))',
+    ],
+)
+def test_presence_of_a_presence_test_is_the_presence_it_tests(expression: str) -> None:
+    assert compile_expression(expression).matches(DEVICE)
+
+
+@pytest.mark.parametrize("expression", ["has(!has({'a': 1}.a))", "has(has({}.?a))", "has(has({}['a']))", "has(has(1))"])
+def test_presence_of_anything_else_is_an_error(expression: str) -> None:
+    with pytest.raises(CelCompileError, match=r"invalid argument to has\(\) macro"):
+        compile_expression(expression)
+
+
 DELIBERATE = {
     "has of an optional value is a bool in a branch, too": "!(true ? has({}.?b.c) : true)",
     "a dot before the name of a variable is ignored": "[1].all(x, .x == 1)",

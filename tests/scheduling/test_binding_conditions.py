@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,6 +55,14 @@ def test_failure_wins_whatever_else_is_true(statuses: list[str]) -> None:
         assert verdict is Readiness.FAILED
     else:
         assert verdict is (Readiness.READY if told["A"] == told["B"] == "True" else Readiness.TIMED_OUT)
+
+
+@pytest.mark.parametrize("first", [[], [report("g0", A="False")], [report("g0", B="True")]])
+def test_failed_device_fails_the_claim_at_once_whatever_the_devices_before_it_lack(first: list[dict[str, Any]]) -> None:
+    """Upstream judges the devices in turn and waits for the first one."""
+    given = claim([result("g0", "A"), result("g1", "A")], *first, report("g1", Failed="True", message="no link"))
+    verdict = judge(given, now=SECOND + 1, waiting_since=SECOND, timeout=TIMEOUT)
+    assert (verdict.readiness, verdict.text) == (Readiness.FAILED, "device d/p/g1 reports Failed: no link")
 
 
 def test_what_another_device_reports_does_not_count() -> None:
