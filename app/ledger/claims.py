@@ -1,109 +1,47 @@
-import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from app.ledger.claim_owners import ClaimsByOwner
-from app.ledger.kept_claims import Specs, kept
+from app.ledger.claim_record import ClaimRecord, digest_of_spec
+from app.ledger.deliveries import Deliveries
+from app.ledger.kept_claims import KeptBytes, Specs, kept, kept_bytes, kept_short
 from app.ledger.orphans import Orphan, Orphans
 from app.ledger.signal import Signal
 from app.ledger.usage import UsageTable
 from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from app.model.base import ModelError
+from app.model.broken_claim import read_broken
 from app.model.generated_claim import generated_for
 from app.model.metadata import version_number
-from app.model.resource_claim import (
-    MAX_RESERVATIONS,
-    ClaimHead,
-    ClaimSpec,
-    ResourceClaim,
-    read_claim,
-    read_head,
-    read_spec,
-)
+from app.model.resource_claim import MAX_RESERVATIONS, ClaimHead, ResourceClaim, read_claim, read_head
 from app.model.snapshot import holdings_of
 
 _REMEMBERED_DELETIONS: Final = 20_000
 
 
-@dataclass(slots=True)
-class ClaimRecord:
-    """One claim: as stored (`raw`, and of it decoded what is read often), what it holds, and what we are just writing for it.
-
-    `unreadable` says why the spec cannot be read; empty if it can.
-    `claim` is a ResourceClaim if it is short; the spec of a longer one is decoded where it is asked for, with the help of `specs`.
-    `delivered` is the highest resourceVersion that the watch has brought; our own writes are stored before it does.
-    `allocated_version` is the resourceVersion with which the watch first brought the present allocation, 0 before it has.  Claims
-    that ask for the same have the same `spec_digest`.  `orphaned`: the claim is deleted, and pods still use its devices.
-    `written` is the allocation that this process stored last, `written_for` the UIDs of the consumers for which it reserved it.
-    """
-
-    claim: ClaimHead
-    raw: bytes
-    spec_digest: bytes = b""
-    holdings: tuple[DeviceHolding, ...] = ()
-    taken: ClaimPlacement | None = None
-    taken_node: str = ""
-    delivered: int = 0
-    allocated_version: int = 0
-    orphaned: bool = False
-    written: AllocationResult | None = None
-    written_for: frozenset[str] = frozenset()
-    unreadable: str = ""
-    specs: Specs | None = None
-
-    @property
-    def spec(self) -> ClaimSpec:
-        """What the claim asks for.  It may have to be decoded: nothing that is done for many claims at a time reads it.
-
-        Raises:
-            ModelError: it is `unreadable`.
-        """
-        claim = self.claim
-        if isinstance(claim, ResourceClaim):
-            return claim.spec
-        return read_spec(self.raw) if self.specs is None else self.specs.of(claim.metadata.uid, self.raw)
-
-    @property
-    def whole(self) -> ResourceClaim:
-        """The claim with its spec, as `spec`; the metadata is what `kept` leaves of it."""
-        claim = self.claim
-        if isinstance(claim, ResourceClaim):
-            return claim
-        return ResourceClaim(metadata=claim.metadata, status=claim.status, spec=self.spec)
-
-    @property
-    def counted(self) -> tuple[DeviceHolding, ...]:
-        """What this claim takes out of pools now: its stored allocation, else the one being written.
-
-        While a foreign allocation is stored and ours has not been given up yet, both count.
-        """
-        if self.taken is None:
-            return self.holdings
-        if not self.holdings or _same_devices(self.holdings, self.taken.holdings):
-            return self.taken.holdings
-        return (*self.holdings, *self.taken.holdings)
-
-
 class ClaimIndex:
     """Claims by UID, by name and by consumer, and what all of them hold (`usage`), `orphans` included."""
 
-    def __init__(self, users: Callable[[ClaimHead], Iterable[str]] = lambda _: ()) -> None:
-        """`users` returns the UIDs of the pods that run on the devices of a claim."""
+    def __init__(self, users: Callable[[ClaimHead], Iterable[str]] = lambda _: (), namespace_bytes: int = 0) -> None:
+        """Begin with nothing.
+
+        Args:
+            users: Returns the UIDs of the pods that run on the devices of a claim.
+            namespace_bytes: What is kept of the claims of one namespace; the specs of what goes beyond are not.  0: no limit.
+        """
         self._users = users
         self._by_uid: dict[str, ClaimRecord] = {}
         self._by_key: dict[tuple[str, str], str] = {}
         self._by_consumer: dict[str, set[str]] = {}
         self._deleted: OrderedDict[str, None] = OrderedDict()
-        self._waiting: dict[str, list[tuple[int, asyncio.Future[bool]]]] = {}
-        self._changes: dict[str, Signal] = {}
+        self._deliveries = Deliveries()
         self._extended: ClaimsByOwner[tuple[str, str]] = ClaimsByOwner(_extended_for)
         self._generated: ClaimsByOwner[tuple[str, str, str]] = ClaimsByOwner(_generated_for)
         self._specs = Specs()
+        self.kept = KeptBytes(namespace_bytes)
         self.orphans = Orphans()
         self.usage = UsageTable()
 
@@ -151,12 +89,11 @@ class ClaimIndex:
         """Take over an object as the server has it; older versions than the known one change nothing.
 
         Raises:
-            ModelError: the object, or an amount that it takes, cannot be read; nothing has changed then.  A spec that cannot be
-                read is no such reason if the watch brings it with an allocation: its devices count.
+            ModelError: the object cannot be read; nothing has changed then.  A spec or a status that cannot be read is no such
+                reason if the watch brings it with an allocation: its devices count.
         """
-        whole, unreadable = self._read(data, from_watch=from_watch)
-        holdings = holdings_of(whole)
-        claim = kept(whole, len(data))
+        found = self._read(data, from_watch=from_watch)
+        whole, claim = found.claim, kept(found.claim, len(data))
         uid, version = claim.metadata.uid, version_number(claim.metadata.resource_version)
         record = self._by_uid.get(uid)
         back = self._come_back(uid) if from_watch else UsageChange()
@@ -165,21 +102,40 @@ class ClaimIndex:
         before = None if record is None else record.claim.status.allocation
         if record is None:
             replaced = self._replace_name(claim)
-            record = self._by_uid[uid] = ClaimRecord(claim, data, _digest(whole, data), specs=self._specs)
-            change = self._update(record, claim, data, holdings).after(replaced).after(back)
+            record = self._by_uid[uid] = ClaimRecord(claim, b"", specs=self._specs)
+            self._identify(record, whole, data)
+            change = self._update(record, claim, data, found.holdings).after(replaced).after(back)
             change.created = True
-            record.unreadable = unreadable
+            record.unreadable, record.has_status = found.unreadable, found.has_status
         elif version > version_number(record.claim.metadata.resource_version):
-            change = self._update(record, claim, data, holdings)
-            if record.unreadable and not unreadable:
-                record.spec_digest = _digest(whole, data)
-            record.unreadable = unreadable
+            change = self._update(record, claim, data, found.holdings)
+            if record.unreadable and not found.unreadable:
+                self._identify(record, whole, data)
+            record.unreadable, record.has_status = found.unreadable, found.has_status
         else:
             change = UsageChange()
         _date(record, claim, before, version if from_watch else 0)
         if from_watch:
-            self._deliver(uid, record, version)
+            record.delivered = max(record.delivered, version)
+            self._deliveries.delivered(uid, record.delivered)
         return record, change
+
+    def complete(self, record: ClaimRecord, data: bytes) -> bool:
+        """Take over the spec of a claim of which it is not kept from the live object.
+
+        The bytes are kept if there is room for them by now and they are of the known version.  Returns False if the object is
+        another one than `record`, by its UID or by what it asks for, or is too large to be kept at all.
+
+        Raises:
+            ModelError: the object cannot be read.
+        """
+        live = read_claim(data)
+        uid = live.metadata.uid
+        if self._by_uid.get(uid) is not record or digest_of_spec(live) != record.spec_digest:
+            return False
+        if live.metadata.resource_version == record.claim.metadata.resource_version and not record.unreadable:
+            self._keep(record, kept(live, len(data)), data)
+        return record.has_spec or self._specs.put(uid, record.spec_digest, live.spec, live.metadata.namespace)
 
     def delete(self, namespace: str, name: str, uid: str) -> "UsageChange":
         """The claim is gone; a late answer to one of our own writes does not bring it back.
@@ -194,11 +150,10 @@ class ClaimIndex:
             self._deleted.popitem(last=False)
         record = self._by_uid.pop(uid, None)
         self._specs.drop(uid)
-        self._tell_changed(uid)
-        for _, waiter in self._waiting.pop(uid, ()):
-            _answer(waiter, delivered=False)
+        self._deliveries.gone(uid)
         if record is None:
             return UsageChange()
+        self.kept.remove(record.claim.metadata.namespace, record.size, short=not record.raw)
         if self._by_key.get(record.claim.metadata.key) == uid:
             del self._by_key[record.claim.metadata.key]
         self._index_consumers(record.claim, None)
@@ -241,30 +196,40 @@ class ClaimIndex:
             return False
         if record.delivered >= wanted:
             return True
-        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        entry = (wanted, waiter)
-        self._waiting.setdefault(uid, []).append(entry)
-        try:
-            # Not `wait_for`, which loses a cancellation that comes together with the delivery.
-            async with asyncio.timeout(seconds):
-                return await waiter
-        finally:
-            self._wait_is_over(uid, entry)
+        return await self._deliveries.wait(uid, wanted, seconds)
 
     def change_of(self, uid: str) -> Signal:
         """Fires, once, when this claim changes or goes away; ask again for the time after."""
-        return self._changes.setdefault(uid, Signal())
+        return self._deliveries.change_of(uid)
 
-    def _read(self, data: bytes, *, from_watch: bool) -> tuple[ClaimHead, str]:
-        """The claim, and why its spec cannot be read."""
+    def _read(self, data: bytes, *, from_watch: bool) -> "_Found":
+        """The claim, as far as it can be read."""
         try:
-            return read_claim(data), ""
+            claim = read_claim(data)
+            return _Found(claim, holdings_of(claim))
         except ModelError as problem:
-            head = read_head(data)
-            known = self._by_uid.get(head.metadata.uid)
-            if from_watch and (head.status.allocation is not None or (known is not None and known.unreadable)):
-                return head, str(problem)
-            raise
+            if not from_watch:
+                raise
+            found = _partly_read(data, str(problem))
+            known = self._by_uid.get(found.claim.metadata.uid)
+            if found.has_status and found.claim.status.allocation is None and (known is None or not known.unreadable):
+                raise
+            return found
+
+    def _identify(self, record: ClaimRecord, claim: ClaimHead, data: bytes) -> None:
+        """Keep what a claim asks for in such a form that decisions about other claims need no more."""
+        record.spec_digest = _digest(claim, data)
+        record.devices = claim.spec.devices_asked if isinstance(claim, ResourceClaim) else 0
+
+    def _keep(self, record: ClaimRecord, claim: ClaimHead, data: bytes) -> None:
+        """Keep this version of the claim, without its spec if the claims of its namespace take too much."""
+        self.kept.remove(record.claim.metadata.namespace, record.size, short=record.size > 0 and not record.raw)
+        namespace, size = claim.metadata.namespace, kept_bytes(claim, data)
+        if not self.kept.has_room(namespace, size):
+            claim, data = kept_short(claim), b""
+            size = kept_bytes(claim, data)
+        record.claim, record.raw, record.size = claim, data, size
+        self.kept.add(namespace, size, short=not data)
 
     def _replace_name(self, claim: ClaimHead) -> "UsageChange":
         previous = self._by_key.get(claim.metadata.key)
@@ -298,10 +263,11 @@ class ClaimIndex:
         self._extended.put(claim)
         self._generated.put(claim)
         self._index_name(record.claim, claim)
-        record.claim, record.raw, record.holdings = claim, data, holdings
+        self._keep(record, claim, data)
+        record.holdings = holdings
         if claim.status.allocation is None:
             record.written, record.written_for = None, frozenset()
-        self._tell_changed(claim.metadata.uid)
+        self._deliveries.changed(claim.metadata.uid)
         change = self._recount(record, before)
         change.has_room = has_room
         return change
@@ -329,32 +295,6 @@ class ClaimIndex:
                     del self._by_consumer[consumer.uid]
         for consumer in new.status.reserved_for if new is not None else ():
             self._by_consumer.setdefault(consumer.uid, set()).add(uid)
-
-    def _tell_changed(self, uid: str) -> None:
-        signal = self._changes.pop(uid, None)
-        if signal is not None:
-            signal.fire()
-
-    def _wait_is_over(self, uid: str, entry: tuple[int, asyncio.Future[bool]]) -> None:
-        waiting = self._waiting.get(uid)
-        if waiting is not None and entry in waiting:
-            waiting.remove(entry)
-            if not waiting:
-                del self._waiting[uid]
-
-    def _deliver(self, uid: str, record: ClaimRecord, version: int) -> None:
-        record.delivered = max(record.delivered, version)
-        waiting = self._waiting.get(uid)
-        if not waiting:
-            return
-        left = [(wanted, waiter) for wanted, waiter in waiting if wanted > record.delivered]
-        for wanted, waiter in waiting:
-            if wanted <= record.delivered:
-                _answer(waiter, delivered=True)
-        if left:
-            self._waiting[uid] = left
-        else:
-            del self._waiting[uid]
 
 
 @dataclass(slots=True)
@@ -400,15 +340,22 @@ def _generated_for(claim: ClaimHead) -> tuple[str, str, str] | None:
     return None if found is None else (claim.metadata.namespace, *found)
 
 
-def _same_devices(left: tuple[DeviceHolding, ...], right: tuple[DeviceHolding, ...]) -> bool:
-    return [(each.driver, each.pool, each.device, each.share_id) for each in left] == [
-        (each.driver, each.pool, each.device, each.share_id) for each in right
-    ]
+class _Found(NamedTuple):
+    """What could be read of a claim, what it takes, and why the rest cannot be read."""
+
+    claim: ClaimHead
+    holdings: tuple[DeviceHolding, ...]
+    unreadable: str = ""
+    has_status: bool = True
 
 
-def digest_of_spec(claim: ResourceClaim) -> bytes:
-    """Equal for claims that ask for the same.  The spec is immutable, so that this is worked out once."""
-    return hashlib.blake2b(msgspec.json.encode(claim.spec), digest_size=16).digest()
+def _partly_read(data: bytes, problem: str) -> _Found:
+    try:
+        head = read_head(data)
+        return _Found(head, holdings_of(head), problem)
+    except ModelError:
+        broken = read_broken(data)
+        return _Found(broken, holdings_of(broken), problem, has_status=False)
 
 
 def _digest(claim: ClaimHead, data: bytes) -> bytes:
@@ -416,8 +363,3 @@ def _digest(claim: ClaimHead, data: bytes) -> bytes:
     if isinstance(claim, ResourceClaim):
         return digest_of_spec(claim)
     return hashlib.blake2b(data, digest_size=16).digest()
-
-
-def _answer(waiter: asyncio.Future[bool], *, delivered: bool) -> None:
-    if not waiter.done():
-        waiter.set_result(delivered)

@@ -3,7 +3,8 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from app.allocator.state import PoolId, Usage
-from app.ledger.claims import ClaimIndex, ClaimRecord, UsageChange
+from app.ledger.claim_record import ClaimRecord
+from app.ledger.claims import ClaimIndex, UsageChange
 from app.ledger.feed import Feed
 from app.ledger.feeds import feeds_of
 from app.ledger.held_nodes import HeldNodes

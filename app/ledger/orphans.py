@@ -16,7 +16,7 @@ from app.model.pod_group import is_group
 from app.model.resource_claim import ClaimHead
 
 if TYPE_CHECKING:
-    from app.ledger.claims import ClaimRecord
+    from app.ledger.claim_record import ClaimRecord
 
 
 @dataclass(slots=True)

@@ -1,8 +1,12 @@
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from app.model.base import Value
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class OwnerReference(Value, frozen=True):
@@ -40,10 +44,15 @@ class ObjectMeta(Value, frozen=True):
         """(namespace, name)."""
         return (self.namespace, self.name)
 
-    def bare(self, *finalizers: str) -> "ObjectMeta":
-        """Without labels, annotations and owners, and with these finalizers alone: an author may fill the rest with megabytes."""
+    def bare(
+        self, *finalizers: str, annotations: Mapping[str, str] = _NOTHING, owner: OwnerReference | None = None
+    ) -> "ObjectMeta":
+        """Without labels, and with these finalizers, annotations and owner alone: an author may fill the rest with megabytes."""
         kept = tuple(each for each in finalizers if each in self.finalizers)
-        return msgspec.structs.replace(self, labels={}, annotations={}, owner_references=(), finalizers=kept)
+        owners = () if owner is None else (owner,)
+        return msgspec.structs.replace(
+            self, labels={}, annotations=dict(annotations), owner_references=owners, finalizers=kept
+        )
 
     @property
     def controller(self) -> OwnerReference | None:

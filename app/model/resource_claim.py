@@ -11,6 +11,7 @@ FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 EXTENDED_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 """Is "true" on a claim that a scheduler made for extended resources of the pod that controls it (KEP-5004)."""
 MAX_RESERVATIONS: Final = 256
+_MANY: Final = 32
 
 
 class CelSelector(Value, frozen=True):
@@ -87,6 +88,15 @@ class ClaimSpec(Value, frozen=True):
     """`spec` of a claim."""
 
     devices: DeviceClaim = DeviceClaim()
+
+    @property
+    def devices_asked(self) -> int:
+        """How many devices the claim asks for, roughly: mode All counts as many."""
+        total = 0
+        for request in self.devices.requests or ():
+            options = (request.exactly,) if request.exactly else request.first_available
+            total += max((_MANY if each.allocation_mode == "All" else each.count or 1 for each in options), default=0)
+        return total
 
 
 class ConsumerReference(Value, frozen=True):

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from app.allocator import Paused
-from app.ledger.claims import ClaimRecord
+from app.ledger.claim_record import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.ledger.signal import Signal, wait_for_any
 from app.model.allocation import ClaimPlacement

@@ -71,8 +71,8 @@ class BindDecision:
         special = None if need is None else need.on(node)
         if isinstance(special, Rejection):
             return special
-        specs = [each.record.spec for each in found if each.label == EXTENDED_LABEL]
-        if specs != ([] if special is None else [special.found.record.spec]):
+        asked = [each.record.spec_digest for each in found if each.label == EXTENDED_LABEL]
+        if asked != ([] if special is None else [special.found.record.spec_digest]):
             return Rejection(code=Code.EXTENDED_RESOURCE, detail=f"node {node.name} serves it differently now")
         return None
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from app.ledger.claims import ClaimRecord
+from app.ledger.claim_record import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.model.metadata import OwnerReference
 from app.model.node import Node
@@ -89,6 +89,8 @@ class _Lookup:
             return Rejection(code=Code.CLAIM_MISSING, claim=entry.name, detail=f"{pod.namespace}/{target.name}")
         if record.claim.metadata.deletion_timestamp is not None:
             return Rejection(code=Code.CLAIM_DELETING, claim=entry.name, detail=f"{pod.namespace}/{target.name}")
+        if not record.has_status:
+            return Rejection(code=Code.CLAIM_UNREADABLE, claim=entry.name, detail=record.unreadable)
         controller = record.claim.metadata.controller
         owned = controller is not None and controller.uid == pod.uid
         if target.generated and not owned:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, TypeVar
 
-from app.ledger.claims import ClaimRecord
+from app.ledger.claim_record import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.model.allocation import AllocationResult, ClaimPlacement
 from app.model.base import ModelError

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
-from app.ledger.claims import ClaimRecord
+from app.ledger.claim_record import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.model.base import ModelError
 from app.model.generated_claim import suffix_of
@@ -124,7 +124,7 @@ class ExtendedClaims:
     def _suits(self, record: ClaimRecord, special: Special, pod: Pod, node: Node) -> bool:
         """Whether the claim is what the pod needs on the node, and its allocation, if there is one, is ours and of use there."""
         claim = record.claim
-        if claim.metadata.deletion_timestamp is not None or not special.is_asked_by(record):
+        if claim.metadata.deletion_timestamp is not None or not (record.has_status and special.is_asked_by(record)):
             return False
         allocation = claim.status.allocation
         if allocation is None:

@@ -6,7 +6,7 @@ With the in-tree plugin off nobody else checks them: NodeResourcesFit skips such
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from app.ledger.claims import ClaimRecord, digest_of_spec
+from app.ledger.claim_record import ClaimRecord, digest_of_spec
 from app.ledger.ledger import Ledger
 from app.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from app.model.metadata import ObjectMeta
@@ -101,7 +101,7 @@ class ExtendedNeed:
         asked = extended_requests(self._pod.extended_requests, classes)
         metadata = ObjectMeta(name=EXTENDED_LABEL, namespace=self._pod.namespace, uid=special_uid(self._pod))
         claim = ResourceClaim(metadata=metadata, spec=ClaimSpec(devices=DeviceClaim(requests=asked.requests)))
-        record = ClaimRecord(claim, b"", digest_of_spec(claim))
+        record = ClaimRecord(claim, b"", digest_of_spec(claim), claim.spec.devices_asked)
         return Special(FoundClaim(EXTENDED_LABEL, record, consumer_of(self._pod)), asked.mappings)
 
 
@@ -129,7 +129,7 @@ def left_over(pod: Pod, ledger: Ledger) -> FoundClaim | None:
     """The claim that an earlier attempt of the pod wrote and that has devices; a bind decides what becomes of any other."""
     for record in ledger.claims.for_extended_resources(pod.namespace, pod.uid):
         decided = record.claim.status.allocation is not None or record.taken is not None
-        if decided and record.claim.metadata.deletion_timestamp is None:
+        if decided and record.has_status and record.claim.metadata.deletion_timestamp is None:
             return FoundClaim(EXTENDED_LABEL, record, consumer_of(pod))
     return None
 

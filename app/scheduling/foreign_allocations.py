@@ -4,7 +4,7 @@ from typing import Final
 
 import structlog
 
-from app.ledger.claims import ClaimRecord
+from app.ledger.claim_record import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.model.pod import Pod
 from app.model.pod_group import is_group

@@ -9,7 +9,7 @@ from app.model.node import Node
 from app.model.pod import Pod
 from app.model.pod_group import PodGroup
 from app.model.rejection import Rejection
-from app.scheduling.claim_lookup import FoundClaim, find_claims
+from app.scheduling.claim_lookup import find_claims
 from app.scheduling.extended_resources import ExtendedNeed, Special, extended_need, left_over, special_uid
 from app.scheduling.gang_board import Member
 from app.scheduling.standing import Sorted, excluded, fully_reserved, sort_claims
@@ -138,19 +138,4 @@ def _open(candidate: Candidate) -> tuple[str, ...]:
 def _devices(candidate: Candidate) -> int:
     """How many devices the member asks for, roughly: mode All counts as many."""
     asked = sum(each.amount for one in candidate.pod.extended_requests for each in one.requests)
-    return asked + sum(_claim_devices(each) for each in candidate.claims.open)
-
-
-def _claim_devices(found: FoundClaim) -> int:
-    total = 0
-    for request in found.record.spec.devices.requests or ():
-        options = (request.exactly,) if request.exactly else request.first_available
-        total += max((_count(each.allocation_mode, each.count) for each in options), default=0)
-    return total
-
-
-def _count(mode: str | None, count: int | None) -> int:
-    return _MANY if mode == "All" else (count or 1)
-
-
-_MANY = 32
+    return asked + sum(each.record.devices for each in candidate.claims.open)

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from app.ledger.claims import ClaimRecord
+from app.ledger.claim_record import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.model.pod import Pod
 from app.model.pod_group import is_group

@@ -7,7 +7,7 @@ by it and recorded in its status, and the same name in the status of each member
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from app.ledger.claims import ClaimRecord
+from app.ledger.claim_record import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.model.generated_claim import Owner, generated_name
 from app.model.pod import Pod, PodResourceClaim

@@ -2,7 +2,7 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from app.ledger.claims import ClaimRecord
+from app.ledger.claim_record import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.model.base import ModelError
 from app.model.generated_claim import claim_from, generated_for, generated_name, read_template

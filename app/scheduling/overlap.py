@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 from app.allocator.compatibility import GroupState, admits, folded
 from app.allocator.occupancy import held_consumption
 from app.allocator.state import PoolId, PoolUsage
-from app.ledger.claims import ClaimIndex, ClaimRecord
+from app.ledger.claim_record import ClaimRecord
+from app.ledger.claims import ClaimIndex
 from app.ledger.slices import SliceIndex
 from app.ledger.usage import UsageTable
 from app.model.allocation import DeviceHolding

@@ -4,7 +4,7 @@ from typing import Final
 
 from app.allocator import Demand, NoFit, Paused
 from app.cel import Budget
-from app.ledger.claims import ClaimRecord
+from app.ledger.claim_record import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.ledger.usage import Reduced
 from app.model.node import Node

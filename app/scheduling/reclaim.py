@@ -4,7 +4,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from app.ledger.claims import ClaimRecord
+from app.ledger.claim_record import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.scheduling.bind import Bind
 from app.scheduling.options import Options
@@ -131,7 +131,8 @@ class Reclaim:
     def _due(self, record: ClaimRecord, tied: AbstractSet[str]) -> Finding | None:
         """What is to be taken back from the claim now: it has been so for long enough."""
         uid = record.claim.metadata.uid
-        finding = None if record.taken is not None else self._facts.find(record.claim, tied)
+        known = record.taken is None and record.has_status
+        finding = self._facts.find(record.claim, tied) if known else None
         if finding is None:
             self._sightings.pop(uid, None)
             return None

@@ -6,7 +6,7 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
-from app.ledger.claims import ClaimRecord
+from app.ledger.claim_record import ClaimRecord
 from app.ledger.ledger import Ledger
 from app.model.base import ModelError
 from app.model.managed_fields import Writers, writers_of

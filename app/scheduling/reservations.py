@@ -6,7 +6,7 @@ So they go together: while one update is under way, those that come are gathered
 
 import asyncio
 
-from app.ledger.claims import ClaimRecord
+from app.ledger.claim_record import ClaimRecord
 from app.model.rejection import Code, Rejection
 from app.model.resource_claim import ConsumerReference
 from app.scheduling.answers import TryAgain

@@ -98,17 +98,24 @@ def test_a_change_of_a_long_claim_is_seen_in_its_spec() -> None:
 
 def test_decoded_specs_are_kept_up_to_a_bound() -> None:
     bodies = [claim(number, *SHAPES["selectors"](str(number), 10_000)) for number in range(20)]
-    specs = Specs(limit=5 * 4 * max(map(len, bodies)))
+    limit = 300_000
+    specs = Specs(limit)
     for number, body in enumerate(bodies):
-        specs.of(f"u{number}", body)
-    assert 0 < specs.size <= 5 * 4 * max(map(len, bodies))
-    last = specs.of("u19", bodies[19])
-    assert specs.of("u19", bodies[19]) is last
-    assert specs.of("u0", bodies[0]) == read_claim(bodies[0]).spec
+        assert specs.put(f"u{number}", body, read_claim(body).spec, "a")
+        assert 0 < specs.size <= limit
+    assert specs.known("u19", bodies[19]) == read_claim(bodies[19]).spec
+    assert specs.known("u19", bodies[18]) is None
+    assert specs.known("u0", bodies[0]) is None
     huge = claim(99, *SHAPES["selectors"]("99", 200_000))
     before = specs.size
-    assert specs.of("u99", huge) == read_claim(huge).spec
+    assert not specs.put("u99", huge, read_claim(huge).spec, "a")
     assert specs.size == before
+    # A namespace with little keeps what it has while another one puts much.
+    specs.put("mine", b"1", read_claim(bodies[0]).spec, "b")
+    for number, body in enumerate(bodies):
+        specs.put(f"u{number}", body, read_claim(body).spec, "a")
+    assert specs.known("mine", b"1") is not None
+    specs.drop("mine")
     for number in range(20):
         specs.drop(f"u{number}")
     assert specs.size == 0

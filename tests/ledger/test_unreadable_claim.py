@@ -1,27 +1,101 @@
-"""A stored claim whose amounts cannot be read is refused with a reason, and changes nothing that is known."""
+"""A claim that cannot be read whole: its devices count all the same, and no pod uses it."""
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from app.ledger.ledger import Ledger
+from app.model.allocation import DeviceHolding
 from app.model.base import ModelError
-from tests.ledger.ledger_events import encode, raw_claim
+from app.model.pod import read_pod
+from app.model.rejection import Code, Rejection
+from app.scheduling.claim_lookup import find_claims
+from tests.ledger.ledger_events import encode, raw_claim, raw_pod
 
 
-def test_unreadable_amount_leaves_the_ledger_as_it_was() -> None:
+def _amount(status: dict[str, Any]) -> None:
+    status["allocation"]["devices"]["results"][0] |= {"shareID": "x", "consumedCapacity": {"m": "much"}}
+
+
+def _share(status: dict[str, Any]) -> None:
+    status["allocation"]["devices"]["results"][0]["shareID"] = 7
+
+
+def _tolerations(status: dict[str, Any]) -> None:
+    status["allocation"]["devices"]["results"][0]["tolerations"] = "all"
+
+
+def _nodes(status: dict[str, Any]) -> None:
+    status["allocation"]["nodeSelector"] = []
+
+
+def _consumers(status: dict[str, Any]) -> None:
+    status["reservedFor"] = {"pods": 1}
+
+
+def _conditions(status: dict[str, Any]) -> None:
+    status["devices"] = [{"conditions": True}]
+
+
+def _everything(status: dict[str, Any]) -> None:
+    for each in (_amount, _share, _tolerations, _nodes, _consumers, _conditions):
+        each(status)
+
+
+BROKEN = (_amount, _share, _tolerations, _nodes, _consumers, _conditions, _everything)
+
+
+def _with(change: Callable[[dict[str, Any]], None], version: int = 1, device: str = "d1") -> bytes:
+    raw = raw_claim("c1", version, devices=(("p1", device), ("p2", "d9")), consumers=("a",))
+    change(raw["status"])
+    return encode(raw)
+
+
+def _whole(pool: str, device: str) -> DeviceHolding:
+    return DeviceHolding(driver="gpu.example.com", pool=pool, device=device)
+
+
+@pytest.mark.parametrize("change", BROKEN)
+def test_devices_of_a_status_that_cannot_be_read_are_taken_and_the_claim_serves_no_pod(
+    change: Callable[[dict[str, Any]], None],
+) -> None:
     ledger = Ledger()
-    ledger.feeds["resourceclaims"].changed(encode(raw_claim("c1", 1, devices=(("p1", "d1"),), consumers=("a",))))
-    odd = raw_claim("c1", 2, devices=(("p1", "d2"),), consumers=("b",))
-    odd["status"]["allocation"]["devices"]["results"][0] |= {"shareID": "x", "consumedCapacity": {"m": "much"}}
-    fresh = raw_claim("c2", 3, devices=(("p1", "d2"),), consumers=("b",))
-    fresh["status"]["allocation"]["devices"]["results"][0] |= {"consumedCapacity": {"m": ""}}
-    known, consumers = ledger.claims.usage.frozen(), ledger.claims.of_consumer("a")
-    for raw in (odd, fresh):
-        with pytest.raises(ModelError, match=r"consumedCapacity of device .*/p1/d2: cannot read quantity"):
-            ledger.feeds["resourceclaims"].changed(encode(raw))
+    with pytest.raises(ModelError, match="ResourceClaim"):
+        ledger.feeds["resourceclaims"].changed(_with(change))
+    usage = ledger.claims.usage.frozen()
+    assert {(pool, device) for (_, pool), found in usage.items() for device in found} == {("p1", "d1"), ("p2", "d9")}
+    assert list(usage["gpu.example.com", "p1"]["d1"]) == [_whole("p1", "d1")]
+    found = find_claims(read_pod(encode(raw_pod("c1", 2))), ledger)
+    assert isinstance(found, Rejection)
+    assert found.code is Code.CLAIM_UNREADABLE
+    # What can be read again is what counts from then on.
+    ledger.feeds["resourceclaims"].changed(_with(lambda _: None, 3, "d2"))
+    assert set(ledger.claims.usage.frozen()["gpu.example.com", "p1"]) == {"d2"}
+    assert not isinstance(find_claims(read_pod(encode(raw_pod("c1", 2))), ledger), Rejection)
+
+
+def test_an_allocation_that_becomes_unreadable_counts_as_it_is_now() -> None:
+    ledger = Ledger()
+    ledger.feeds["resourceclaims"].changed(_with(lambda _: None))
+    with pytest.raises(ModelError, match=r"consumedCapacity of device .*/p1/d3: cannot read quantity"):
+        ledger.feeds["resourceclaims"].changed(_with(_amount, 2, "d3"))
+    assert list(ledger.claims.usage.frozen()["gpu.example.com", "p1"]) == ["d3"]
+    ledger.feeds["resourceclaims"].deleted("default", "c1", "claim-c1")
+    assert not ledger.claims.usage.frozen()
+
+
+def test_a_device_that_has_no_name_changes_nothing_and_is_named() -> None:
+    ledger = Ledger()
+    ledger.feeds["resourceclaims"].changed(_with(lambda _: None))
+    known = ledger.claims.usage.frozen()
+
+    def nameless(status: dict[str, Any]) -> None:
+        status["allocation"]["devices"]["results"][0]["device"] = 1
+
+    with pytest.raises(ModelError, match=r"a device of the allocation cannot be told: .*\$\.device"):
+        ledger.feeds["resourceclaims"].changed(_with(nameless, 2))
     assert ledger.claims.usage.frozen() == known
-    assert ledger.claims.of_consumer("a") == consumers
-    assert ledger.claims.of_consumer("b") == ()
-    assert len(ledger.claims) == 1
 
 
 def test_the_devices_of_a_claim_count_although_its_spec_cannot_be_read() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.ledger.claims import ClaimRecord
+from app.ledger.claim_record import ClaimRecord
 from app.model.resource_claim import FINALIZER
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.scheduling.claim_writing import ClaimWriting

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.ledger.claims import ClaimRecord
+from app.ledger.claim_record import ClaimRecord
 from app.model.pod import pod_from
 from app.scheduling.answers import TryAgain
 from app.scheduling.audit import ORPHANED, audit
