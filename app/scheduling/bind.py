@@ -82,7 +82,7 @@ class Bind:
         self._decision = decision
         self._refusals = refusals
         self._cool_downs = cool_downs
-        self.gate = GangGate(ledger, cluster.clock)
+        self.gate = GangGate(ledger, cluster.clock, options.reclaim_grace_seconds)
         self._cluster = cluster
         self._metrics = metrics
         self._options = options

@@ -1,6 +1,7 @@
 """The gate before the Bindings of a gang: nobody is bound before enough members have all that they need."""
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -12,17 +13,21 @@ from app.ledger.signal import Signal, wait_for_any
 from app.model.pod import Pod
 from app.model.pod_group import PodGroup
 from app.scheduling.answers import TryAgain
-from app.scheduling.gang_members import gang_of
+from app.scheduling.gang_members import existing_members, gang_of
 from app.scheduling.ports import Clock
 
 _REMEMBERED: Final = 10_000
+_COUNT_SECONDS: Final = 2.0
+_MIN_COUNT_SECONDS: Final = 0.25
+"""The longest and the shortest time between two counts of the members that exist."""
 
 
 @dataclass(slots=True)
 class Meeting:
     """Members that stand at the gate or go through it, by UID, and the signal that enough are here, or that it is `broken` up.
 
-    `uid`, `namespace` and `name` are the PodGroup's; `since`: when the last member came (monotonic).
+    `uid`, `namespace` and `name` are the PodGroup's; `since`: when the last member came; `counted`: when the members that exist
+    were counted; `short`: since when these are too few, None while they are enough (all monotonic).
     """
 
     uid: str
@@ -32,6 +37,8 @@ class Meeting:
     members: set[str] = field(default_factory=set)
     changed: Signal = field(default_factory=Signal)
     broken: str = ""
+    counted: float = -math.inf
+    short: float | None = None
 
 
 class NotTogether(TryAgain):
@@ -42,12 +49,15 @@ class GangGate:
     """Where the binds of gang members meet: each comes when its claims are written and its devices are ready.
 
     It opens when `minCount` members are here, and stays open as long as a member is bound.  Nothing of it has to survive: after a
-    restart members meet again, and a gang of which a member is bound passes at once.
+    restart members meet again, and a gang of which a member is bound passes at once.  Nobody waits longer than `grace_seconds` for
+    members that do not exist (any more).
     """
 
-    def __init__(self, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, clock: Clock, grace_seconds: float) -> None:
         self._ledger = ledger
         self._clock = clock
+        self._grace = grace_seconds
+        self._count_seconds = min(_COUNT_SECONDS, max(grace_seconds, _MIN_COUNT_SECONDS))
         self._meetings: dict[str, Meeting] = {}
         self._admitted: OrderedDict[str, set[str]] = OrderedDict()
 
@@ -58,11 +68,11 @@ class GangGate:
         `check` raises TryAgain if waiting makes no sense any more; `nudge` fires when it may have something new to say.
 
         Raises:
-            NotTogether: too few members came within `seconds`, or the meeting was broken up.
+            NotTogether: too few members came within `seconds`, too few exist, or the meeting was broken up.
             TryAgain: `check` raised it.
         """
         group = gang_of(pod, self._ledger)
-        if group is None or self._is_admitted(group):
+        if group is None or self.is_admitted(group):
             yield
             return
         uid = group.metadata.uid
@@ -128,12 +138,32 @@ class GangGate:
             if left <= 0:
                 count = f"{len(meeting.members)} of {group.min_count} members"
                 raise NotTogether(f"PodGroup {group.metadata.name}: {count} came to be bound within {seconds:g} s")
-            await wait_for_any((meeting.changed, nudge), left)
+            self._count(group, meeting)
+            await wait_for_any((meeting.changed, nudge), min(left, self._count_seconds))
+
+    def _count(self, group: PodGroup, meeting: Meeting) -> None:
+        """End the meeting if for the whole grace fewer members exist than are needed.
+
+        Raises:
+            NotTogether: it is so.
+        """
+        now, needed = self._clock.monotonic(), group.min_count or 0
+        if now < meeting.counted + self._count_seconds:
+            return
+        meeting.counted = now
+        count = sum(1 for _ in existing_members(group, self._ledger))
+        if count >= needed:
+            meeting.short = None
+            return
+        meeting.short = now if meeting.short is None else meeting.short
+        if now >= meeting.short + self._grace:
+            self._break(meeting, f"{count} of {needed} members exist for {self._grace:g} s")
+            raise NotTogether(meeting.broken)
 
     def _is_open(self, group: PodGroup, meeting: Meeting) -> bool:
-        return len(meeting.members) >= (group.min_count or 0) or self._is_admitted(group)
+        return len(meeting.members) >= (group.min_count or 0) or self.is_admitted(group)
 
-    def _is_admitted(self, group: PodGroup) -> bool:
+    def is_admitted(self, group: PodGroup) -> bool:
         """Whether a member is bound; then those that follow need not wait for each other."""
         if self._ledger.pods.group_runs(*group.metadata.key):
             return True

@@ -1,7 +1,7 @@
 """The members of a gang that are still to be seated, and what is known of each."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.ledger.ledger import Ledger
@@ -55,6 +55,11 @@ def gang_of(pod: Pod, ledger: Ledger) -> PodGroup | None:
     return group if group is not None and group.min_count is not None else None
 
 
+def existing_members(group: PodGroup, ledger: Ledger) -> Iterator[Pod]:
+    """The members that are bound or may yet be, by name."""
+    return (pod for pod in ledger.pods.members(*group.metadata.key) if not (pod.finished or pod.deleting))
+
+
 def call_the_roll(group: PodGroup, ledger: Ledger) -> Roll:
     """Look at every member of the gang; the group's holds must have been given up before.
 
@@ -63,9 +68,7 @@ def call_the_roll(group: PodGroup, ledger: Ledger) -> Roll:
     candidates: list[Candidate] = []
     missing: list[tuple[Pod, Rejection]] = []
     settled = 0
-    for pod in ledger.pods.members(*group.metadata.key):
-        if pod.finished or pod.deleting:
-            continue
+    for pod in existing_members(group, ledger):
         if pod.node_name or not pod.needs_devices:
             settled += 1
             continue

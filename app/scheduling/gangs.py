@@ -170,7 +170,7 @@ class Gangs:
         if any(other.uid == pod.uid for other, _ in roll.missing):
             return False
         if all(each.pod.uid != pod.uid for each in roll.candidates):
-            return True
+            return not self._lacks_members(group, roll)
         if len(roll.candidates) < roll.needed:
             return False
         offered = self._offers.last(group, pod.uid) or nodes
@@ -262,7 +262,10 @@ class Gangs:
         return True
 
     def _seat_the_rest(self, plan: _Plan, pod: Pod, group: PodGroup, asked: _Asked) -> _Refusal | None:
-        """Plan the members that have not been told; why that is impossible, if it is.  A pod without open claims gets none."""
+        """Plan the members that have not been told; why that is impossible, if it is.
+
+        A pod without open claims gets no seat, and is refused while its gang lacks members that it would wait for at the gate.
+        """
         nodes = tuple(asked.nodes)
         holds = self._ledger.holds
         holds.leave(pod.uid)
@@ -274,6 +277,8 @@ class Gangs:
             if other.uid == pod.uid:
                 return _Refusal(refused_everywhere(nodes, refusal), short=False)
         if all(each.pod.uid != pod.uid for each in roll.candidates):
+            if self._lacks_members(group, roll):
+                return _Refusal(refused_everywhere(nodes, self._too_few(group, roll)), short=False)
             return None
         candidates = tuple(each for each in roll.candidates if each.pod.uid not in plan.told)
         lacking = roll.needed - sum(each.pod.uid in plan.told for each in roll.candidates)
@@ -347,6 +352,10 @@ class Gangs:
         for each in candidates:
             for held in each.claims.held if each.pod.uid in seats else ():
                 self._ledger.holds.join(held.record.claim.metadata.uid, each.pod.uid, expires)
+
+    def _lacks_members(self, group: PodGroup, roll: Roll) -> bool:
+        """Whether too few members exist to open the gate, and none is bound whom others may follow."""
+        return roll.needed > len(roll.candidates) and not self._gate.is_admitted(group)
 
     def _too_few(self, group: PodGroup, roll: Roll) -> Rejection:
         detail = f"{max(roll.needed, 1)} more members needed, {len(roll.candidates)} can be placed"
