@@ -255,6 +255,10 @@ class SchedulingSettings(_Group):
     policy_check_seconds: float = Field(
         5.0, ge=0.05, le=3600, description="Seconds between two looks at the policy file"
     )
+    ready_devices_first: bool = Field(
+        True,
+        description="Within a pool, prefer devices without binding conditions; off: in the order of the pool, as upstream",
+    )
     rewrite_attribute_suffixes: bool = Field(
         False,
         description="Read `.string`, `.int` and unqualified names in selectors as their author meant them; upstream refuses them",
@@ -342,7 +346,7 @@ class FeatureSettings(_Group):
     derived_attributes: bool = Field(_ON.derived_attributes, description="DRADerivedAttributes: computed attributes")
     device_binding_and_status: bool = Field(
         _ON.device_binding_and_status,
-        description="DRADeviceBindingConditions: wait for devices to be ready before binding",
+        description="DRADeviceBindingConditions: wait for devices to be ready before binding; off: such devices are like others",
     )
     device_taints: bool = Field(_ON.device_taints, description="DRADeviceTaints: taints and tolerations of devices")
     extended_resources: bool = Field(

@@ -6,6 +6,7 @@ from app.allocator.mode_all import gather_all
 from app.allocator.node_facts import NodeFacts
 from app.allocator.outcome import DEFAULT_MAX_STEPS, Fatal, NoFit
 from app.allocator.pools import NodePools
+from app.allocator.preferring import PreferringSearch
 from app.allocator.results import claim_placement
 from app.allocator.rules import OWN, Rules
 from app.allocator.search import Search
@@ -26,7 +27,9 @@ def allocate(
     max_steps: int = DEFAULT_MAX_STEPS,
     rules: Rules = OWN,
 ) -> Placement | NoFit:
-    """The first solution for all claims of a pod on one node, in upstream's order, or why there is none.
+    """The first solution for all claims of a pod on one node, or why there is none.
+
+    The order is upstream's, but that of the devices of a pool those that are ready come first (`Rules.ready_devices_first`).
 
     Pure and deterministic; nothing passed in is changed.  `demand` and `pools` must have been made with the same features,
     `usage` must not change meanwhile.  `deadline` tells whether the time is up; it and `max_steps` end a search with SEARCH_LIMIT.
@@ -58,7 +61,7 @@ class Allocation:
         self._facts = NodeFacts(node, pools, usage, None, rules)
         self._naming = new_share_id
         self._max_steps = max_steps
-        self._search: Search | None = None
+        self._search: PreferringSearch | None = None
 
     def __call__(self, deadline: Callable[[], bool] | None) -> Placement | NoFit:
         """The answer; once.
@@ -69,10 +72,11 @@ class Allocation:
         self._facts.deadline = deadline
         try:
             if self._search is None:
-                self._search = Search(self._demand, self._facts, gather_all(self._demand, self._facts), self._max_steps)
+                gathered = gather_all(self._demand, self._facts)
+                self._search = PreferringSearch(self._demand, self._facts, gathered, self._max_steps)
             if not self._search.run():
-                return _no_fit(self._search, self._pools)
-            return Placement(claims=self._placements(self._search), steps=self._search.steps)
+                return _no_fit(self._search.search, self._pools, self.steps)
+            return Placement(claims=self._placements(self._search.search), steps=self.steps)
         except Fatal as fatal:
             return NoFit(verdict=fatal.verdict, rejections=(fatal.rejection,), steps=self.steps, counted=fatal.counted)
 
@@ -84,7 +88,7 @@ class Allocation:
     @property
     def kept(self) -> int:
         """How many states the search remembers: what it takes to keep it."""
-        return 0 if self._search is None else len(self._search.failed_states)
+        return 0 if self._search is None else len(self._search.search.failed_states)
 
     def _placements(self, search: Search) -> tuple[ClaimPlacement, ...]:
         numbers = itertools.count()
@@ -95,6 +99,8 @@ class Allocation:
 def _placements(
     demand: Demand, search: Search, pools: NodePools, new_share_id: Callable[[], str]
 ) -> tuple[ClaimPlacement, ...]:
+    features, rules = search.facts.features, search.facts.rules
+    binds = features.device_binding_and_status or not rules.unready_devices_while_off
     return tuple(
         claim_placement(
             claim,
@@ -102,6 +108,7 @@ def _placements(
             [pick for pick in search.attempt.picks if pick.claim == index],
             pools,
             new_share_id,
+            binds=binds,
         )
         for index, claim in enumerate(demand.claims)
     )
@@ -111,7 +118,7 @@ def _chosen(claim: ClaimDemand, index: int, search: Search) -> list[Wanted]:
     return [request.options[search.chosen.get((index, position), 0)] for position, request in enumerate(claim.requests)]
 
 
-def _no_fit(search: Search, pools: NodePools) -> NoFit:
+def _no_fit(search: Search, pools: NodePools, steps: int) -> NoFit:
     """Invalid pools come first; incomplete ones before "no match", which they may explain."""
     found = search.shortfall.rejections or (Rejection(code=Code.COMBINATION),)
     troubled = [
@@ -129,4 +136,4 @@ def _no_fit(search: Search, pools: NodePools) -> NoFit:
         rejections = (*invalid, *incomplete, *found)
     else:
         rejections = (*invalid, *found, *incomplete)
-    return NoFit(verdict="node" if invalid else "no", rejections=rejections, steps=search.steps)
+    return NoFit(verdict="node" if invalid else "no", rejections=rejections, steps=steps)

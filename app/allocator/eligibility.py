@@ -90,7 +90,7 @@ class Eligibility:
         taken = not self._wanted.admin and self._facts.is_taken(location)
         if taken and self._exact:
             return Standing.TAKEN
-        if device.binding_conditions and not self._facts.features.device_binding_and_status:
+        if device.binding_conditions and self._facts.conditions_hide:
             return Standing.BINDING_CONDITIONS_OFF
         if not self._wanted.selectors.always and not self._selected(view, location - view.base):
             return Standing.NO_MATCH

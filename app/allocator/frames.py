@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from app.allocator.attempt import Attempt, Refusal
 from app.allocator.bounds import Mask
 from app.allocator.demand import RequestDemand
+from app.allocator.device_order import DeviceOrder
 from app.allocator.device_words import Place
 from app.allocator.eligibility import Eligibility, Standing
 from app.allocator.explanation import Shortfall
@@ -37,6 +38,7 @@ class Machine(Protocol):
     chosen: dict[tuple[int, int], int]
     facts: NodeFacts
     failed_states: set[Hashable]
+    order: DeviceOrder | None
     outlook: Outlook | None
     shortfall: Shortfall
 
@@ -131,7 +133,7 @@ class DeviceLoop:
     __slots__ = ("_candidates", "_eligibility", "_failed", "_mark", "_next", "_option", "_place", "_refusals", "_took")
 
     def __init__(self, place: Place, option: int, start: int, eligibility: Eligibility, mark: int) -> None:
-        """Fill this place from location `start` on; `option` as called, `mark` is the state to come back to."""
+        """Fill this place from rank `start` on (without an order: location); `option` as called, `mark` to come back to."""
         self._place = place
         self._option = option
         self._next = start
@@ -145,20 +147,21 @@ class DeviceLoop:
     def advance(self, search: Machine) -> Outcome:
         """Take the next device that can be taken and call on, or fail."""
         attempt, standing, (claim, request, picked, wanted) = search.attempt, self._eligibility.of, self._place
-        outlook = search.outlook
-        for location in range(self._next, len(search.facts.pools.devices)):
+        outlook, order = search.outlook, search.order
+        rest = range(self._next, len(search.facts.pools.devices)) if order is None else order.locations[self._next :]
+        for location in rest:
             if attempt.is_picked(claim, wanted, location) or standing(location) != Standing.ELIGIBLE:
                 continue
             if outlook is not None:
                 if _looks(outlook, attempt, location) in self._failed:
                     continue
-                if not self._enough(outlook, attempt, location):
+                if not self._enough(outlook, attempt, location if order is None else order.ranks[location], order):
                     break
             refusal = attempt.take(claim, wanted, location)
             if not refusal:
-                self._next = location + 1
+                self._next = 1 + (location if order is None else order.ranks[location])
                 self._took = True
-                return search.call(claim, request, self._option, picked + 1, location + 1)
+                return search.call(claim, request, self._option, picked + 1, self._next)
             self._refusals[location] = refusal
             if outlook is not None:
                 # An interchangeable device would be refused, too.
@@ -177,16 +180,19 @@ class DeviceLoop:
             return outcome
         if search.outlook is not None:
             # An interchangeable device in the same place would fail in the same way.
-            self._failed.add(_looks(search.outlook, search.attempt, self._next - 1))
+            last = self._next - 1
+            location = last if search.order is None else search.order.locations[last]
+            self._failed.add(_looks(search.outlook, search.attempt, location))
         return self.advance(search)
 
-    def _enough(self, outlook: Outlook, attempt: Attempt, location: int) -> bool:
+    def _enough(self, outlook: Outlook, attempt: Attempt, rank: int, order: DeviceOrder | None) -> bool:
         """Whether the devices from here on are enough for what is still to be picked."""
         claim, request, picked, wanted = self._place
         if self._candidates is None:
             # Whenever this frame looks for a device, the picks and constraints are those it began with.
-            self._candidates = outlook.candidates((claim, request, max(self._option, 0)), attempt)
-        return (self._candidates >> location).bit_count() >= wanted.count - picked
+            found = outlook.candidates((claim, request, max(self._option, 0)), attempt)
+            self._candidates = found if order is None else order.ranked(found)
+        return (self._candidates >> rank).bit_count() >= wanted.count - picked
 
 
 def _looks(outlook: Outlook, attempt: Attempt, location: int) -> tuple[int, int, Amounts | None]:

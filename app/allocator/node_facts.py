@@ -26,6 +26,7 @@ class NodeFacts:
         "_pool_usage",
         "_usage",
         "_used",
+        "conditions_hide",
         "deadline",
         "features",
         "operations",
@@ -47,6 +48,8 @@ class NodeFacts:
         self.rules = rules
         self.features = features = pools.features
         self.deadline = deadline
+        # Whether devices with binding conditions cannot be chosen.
+        self.conditions_hide = not (features.device_binding_and_status or rules.unready_devices_while_off)
         self.operations = features.optional_node_operations and NODE_OPERATIONS_FEATURE in node.declared_features
         # What requests of the same look have found out about the devices so far (see `Eligibility`).
         self.standings: dict[Hashable, bytearray] = {}

@@ -1,10 +1,11 @@
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
 from app.allocator.completeness import KnownSlices, complete, latest_generation
+from app.allocator.device_order import DeviceOrder, ready_first
 from app.allocator.features import Features
 from app.allocator.node_match import is_relevant, reachable_devices
 from app.allocator.state import PoolId
@@ -71,7 +72,8 @@ class NodePools:
     """The pools of one node in order of preference, and their devices flat in location order.
 
     A location is an index into `devices` and `views`; the search prefers low locations.  Only complete, valid pools have devices.
-    `ignored` tells of slices that do not count, in pools that are sound without them.
+    `ignored` tells of slices that do not count, in pools that are sound without them.  `ready_first` is an order of the locations,
+    with the devices of each pool that have no binding conditions first; None where that is the order of the locations.
     """
 
     node: str
@@ -80,6 +82,7 @@ class NodePools:
     views: tuple[SliceView, ...]
     features: Features
     ignored: tuple[Ignored, ...] = ()
+    ready_first: DeviceOrder | None = None
 
     @property
     def troubled(self) -> tuple[Pool, ...]:
@@ -178,7 +181,7 @@ def _ignored_words(names: Sequence[str]) -> str:
 
 def _flat(
     node: Node,
-    built: Iterable[tuple[bool, Pool, tuple[ResourceSlice, ...]]],
+    built: Sequence[tuple[bool, Pool, tuple[ResourceSlice, ...]]],
     features: Features,
     ignored: tuple[Ignored, ...],
 ) -> NodePools:
@@ -200,7 +203,14 @@ def _flat(
         views=tuple(views),
         features=features,
         ignored=ignored,
+        ready_first=_ready_first(built),
     )
+
+
+def _ready_first(built: Sequence[tuple[bool, Pool, tuple[ResourceSlice, ...]]]) -> DeviceOrder | None:
+    if not any(waits for waits, _, _ in built):
+        return None
+    return ready_first([[device for each in targeting for device in each.devices] for _, _, targeting in built])
 
 
 def _may_concern(published: ResourceSlice, node: Node, *, partitionable: bool) -> bool:

@@ -8,11 +8,11 @@ class UnsupportedSelectorError(Exception):
     """A slice or device has a node selector with several terms, which an allocation cannot combine with others."""
 
 
-def selector_for(pools: NodePools, locations: Iterable[int]) -> NodeSelector | None:
+def selector_for(pools: NodePools, locations: Iterable[int], *, binds: bool = True) -> NodeSelector | None:
     """Where an allocation of these devices can be used; None means everywhere.
 
-    One device that is local to a node, or binds to it, pins the allocation to this node.  Otherwise the requirements of
-    all devices are joined into one term, each only once.
+    One device that is local to a node, or (with `binds`) binds to it, pins the allocation to this node.  Otherwise the requirements
+    of all devices are joined into one term, each only once.
 
     Raises:
         UnsupportedSelectorError: a node selector has more than one term.
@@ -22,7 +22,7 @@ def selector_for(pools: NodePools, locations: Iterable[int]) -> NodeSelector | N
     for location in locations:
         device, published = pools.devices[location], pools.views[location].published
         where = device if published.per_device_node_selection else published
-        if where.node_name or device.binds_to_node:
+        if where.node_name or (binds and device.binds_to_node):
             return only_node(pools.node)
         terms = where.node_selector.node_selector_terms if where.node_selector is not None else ()
         if len(terms) > 1:

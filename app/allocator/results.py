@@ -20,15 +20,19 @@ def claim_placement(
     picks: Sequence[Pick],
     pools: NodePools,
     new_share_id: Callable[[], str],
+    *,
+    binds: bool = True,
 ) -> ClaimPlacement:
     """What is written for a claim, and what it takes: devices in the order picked, `chosen[i]` for request i.
+
+    Without `binds`, `bindsToNode` of devices is not looked at.
 
     Raises:
         Fatal: the devices are reachable through node selectors that cannot be combined, or no API server stores so much
             configuration.
     """
     try:
-        node_selector = selector_for(pools, [pick.location for pick in picks])
+        node_selector = selector_for(pools, [pick.location for pick in picks], binds=binds)
     except UnsupportedSelectorError as problem:
         raise Fatal(Rejection(code=Code.REQUEST_UNSUPPORTED, claim=claim.label, detail=str(problem))) from problem
     share_ids = [new_share_id() if pick.share is not None else None for pick in picks]

@@ -25,6 +25,10 @@ class Rules:
     compatibility groups either way.
     `bare_taint_rules_match_all`: a DeviceTaintRule without `deviceSelector` taints every device, as in 1.35.10, 1.36.6, 1.37.0 and
     before; since 1.37.1 it taints none, as the API says.  An empty selector matches every device in all releases.
+    `ready_devices_first`: within a pool a request prefers devices without binding conditions (KEP-5007, goal 3); upstream only
+    puts whole pools with such conditions behind the others.
+    `unready_devices_while_off`: with DeviceBindingAndStatus off, devices are chosen as if they had no binding conditions and no
+    `bindsToNode`, as the KEP has it; upstream's allocator does not choose devices with conditions then.
     """
 
     lapsed_shares_take: bool = True
@@ -35,10 +39,14 @@ class Rules:
     distinct_from_every_device: bool = True
     admin_access_pays_counters: bool = True
     bare_taint_rules_match_all: bool = False
+    ready_devices_first: bool = True
+    unready_devices_while_off: bool = True
 
 
 OWN: Final = Rules()
 """What the service does."""
 
-UPSTREAM: Final = Rules(lapsed_shares_take=False, frozen_holdings=False)
+UPSTREAM: Final = Rules(
+    lapsed_shares_take=False, frozen_holdings=False, ready_devices_first=False, unready_devices_while_off=False
+)
 """Kubernetes 1.37."""

@@ -1,9 +1,9 @@
 """Depth-first search for the first solution, in upstream's order.
 
-Claims, requests and alternatives go as written, devices by location.  The recursion of upstream is a stack of frames here, so the
-depth of a pod's wishes is no matter.  Each call of upstream's recursive function is one step.  Three outcomes travel up the stack:
-FOUND, FAILED, and TOO_MANY (more devices than a claim may have), which skips the device loops and stops at the nearest list of
-alternatives, or at the claim's end as FAILED.
+Claims, requests and alternatives go as written, devices by location unless another order is given.  The recursion of upstream is
+a stack of frames here, so the depth of a pod's wishes is no matter.  Each call of upstream's recursive function is one step.
+Three outcomes travel up the stack: FOUND, FAILED, and TOO_MANY (more devices than a claim may have), which skips the device loops
+and stops at the nearest list of alternatives, or at the claim's end as FAILED.
 """
 
 from collections.abc import Hashable, Mapping
@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from app.allocator.attempt import Refusal
 from app.allocator.calm import is_never_too_large, may_break_off, unfailing
 from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
+from app.allocator.device_order import DeviceOrder
 from app.allocator.device_words import Place
 from app.allocator.eligibility import Eligibility, Standing
 from app.allocator.explanation import Shortfall
@@ -68,15 +69,23 @@ class Search:
         "chosen",
         "facts",
         "failed_states",
+        "order",
         "outlook",
         "shortfall",
         "steps",
     )
 
     def __init__(
-        self, demand: Demand, facts: NodeFacts, gathered: Mapping[Option, tuple[int, ...]], max_steps: int
+        self,
+        demand: Demand,
+        facts: NodeFacts,
+        gathered: Mapping[Option, tuple[int, ...]],
+        max_steps: int,
+        order: DeviceOrder | None = None,
     ) -> None:
+        """Try the devices of a request by location, or in this order."""
         self.facts = facts
+        self.order = order
         self.attempt, may_skip = begin(demand, facts)
         self.steps = 0
         self.chosen: dict[tuple[int, int], int] = {}

@@ -33,6 +33,7 @@ from app.scheduling.options import Options
 from app.scheduling.overlap import overlap
 from app.scheduling.pod_resolver import PodResolver
 from app.scheduling.ports import Cluster, ClusterError, Conflict, Unavailable
+from app.scheduling.prebind import PreBind
 from app.scheduling.refusals import Refusals
 from app.scheduling.reservations import Reservations
 from app.scheduling.stopping import Stopping
@@ -183,10 +184,13 @@ class Bind:
 
     async def _bound(self, running: _Running, pod: Pod, extended: Claimed | None, begun: float) -> None:
         """Everything from the decision to the Binding; `extended` is the pod's claim for extended resources, if it needs one."""
-        node, uid, found = running.node, pod.uid, tuple[FoundClaim, ...]()
-        ready: Sequence[ClaimHead] = ()
-        if pod.needs_devices:
-            found = await self._decided(running, pod, extended)
+        node, uid, clock = running.node, pod.uid, self._cluster.clock
+        if not pod.needs_devices:
+            none = PreBind(clock, self._metrics, requires_conditions=False)
+            await self._passed(running, pod, (), (), begun, none)
+            return
+        found = await self._decided(running, pod, extended)
+        with PreBind(clock, self._metrics, requires_conditions=self._ready.concerns(found)) as prebind:
             try:
                 await self._make_ours(found)
                 await self._delivered(found, pod)
@@ -203,15 +207,30 @@ class Bind:
             await self._restore(found, before)
             if extended is not None:
                 await self._extended.tell(pod, extended)
+            await self._passed(running, pod, found, ready, begun, prebind)
+
+    async def _passed(
+        self,
+        running: _Running,
+        pod: Pod,
+        found: Sequence[FoundClaim],
+        ready: Sequence[ClaimHead],
+        begun: float,
+        prebind: PreBind,
+    ) -> None:
+        """Through the gate, and bound if everything is still as it was."""
         left = begun + self._options.binding_timeout_seconds - self._cluster.clock.monotonic()
-        check = partial(self._check_waited_for, running, uid)
+        check = partial(self._check_waited_for, running, pod.uid)
+        prebind.pause()
         try:
             async with self.gate.passing(pod, left, check, running.nudge):
+                prebind.go_on()
                 check()
                 await self._yield(found, pod)
                 await self._ready.confirm(found, ready, pod)
+                prebind.pause()
                 with self._giving_back.at_the_point(pod):
-                    await self._post(pod, node)
+                    await self._post(pod, running.node)
         except NotTogether:
             for each in found:
                 await self._giving_back(each, pod)

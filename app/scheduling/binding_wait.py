@@ -16,6 +16,7 @@ from app.scheduling.cool_downs import CoolDowns
 from app.scheduling.giving_back import GivenBack, GivingBack
 from app.scheduling.options import Options
 from app.scheduling.ports import Cluster, ClusterError
+from app.scheduling.prebind import DevicesTookTooLong
 from app.telemetry.metrics import Metrics
 
 PENDING_REASON: Final = "BindingConditionsPending"
@@ -31,12 +32,8 @@ class _Judged(NamedTuple):
     verdict: Verdict
 
 
-class _NotReady(GivenBack):
-    """A device failed or took too long; `status` as upstream's metrics call it."""
-
-    def __init__(self, sentence: str, status: str) -> None:
-        super().__init__(sentence)
-        self.status = status
+class _DevicesFailed(GivenBack):
+    """A device reports a binding failure condition."""
 
 
 class BindingWait:
@@ -58,7 +55,7 @@ class BindingWait:
         self._metrics = metrics
         self._options = options
         self._waiting = 0
-        metrics.before_render(lambda: metrics.binding_conditions_waiting(self._waiting))
+        metrics.before_render(lambda: metrics.binding.waiting(self._waiting))
 
     async def __call__(self, found: Sequence[FoundClaim], pod: Pod, node: str, go_on: GoOn, nudge: Signal) -> None:
         """Return when every device of these claims is ready.
@@ -71,7 +68,7 @@ class BindingWait:
         """
         await go_on()
         devices = [result for each in found for result in conditional_devices(each.record.claim)]
-        if not devices:
+        if not devices or not self._options.binding_conditions:
             return
         since = self._cluster.clock.now()
         status = "error"
@@ -79,13 +76,27 @@ class BindingWait:
         try:
             await self._wait(found, pod, node, go_on, nudge)
             status = "success"
-        except _NotReady as problem:
-            status = problem.status
+        except _DevicesFailed:
+            status = "failed"
+            raise
+        except DevicesTookTooLong:
+            status = "timeout"
             raise
         finally:
             self._waiting -= 1
             seconds = self._cluster.clock.now() - since
-            self._metrics.binding_conditions(pod.scheduler_name, [each.driver for each in devices], status, seconds)
+            self._metrics.binding.waited(pod.scheduler_name, [each.driver for each in devices], status, seconds)
+
+    def concerns(self, found: Sequence[FoundClaim]) -> bool:
+        """Whether any device of these claims, written or just taken, has binding conditions."""
+        if not self._options.binding_conditions:
+            return False
+        return any(
+            any(each.binding_conditions for each in taken.allocation.devices.results)
+            if (taken := claim.record.taken) is not None
+            else bool(conditional_devices(claim.record.claim))
+            for claim in found
+        )
 
     async def confirm(self, found: Sequence[FoundClaim], ready: Sequence[ClaimHead], pod: Pod) -> None:
         """Return if every device is still ready: much may have happened since the wait, while others were waited for.
@@ -95,11 +106,13 @@ class BindingWait:
         Raises:
             TryAgain: as above, or a device is not ready any more.
         """
+        if not self._options.binding_conditions:
+            return
         if all(self._giving_back.current(each, pod).claim is claim for each, claim in zip(found, ready, strict=True)):
             return
         try:
             pending = await self._pending(found, pod, self._cluster.clock.now())
-        except _NotReady:
+        except (_DevicesFailed, DevicesTookTooLong):
             await self._nominate(pod, "")
             raise
         if pending:
@@ -130,17 +143,17 @@ class BindingWait:
 
         Raises:
             TryAgain: a claim is not the pod's any more.
-            _NotReady: a device failed or took too long; its claim is given back.
+            _DevicesFailed, DevicesTookTooLong: the claims of such devices are given back.
         """
         judged = [self._judged(each, pod, since) for each in found]
-        for readiness, status in ((Readiness.FAILED, "failed"), (Readiness.TIMED_OUT, "timeout")):
+        for readiness, problem in ((Readiness.FAILED, _DevicesFailed), (Readiness.TIMED_OUT, DevicesTookTooLong)):
             bad = [each for each in judged if each.verdict.readiness is readiness]
             if bad:
                 self._leave_alone(bad, pod)
                 for each in bad:
                     await self._giving_back(each.found, pod)
                 words = "; ".join(each.verdict.text for each in bad)
-                raise _NotReady(f"binding conditions {readiness}: {words}", status)
+                raise problem(f"binding conditions {readiness}: {words}")
         return [each for each in judged if each.verdict.readiness is Readiness.PENDING]
 
     def _leave_alone(self, bad: Sequence[_Judged], pod: Pod) -> None:

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -48,6 +49,7 @@ class Extender:
     def __init__(
         self, ledger: Ledger, cluster: Cluster, metrics: Metrics, options: Options, features: Features
     ) -> None:
+        options = replace(options, binding_conditions=features.device_binding_and_status)
         searching = Searching(ledger, features, options)
         self._ledger = ledger
         self.supervisor = supervisor = Supervisor(metrics.background_failed)
@@ -75,8 +77,7 @@ class Extender:
         self._wake_up = WakeUp(
             ledger, self.refusals, self._filter.may_fit, cluster.waker, metrics, cluster.clock, options, supervisor
         )
-        timeout = options.binding_timeout_seconds
-        facts = ReclaimFacts(ledger, self.refusals, running, cluster.clock, timeout)
+        facts = ReclaimFacts(ledger, self.refusals, running, cluster.clock, options)
         claims = ClaimWriting(ledger, cluster.claims, metrics)
         taking_back = ReclaimWriting(ledger, cluster, claims, facts, cool_downs, options.field_manager)
         self.reclaim = Reclaim(ledger, self._bind, facts, taking_back, metrics, cluster.clock, options, supervisor)

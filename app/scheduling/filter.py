@@ -144,7 +144,9 @@ class Filter:
         if isinstance(found, Rejection):
             return refused_everywhere(nodes, found)
         now, timeout = self._clock.now(), self._options.binding_timeout_seconds
-        refusal = fully_reserved(found) or not_ready(found, pod, ledger, now, timeout)
+        refusal = fully_reserved(found)
+        if refusal is None and self._options.binding_conditions:
+            refusal = not_ready(found, pod, ledger, now, timeout)
         if refusal is not None:
             return refused_everywhere(nodes, refusal)
         claims, need = sort_claims(found, ledger), extended_need(pod, ledger)

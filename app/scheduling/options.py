@@ -37,6 +37,8 @@ class Options:
     extended_resources: bool = True
     selector_cache_bytes: int = 64 * 2**20
     rewrite_attribute_suffixes: bool = False
+    ready_devices_first: bool = True
+    binding_conditions: bool = True
     reserve_for_pod_groups: GroupReservation = GroupReservation.AUTO
     selector_libraries: Release = LATEST
     alternatives_weight: int = 4

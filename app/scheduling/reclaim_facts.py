@@ -11,7 +11,8 @@ from app.model.pod import Pod
 from app.model.pod_group import is_group
 from app.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
 from app.model.snapshot import SNAPSHOT_ANNOTATION
-from app.scheduling.binding_conditions import DeviceId, Verdict, judge
+from app.scheduling.binding_conditions import DeviceId, Readiness, Verdict, judge
+from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 from app.scheduling.reclaim_rules import (
     ENDED,
@@ -46,14 +47,14 @@ class ReclaimFacts:
     """Gathers what the rules about one claim have to know from the ledger, from refusals and from the binds in progress."""
 
     def __init__(
-        self, ledger: Ledger, refusals: Refusals, running: Collection[str], clock: Clock, binding_timeout_seconds: float
+        self, ledger: Ledger, refusals: Refusals, running: Collection[str], clock: Clock, options: Options
     ) -> None:
         """`running`: UIDs of the pods that are being bound, as they are at the time of each question."""
         self._ledger = ledger
         self._refusals = refusals
         self._running = running
         self._clock = clock
-        self._timeout = binding_timeout_seconds
+        self._options = options
         # Whether reservations of PodGroups that are gone are ours to end.
         self.ends_groups: Callable[[], bool] = lambda: False
 
@@ -185,8 +186,10 @@ class ReclaimFacts:
         return frozenset(each.device for each in self._verdict(claim).troubles)
 
     def _verdict(self, claim: ClaimHead) -> Verdict:
+        if not self._options.binding_conditions:
+            return Verdict(Readiness.READY)
         now = self._clock.now()
-        return judge(claim, now=now, waiting_since=now, timeout=self._timeout)
+        return judge(claim, now=now, waiting_since=now, timeout=self._options.binding_timeout_seconds)
 
     def _reachable(self, allocation: AllocationResult) -> bool:
         """Whether some node can use it; a selector that cannot be judged may select any."""

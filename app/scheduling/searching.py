@@ -1,4 +1,5 @@
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 
 from app.allocator import (
     Allocation,
@@ -14,6 +15,7 @@ from app.allocator import (
     prepare,
     survey,
 )
+from app.allocator.rules import OWN
 from app.allocator.state import Usage
 from app.cel import Budget, CelCompileError, ProgramCache
 from app.cel.bounded import BoundedCache
@@ -55,6 +57,7 @@ class Searching:
         """`programs` are compiled expressions from before, compiled with the same options."""
         self.features = features
         self._ledger = ledger
+        self._rules = replace(OWN, ready_devices_first=options.ready_devices_first)
         share = (options.selector_cache_bytes - _FIXED_BYTES) // _SHARES
         if programs is None:
             rewrite = rewrite_suffixes if options.rewrite_attribute_suffixes else None
@@ -133,7 +136,7 @@ class Searching:
             except ModelError as problem:
                 broken = Rejection(code=Code.POOL_INVALID, detail=str(problem))
                 return NoFit(verdict="fatal", rejections=(broken,), steps=0)
-            search = Allocation(demand, node, pools, usage, new_share_id=new_share_id)
+            search = Allocation(demand, node, pools, usage, new_share_id=new_share_id, rules=self._rules)
         try:
             return search(deadline)
         except Paused:

@@ -10,6 +10,7 @@ OTHER: Final = "other"
 _CALL_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 _BIND_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 600.0)
 _CONDITION_SECONDS = tuple(0.1 * 2**power for power in range(14))
+_PREBIND_SECONDS = (0.005, 0.01, *_CONDITION_SECONDS)
 _SEARCH_STEPS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0)
 
 
@@ -95,6 +96,21 @@ DEFINITIONS: Final = (
         ("profile", "driver", "status"),
         _CONDITION_SECONDS,
         120,
+    ),
+    Definition(
+        "bindingconditions_attempts",
+        "counter",
+        "Binds of pods whose devices have binding conditions, by status: success, timeout, failure (also one that ended for "
+        "another reason); each bind counts once, as KEP-5007 describes `scheduler_dra_bindingconditions_allocations_total`",
+        ("status",),
+    ),
+    Definition(
+        "bindingconditions_prebind_duration_seconds",
+        "histogram",
+        "Time from the decision to the Binding for all pods with claims, waiting for a gang left out, by status and by whether a "
+        "device has binding conditions; as KEP-5007 describes `scheduler_dra_bindingconditions_prebind_duration_seconds`",
+        ("status", "requires_bindingconditions"),
+        _PREBIND_SECONDS,
     ),
     Definition("bindingconditions_waiting_pods", "gauge", "Pods whose bind waits for binding conditions now"),
     Definition(

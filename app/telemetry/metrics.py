@@ -1,6 +1,6 @@
 import asyncio
 import platform
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
+from app.telemetry.binding_metrics import BindingMetrics
 from app.telemetry.bounded import Catalogue
 
 VERBS: Final = ("filter", "prioritize", "bind", "preempt")
@@ -46,9 +47,7 @@ class Metrics:
         self._reclaims = make.counter("reclaims")
         self._group_claims = make.counter("group_claims")
         self._group_claims_refused = make.plain_gauge("group_claims_refused")
-        self._conditions = make.counter("bindingconditions_allocations")
-        self._condition_waits = make.histogram("bindingconditions_wait_duration_seconds")
-        self._conditions_waiting = make.plain_gauge("bindingconditions_waiting_pods")
+        self.binding = BindingMetrics(make)
         self._overlaps = make.counter("allocation_overlaps")
         answers = make.counter("node_answers")
         self._from_memory, self._from_search = answers.of("memory"), answers.of("search")
@@ -124,17 +123,6 @@ class Metrics:
     def group_claims_refused(self, *, refused: bool) -> None:
         """Whether that controller has stopped because of another one."""
         self._group_claims_refused.set(1 if refused else 0)
-
-    def binding_conditions(self, profile: str, drivers: Sequence[str], status: str, seconds: float) -> None:
-        """A wait for binding conditions ended; `drivers` names the driver of each device that has some."""
-        for driver in drivers:
-            self._conditions.of(profile, driver, status).inc()
-        for driver in sorted(set(drivers)):
-            self._condition_waits.of(profile, driver, status).observe(seconds)
-
-    def binding_conditions_waiting(self, pods: int) -> None:
-        """How many binds wait for binding conditions now."""
-        self._conditions_waiting.set(pods)
 
     def overlap(self, kind: str, outcome: str) -> None:
         """Two writers have given away the same."""

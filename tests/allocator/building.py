@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from app.allocator import Demand, Features, NamedClaim, NodePools, NoFit, PoolId, allocate, gather, prepare
+from app.allocator.rules import OWN, Rules
 from app.allocator.state import PoolUsage
 from app.cel import ProgramCache
 from app.model.allocation import DeviceHolding, Placement
@@ -133,10 +134,11 @@ def ask(
     node: Node = NODE,
     features: Features | None = None,
     deadline: Callable[[], bool] | None = None,
+    rules: Rules = OWN,
 ) -> Placement | NoFit:
     """One search from scratch."""
     demand = demand_of(*claims, features=features)
-    return allocate(demand, node, pools_of(slices, node, features), Held(*usage), deadline=deadline)
+    return allocate(demand, node, pools_of(slices, node, features), Held(*usage), deadline=deadline, rules=rules)
 
 
 def picks(found: Placement | NoFit) -> list[list[str]]:

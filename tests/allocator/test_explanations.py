@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.allocator import Features
+from app.allocator.rules import UPSTREAM
 from app.model.rejection import Code, Rejection
 from tests.allocator.building import (
     NODE,
@@ -128,9 +129,10 @@ def test_summary_is_the_same_whatever_the_amounts_and_devices(code: Code) -> Non
     assert texts == {Rejection(code=code, claim="c0", request="r").summary}
 
 
-def test_binding_conditions_that_are_off_are_told() -> None:
+def test_binding_conditions_that_are_off_in_upstreams_way_are_told() -> None:
     off = dataclasses.replace(Features(), device_binding_and_status=False)
-    found = said([slice_of({"name": "a", "bindingConditions": ["x"]})], claim_of(exactly()), features=off)
+    slices = [slice_of({"name": "a", "bindingConditions": ["x"]})]
+    found = said(slices, claim_of(exactly()), features=off, rules=UPSTREAM)
     assert found == [(Code.REQUEST_UNSUPPORTED, "a needs DeviceBindingAndStatus, which is off")]
 
 

@@ -9,6 +9,7 @@ import pytest
 from app.allocator import Features, NoFit
 from app.allocator.features import FIELD_OF_NAME
 from app.allocator.node_facts import NODE_OPERATIONS_FEATURE
+from app.allocator.rules import UPSTREAM
 from app.model.allocation import Placement
 from app.model.node import Node
 from app.model.rejection import Code
@@ -96,12 +97,15 @@ def test_device_taints() -> None:
 
 
 def test_device_binding_and_status() -> None:
-    """Off: devices with conditions cannot be selected, so that mode All leaves them out; the order of pools stays."""
+    """Off: the fields are ignored; by upstream's rule devices with conditions cannot be selected. The order of pools stays."""
     slices = [slice_of(WAITING, name="s1", pool="a"), slice_of("x", name="s2", pool="b")]
     off = without("device_binding_and_status")
     assert picks(ask(slices, claim_of(every()))) == [["x", "w"]]
-    assert picks(ask(slices, claim_of(every()), features=off)) == [["x"]]
-    assert reasons(ask(slices[:1], claim_of(exactly()), features=off)).rejections[0].code is Code.REQUEST_UNSUPPORTED
+    assert picks(ask(slices, claim_of(every()), features=off)) == [["x", "w"]]
+    assert picks(ask(slices[:1], claim_of(exactly()), features=off)) == [["w"]]
+    assert picks(ask(slices, claim_of(every()), features=off, rules=UPSTREAM)) == [["x"]]
+    refused = reasons(ask(slices[:1], claim_of(exactly()), features=off, rules=UPSTREAM))
+    assert refused.rejections[0].code is Code.REQUEST_UNSUPPORTED
 
 
 def test_consumable_capacity() -> None:

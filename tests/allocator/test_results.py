@@ -79,7 +79,7 @@ def test_selector_with_several_terms_cannot_be_used() -> None:
     assert (found.verdict, found.rejections[0].code) == ("fatal", Code.REQUEST_UNSUPPORTED)
 
 
-def test_binding_conditions_are_copied_and_switched_off_make_devices_unselectable() -> None:
+def test_binding_conditions_are_copied_unless_they_are_switched_off() -> None:
     waiting = {"name": "w", "bindingConditions": ["attached"], "bindingFailureConditions": ["broken"]}
     slices = [slice_of(waiting), slice_of("plain", pool="z")]
     results = placed(ask(slices, claim_of(every()))).devices.results
@@ -87,7 +87,11 @@ def test_binding_conditions_are_copied_and_switched_off_make_devices_unselectabl
     assert results[1].binding_conditions == ("attached",)
     assert results[1].binding_failure_conditions == ("broken",)
     off = dataclasses.replace(Features(), device_binding_and_status=False)
-    assert picks(ask(slices, claim_of(every()), features=off)) == [["plain"]]
+    results = placed(ask(slices, claim_of(every()), features=off)).devices.results
+    assert [(each.device, each.binding_conditions, each.binding_failure_conditions) for each in results] == [
+        ("plain", None, None),
+        ("w", None, None),
+    ]
 
 
 def test_admin_access_is_marked_sees_taken_devices_and_is_held_as_admin() -> None:
