@@ -106,4 +106,4 @@ class NodeFacts:
 
 def _thawed(holding: DeviceHolding) -> DeviceHolding:
     """The holding as if no snapshot had been kept."""
-    return msgspec.structs.replace(holding, consumption=None, compatible_only_with=None)
+    return msgspec.structs.replace(holding, consumption=None, groups=None, compatible_only_with=None)

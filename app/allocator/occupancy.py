@@ -22,16 +22,19 @@ def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> It
     rest = {device: found for device, holdings in usage.items() if (found := [h for h in holdings if not h.admin])}
     if not rest:
         return
+    seen: set[str] = set()
     for each in published:
         for device in each.devices if rest else ():
             if device.name in rest:
-                frozen = _frozen(rest[device.name])
-                if frozen is not None:
+                holders = rest[device.name]
+                frozen = _frozen(holders, device)
+                seen.add(device.name)
+                if any(holder.consumption is not None for holder in holders):
                     del rest[device.name]
                 for entry in device.consumes_counters if frozen is None else _placed(frozen, device):
                     yield device.name, entry
-    for name in sorted(rest):
-        for entry in _frozen(rest[name]) or ():
+    for name in sorted(rest.keys() - seen):
+        for entry in _frozen(rest[name], None) or ():
             yield name, entry
 
 
@@ -48,9 +51,9 @@ def _placed(frozen: tuple[CounterConsumption, ...], device: Device) -> Iterator[
             yield CounterConsumption(counter_set=entry.counter_set, compatibility_groups=groups)
 
 
-def _frozen(holders: list[DeviceHolding]) -> tuple[CounterConsumption, ...] | None:
-    """The snapshot of a device; None without any."""
-    snapshots = list(dict.fromkeys(holder.consumption for holder in holders if holder.consumption is not None))
+def _frozen(holders: list[DeviceHolding], live: Device | None) -> tuple[CounterConsumption, ...] | None:
+    """The snapshot of a device, which the slice says to be `live` now; None without any."""
+    snapshots = list(dict.fromkeys(holder.drawn(live) for holder in holders if holder.is_frozen))
     if not snapshots:
         return None
     return snapshots[0] if len(snapshots) == 1 else tuple(_merged(snapshots))

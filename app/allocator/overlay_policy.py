@@ -11,7 +11,7 @@ import msgspec
 
 from app.allocator.overlay import Laid
 from app.cel import CelRuntimeError, DeviceActivation, Program, prepare_device
-from app.model.device import PHYSICAL_DEVICE, CounterConsumption, Device
+from app.model.device import PHYSICAL_DEVICE, CounterConsumption, Device, groups_source
 from app.model.resource_slice import ResourceSlice
 
 
@@ -132,7 +132,7 @@ class _Reading:
         name = entry.counter_set.removeprefix(PHYSICAL_DEVICE) if entry.synthetic else entry.counter_set
         for rule in rules:
             if rule.compatibility_groups and rule.counter_set in (None, name):
-                self._sources.append((f"compatibilityGroups[{entry.counter_set}]", rule.name))
+                self._sources.append((groups_source(entry.counter_set), rule.name))
                 return msgspec.structs.replace(entry, compatibility_groups=rule.compatibility_groups)
         return entry
 

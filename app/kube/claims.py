@@ -25,10 +25,19 @@ class KubeClaims:
     the API server would change the spelling of what is not ours, they go as protobuf, which costs a read more.
     """
 
-    def __init__(self, transport: Transport, settings: KubeSettings) -> None:
+    def __init__(
+        self, transport: Transport, settings: KubeSettings, keeps_groups: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`keeps_groups`: what the API's schema says (see `keeps_groups`)."""
+        self._keeps_groups = keeps_groups
         self._transport = transport
         self._timeouts = settings.timeouts
         self._query = {"fieldManager": settings.identity}
+
+    @property
+    def keeps_groups(self) -> bool:
+        """Whether the API's schema has `results[].compatibilityGroups` in the KEP's form; False until that is known."""
+        return self._keeps_groups()
 
     async def read(self, namespace: str, name: str) -> bytes:
         """The live object.  Raises NotFound, Refused, Unavailable."""

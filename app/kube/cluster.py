@@ -58,7 +58,11 @@ class KubeCluster:
         self._credentials: Credentials | None = None
         permit = election.reason if election else None
         self._transport = Transport(self._settings, self._clock, self._observer, permit)
-        self._claims = KubeClaims(self._transport, self._settings)
+        self._claims = KubeClaims(
+            self._transport,
+            self._settings,
+            lambda: self.facts is not None and self.facts.allocation_groups is Support.KEPT,
+        )
         self._pods = KubePods(self._transport, self._settings)
         self._templates = KubeClaimTemplates(self._transport, self._settings)
         self._pod_groups = KubePodGroups(

@@ -6,7 +6,8 @@ import structlog
 
 from app.kube.errors import CallFailed, Intent
 from app.kube.kinds import Kind
-from app.kube.server_facts import ServerFacts, supports
+from app.kube.schema import has_allocation_groups
+from app.kube.server_facts import ServerFacts, Support, supports
 from app.kube.settings import KubeSettings
 from app.kube.transport import Call, Transport
 from app.scheduling.ports import NotFound, Refused, Unavailable
@@ -83,6 +84,7 @@ class Discovery:
                 "devicetaintrules", RESOURCE_GROUP, TAINT_RULE_VERSIONS, resource, namespaced=False
             ),
             fields=supports(minor, await self._gates()),
+            allocation_groups=await self._allocation_groups(),
         )
 
     @staticmethod
@@ -126,6 +128,16 @@ class Discovery:
             _LOG.info("the feature gates of the API server cannot be read", problem=str(failed))
             return None
         return {name.decode(): value == b"1" for name, value in _GATE.findall(page)} or None
+
+    async def _allocation_groups(self) -> Support:
+        """Whether the schema has groups in allocations; a gate that is off shows only in what is written."""
+        path = f"/openapi/v3/apis/{RESOURCE_GROUP}/v1"
+        try:
+            document = await self._transport.send(Call(Intent("get", path), "GET", path, self._timeouts.page))
+            return Support.KEPT if has_allocation_groups(document) else Support.DROPPED
+        except (CallFailed, msgspec.DecodeError, UnicodeDecodeError) as failed:
+            _LOG.info("the schema of the API server cannot be read", problem=str(failed))
+            return Support.UNKNOWN
 
     async def _read(self, path: str, shape: type[_Shape]) -> _Shape:
         intent = Intent("get", path)

@@ -61,6 +61,7 @@ class ServerFacts:
     `minor` is the release of Kubernetes 1 as which it behaves (an emulated version counts, not the build).
     `pod_groups` and `taint_rules`: the kinds to watch, None where they are not served.
     `fields`: support by name of `OPTIONAL_FIELDS`.
+    `allocation_groups`: whether the API's schema has `compatibilityGroups` in allocation results as KEP-5963 plans it.
     """
 
     git_version: str
@@ -70,6 +71,7 @@ class ServerFacts:
     pod_groups: Kind | None
     taint_rules: Kind | None
     fields: Mapping[str, Support]
+    allocation_groups: Support = Support.UNKNOWN
 
     def notes(self) -> Mapping[str, str]:
         """Sentences for people, by name: the version, and each field or kind that is missing or uncertain."""
@@ -83,6 +85,10 @@ class ServerFacts:
             elif support is Support.DROPPED:
                 reason = f"behaves as 1.{self.minor}" if self.minor < field.since else f"gate {field.gate} is off"
                 notes[field.name] = f"not served by this API server ({reason}): {field.lost}"
+        if self.allocation_groups is Support.KEPT:
+            notes["allocation-groups"] = "the groups of allocated devices are written to the allocation, too"
+        elif self.allocation_groups is Support.UNKNOWN:
+            notes["allocation-groups"] = "the API's schema cannot be read: groups are kept in the annotation alone"
         if self.pod_groups is None:
             notes["pod-groups"] = "not served by this API server: pods are placed one by one"
         if self.taint_rules is None:

@@ -17,13 +17,16 @@ from app.model.broken_claim import read_broken
 from app.model.generated_claim import generated_for
 from app.model.metadata import version_number
 from app.model.resource_claim import MAX_RESERVATIONS, ClaimHead, ResourceClaim, read_claim, read_head
-from app.model.snapshot import holdings_of
+from app.model.snapshot import contradiction, holdings_of
 
 _REMEMBERED_DELETIONS: Final = 20_000
 
 
 class ClaimIndex:
-    """Claims by UID, by name and by consumer, and what all of them hold (`usage`), `orphans` included."""
+    """Claims by UID, by name and by consumer, and what all of them hold (`usage`), `orphans` included.
+
+    `contradicted`: UID of a claim whose allocation and annotation differ in groups -> the first such device; the allocation counts.
+    """
 
     def __init__(self, users: Callable[[ClaimHead], Iterable[str]] = lambda _: (), namespace_bytes: int = 0) -> None:
         """Begin with nothing.
@@ -44,6 +47,7 @@ class ClaimIndex:
         self.kept = KeptBytes(namespace_bytes)
         self.orphans = Orphans()
         self.usage = UsageTable()
+        self.contradicted: dict[str, tuple[str, str, str]] = {}
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -151,6 +155,7 @@ class ClaimIndex:
         record = self._by_uid.pop(uid, None)
         self._specs.drop(uid)
         self._deliveries.gone(uid)
+        self.contradicted.pop(uid, None)
         if record is None:
             return UsageChange()
         self.kept.remove(record.claim.metadata.namespace, record.size, short=not record.raw)
@@ -265,12 +270,20 @@ class ClaimIndex:
         self._index_name(record.claim, claim)
         self._keep(record, claim, data)
         record.holdings = holdings
+        self._compare_snapshots(claim)
         if claim.status.allocation is None:
             record.written, record.written_for = None, frozenset()
         self._deliveries.changed(claim.metadata.uid)
         change = self._recount(record, before)
         change.has_room = has_room
         return change
+
+    def _compare_snapshots(self, claim: ClaimHead) -> None:
+        device = contradiction(claim)
+        if device is None:
+            self.contradicted.pop(claim.metadata.uid, None)
+        else:
+            self.contradicted[claim.metadata.uid] = device
 
     def _count(self, record: ClaimRecord, *, taken: ClaimPlacement | None, node: str) -> "UsageChange":
         before = record.counted

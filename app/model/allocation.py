@@ -3,7 +3,7 @@ from typing import Final
 import msgspec
 
 from app.model.base import Value
-from app.model.device import CounterConsumption
+from app.model.device import CounterConsumption, Device, regrouped
 from app.model.node_selector import NodeSelector
 
 NO_PARAMETERS: Final = msgspec.Raw()
@@ -33,7 +33,9 @@ class DeviceResult(Value, frozen=True, rename={"share_id": "shareID"}):
     binding_conditions: tuple[str, ...] | None = msgspec.field(default=None, name="bindingConditions")
     binding_failure_conditions: tuple[str, ...] | None = msgspec.field(default=None, name="bindingFailureConditions")
     skip_node_operations: tuple[str, ...] = msgspec.field(default=(), name="skipNodeOperations")
-    compatibility_groups: dict[str, tuple[str, ...]] | None = msgspec.field(default=None, name="compatibilityGroups")
+    compatibility_groups: dict[str, tuple[str, ...] | None] | None = msgspec.field(
+        default=None, name="compatibilityGroups"
+    )
 
     @property
     def device_id(self) -> tuple[str, str, str]:
@@ -79,8 +81,9 @@ class DeviceHolding(Value, frozen=True, rename=None):
     """What one result of an allocation takes out of its pool.
 
     `consumption` is what the device drew on counter sets when it was allocated (amounts and groups, KEP-5963 snapshot); None
-    when no snapshot was kept, and then the slice as published now counts.  `consumed_capacity` holds (name, nano-units).
-    `compatible_only_with` and `sources` are the device's at that time; without `consumption` they say nothing.
+    when no snapshot was kept, and then the slice as published now counts.  `groups`: where the allocation keeps the groups alone
+    (`results[].compatibilityGroups`), the (counter set, groups) that it names; None elsewhere.  `consumed_capacity` holds (name,
+    nano-units).  `compatible_only_with` and `sources` are the device's at that time; without `consumption` they say nothing.
     """
 
     driver: str
@@ -89,6 +92,7 @@ class DeviceHolding(Value, frozen=True, rename=None):
     share_id: str | None = None
     admin: bool = False
     consumption: tuple[CounterConsumption, ...] | None = None
+    groups: tuple[tuple[str, tuple[str, ...]], ...] | None = None
     consumed_capacity: tuple[tuple[str, int], ...] = ()
     compatible_only_with: str | None = None
     sources: tuple[tuple[str, str], ...] = ()
@@ -97,6 +101,24 @@ class DeviceHolding(Value, frozen=True, rename=None):
     def pool_id(self) -> tuple[str, str]:
         """(driver, pool)."""
         return (self.driver, self.pool)
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether anything of what the device draws, or of its groups, was frozen when it was allocated."""
+        return self.consumption is not None or self.groups is not None
+
+    def drawn(self, live: Device | None) -> tuple[CounterConsumption, ...]:
+        """What the device draws on counter sets: as frozen, else as `live` says, the device as the slice publishes it now.
+
+        Where the groups alone were frozen, they replace those of `live`.
+        """
+        if self.consumption is not None:
+            return self.consumption
+        if self.groups is None:
+            return () if live is None else live.consumes_counters
+        if live is None:
+            return regrouped((), dict(self.groups), ())
+        return regrouped(live.consumes_counters, dict(self.groups), live.sources)
 
 
 class ClaimPlacement(Value, frozen=True, rename=None):

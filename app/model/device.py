@@ -1,3 +1,4 @@
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from app.model.base import Value
@@ -59,6 +60,40 @@ class CounterConsumption(Value, frozen=True, rename=None):
     def synthetic(self) -> bool:
         """Whether the counter set only stands for a physical device that the admin's policy names."""
         return self.counter_set.startswith(PHYSICAL_DEVICE)
+
+
+def groups_source(counter_set: str) -> str:
+    """The field as `Device.sources` names it where the admin's policy supplied the groups of this counter set."""
+    return f"compatibilityGroups[{counter_set}]"
+
+
+def regrouped(
+    consumption: Iterable[CounterConsumption],
+    groups: Mapping[str, tuple[str, ...]],
+    sources: Iterable[tuple[str, str]],
+) -> tuple[CounterConsumption, ...]:
+    """What a device draws on counter sets, with these groups by counter set in place of published ones.
+
+    Groups that the admin's policy supplied stay, and so do those of a physical device: no slice and no allocation names them.  A
+    counter set that has groups and is not drawn on any more keeps the device as a member without amounts.
+    """
+    supplied = {field for field, _ in sources}
+    drawn = tuple(
+        each
+        if each.synthetic or groups_source(each.counter_set) in supplied
+        else CounterConsumption(
+            counter_set=each.counter_set,
+            counters=each.counters,
+            compatibility_groups=groups.get(each.counter_set, ()),
+        )
+        for each in consumption
+    )
+    named = {each.counter_set for each in drawn}
+    return drawn + tuple(
+        CounterConsumption(counter_set=name, compatibility_groups=found)
+        for name, found in groups.items()
+        if found and name not in named
+    )
 
 
 class DeviceTaint(Value, frozen=True):

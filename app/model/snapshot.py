@@ -1,18 +1,21 @@
 """What an allocation took, frozen beside it (KEP-5963, snapshot at allocation).
 
 Released API servers have no field for the groups and counters that an allocated device had when it was allocated, and a
-driver may republish its slice at any time.  So they are kept in an annotation of the claim.  A digest binds the annotation
-to one allocation: after a foreign or later allocation of the same claim it does not match and counts for nothing.
+driver may republish its slice at any time.  So they are kept in an annotation of the claim.  The KEP's field for the groups,
+`results[].compatibilityGroups`, is written beside it where the API server keeps it, and counts wherever it is found.  A digest
+binds the annotation to one allocation: after a foreign or later allocation of the same claim it does not match and counts for
+nothing.
 """
 
 import hashlib
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
 
 from app.model.allocation import AllocationResult, DeviceHolding, DeviceResult
 from app.model.base import ModelError, Value
-from app.model.device import CounterConsumption
+from app.model.device import CounterConsumption, groups_source, regrouped
 from app.model.quantity import QuantityError, parse_quantity
 from app.model.resource_claim import ClaimHead
 
@@ -89,8 +92,9 @@ def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding,
 def holdings_of(claim: ClaimHead) -> tuple[DeviceHolding, ...]:
     """What the stored allocation of this claim takes out of its pools; empty without an allocation.
 
-    Groups and counters come, in this order, from `results[].compatibilityGroups` where the API server keeps it, from the
-    annotation if it belongs to this very allocation, else they are left open (`consumption` None): the live slice counts.
+    Groups come from `results[].compatibilityGroups` where the allocation has it, whoever wrote it and whatever the annotation
+    says.  Else they come, as the counters do, from the annotation if it belongs to this very allocation.  What neither tells is
+    left open (`consumption` None): the live slice counts.
 
     Raises:
         ModelError: `consumedCapacity` of a result is no amount, so that nobody can tell what the claim takes.
@@ -103,6 +107,35 @@ def holdings_of(claim: ClaimHead) -> tuple[DeviceHolding, ...]:
         _holding(result, frozen[index] if frozen is not None else None)
         for index, result in enumerate(allocation.devices.results)
     )
+
+
+def with_groups(allocation: AllocationResult, holdings: tuple[DeviceHolding, ...]) -> AllocationResult:
+    """The allocation with the groups of each device in `results[].compatibilityGroups`, for an API server that keeps them there.
+
+    These are the published groups.  What the admin's policy supplied is not the driver's word, and stays in the annotation alone.
+    """
+    results = tuple(
+        msgspec.structs.replace(result, compatibility_groups=_published_groups(holding) or None)
+        for result, holding in zip(allocation.devices.results, holdings, strict=True)
+    )
+    return msgspec.structs.replace(allocation, devices=msgspec.structs.replace(allocation.devices, results=results))
+
+
+def contradiction(claim: ClaimHead) -> tuple[str, str, str] | None:
+    """The first device (driver, pool, device) of the stored allocation whose two snapshots differ in groups; None if none does.
+
+    They are `results[].compatibilityGroups`, which counts then, and the annotation.
+    """
+    allocation = claim.status.allocation
+    if allocation is None or all(each.compatibility_groups is None for each in allocation.devices.results):
+        return None
+    for result, frozen in zip(allocation.devices.results, _frozen(claim, allocation) or (), strict=False):
+        groups = _groups(result)
+        if groups is not None:
+            counts = regrouped(frozen.consumption, groups, frozen.device.sources.items())
+            if _by_set(counts) != _by_set(frozen.consumption):
+                return result.device_id
+    return None
 
 
 def results_of(claim: ClaimHead) -> tuple[DeviceResult, ...]:
@@ -210,18 +243,9 @@ def _decoded(claim: ClaimHead, allocation: AllocationResult) -> _Snapshot | None
 
 def _holding(result: DeviceResult, frozen: _Frozen | None) -> DeviceHolding:
     consumption = None if frozen is None else frozen.consumption
-    if result.compatibility_groups is not None and consumption is not None:
-        groups = result.compatibility_groups
-        consumption = tuple(
-            CounterConsumption(
-                counter_set=each.counter_set,
-                counters=each.counters,
-                compatibility_groups=groups.get(each.counter_set, ()),
-            )
-            if not each.synthetic
-            else each
-            for each in consumption
-        )
+    groups = _groups(result)
+    if frozen is not None and groups is not None:
+        consumption = regrouped(frozen.consumption, groups, frozen.device.sources.items())
     return DeviceHolding(
         driver=result.driver,
         pool=result.pool,
@@ -229,10 +253,26 @@ def _holding(result: DeviceResult, frozen: _Frozen | None) -> DeviceHolding:
         share_id=result.share_id,
         admin=bool(result.admin_access),
         consumption=consumption,
+        groups=None if groups is None or consumption is not None else tuple(groups.items()),
         consumed_capacity=_consumed(result),
         compatible_only_with=None if frozen is None else frozen.device.compatible_only_with,
         sources=() if frozen is None else tuple(frozen.device.sources.items()),
     )
+
+
+def _groups(result: DeviceResult) -> dict[str, tuple[str, ...]] | None:
+    """The groups that the allocation itself keeps, by counter set; null means no groups, as in a slice."""
+    found = result.compatibility_groups
+    return None if found is None else {name: groups or () for name, groups in found.items()}
+
+
+def _by_set(consumption: Iterable[CounterConsumption]) -> dict[str, set[str]]:
+    """The groups of each counter set that has some, whatever their order."""
+    found: dict[str, set[str]] = {}
+    for each in consumption:
+        if each.compatibility_groups:
+            found.setdefault(each.counter_set, set()).update(each.compatibility_groups)
+    return found
 
 
 def _consumed(result: DeviceResult) -> tuple[tuple[str, int], ...]:
@@ -245,6 +285,15 @@ def _consumed(result: DeviceResult) -> tuple[tuple[str, int], ...]:
 
 def _amounts(consumed: dict[str, str] | None) -> tuple[tuple[str, int], ...]:
     return tuple((name, parse_quantity(text)) for name, text in (consumed or {}).items())
+
+
+def _published_groups(holding: DeviceHolding) -> dict[str, tuple[str, ...] | None]:
+    supplied = {field for field, _ in holding.sources}
+    return {
+        each.counter_set: each.compatibility_groups
+        for each in holding.consumption or ()
+        if each.compatibility_groups and not each.synthetic and groups_source(each.counter_set) not in supplied
+    }
 
 
 def _consumption(holding: DeviceHolding) -> tuple[_Consumption, ...]:

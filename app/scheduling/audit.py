@@ -115,10 +115,7 @@ def _neighbours(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[
 
     def sets_of(holding: DeviceHolding) -> Iterable[str]:
         live = published.get((holding.driver, holding.pool, holding.device))
-        consumption = holding.consumption
-        if consumption is None:
-            consumption = () if live is None else live.device.consumes_counters
-        return (entry.counter_set for entry in consumption)
+        return (entry.counter_set for entry in holding.drawn(None if live is None else live.device))
 
     for found in strangers([holding for _, holding in holdings], published, sets_of):
         yield Finding(rule="neighbours not compatible", about="/".join(found.device_id), detail=found.detail)
@@ -127,14 +124,11 @@ def _neighbours(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[
 def _counters(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]) -> Iterable[Finding]:
     """Per counter set: holders draw no more than there is, and keep a common compatibility group (or none has any)."""
     current = _current(slices)
-    published = {(*each.pool_id, device.name): device.consumes_counters for each in current for device in each.devices}
+    published = {(*each.pool_id, device.name): device for each in current for device in each.devices}
     totals = {(*each.pool_id, found.name): dict(found.counters) for each in current for found in each.counter_sets}
     drawn: dict[tuple[str, str, str], dict[str, CounterConsumption]] = defaultdict(dict)
     for _, holding in holdings:
-        consumption = holding.consumption
-        if consumption is None:
-            consumption = published.get((holding.driver, holding.pool, holding.device), ())
-        for part in consumption:
+        for part in holding.drawn(published.get((holding.driver, holding.pool, holding.device))):
             drawn[holding.driver, holding.pool, part.counter_set][holding.device] = part
     for counter_set, by_device in drawn.items():
         yield from _overdrawn(counter_set, by_device, totals.get(counter_set))

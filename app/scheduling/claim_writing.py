@@ -20,7 +20,7 @@ from app.model.resource_claim import (
     ResourceClaim,
     read_claim,
 )
-from app.model.snapshot import SNAPSHOT_ANNOTATION, LostShare, encode_snapshot, lost_share
+from app.model.snapshot import SNAPSHOT_ANNOTATION, LostShare, encode_snapshot, lost_share, with_groups
 from app.model.writeback import (
     MetadataChange,
     with_allocation,
@@ -59,6 +59,9 @@ class ClaimWriting:
                 not keep shares (the allocation is taken back then).
         """
         snapshot = encode_snapshot(placement.allocation, placement.holdings)
+        allocation = placement.allocation
+        if self._claims.keeps_groups:
+            allocation = with_groups(allocation, placement.holdings)
 
         async def write(raw: bytes) -> bytes:
             claim = read_claim(raw)
@@ -70,14 +73,14 @@ class ClaimWriting:
                 raise TryAgain(f"claim {_name(claim)} was allocated by another scheduler")
             if not is_kept(claim, snapshot):
                 raw = await self._update(claim, with_finalizer_and_snapshot(claim, snapshot))
-            return await self._update_status("allocate", claim, with_allocation(raw, placement.allocation, consumer))
+            return await self._update_status("allocate", claim, with_allocation(raw, allocation, consumer))
 
         stored = await self._persist(record, write)
         await self.check_shares(stored, consumer.uid)
         kept = stored.claim.status.allocation
         if kept is None or not same_devices(kept, placement.allocation):
             raise TryAgain(f"claim {_name(stored.claim)}: the API server did not keep the allocation")
-        for field in stripped(placement.allocation, kept):
+        for field in stripped(allocation, kept):
             self._metrics.stripped(field)
         stored.written, stored.written_for = kept, frozenset((consumer.uid,))
         return stored

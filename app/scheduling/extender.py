@@ -34,6 +34,7 @@ from app.scheduling.reclaim_writing import Outcome, ReclaimWriting
 from app.scheduling.refusal_words import RefusalWords
 from app.scheduling.refusals import Refusals
 from app.scheduling.searching import Searching
+from app.scheduling.snapshot_reports import SnapshotReports
 from app.scheduling.stopping import STOPPING, Stopping
 from app.scheduling.time_slices import TimeSlices
 from app.scheduling.wake_up import WakeUp
@@ -92,6 +93,7 @@ class Extender:
             ledger, self._bind.nudge, cluster.events, metrics, _REPORT_SECONDS, supervisor
         )
         self._orphans = OrphanReports(ledger, cluster.events, metrics)
+        self._snapshots = SnapshotReports(ledger, metrics)
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._binds: set[asyncio.Task[None]] = set()
         metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.unsettled))

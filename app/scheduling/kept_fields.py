@@ -24,6 +24,8 @@ def stripped(written: AllocationResult, stored: AllocationResult) -> Iterable[st
             yield "tolerations"
         if sent.binding_conditions != kept.binding_conditions:
             yield "bindingConditions"
+        if sent.compatibility_groups is not None and kept.compatibility_groups is None:
+            yield "compatibilityGroups"
 
 
 def _identity(allocation: AllocationResult) -> list[tuple[str, str, str, str, str | None]]:

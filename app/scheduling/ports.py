@@ -40,6 +40,11 @@ class Unavailable(ClusterError):  # noqa: N818 - as above
 class Claims(Protocol):
     """Reads and writes of ResourceClaims as raw objects (JSON bytes); every write but `delete` returns what is stored."""
 
+    @property
+    def keeps_groups(self) -> bool:
+        """Whether the API has `results[].compatibilityGroups` in the KEP's form; what is written there may still be dropped."""
+        ...
+
     async def read(self, namespace: str, name: str) -> bytes:
         """The live object.  Raises NotFound, Refused, Unavailable."""
         ...

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from app.allocator import Demand
 from app.allocator.state import PoolId, Usage
 from app.ledger.slices import SliceIndex
-from app.model.allocation import ClaimPlacement, DeviceHolding, Placement
-from app.model.device import CounterConsumption
+from app.model.allocation import ClaimPlacement, Placement
+from app.model.device import Device
 from app.model.merits import Merits
 
 BEST: Final = 10.0
@@ -105,23 +105,13 @@ def _drawn(pool_id: PoolId, usage: Usage, slices: SliceIndex) -> set[str]:
     held = usage.pool(pool_id)
     if not held:
         return set()
-    published: dict[str, tuple[CounterConsumption, ...]] = {}
+    published: dict[str, Device] = {}
     if any(each.consumption is None for holdings in held.values() for each in holdings):
-        published = {
-            device.name: device.consumes_counters for item in slices.of_pool(pool_id) for device in item.devices
-        }
+        published = {device.name: device for item in slices.of_pool(pool_id) for device in item.devices}
     return {
         consumption.counter_set
         for holdings in held.values()
         for holding in holdings
         if not holding.admin
-        for consumption in _consumption(holding, published)
+        for consumption in holding.drawn(published.get(holding.device))
     }
-
-
-def _consumption(
-    holding: DeviceHolding, published: dict[str, tuple[CounterConsumption, ...]]
-) -> tuple[CounterConsumption, ...]:
-    if holding.consumption is not None:
-        return holding.consumption
-    return published.get(holding.device, ())

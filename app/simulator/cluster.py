@@ -35,9 +35,15 @@ class MemoryClaims:
     Writes are noted under `field_manager`, which is how the service tells its own.
     """
 
-    def __init__(self, store: Store, field_manager: str = "dra-extender") -> None:
+    def __init__(self, store: Store, field_manager: str = "dra-extender", *, keeps_groups: bool = False) -> None:
         self._store = store
         self._field_manager = field_manager
+        self._keeps_groups = keeps_groups
+
+    @property
+    def keeps_groups(self) -> bool:
+        """As the emulated release has it."""
+        return self._keeps_groups
 
     async def read(self, namespace: str, name: str) -> bytes:
         """The live object.  Raises NotFound."""
@@ -183,7 +189,7 @@ class MemoryCluster:
         self.store = Store(self._clock, served)
         self._served = served or Served()
         self.watch = Watch(self.store)
-        self._claims = MemoryClaims(self.store)
+        self._claims = MemoryClaims(self.store, keeps_groups=self._served.frozen_groups)
         self._pods = MemoryPods(self.store)
         self._templates = MemoryClaimTemplates(self.store)
         self._pod_groups = MemoryPodGroups(self.store)

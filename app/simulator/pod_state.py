@@ -4,6 +4,7 @@ from typing import Final
 
 from app.model.allocation import DeviceHolding
 from app.model.base import ModelError
+from app.model.device import Device
 from app.model.resource_claim import claim_from
 from app.model.resource_slice import SliceReader
 from app.model.snapshot import holdings_of
@@ -60,8 +61,8 @@ def _named(pod: Json) -> Iterator[tuple[str, str]]:
 
 def _counter_sets(cluster: MemoryCluster, holding: DeviceHolding) -> dict[str, tuple[str, ...]]:
     """As frozen with the allocation; without a snapshot as the slice says now."""
-    consumption = holding.consumption
-    if consumption is None:
+    live: Device | None = None
+    if holding.consumption is None:
         reader = SliceReader()
         for raw in cluster.store.all(Kind.SLICE):
             try:
@@ -69,7 +70,5 @@ def _counter_sets(cluster: MemoryCluster, holding: DeviceHolding) -> dict[str, t
             except ModelError:
                 continue
             if found.pool_id == holding.pool_id:
-                for device in found.devices:
-                    if device.name == holding.device:
-                        consumption = device.consumes_counters
-    return {each.counter_set: each.compatibility_groups for each in consumption or ()}
+                live = next((device for device in found.devices if device.name == holding.device), live)
+    return {each.counter_set: each.compatibility_groups for each in holding.drawn(live)}

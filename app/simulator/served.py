@@ -11,14 +11,16 @@ class Served(msgspec.Struct, frozen=True):
     """Fields that the emulated API server keeps, with the alpha gates of its release for partitions and taints on.
 
     `groups`: `compatibilityGroups` on slices (KEP-5963).  `conditions`: binding conditions and `bindsToNode` on slices and in
-    allocations (KEP-5007).  `shares`: sharing by capacity, in slices, requests and allocations (KEP-5075).  No release keeps
-    `compatibilityGroups` in an allocation result.  `extended`: what extended resources backed by device classes need (KEP-5004).
+    allocations (KEP-5007).  `shares`: sharing by capacity, in slices, requests and allocations (KEP-5075).  `extended`: what
+    extended resources backed by device classes need (KEP-5004).  `frozen_groups`: `compatibilityGroups` in allocations, as KEP-5963
+    has it and no release yet.
     """
 
     groups: bool = True
     conditions: bool = True
     shares: bool = True
     extended: bool = True
+    frozen_groups: bool = False
 
     def strip(self, kind: Kind, thing: Json) -> None:
         """Drop what the server does not keep, in place."""
@@ -49,7 +51,8 @@ class Served(msgspec.Struct, frozen=True):
 
     def _strip_allocation(self, allocation: Json) -> None:
         for result in part(allocation, "devices").get("results") or []:
-            result.pop("compatibilityGroups", None)
+            if not self.frozen_groups:
+                result.pop("compatibilityGroups", None)
             if not self.conditions:
                 result.pop("bindingConditions", None)
                 result.pop("bindingFailureConditions", None)

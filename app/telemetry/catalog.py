@@ -156,6 +156,11 @@ DEFINITIONS: Final = (
     Definition("unsettled_claims", "gauge", "Held claims that may still land on one of several nodes"),
     Definition("waiting_pods", "gauge", "Pods that were refused on every node and have not been placed since"),
     Definition(
+        "contradicted_snapshots",
+        "gauge",
+        "Claims whose compatibility groups in the allocation, which count, differ from those in our annotation",
+    ),
+    Definition(
         "orphaned_allocations", "gauge", "Allocations of deleted claims that count because pods still use their devices"
     ),
     Definition("claims_deleted_in_use", "counter", "Claims that were deleted while pods used their devices"),

@@ -57,7 +57,7 @@ class Metrics:
         self._held = make.plain_gauge("held_claims")
         self._unsettled = make.plain_gauge("unsettled_claims")
         self._waiting = make.plain_gauge("waiting_pods")
-        self._orphaned = make.plain_gauge("orphaned_allocations")
+        self._orphaned, self._contradicted = map(make.plain_gauge, ("orphaned_allocations", "contradicted_snapshots"))
         self._deleted_in_use = make.plain_counter("claims_deleted_in_use")
         self._watch_events = make.counter("watch_events")
         self._lists = make.counter("lists")
@@ -152,6 +152,10 @@ class Metrics:
     def orphaned(self, allocations: int) -> None:
         """How many allocations of deleted claims are counted because pods still use their devices."""
         self._orphaned.set(allocations)
+
+    def contradicted(self, claims: int) -> None:
+        """How many claims are allocated whose two snapshots of groups differ."""
+        self._contradicted.set(claims)
 
     def claim_deleted_in_use(self) -> None:
         """A claim was deleted while pods use its devices."""

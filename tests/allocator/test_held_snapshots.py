@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import msgspec
 import pytest
 
 from app.allocator import Features, NoFit
@@ -39,6 +40,40 @@ def test_groups_of_an_edited_slice_do_not_change_the_past() -> None:
     slices = pool(consuming("held", "new"), consuming("old", "old"), consuming("new", "new"))
     assert picks(ask(slices, claim_of(exactly()), usage=[held("held", consumption=frozen("old"))])) == [["old"]]
     assert picks(ask(slices, claim_of(exactly()), usage=[held("held")])) == [["new"]]
+
+
+def noted(device: str, *groups: str, share_id: str | None = None) -> DeviceHolding:
+    """Held with groups in its allocation and no other snapshot."""
+    return msgspec.structs.replace(held(device, share_id=share_id), groups=(("set", groups),))
+
+
+def test_groups_of_an_allocation_count_without_any_other_snapshot() -> None:
+    """The amounts are those of the slice then; a device that is gone is a member without amounts."""
+    slices = pool(consuming("held", "new", amount=3), consuming("old", "old"), consuming("new", "new"))
+    assert picks(ask(slices, claim_of(exactly()), usage=[noted("held", "old")])) == [["old"]]
+    short = pool(consuming("held", "new", amount=3), consuming("old", "old", amount=2))
+    found = reasons(ask(short, claim_of(exactly()), usage=[noted("held", "old")]))
+    assert found.rejections[0].code is Code.COUNTERS
+    gone = pool(consuming("new", "new", amount=4), consuming("old", "old", amount=4))
+    assert picks(ask(gone, claim_of(exactly()), usage=[noted("gone", "old")])) == [["old"]]
+
+
+def test_groups_of_an_allocation_count_while_groups_are_off() -> None:
+    slices = pool(consuming("held"), consuming("free"))
+    assert picks(ask(slices, claim_of(exactly()), usage=[held("held")], features=OFF)) == [["free"]]
+    found = reasons(ask(slices, claim_of(exactly()), usage=[noted("held", "mig")], features=OFF))
+    assert Code.GROUPS in [each.code for each in found.rejections]
+
+
+def test_share_with_groups_alone_counts_beside_one_with_a_snapshot() -> None:
+    usage = [
+        held("shared", share_id="1", consumption=frozen("a", "b", amount=1)),
+        noted("shared", "b", share_id="2"),
+    ]
+    slices = pool(consuming("shared", "a", amount=2), consuming("free", "b", amount=2))
+    assert picks(ask(slices, claim_of(exactly()), usage=usage)) == [["free"]]
+    slices = pool(consuming("shared", "a", amount=2), consuming("free", "a", amount=2))
+    assert reasons(ask(slices, claim_of(exactly()), usage=usage)).rejections[0].code is Code.GROUPS
 
 
 def test_amounts_of_an_edited_slice_do_not_change_the_past() -> None:

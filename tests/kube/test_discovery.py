@@ -31,10 +31,26 @@ def gates(**states: bool) -> str:
     return head + "\n".join(lines) + '\napiserver_request_total{code="200"} 7\n'
 
 
+def schema(**properties: Any) -> dict[str, Any]:
+    """The OpenAPI document of resource.k8s.io/v1 of which results of allocations have these properties."""
+    described = {"type": "object", "properties": {"device": {"type": "string"}, **properties}}
+    name = "io.k8s.api.resource.v1.DeviceRequestAllocationResult"
+    return {"openapi": "3.0.0", "components": {"schemas": {name: described, "x": {"type": "object"}}}}
+
+
+SCHEMA = "/openapi/v3/apis/resource.k8s.io/v1"
+GROUPS = {
+    "description": "what the KEP plans",
+    "type": "object",
+    "additionalProperties": {"type": "array", "items": {"type": "string", "default": ""}},
+}
+
+
 @pytest.fixture
 def discovery(server: FakeApiServer, transport: Transport, settings: KubeSettings) -> Discovery:
     server.pages |= {
         "/version": version("37"),
+        SCHEMA: schema(),
         "/apis/resource.k8s.io": group("v1"),
         "/apis/resource.k8s.io/v1": resources("resourceclaims", "resourceslices", "devicetaintrules"),
         "/apis/scheduling.k8s.io": group("v1", "v1beta1", "v1alpha3"),
@@ -149,3 +165,38 @@ def test_every_field_has_one_support_at_every_release(minor: int) -> None:
             noted = field.name in facts.notes()
             assert noted is (facts.fields[field.name] is not Support.KEPT)
             assert (facts.fields[field.name] is Support.DROPPED) or minor >= field.since
+
+
+@pytest.mark.parametrize(
+    ("properties", "support"),
+    [
+        ({}, Support.DROPPED),
+        ({"compatibilityGroups": GROUPS}, Support.KEPT),
+        ({"compatibilityGroups": {"type": "array", "items": {"type": "string"}}}, Support.DROPPED),
+        ({"compatibilityGroups": {"type": "object", "additionalProperties": {"type": "string"}}}, Support.DROPPED),
+        ({"compatibilityGroups": {"type": "object", "additionalProperties": True}}, Support.DROPPED),
+        ({"compatibilityGroups": {"$ref": "#/components/schemas/x"}}, Support.DROPPED),
+    ],
+)
+async def test_schema_tells_whether_allocations_keep_groups_in_the_form_of_the_kep(
+    server: FakeApiServer, discovery: Discovery, properties: dict[str, Any], support: Support
+) -> None:
+    """Whatever the release says of itself: a field of that name and another form is not one to write."""
+    server.pages |= {SCHEMA: schema(**properties), "/version": version("36")}
+    facts = await discovery.facts()
+    assert facts.allocation_groups is support
+    assert ("allocation-groups" in facts.notes()) is (support is Support.KEPT)
+
+
+@pytest.mark.parametrize("page", [None, {}, {"components": {"schemas": {"x": {}}}}, {"components": []}])
+async def test_schema_that_cannot_be_read_is_noted_and_no_obstacle(
+    server: FakeApiServer, discovery: Discovery, page: dict[str, Any] | None
+) -> None:
+    del server.pages[SCHEMA]
+    if page is not None:
+        server.pages[SCHEMA] = page
+    facts = await discovery.facts()
+    assert facts.allocation_groups is Support.UNKNOWN
+    assert facts.notes()["allocation-groups"] == (
+        "the API's schema cannot be read: groups are kept in the annotation alone"
+    )

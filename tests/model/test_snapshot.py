@@ -1,3 +1,5 @@
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -5,16 +7,18 @@ from hypothesis import strategies as st
 
 from app.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
 from app.model.base import ModelError
-from app.model.device import CounterConsumption
+from app.model.device import CounterConsumption, Device
 from app.model.resource_claim import ResourceClaim, claim_from
 from app.model.snapshot import (
     SNAPSHOT_ANNOTATION,
     allocated_at,
+    contradiction,
     encode_snapshot,
     holdings_of,
     is_snapshotted,
     lost_share,
     results_of,
+    with_groups,
 )
 
 STAMP = "2026-01-01T00:00:00Z"
@@ -138,6 +142,89 @@ def test_groups_that_the_server_keeps_in_the_result_leave_a_physical_device_as_i
     found = AllocationResult(devices=DeviceAllocation(results=(kept,)), allocation_timestamp=STAMP)
     (read,) = holdings_of(stored(found, text))
     assert [each.compatibility_groups for each in read.consumption or ()] == [("new",), ("mig",)]
+
+
+def keeping(*groups: dict[str, tuple[str, ...] | None]) -> AllocationResult:
+    """An allocation whose results have these groups themselves."""
+    results = tuple(
+        DeviceResult(request="r", driver="d", pool="p", device=f"g{index}", compatibility_groups=each)
+        for index, each in enumerate(groups)
+    )
+    return AllocationResult(devices=DeviceAllocation(results=results), allocation_timestamp=STAMP)
+
+
+def live(*groups: str, **more: Any) -> Device:
+    entry = CounterConsumption(counter_set="s", counters=(("units", 7),), compatibility_groups=groups)
+    return Device(name="g0", consumes_counters=(entry,), **more)
+
+
+@pytest.mark.parametrize("annotation", [None, "{}", encode_snapshot(allocation("other"), (holding("other", "old"),))])
+def test_groups_in_the_result_count_by_themselves(annotation: str | None) -> None:
+    """Whoever allocated the device: amounts are those of the slice, and a set that it does not name any more has its member."""
+    (read,) = holdings_of(stored(keeping({"s": ("mig",), "gone": ("x",), "none": None}), annotation))
+    assert read.consumption is None
+    assert [(each.counter_set, each.counters, each.compatibility_groups) for each in read.drawn(live("vgpu"))] == [
+        ("s", (("units", 7),), ("mig",)),
+        ("gone", (), ("x",)),
+    ]
+    assert [(each.counter_set, each.compatibility_groups) for each in read.drawn(None)] == [
+        ("s", ("mig",)),
+        ("gone", ("x",)),
+    ]
+
+
+def test_counter_set_without_an_entry_in_the_result_means_no_groups() -> None:
+    (read,) = holdings_of(stored(keeping({"other": ("mig",)}), None))
+    assert read.drawn(live("vgpu"))[0].compatibility_groups == ()
+
+
+def test_groups_of_a_policy_stay_where_the_result_tells_of_published_ones() -> None:
+    """No slice and no allocation names what the policy supplies."""
+    (read,) = holdings_of(stored(keeping({"other": ("mig",)}), None))
+    device = live("by-rule", sources=(("compatibilityGroups[s]", "rule"),))
+    assert read.drawn(device)[0].compatibility_groups == ("by-rule",)
+    taken = msgspec.structs.replace(holding("g0", "by-rule"), sources=device.sources)
+    text = encode_snapshot(allocation("g0"), (taken,))
+    (read,) = holdings_of(stored(keeping({"other": ("mig",)}), text))
+    assert read.consumption is not None
+    assert read.consumption[0].compatibility_groups == ("by-rule",)
+
+
+def test_published_groups_are_written_into_the_result_and_nothing_else_is() -> None:
+    physical = CounterConsumption(counter_set="physical-device/x", compatibility_groups=("mig",))
+    by_rule = CounterConsumption(counter_set="ruled", compatibility_groups=("by-rule",))
+    ungrouped = CounterConsumption(counter_set="plain")
+    (first,) = (holding("g0", "mig", "mps"),)
+    first = msgspec.structs.replace(
+        first,
+        consumption=(*(first.consumption or ()), physical, by_rule, ungrouped),
+        sources=(("compatibilityGroups[ruled]", "rule"), ("physicalDevice", "rule")),
+    )
+    written = with_groups(allocation("g0", "g1"), (first, holding("g1")))
+    assert [each.compatibility_groups for each in written.devices.results] == [{"s": ("mig", "mps")}, None]
+    encoded = msgspec.json.decode(msgspec.json.encode(written))["devices"]["results"]
+    assert encoded[0]["compatibilityGroups"] == {"s": ["mig", "mps"]}
+    assert "compatibilityGroups" not in encoded[1]
+    claim = stored(written, encode_snapshot(allocation("g0", "g1"), (first, holding("g1"))))
+    assert contradiction(claim) is None
+    assert holdings_of(claim) == (first, holding("g1"))
+
+
+@pytest.mark.parametrize(
+    ("groups", "differs"),
+    [
+        ({"s": ("mps", "mig")}, False),
+        ({"s": ("mig", "mps"), "plain": None}, False),
+        ({"s": ("mig",)}, True),
+        ({}, True),
+        ({"s": ("mig", "mps"), "more": ("x",)}, True),
+    ],
+)
+def test_two_snapshots_that_differ_are_told(groups: dict[str, tuple[str, ...] | None], *, differs: bool) -> None:
+    text = encode_snapshot(allocation("g0"), (holding("g0", "mig", "mps"),))
+    assert contradiction(stored(keeping(groups), text)) == (("d", "p", "g0") if differs else None)
+    assert contradiction(stored(keeping(groups), None)) is None
+    assert contradiction(stored(allocation("g0"), text)) is None
 
 
 def shared(share_id: str | None, amount: str | None) -> AllocationResult:
