@@ -207,6 +207,12 @@ class SchedulingSettings(_Group):
         description="Share of the time that further slices for pods of one namespace may take while pods of others wait",
     )
     search_share: float = Field(0.3, gt=0, le=1, description="The same for further slices of all namespaces together")
+    search_alone_share: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="The same while no pods but those of one namespace wait; a pod that waits alone may search all the time",
+    )
     watch_lag_seconds: float = Field(
         10.0, gt=0, le=600, description="Seconds to wait until the watch has delivered a claim that was written"
     )

@@ -108,6 +108,12 @@ class PodIndex:
         waiting = self._waiting.get(pod.scheduler_name)
         return waiting is not None and len(waiting) > (pod.namespace in waiting)
 
+    def waits_beside(self, pod: Pod) -> bool:
+        """Whether other pods of its namespace wait for the scheduler of this pod to find nodes for them."""
+        waiting = self._waiting.get(pod.scheduler_name, {}).get(pod.namespace, 0)
+        known = self._by_uid.get(pod.uid)
+        return waiting > (known is not None and _waits(known))
+
     def _forget(self, pod: Pod | None) -> None:
         """Undo what `put` noted beside the indexes by UID and name."""
         self._leave_group(pod)

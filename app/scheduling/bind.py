@@ -280,6 +280,7 @@ class Bind:
                 break
             except Paused:
                 await self._decision.pause(pod, budget)
+        self._decision.end(pod, budget)
         stamp = datetime.fromtimestamp(self._cluster.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         for claim, placement in decided:
             timed = msgspec.structs.replace(placement.allocation, allocation_timestamp=stamp)

@@ -56,6 +56,10 @@ class BindDecision:
         """What a decision about this pod may spend."""
         return self._slices.begin(pod, self._options.filter_budget_seconds)
 
+    def end(self, pod: Pod, budget: CallBudget) -> None:
+        """The decision is made."""
+        self._slices.end(pod, budget)
+
     async def pause(self, pod: Pod, budget: CallBudget) -> None:
         """Let everything else go on before the decision does.
 

@@ -16,9 +16,10 @@ class CallBudget(Budget):
     time of the call ends in the same way, so a clock never ends a search.
     Compiling an expression pauses before it begins, in `afford`.
     `answers` are those that nothing else remembers between two slices, `closed` forbids to begin or continue a search.
+    `overdrawn`: the namespace of the call has taken more than its share of time.  `paid`: its slices are not free any more.
     """
 
-    __slots__ = ("_begun", "_cut", "_now", "_slice_end", "answers", "closed", "end", "slice_start")
+    __slots__ = ("_begun", "_cut", "_now", "_slice_end", "answers", "closed", "end", "overdrawn", "paid", "slice_start")
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         """A call that may take so many seconds; its first slice lasts until `open_slice` says otherwise."""
@@ -28,7 +29,7 @@ class CallBudget(Budget):
         self.end = self.slice_start + seconds
         self._slice_end = _NEVER
         self._begun = self._cut = False
-        self.closed = False
+        self.closed = self.overdrawn = self.paid = False
         self.answers: dict[Hashable, Any] = {}
 
     def open_slice(self, seconds: float) -> None:
@@ -47,6 +48,12 @@ class CallBudget(Budget):
     def used(self) -> float:
         """Seconds since the slice began."""
         return self._now() - self.slice_start
+
+    def lap(self) -> float:
+        """Seconds since the slice began, or since they were asked for in this way."""
+        seconds = self.used
+        self.slice_start += seconds
+        return seconds
 
     @property
     def over(self) -> bool:

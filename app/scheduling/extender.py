@@ -51,7 +51,7 @@ class Extender:
         self, ledger: Ledger, cluster: Cluster, metrics: Metrics, options: Options, features: Features
     ) -> None:
         options = replace(options, binding_conditions=features.device_binding_and_status)
-        searching = Searching(ledger, features, options)
+        searching = Searching(ledger, features, options, resumed=metrics.search_resumed)
         self._ledger = ledger
         self.supervisor = supervisor = Supervisor(metrics.background_failed)
         self._cluster = cluster
@@ -59,7 +59,7 @@ class Extender:
         self.refusals = Refusals(ledger, RefusalWords(ledger, searching), cluster.events, metrics)
         self.cool_downs = cool_downs = CoolDowns(cluster.clock, options.device_cool_down_seconds, self._cooled_down)
         self._prioritize = Prioritize(ledger, options)
-        slices = TimeSlices(cluster.clock, options, metrics, ledger.pods.waits_elsewhere)
+        slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
         self._preempt = Preempt(ledger, searching, slices, cluster.clock, options)
         decision = BindDecision(ledger, searching, cool_downs, slices, options)
         self._stopping = Stopping()

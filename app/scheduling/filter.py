@@ -82,32 +82,27 @@ class Filter:
             self._fairness.refused(pod, attempt)
             if attempt.limited:
                 raise TryAgain(f"pod {pod.key}: {_unfinished(attempt)}")
-            self._refusals.turned_away(pod, attempt)
+            with self._slices.charged(pod):
+                self._refusals.turned_away(pod, attempt, budget)
             return FilterAnswer((), {}, attempt.texts)
         self._refusals.settled(pod.uid)
         self._fairness.shares.waits_no_more(pod.uid)
         return FilterAnswer(self._offer(pod, attempt), {}, attempt.texts)
 
     async def _tried(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:
-        try:
-            return self._attempt(pod, nodes, budget)
-        except Paused:
-            return await self._in_slices(pod, nodes, budget)
-
-    async def _in_slices(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:
         """An attempt that goes on in further slices; when there is no other, what has been found out by then.
 
         Everything is asked again in each slice, of what it is by then: what was answered before is remembered.
         """
-        while await self._slices.next(pod, budget):
+        while True:
             try:
                 attempt = self._attempt(pod, nodes, budget)
             except Paused:
+                if not await self._slices.next(pod, budget):
+                    budget.close()
                 continue
-            self._slices.pay(pod, budget)
+            self._slices.end(pod, budget)
             return attempt
-        budget.close()
-        return self._attempt(pod, nodes, budget)
 
     def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> bool:
         """Whether a call for this refused pod and these nodes might end with a node now; nothing is held for it.
@@ -319,9 +314,12 @@ class _Times(NamedTuple):
 
 
 def _unfinished(attempt: Attempt) -> str:
-    """Why nothing is known about some node: the namespace has no time left, or what a call may spend is used up."""
+    """Why nothing is known about some node: the namespace has no time left, or what a call may spend is used up.
+
+    The same text for each call, however many nodes: kube-scheduler writes a new one into the pod before it goes on to the next pod.
+    """
     limited = [each for each in attempt.why() if each.rejection.code is Code.SEARCH_LIMIT]
-    return f"{sum(each.nodes for each in limited)} nodes: {limited[0].rejection.text}" if limited else Code.SEARCH_LIMIT
+    return min((each.rejection.text for each in limited), default=Code.SEARCH_LIMIT)
 
 
 def _hold(

@@ -17,6 +17,7 @@ class Options:
     search_burst_seconds: float = 0.5
     search_namespace_share: float = 0.1
     search_share: float = 0.3
+    search_alone_share: float = 0.5
     binding_timeout_seconds: float = 600.0
     device_cool_down_seconds: float = 30.0
     watch_lag_seconds: float = 10.0

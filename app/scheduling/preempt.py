@@ -54,10 +54,13 @@ class Preempt:
         budget = self._slices.begin(pod, self._options.filter_budget_seconds)
         while True:
             try:
-                return self._sensible(pod, found, victims, budget)
+                kept = self._sensible(pod, found, victims, budget)
             except Paused:
                 if not await self._slices.next(pod, budget):
                     raise TryAgain(f"pod {pod.key}: {SHARE_USED_UP}") from None
+                continue
+            self._slices.end(pod, budget)
+            return kept
 
     def _sensible(
         self, pod: Pod, found: tuple[FoundClaim, ...], victims: Mapping[str, Sequence[str]], budget: CallBudget

@@ -9,20 +9,22 @@ from app.cel.budget import EXPLANATION_COST, Budget
 from app.ledger.ledger import Ledger
 from app.model.rejection import Code
 from app.scheduling.attempt import Attempt, Reason
+from app.scheduling.deadline import CallBudget
 from app.scheduling.searching import Searching
 
 _REMEMBERED: Final = 200
 _MOST_SELECTORS: Final = 2
 _MOST_DEVICES: Final = 128
 _MOST_EXPLAINED: Final = 4
+_SMALLER: Final = 10
 
 
 class RefusalWords:
     """Puts the reasons of a refusal into words; the same state gives the same words.
 
     Where no device matches, it says what the selectors compared, which searches do not find out for themselves.  That takes
-    EXPLANATION_COST of a budget at most for all reasons of a refusal together, whatever the call has left, so that the words do
-    not depend on the call; they say where they were cut.
+    EXPLANATION_COST of a budget at most for all reasons of a refusal together, and a tenth of it for a namespace that has taken
+    more than its share of time; the words say where they were cut.  What the call has left does not matter to them.
     """
 
     def __init__(self, ledger: Ledger, searching: Searching) -> None:
@@ -30,14 +32,15 @@ class RefusalWords:
         self._searching = searching
         self._unmet: OrderedDict[tuple[bytes, str, int, str, str, int], str] = OrderedDict()
 
-    def __call__(self, attempt: Attempt, budget: Budget | None = None) -> str:
+    def __call__(self, attempt: Attempt, budget: CallBudget | None = None) -> str:
         """E.g. `3 of 3 nodes: claim gpu: request gpu: matching devices are in use: gpu-0 (on node-1)`.
 
         What it takes to find the words is charged to `budget`.
         """
         reasons = attempt.why()
         total = sum(each.nodes for each in reasons)
-        share = EXPLANATION_COST // max(1, min(_MOST_EXPLAINED, sum(map(_is_unmet, reasons))))
+        allowed = EXPLANATION_COST // (_SMALLER if budget is not None and budget.overdrawn else 1)
+        share = allowed // max(1, min(_MOST_EXPLAINED, sum(map(_is_unmet, reasons))))
         told = []
         explained = 0
         for each in reasons:

@@ -8,6 +8,7 @@ from app.model.pod import Pod
 from app.model.rejection import Code
 from app.scheduling.asked_nodes import AskedNodes
 from app.scheduling.attempt import Attempt
+from app.scheduling.deadline import CallBudget
 from app.scheduling.ports import Events
 from app.scheduling.refusal_words import RefusalWords
 from app.telemetry.metrics import Metrics
@@ -81,10 +82,11 @@ class Refusals:
     def __contains__(self, pod_uid: str) -> bool:
         return pod_uid in self._refused
 
-    def turned_away(self, pod: Pod, attempt: Attempt) -> None:
+    def turned_away(self, pod: Pod, attempt: Attempt, budget: CallBudget | None = None) -> None:
         """Remember the refusal and tell people why, with all details, by an Event on the pod.
 
         A claim that is still being made from its template is no news: it happens to every such pod for a moment.
+        What it takes to find the details is charged to `budget`.
         """
         reasons = attempt.why()
         codes = {each.rejection.code for each in reasons}
@@ -103,7 +105,7 @@ class Refusals:
             self._metrics.rejected(each.rejection.code.name.lower(), each.nodes)
         self._metrics.waiting(len(self._refused))
         if codes - {Code.CLAIM_NOT_CREATED}:
-            self._events.about_pod(pod, warning=True, reason=REASON, message=self._words(attempt))
+            self._events.about_pod(pod, warning=True, reason=REASON, message=self._words(attempt, budget))
 
     def settled(self, pod_uid: str) -> None:
         """The pod was offered a node, was bound, or is gone."""

@@ -52,9 +52,18 @@ class Searching:
     """Asks the allocator about one node, with everything that depends on slices and claims alone prepared once."""
 
     def __init__(
-        self, ledger: Ledger, features: Features, options: Options, programs: ProgramCache | None = None
+        self,
+        ledger: Ledger,
+        features: Features,
+        options: Options,
+        programs: ProgramCache | None = None,
+        resumed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`programs` are compiled expressions from before, compiled with the same options."""
+        """`programs` are compiled expressions from before, compiled with the same options.
+
+        `resumed` is called whenever a paused search goes on.
+        """
+        self._resumed = resumed
         self.features = features
         self._ledger = ledger
         self._rules = replace(OWN, ready_devices_first=options.ready_devices_first)
@@ -137,6 +146,8 @@ class Searching:
                 broken = Rejection(code=Code.POOL_INVALID, detail=str(problem))
                 return NoFit(verdict="fatal", rejections=(broken,), steps=0)
             search = Allocation(demand, node, pools, usage, new_share_id=new_share_id, rules=self._rules)
+        else:
+            self._resumed()
         try:
             return search(deadline)
         except Paused:

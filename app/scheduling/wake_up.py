@@ -15,7 +15,7 @@ from app.scheduling.options import Options
 from app.scheduling.ports import Clock, ClusterError, SchedulerWaker
 from app.scheduling.refusals import Refusal, Refusals
 from app.supervision import BackgroundTask, Supervisor
-from app.telemetry.metrics import Metrics
+from app.telemetry.metrics import Metrics, SearchLane
 
 MayFit = Callable[[Pod, Sequence[str], CallBudget], bool]
 """Whether a refused pod might be placed on one of these nodes now; raises Paused when the slice of the budget is over."""
@@ -137,7 +137,9 @@ class WakeUp:
             budget = CallBudget(self._clock, _LOOK_SECONDS)
             budget.open_slice(_SLICE_SECONDS)
             fits = self._fits(refusal, None if whole else moved, budget)
-            took += budget.used
+            used = budget.lap()
+            took += used
+            self._metrics.searched(SearchLane.WAKE_UP, used)
             if fits:
                 return took, reason
             if fits is None:

@@ -122,13 +122,16 @@ DEFINITIONS: Final = (
         limit=12,
     ),
     Definition(
-        "long_search_seconds",
+        "search_seconds",
         "counter",
-        "Seconds that calls took whose searches needed more than one slice of time; "
-        "contended: pods of other namespaces waited or were asked about in the last 10 s",
-        ("contended",),
-        limit=3,
+        "Seconds that filter, preempt and bind calls took for their decisions, by what they were taken from: slice (a call's own "
+        "slice was enough: from nobody's share), namespace (the share of a namespace), and of the latter everybody (the share of "
+        "all namespaces, while pods of others waited or were asked about in the last 10 s) or alone (the share of a namespace that "
+        "waits alone); wake_up: looking at refused pods after changes",
+        ("lane",),
+        limit=6,
     ),
+    Definition("searches_resumed", "counter", "Paused searches that went on, in the same call or a later one"),
     Definition("searches_stopped", "counter", "Calls that were denied a further slice of time for their searches"),
     Definition("search_steps", "histogram", "Steps of one search on one node", (), _SEARCH_STEPS),
     Definition(

@@ -1,6 +1,7 @@
 import asyncio
 import platform
 from collections.abc import Callable, Iterable
+from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -21,6 +22,16 @@ def build_version() -> str:
         return version("dra-extender")
     except PackageNotFoundError:
         return "unknown"
+
+
+class SearchLane(StrEnum):
+    """What the time of a decision is taken from."""
+
+    SLICE = "slice"
+    NAMESPACE = "namespace"
+    EVERYBODY = "everybody"
+    ALONE = "alone"
+    WAKE_UP = "wake_up"
 
 
 class Metrics:
@@ -49,10 +60,10 @@ class Metrics:
         self._group_claims_refused = make.plain_gauge("group_claims_refused")
         self.binding = BindingMetrics(make)
         self._overlaps = make.counter("allocation_overlaps")
-        answers = make.counter("node_answers")
-        self._from_memory, self._from_search = answers.of("memory"), answers.of("search")
+        self._from_memory, self._from_search = map(make.counter("node_answers").of, ("memory", "search"))
         self._steps = make.plain_histogram("search_steps")
-        self._long_searches = make.counter("long_search_seconds")
+        self._searched = make.counter("search_seconds")
+        self._resumed = make.plain_counter("searches_resumed")
         self._stopped = make.plain_counter("searches_stopped")
         self._held = make.plain_gauge("held_claims")
         self._unsettled = make.plain_gauge("unsettled_claims")
@@ -136,9 +147,13 @@ class Metrics:
             self._from_search.inc()
             self._steps.observe(steps)
 
-    def long_search(self, seconds: float, *, contended: bool) -> None:
-        """A slice of a call that needs several is over; `contended`: pods of other namespaces wait meanwhile."""
-        self._long_searches.of("yes" if contended else "no").inc(seconds)
+    def searched(self, lane: SearchLane, seconds: float) -> None:
+        """So much time of a call was taken out of this lane."""
+        self._searched.of(lane).inc(seconds)
+
+    def search_resumed(self) -> None:
+        """A paused search goes on."""
+        self._resumed.inc()
 
     def search_stopped(self) -> None:
         """A call was denied a further slice."""

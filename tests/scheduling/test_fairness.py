@@ -5,9 +5,16 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
+from app.allocator import Demand
+from app.cel import Budget
+from app.cel.budget import EXPLANATION_COST
 from app.model.pod import pod_from
 from app.scheduling.answers import FilterAnswer, TryAgain
+from app.scheduling.attempt import Reason
 from app.scheduling.options import Options
+from app.scheduling.refusal_words import RefusalWords
 from app.simulator.objects import Key, Kind
 from tests.scheduling.world import DRIVER, Steady, World
 
@@ -26,6 +33,13 @@ class Ticking(Steady):
         return self.seconds
 
 
+def slots() -> list[dict[str, Any]]:
+    """Twice as many devices as they have values."""
+    return [
+        {"name": f"d{i}", "attributes": {"slot": {"int": i % VALUES}, "number": {"int": i}}} for i in range(2 * VALUES)
+    ]
+
+
 class Neighbours(World):
     """Two namespaces on one node with twelve devices in eleven slots, and one with plenty of others."""
 
@@ -34,11 +48,7 @@ class Neighbours(World):
         self.clock = Ticking()
         self.start()
         self.node("hard")
-        slots = [
-            {"name": f"d{i}", "attributes": {"slot": {"int": i % VALUES}, "number": {"int": i}}}
-            for i in range(2 * VALUES)
-        ]
-        self.slice("hard", slots)
+        self.slice("hard", slots())
         self.node("easy")
         self.gpus("easy", 64)
         self.device_class()
@@ -60,6 +70,14 @@ class Neighbours(World):
         # With the second constraint it matters which devices were picked, not only which slots.
         constraints = [{"distinctAttribute": each} for each in (SLOT, NUMBER)]
         return self._pod(f"a{number}", namespace, {"requests": requests, "constraints": constraints})
+
+    def picky(self, number: int, namespace: str = "attacker") -> str:
+        """A pod that wants a device that does not exist."""
+        exactly = {
+            "deviceClassName": "gpu",
+            "selectors": [{"cel": {"expression": f'device.driver == "none-{number}"'}}],
+        }
+        return self._pod(f"p{number}", namespace, {"requests": [{"name": "r", "exactly": exactly}]})
 
     def victim(self, number: int) -> str:
         """A pod that wants one device."""
@@ -141,10 +159,61 @@ async def test_nodes_that_are_found_in_time_are_offered_although_another_one_tak
     assert list(answer.fitting) == ["other"]
 
 
-async def test_whoever_is_alone_searches_as_long_as_a_call_may() -> None:
+async def test_a_pod_that_waits_alone_searches_as_long_as_a_call_may() -> None:
     world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=1.0))
-    taken = await world.time_of((world.attacker(0), world.attacker(1)), "hard")
-    assert 1.9 < taken < 2.2
+    attacker = world.attacker(0)
+    for _ in range(3):
+        assert 0.95 < await world.time_of((attacker,), "hard") < 1.1
+
+
+async def test_pods_of_one_namespace_that_wait_for_each_other_search_for_a_share_of_the_time() -> None:
+    """They would pile up in kube-scheduler's queue, and a pod of another namespace would find itself behind all of them."""
+    world = Neighbours()
+    attackers = [world.attacker(i) for i in range(20)]
+    taken, began = 0.0, world.clock.seconds
+    for i in range(60):
+        taken += await world.time_of((attackers[i % 20],), "hard")
+        world.clock.seconds += 0.05
+    # What is saved up at first, half of the time, and the slices that every call has.
+    assert taken <= 0.5 + 0.5 * (world.clock.seconds - began) + 60 * 0.02
+    last = await world.time_of(attackers, "hard")
+    assert last <= 0.5 + 0.5 * last + 20 * 0.02 + 0.1
+
+
+async def test_an_unfinished_search_has_the_same_text_in_each_call_whatever_was_found_by_then() -> None:
+    """kube-scheduler writes a text that is new into the pod before it goes on to the next pod."""
+    world = Neighbours(Options(settle_wait_seconds=0.0, search_burst_seconds=0.001))
+    for extra in range(3):
+        world.node(f"hard-{extra}")
+        world.slice(f"hard-{extra}", slots())
+    world.victim(0)
+    attacker = world.attacker(0)
+    nodes = ["hard", *(f"hard-{extra}" for extra in range(3))]
+    answers = [await world.ask(attacker, *nodes[: 1 + i % 4]) for i in range(8)]
+    assert all(isinstance(each, TryAgain) for each in answers)
+    assert len(set(map(str, answers))) == 1
+
+
+async def test_the_details_of_refusals_are_taken_off_the_share_of_the_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who has used it up is given fewer details, and no further slices."""
+    world = Neighbours(Options(settle_wait_seconds=0.0))
+    world.victim(0)
+    allowed: list[int] = []
+    find = RefusalWords._find
+
+    def slow(self: RefusalWords, reason: Reason, demand: Demand, allowance: Budget) -> str:
+        allowed.append(allowance.left)
+        world.clock.seconds += 0.01
+        return find(self, reason, demand, allowance)
+
+    monkeypatch.setattr(RefusalWords, "_find", slow)
+    for i in range(80):
+        assert isinstance(await world.ask(world.picky(i), "easy"), FilterAnswer)
+    assert allowed[0] == EXPLANATION_COST
+    assert allowed[-1] == EXPLANATION_COST // 10
+    assert await world.time_of((world.attacker(0),), "hard") < 0.01
 
 
 async def test_a_search_that_is_given_up_goes_on_in_the_next_call_until_its_limit_is_remembered() -> None:
@@ -197,3 +266,38 @@ async def test_a_search_is_within_its_share_when_a_pod_of_another_namespace_was_
     assert share < 0.5 + 0.2 + 2 * 0.03
     world.clock.seconds += 30.0
     assert await world.time_of((world.attacker(2), world.attacker(3)), "hard") > 1.1
+
+
+async def test_metrics_tell_from_whose_share_the_time_was_taken_and_how_often_searches_went_on() -> None:
+    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=0.3))
+
+    def lanes() -> dict[str, float]:
+        found = ("slice", "namespace", "everybody", "alone")
+        name = "dra_extender_search_seconds_total"
+        return {lane: world.metrics.registry.get_sample_value(name, {"lane": lane}) or 0.0 for lane in found}
+
+    def resumed() -> float:
+        return world.metrics.registry.get_sample_value("dra_extender_searches_resumed_total") or 0.0
+
+    victim = world.victim(0)
+    await world.ask(victim, "easy")
+    first = lanes()
+    assert first.pop("slice") > 0.0
+    assert not any(first.values())
+    world.cluster.store.delete(Key(Kind.POD, *victim.split("/")))
+    world.sync()
+    world.clock.seconds += 30.0
+    # Nobody else waits: it takes all of its time, and it does not matter to whom that belongs.
+    taken = await world.time_of((world.attacker(0),), "hard")
+    alone = lanes()
+    assert 0.5 * taken < alone["alone"] == alone["namespace"] <= taken
+    assert not alone["everybody"]
+    assert resumed() >= 10
+    world.victim(1)
+    before = resumed()
+    taken = await world.time_of((world.attacker(1),), "hard")
+    shared = lanes()
+    assert shared["everybody"] == pytest.approx(shared["namespace"] - alone["namespace"])
+    assert 0.5 * taken < shared["everybody"] <= taken
+    assert shared["alone"] == alone["alone"]
+    assert resumed() > before
