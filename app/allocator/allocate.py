@@ -93,11 +93,11 @@ class Allocation:
     def _placements(self, search: Search) -> tuple[ClaimPlacement, ...]:
         numbers = itertools.count()
         naming = self._naming or (lambda: f"share-{next(numbers)}")
-        return _placements(self._demand, search, self._pools, naming)
+        return _placements(self._demand, search, self._facts, naming)
 
 
 def _placements(
-    demand: Demand, search: Search, pools: NodePools, new_share_id: Callable[[], str]
+    demand: Demand, search: Search, facts: NodeFacts, new_share_id: Callable[[], str]
 ) -> tuple[ClaimPlacement, ...]:
     features, rules = search.facts.features, search.facts.rules
     binds = features.device_binding_and_status or not rules.unready_devices_while_off
@@ -106,7 +106,7 @@ def _placements(
             claim,
             _chosen(claim, index, search),
             [pick for pick in search.attempt.picks if pick.claim == index],
-            pools,
+            facts,
             new_share_id,
             binds=binds,
         )

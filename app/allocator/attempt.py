@@ -54,7 +54,8 @@ class PoolTables:
         held = self.held = tuple(held_consumption(pool.published, usage))
         self.counters = CounterTable(pool.totals, held)
         enforced = facts.features.compatibility_groups
-        self.groups = CompatibilityTable(held) if enforced else None
+        in_order = not facts.rules.contradictions_close_sets
+        self.groups = CompatibilityTable(held, in_order=in_order) if enforced else None
         self.grouped = None if enforced else GroupedSets(held)
         self.neighbours: NeighbourTable | None = None
         if judge is not None and enforced and matter(pool, usage):
@@ -189,7 +190,7 @@ class Attempt:
         if not consumption:
             return Refusal.NONE
         if sharing.is_shareable(location) and (location in self._shares or sharing.is_shared(location)):
-            return Refusal.NONE
+            return self._further_share(location)
         view = pools.views[location]
         tables = self.tables(view.pool)
         if tables.groups is not None:
@@ -203,6 +204,15 @@ class Attempt:
         if tables.neighbours is not None and not tables.neighbours.join(site, self.trail):
             return Refusal.NEIGHBOURS
         return Refusal.NONE
+
+    def _further_share(self, location: int) -> Refusal:
+        """A device with a share is a member of its counter sets already, so that only its capacity is judged."""
+        facts = self._facts
+        if facts.rules.shares_keep_snapshot:
+            return Refusal.NONE
+        groups = self.tables(facts.pools.views[location].pool).groups
+        joined = groups is None or groups.join(facts.pools.devices[location].consumes_counters, self.trail)
+        return Refusal.NONE if joined else Refusal.GROUPS
 
     def _constrain(self, claim: int, wanted: Wanted, location: int) -> Refusal:
         """Let the device join the constraints of the claim."""

@@ -6,17 +6,24 @@ Each (driver, pool, counter set) is in one of three states:
     ungrouped   its members declare no groups  admits only devices without groups
     grouped     the rolling intersection       admits devices that share a group with it
 
-Members are folded in one after the other.  The intersection is stricter than comparing pairs: after {a,b} and {b,c}, {a,c} is
-refused although it overlaps both.  State that contradicts itself is kept as it is: an empty intersection admits nothing.
+The intersection is stricter than comparing pairs: after {a,b} and {b,c}, {a,c} is refused although it overlaps both.  Members
+that contradict each other, some without groups beside some with groups or a list of groups with no group in common, leave the empty
+intersection, which admits nothing, in whatever order the members come.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from app.allocator.undo import Trail
 from app.model.device import CounterConsumption
 
 GroupState = frozenset[str] | None
 """Of a counter set that has members: the rolling intersection, or None for "ungrouped".  An empty set has no entry at all."""
+
+
+def together(members: Iterable[Sequence[str]]) -> bool:
+    """Whether devices with these groups may share a counter set: all have no groups, or all have one group in common."""
+    found = [frozenset(groups) for groups in members]
+    return not any(found) or bool(frozenset.intersection(*found))
 
 
 def admits(states: Mapping[str, GroupState], entry: CounterConsumption) -> bool:
@@ -30,14 +37,22 @@ def admits(states: Mapping[str, GroupState], entry: CounterConsumption) -> bool:
 
 
 def folded(states: Mapping[str, GroupState], entry: CounterConsumption) -> GroupState:
-    """The state of the counter set once the device is a member."""
+    """The state of the counter set once the device is a member; the order of members does not matter."""
     declared = entry.compatibility_groups
     if entry.counter_set not in states:
         return frozenset(declared) if declared else None
     state = states[entry.counter_set]
-    if state is None or not declared:
-        return state
+    if state is None:
+        return frozenset() if declared else None
     return state.intersection(declared)
+
+
+def folded_in_order(states: Mapping[str, GroupState], entry: CounterConsumption) -> GroupState:
+    """As `folded` in Kubernetes 1.37: where some members have groups and others none, the first member decides for the set."""
+    state = states.get(entry.counter_set)
+    if entry.counter_set in states and (state is None or not entry.compatibility_groups):
+        return state
+    return folded(states, entry)
 
 
 class CompatibilityTable:
@@ -45,11 +60,12 @@ class CompatibilityTable:
 
     __slots__ = ("_states",)
 
-    def __init__(self, held: Iterable[tuple[str, CounterConsumption]]) -> None:
-        """Fold in the held devices, in the order given, as (device, entry)."""
+    def __init__(self, held: Iterable[tuple[str, CounterConsumption]], *, in_order: bool = False) -> None:
+        """Fold in the held devices as (device, entry); `in_order` selects the rule of Kubernetes 1.37."""
+        fold = folded_in_order if in_order else folded
         self._states: dict[str, GroupState] = {}
         for _, entry in held:
-            self._states[entry.counter_set] = folded(self._states, entry)
+            self._states[entry.counter_set] = fold(self._states, entry)
 
     def join(self, consumption: Iterable[CounterConsumption], trail: Trail) -> bool:
         """Make a device a member of each counter set it draws on; False if one refuses it (the caller then undoes).

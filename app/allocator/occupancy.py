@@ -4,12 +4,36 @@ A held device counts with the consumption that was frozen when it was allocated:
 snapshot was kept does the slice as published now count, as upstream does for every device.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from app.allocator.state import PoolUsage
 from app.model.allocation import DeviceHolding
 from app.model.device import CounterConsumption, Device
 from app.model.resource_slice import ResourceSlice
+
+
+class FrozenView(NamedTuple):
+    """What a held device was when it was allocated; the fields are those of a `DeviceHolding`."""
+
+    consumption: tuple[CounterConsumption, ...]
+    compatible_only_with: str | None
+    sources: tuple[tuple[str, str], ...]
+
+
+def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView | None:
+    """What the snapshots of one device's holdings say together; None if there is no snapshot: `live`, as published now, counts.
+
+    A further share of the device copies it.  Snapshots that differ are merged as in `held_consumption`; of several expressions
+    the first in alphabetical order counts.
+    """
+    snapshots = [each for each in holdings if not each.admin and each.is_frozen]
+    consumption = _frozen(snapshots, live)
+    if consumption is None:
+        return None
+    expressions = sorted(each.compatible_only_with for each in snapshots if each.compatible_only_with is not None)
+    sources = dict.fromkeys(source for each in snapshots for source in each.sources)
+    return FrozenView(consumption, expressions[0] if expressions else None, tuple(sources))
 
 
 def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> Iterator[tuple[str, CounterConsumption]]:
@@ -51,7 +75,7 @@ def _placed(frozen: tuple[CounterConsumption, ...], device: Device) -> Iterator[
             yield CounterConsumption(counter_set=entry.counter_set, compatibility_groups=groups)
 
 
-def _frozen(holders: list[DeviceHolding], live: Device | None) -> tuple[CounterConsumption, ...] | None:
+def _frozen(holders: Sequence[DeviceHolding], live: Device | None) -> tuple[CounterConsumption, ...] | None:
     """The snapshot of a device, which the slice says to be `live` now; None without any."""
     snapshots = list(dict.fromkeys(holder.drawn(live) for holder in holders if holder.is_frozen))
     if not snapshots:

@@ -30,7 +30,9 @@ def group_words(
     """E.g. `gpu-0-vgpu-0 declares [vgpu] on counter set gpu-0-counters; gpu-0-mig-1g-0 (allocated) has [mig]`."""
     entry, state = conflict
     words = [f"{name} has {groups_text(groups)}" for name, groups in members]
-    if len(words) > 1 and state is not None:
+    if state is not None and not state:
+        words.append("they contradict each other, so that nothing may join them")
+    elif len(words) > 1 and state is not None:
         words.append(f"together they leave {groups_text(sorted(state))}")
     declared = groups_text(entry.compatibility_groups)
     return f"{device.name} declares {declared} on counter set {entry.counter_set}; {_joined(words)}"

@@ -6,6 +6,8 @@ from app.allocator.attempt import Pick
 from app.allocator.capacity import amount_text
 from app.allocator.config import configuration
 from app.allocator.demand import ClaimDemand, Wanted
+from app.allocator.node_facts import NodeFacts
+from app.allocator.occupancy import FrozenView, frozen_view
 from app.allocator.outcome import Fatal
 from app.allocator.pools import NodePools
 from app.allocator.result_selector import UnsupportedSelectorError, selector_for
@@ -18,7 +20,7 @@ def claim_placement(
     claim: ClaimDemand,
     chosen: Sequence[Wanted],
     picks: Sequence[Pick],
-    pools: NodePools,
+    facts: NodeFacts,
     new_share_id: Callable[[], str],
     *,
     binds: bool = True,
@@ -31,6 +33,7 @@ def claim_placement(
         Fatal: the devices are reachable through node selectors that cannot be combined, or no API server stores so much
             configuration.
     """
+    pools = facts.pools
     try:
         node_selector = selector_for(pools, [pick.location for pick in picks], binds=binds)
     except UnsupportedSelectorError as problem:
@@ -42,7 +45,7 @@ def claim_placement(
     )
     return ClaimPlacement(
         allocation=AllocationResult(devices=devices, node_selector=node_selector),
-        holdings=tuple(_holding(pick, share_id, pools) for pick, share_id in zip(picks, share_ids, strict=True)),
+        holdings=tuple(_holding(pick, share_id, facts) for pick, share_id in zip(picks, share_ids, strict=True)),
     )
 
 
@@ -64,17 +67,21 @@ def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
     )
 
 
-def _holding(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceHolding:
-    device, published = pools.devices[pick.location], pools.views[pick.location].published
+def _holding(pick: Pick, share_id: str | None, facts: NodeFacts) -> DeviceHolding:
+    pools, location = facts.pools, pick.location
+    device, published = pools.devices[location], pools.views[location].published
+    frozen = FrozenView(device.consumes_counters, device.compatible_only_with, device.sources)
+    if share_id is not None and facts.rules.shares_keep_snapshot and facts.sharing.is_shared(location):
+        frozen = frozen_view(facts.holdings(location), device) or frozen
     return DeviceHolding(
         driver=published.driver,
         pool=published.pool,
         device=device.name,
         share_id=share_id,
         admin=pick.wanted.admin,
-        consumption=device.consumes_counters,
-        compatible_only_with=device.compatible_only_with,
-        sources=device.sources,
+        consumption=frozen.consumption,
+        compatible_only_with=frozen.compatible_only_with,
+        sources=frozen.sources,
         consumed_capacity=tuple((name, amount) for (name, _), amount in _consumed(pick, device)),
     )
 

@@ -29,6 +29,10 @@ class Rules:
     puts whole pools with such conditions behind the others.
     `unready_devices_while_off`: with DeviceBindingAndStatus off, devices are chosen as if they had no binding conditions and no
     `bindsToNode`, as the KEP has it; upstream's allocator does not choose devices with conditions then.
+    `contradictions_close_sets`: a counter set on which devices without groups and devices with groups are held admits nothing;
+    up to 1.37 the device that the slices list first decides (KEP-5963 has no order).
+    `shares_keep_snapshot`: a further share of a device adds no member to a counter set, and its snapshot is that of the shares
+    which the device has already.  KEP-5963 read literally asks each candidate for the groups of the slice as it is published now.
     """
 
     lapsed_shares_take: bool = True
@@ -41,12 +45,18 @@ class Rules:
     bare_taint_rules_match_all: bool = False
     ready_devices_first: bool = True
     unready_devices_while_off: bool = True
+    contradictions_close_sets: bool = True
+    shares_keep_snapshot: bool = True
 
 
 OWN: Final = Rules()
 """What the service does."""
 
 UPSTREAM: Final = Rules(
-    lapsed_shares_take=False, frozen_holdings=False, ready_devices_first=False, unready_devices_while_off=False
+    lapsed_shares_take=False,
+    frozen_holdings=False,
+    ready_devices_first=False,
+    unready_devices_while_off=False,
+    contradictions_close_sets=False,
 )
 """Kubernetes 1.37."""

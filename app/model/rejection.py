@@ -43,6 +43,7 @@ class Code(StrEnum):
     COMBINATION = "no combination of devices fits"
     UNSETTLED = "devices are held for pods that are being bound"
     COOLING_DOWN = "devices have just failed for this pod and are left alone for a while"
+    NODE_BACKED_OFF = "allocations on this node were undone twice for this pod; it is left alone for a while"
     CLAIM_NOT_READY = "devices of the claim are not ready in time, and other pods use it"
     EXTENDED_RESOURCE = "cannot fit resource"
     EXTENDED_CLAIM = "pod is told to use a claim for its extended resources"

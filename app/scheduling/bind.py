@@ -199,7 +199,7 @@ class Bind:
 
             async def go_on() -> None:
                 self._check_waited_for(running, uid)
-                await self._yield(found, pod)
+                await self._yield(found, pod, node)
 
             before = [each.record.claim for each in found]
             await self._ready(found, pod, node, go_on, running.nudge)
@@ -226,7 +226,7 @@ class Bind:
             async with self.gate.passing(pod, left, check, running.nudge):
                 prebind.go_on()
                 check()
-                await self._yield(found, pod)
+                await self._yield(found, pod, node)
                 await self._ready.confirm(found, ready, pod)
                 prebind.pause()
                 with self._giving_back.at_the_point(pod):
@@ -380,23 +380,25 @@ class Bind:
             if snapshot is not None and not is_kept(each.record.claim, snapshot) and is_snapshotted(claim):
                 await self._writing.restore(each.record, snapshot)
 
-    async def _yield(self, found: Sequence[FoundClaim], pod: Pod) -> None:
-        """Give way to allocations that ours overlap with, unless another pod runs on ours already.
+    async def _yield(self, found: Sequence[FoundClaim], pod: Pod, node: str) -> None:
+        """Release allocations that overlap others which came first, unless another pod runs on ours already.
 
         Raises:
             GivenBack: there was one; every claim of the pod that overlaps is given back.
         """
         told = ""
+        pools = self._decision.pools_of(node)
         for each in found:
-            clash = overlap(each.record, self._ledger.claims, self._ledger.slices)
+            clash = overlap(each.record, self._ledger.claims, self._ledger.slices, pools)
             if clash is None or self._giving_back.runs_somewhere(each, pod):
                 continue
             name = "/".join(each.record.claim.metadata.key)
-            told = f"claim {name}: another writer allocated {clash.kind} {clash.what} first"
-            self._metrics.overlap(clash.kind, "yielded")
-            _LOG.warning("an allocation overlaps another writer's and is given back", claim=name, **clash._asdict())
+            told = f"claim {name}: {clash.text}"
+            self._metrics.overlap(clash.kind, "yielded", clash.writer)
+            _LOG.warning("an allocation overlaps another one and is released", claim=name, node=node, **clash._asdict())
             await self._giving_back(each, pod)
         if told:
+            self._cool_downs.nodes.undone(pod.uid, node)
             raise GivenBack(told)
 
     async def _post(self, pod: Pod, node: str) -> None:

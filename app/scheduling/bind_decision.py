@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from app.allocator import NoFit
+from app.allocator import NodePools, NoFit
 from app.ledger.ledger import Ledger
 from app.model.allocation import ClaimPlacement
 from app.model.node import Node
@@ -12,13 +12,17 @@ from app.scheduling.cool_downs import CoolDowns, SetAside
 from app.scheduling.deadline import CallBudget
 from app.scheduling.extended_resources import EXTENDED_LABEL, extended_need
 from app.scheduling.options import Options
+from app.scheduling.overlap import Overlap, broken, pools_of
 from app.scheduling.searching import Searching
 from app.scheduling.standing import Sorted, excluded, fully_reserved, sort_claims
 from app.scheduling.time_slices import SHARE_USED_UP, TimeSlices
 
 
 class BindDecision:
-    """What the claims of a pod get on the node that bind names: the held placement if it is still good, else a new one."""
+    """What the claims of a pod get on the node that bind names: the held placement if it is still good, else a new one.
+
+    A placement that the check after the write would undo is not written at all.
+    """
 
     def __init__(
         self, ledger: Ledger, searching: Searching, cool_downs: CoolDowns, slices: TimeSlices, options: Options
@@ -50,7 +54,19 @@ class BindDecision:
         if not undecided:
             return ()
         held = self._held(undecided, node_name)
-        return held if held is not None else self._anew(pod, undecided, claims, node, budget)
+        if held is not None and self._clash(held, node_name) is None:
+            return held
+        anew = self._anew(pod, undecided, claims, node, budget)
+        clash = self._clash(anew, node_name)
+        if clash is not None:
+            self._cool_downs.nodes.undone(pod.uid, node_name)
+            raise TryAgain(f"pod does not fit on node {node_name} any more: {clash.kind} {clash.what}")
+        return anew
+
+    def pools_of(self, node_name: str) -> NodePools | None:
+        """The pools of this node as searches see them; None if that is not known."""
+        node = self._ledger.nodes.get(node_name)
+        return None if node is None else self._searching.pools_of(node)
 
     def begin(self, pod: Pod) -> CallBudget:
         """What a decision about this pod may spend."""
@@ -79,6 +95,12 @@ class BindDecision:
         if asked != ([] if special is None else [special.found.record.spec_digest]):
             return Rejection(code=Code.EXTENDED_RESOURCE, detail=f"node {node.name} serves it differently now")
         return None
+
+    def _clash(self, decided: Sequence[tuple[FoundClaim, ClaimPlacement]], node_name: str) -> Overlap | None:
+        """What these placements would break beside what is allocated: they would be undone after they are written."""
+        holdings = [holding for _, placement in decided for holding in placement.holdings]
+        pool_of = pools_of(self._ledger.slices, self.pools_of(node_name))
+        return broken(holdings, self._ledger.claims.usage, pool_of)
 
     def _held(self, undecided: tuple[FoundClaim, ...], node: str) -> Sequence[tuple[FoundClaim, ClaimPlacement]] | None:
         """The held placements, if each claim has one here and nothing that was read to decide it has changed since."""

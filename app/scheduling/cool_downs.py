@@ -14,6 +14,7 @@ from app.model.allocation import DeviceHolding, Placement
 from app.model.node import Node
 from app.model.rejection import Code, Rejection
 from app.scheduling.attempt import Attempt
+from app.scheduling.node_back_off import NodeBackOff
 from app.scheduling.ports import Clock
 from app.scheduling.remembered import Outcome
 from app.scheduling.scoring import merits_of
@@ -26,13 +27,17 @@ COOLING: Final = Rejection(code=Code.COOLING_DOWN)
 
 
 class CoolDowns:
-    """Which devices each pod leaves alone for the moment.  `ended` is told when a pod's devices may be tried again."""
+    """Which devices, and which `nodes`, each pod leaves alone for the moment.
+
+    `ended` is called when a pod's devices or nodes may be tried again.
+    """
 
     def __init__(self, clock: Clock, seconds: float, ended: Callable[[str], None]) -> None:
         self._clock = clock
         self._seconds = seconds
         self._ended = ended
         self._until: dict[str, dict[DeviceId, float]] = {}
+        self.nodes = NodeBackOff(clock, ended)
 
     def start(self, pod_uid: str, devices: Collection[DeviceId]) -> None:
         """These devices have just failed for the pod.  To be called in the event loop."""
@@ -52,12 +57,13 @@ class CoolDowns:
 
     @property
     def active(self) -> bool:
-        """Whether some pod leaves devices alone."""
-        return bool(self._until)
+        """Whether some pod leaves devices or a node alone."""
+        return bool(self._until) or self.nodes.active
 
     def forget(self, pod_uid: str) -> None:
         """The pod is bound: nothing has to be kept from it any more."""
         self._until.pop(pod_uid, None)
+        self.nodes.forget(pod_uid)
 
     def _over(self, pod_uid: str) -> None:
         found = self._until.get(pod_uid)

@@ -21,6 +21,7 @@ from app.scheduling.gang_members import gang_of
 from app.scheduling.gangs import Gangs
 from app.scheduling.judging import NODE_UNKNOWN, Judging
 from app.scheduling.look_ahead import LookAhead
+from app.scheduling.node_back_off import BACKED_OFF
 from app.scheduling.options import Options
 from app.scheduling.refusals import Refusals
 from app.scheduling.remembered import Outcome
@@ -114,11 +115,21 @@ class Filter:
         """
         gang = gang_of(pod, self._ledger)
         if gang is not None:
-            return self._gangs.may_fit(pod, gang, nodes, budget)
+            return self._gangs.may_fit(pod, gang, _without(nodes, self._cool_downs.nodes.of(pod.uid)), budget)
         attempt = self._attempt(self._ledger.pods.newest(pod), nodes, budget)
         return bool(attempt.fits) or attempt.unsettled or bool(attempt.revocable)
 
     def _attempt(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:
+        backed_off = self._cool_downs.nodes.of(pod.uid)
+        if not backed_off:
+            return self._offered(pod, nodes, budget)
+        left = _without(nodes, backed_off)
+        attempt = self._offered(pod, left, budget) if left else Attempt()
+        for name in backed_off.intersection(nodes):
+            attempt.refuse(name, BACKED_OFF)
+        return attempt
+
+    def _offered(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:
         ledger = self._ledger
         ledger.holds.expire(self._clock.monotonic())
         gang = gang_of(pod, ledger)
@@ -311,6 +322,10 @@ class _Times(NamedTuple):
     since: float
     expires: float
     latest: float
+
+
+def _without(nodes: Sequence[str], backed_off: frozenset[str]) -> Sequence[str]:
+    return [name for name in nodes if name not in backed_off] if backed_off else nodes
 
 
 def _unfinished(attempt: Attempt) -> str:

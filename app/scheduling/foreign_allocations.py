@@ -9,7 +9,7 @@ from app.ledger.ledger import Ledger
 from app.model.pod import Pod
 from app.model.pod_group import is_group
 from app.model.snapshot import is_snapshotted
-from app.scheduling.overlap import overlapped
+from app.scheduling.overlap import FOREIGN, OWN, overlapped
 from app.scheduling.ports import Events
 from app.supervision import BackgroundTask, Supervisor
 from app.telemetry.metrics import Metrics
@@ -78,12 +78,15 @@ class ForeignAllocations:
         ours = [each for each in others if is_snapshotted(each.claim)]
         if not ours:
             return
-        self._metrics.overlap(overlap.kind, "foreign")
+        own = is_snapshotted(record.claim)
+        overlap = overlap._replace(writer=OWN if own else FOREIGN)
+        by = "" if own else ", by another writer"
+        self._metrics.overlap(overlap.kind, "reported", overlap.writer)
         names = ["/".join(each.claim.metadata.key) for each in ours]
-        _LOG.warning("two writers gave the same away", by=theirs, ours=names, **overlap._asdict())
+        _LOG.warning("the same was allocated twice", to=theirs, ours=names, **overlap._asdict())
         for other in ours:
             mine = "/".join(other.claim.metadata.key)
-            text = f"{overlap.kind} {overlap.what} of claim {mine} was given to claim {theirs}, too, by another writer"
+            text = f"{overlap.kind} {overlap.what} of claim {mine} was given to claim {theirs}, too{by}"
             for pod in self._users(other):
                 if pod.node_name:
                     self._events.about_pod(pod, warning=True, reason=REASON, message=text)

@@ -60,6 +60,8 @@ class GangFailures:
         self, group: PodGroup, pod_uid: str, offers: int, why: Rejection, *, everybody: bool, limited: bool
     ) -> None:
         """The pod gets no seat, and neither does any other member if `everybody`; `limited` if that is not certain."""
+        if self._cool_downs.active:
+            return
         facts, end = self._facts(group, offers), self._clock.monotonic() + _LIMIT_SECONDS
         failure = self._known.get(group.metadata.key)
         if failure is None or failure.facts != facts or failure.everybody:

@@ -154,7 +154,14 @@ def _normal(usage: PoolUsage) -> Any:
         (
             device,
             [
-                (each.share_id is not None, each.admin, each.consumption, each.groups, each.consumed_capacity)
+                (
+                    each.share_id is not None,
+                    each.admin,
+                    each.consumption,
+                    each.groups,
+                    each.consumed_capacity,
+                    each.sources,
+                )
                 for each in usage[device]
             ],
         )

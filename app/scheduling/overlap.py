@@ -2,169 +2,139 @@
 
 Its watch delivers the writes of claims in one order, which every replica sees alike.  So of two overlapping allocations of this
 program the one delivered later yields.  A foreign scheduler knows no such rule: until the Binding ours always yields to its.
+What overlaps is decided by the rule of the search (`app.allocator.verdict`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from app.allocator.compatibility import GroupState, admits, folded
-from app.allocator.occupancy import held_consumption
-from app.allocator.state import PoolId, PoolUsage
+from app.allocator.pools import NodePools, Pool
+from app.allocator.state import PoolId, Usage
+from app.allocator.verdict import CAPACITY, COUNTERS, Breach, published_pool, verdict
 from app.ledger.claim_record import ClaimRecord
 from app.ledger.claims import ClaimIndex
 from app.ledger.slices import SliceIndex
-from app.ledger.usage import UsageTable
+from app.ledger.usage import Reduced, UsageTable
 from app.model.allocation import DeviceHolding
-from app.model.device import CounterConsumption
-from app.model.resource_slice import ResourceSlice
 from app.model.snapshot import is_snapshotted
 
-DEVICE: Final = "device"
-CAPACITY: Final = "capacity"
-COUNTERS: Final = "counters"
-GROUPS: Final = "groups"
+FOREIGN: Final = "foreign"
+OWN: Final = "own"
+NOBODY: Final = "none"
+
+PoolOf = Callable[[PoolId], Pool]
 
 
 class Overlap(NamedTuple):
-    """What is given away twice: the kind, and the device or counter set as driver/pool/name."""
+    """What is given away twice: the kind, the device or counter set as driver/pool/name, and who allocated it besides.
+
+    `writer` is FOREIGN (another scheduler), OWN (this program, here or in another replica), or NOBODY: the slices as published now
+    have less than this allocation takes.
+    """
 
     kind: str
     what: str
+    writer: str = FOREIGN
+
+    @property
+    def text(self) -> str:
+        """E.g. `another writer allocated device gpu.example.com/node-1/gpu-0 first`."""
+        if self.writer == FOREIGN:
+            return f"another writer allocated {self.kind} {self.what} first"
+        if self.writer == OWN:
+            return f"{self.kind} {self.what} was allocated to another claim of this scheduler first"
+        return f"{self.kind} {self.what}: less is published than was allocated"
 
 
-def overlap(record: ClaimRecord, claims: ClaimIndex, slices: SliceIndex) -> Overlap | None:
+def pools_of(slices: SliceIndex, node: NodePools | None = None) -> PoolOf:
+    """Pools as the search sees them from this node; others, and those with a problem, as published now."""
+    seen = {} if node is None else {pool.pool_id: pool for pool in node.pools if pool.problem is None}
+    known: dict[PoolId, Pool] = {}
+
+    def pool_of(pool_id: PoolId) -> Pool:
+        found = seen.get(pool_id) or known.get(pool_id)
+        if found is None:
+            found = known[pool_id] = published_pool(pool_id, slices.of_pool(pool_id))
+        return found
+
+    return pool_of
+
+
+def broken(holdings: Iterable[DeviceHolding], usage: Usage, pool_of: PoolOf) -> Overlap | None:
+    """The first thing that these holdings break beside the usage, of which they are no part."""
+    by_pool: dict[PoolId, list[DeviceHolding]] = {}
+    for each in holdings:
+        if not each.admin:
+            by_pool.setdefault(each.pool_id, []).append(each)
+    for pool_id, found in by_pool.items():
+        breach = verdict(pool_of(pool_id), usage.pool(pool_id), found)
+        if breach is not None:
+            return _overlap(pool_id, breach)
+    return None
+
+
+def overlap(
+    record: ClaimRecord, claims: ClaimIndex, slices: SliceIndex, node: NodePools | None = None
+) -> Overlap | None:
     """What this stored allocation cannot have beside what others hold that it must yield to; None if all is well.
 
     Those are foreign allocations, those of this program that the watch has delivered before this one, and those of deleted claims
-    that pods still use.  Amounts and groups
-    without a snapshot are those of the slices as published now.
+    that pods still use.  Amounts and groups without a snapshot are those of the slices as published now, `node` says to whom.
     """
-    holdings = [each for each in record.holdings if not each.admin]
+    holdings, pool_of = record.holdings, pools_of(slices, node)
     # Almost always there is no trouble even with everything that is known, which is indexed; only else it matters whose it is.
-    if _first(holdings, claims.usage, slices) is None:
+    if broken(holdings, Reduced(claims.usage, record.counted), pool_of) is None:
         return None
     pools = {each.pool_id for each in holdings}
-    rivals = UsageTable()
-    rivals.add(record.holdings)
+    rivals, foreign = UsageTable(), UsageTable()
     for other in claims.counted():
-        if other is not record and any(each.pool_id in pools for each in other.holdings) and _precedes(other, record):
+        if other is record or not any(each.pool_id in pools for each in other.holdings):
+            continue
+        if _precedes(other, record):
             rivals.add(other.holdings)
-    return _first(holdings, rivals, slices)
+        if _is_foreign(other):
+            foreign.add(other.holdings)
+    found = broken(holdings, rivals, pool_of)
+    if found is None:
+        return None
+    for writer, usage in ((NOBODY, UsageTable()), (FOREIGN, foreign)):
+        cause = broken(holdings, usage, pool_of)
+        if cause is not None:
+            return cause._replace(writer=writer)
+    return found._replace(writer=OWN)
 
 
 def overlapped(
     record: ClaimRecord, claims: ClaimIndex, slices: SliceIndex
 ) -> tuple[Overlap, tuple[ClaimRecord, ...]] | None:
     """What this allocation and others give away twice, whoever was first, and the other claims with devices in the same pools."""
-    holdings = [each for each in record.holdings if not each.admin]
-    found = _first(holdings, claims.usage, slices)
+    holdings, pool_of = record.holdings, pools_of(slices)
+    found = broken(holdings, Reduced(claims.usage, record.counted), pool_of)
     if found is None:
         return None
     usage = UsageTable()
-    usage.add(record.holdings)
     others = []
     for other in claims.counted():
         if other is record or not any(each.pool_id == mine.pool_id for each in other.holdings for mine in holdings):
             continue
-        pair = UsageTable()
-        pair.add((*record.holdings, *other.holdings))
+        other_alone = UsageTable()
+        other_alone.add(other.holdings)
         usage.add(other.holdings)
-        if found.kind in (COUNTERS, CAPACITY) or _first(holdings, pair, slices) is not None:
+        if found.kind in (COUNTERS, CAPACITY) or broken(holdings, other_alone, pool_of) is not None:
             others.append(other)
-    stored = _first(holdings, usage, slices)
+    stored = broken(holdings, usage, pool_of)
     return None if stored is None else (stored, tuple(others))
 
 
+def _overlap(pool_id: PoolId, breach: Breach) -> Overlap:
+    return Overlap(breach.kind, "/".join((*pool_id, breach.name)))
+
+
+def _is_foreign(record: ClaimRecord) -> bool:
+    return not is_snapshotted(record.claim) and record.claim.status.allocation is not None
+
+
 def _precedes(other: ClaimRecord, record: ClaimRecord) -> bool:
-    if other.orphaned:
+    if other.orphaned or _is_foreign(other):
         return True
-    if not is_snapshotted(other.claim):
-        return other.claim.status.allocation is not None
-    return 0 < other.allocated_version < record.allocated_version
-
-
-def _first(holdings: Sequence[DeviceHolding], usage: UsageTable, slices: SliceIndex) -> Overlap | None:
-    """The first thing that these holdings, which are part of the usage, have too much of."""
-    for holding in holdings:
-        rivals = [each for each in usage.pool(holding.pool_id).get(holding.device, ()) if not each.admin]
-        if holding in rivals:
-            rivals.remove(holding)
-        name = f"{holding.driver}/{holding.pool}/{holding.device}"
-        if any(holding.share_id is None or each.share_id is None for each in rivals):
-            return Overlap(DEVICE, name)
-        if rivals and holding.consumed_capacity and _exceeded(holding, rivals, slices):
-            return Overlap(CAPACITY, name)
-    drawing = [each for each in holdings if each.consumption is None or each.consumption]
-    for pool_id in dict.fromkeys(each.pool_id for each in drawing):
-        found = _in_pool(pool_id, [each for each in drawing if each.pool_id == pool_id], usage.pool(pool_id), slices)
-        if found is not None:
-            return found
-    return None
-
-
-def _exceeded(holding: DeviceHolding, rivals: Sequence[DeviceHolding], slices: SliceIndex) -> bool:
-    """Whether all shares together take more of a capacity than the device has, as published now."""
-    totals = dict(holding.consumed_capacity)
-    for rival in rivals:
-        for name, amount in rival.consumed_capacity:
-            if name in totals:
-                totals[name] += amount
-    return any(
-        totals.get(name, 0) > capacity.value
-        for each in _current(slices, holding.pool_id)
-        for device in each.devices
-        if device.name == holding.device
-        for name, capacity in device.capacity
-    )
-
-
-def _in_pool(
-    pool_id: PoolId, holdings: Sequence[DeviceHolding], usage: PoolUsage, slices: SliceIndex
-) -> Overlap | None:
-    """Counters that are overdrawn, and groups in conflict, on the counter sets that these holdings draw on."""
-    published = _current(slices, pool_id)
-    mine = {each.device: (each,) for each in holdings}
-    ours = {entry.counter_set for _, entry in held_consumption(published, mine)}
-    if not ours:
-        return None
-    drawn = [each for _, each in held_consumption(published, usage) if each.counter_set in ours]
-    for counter_set in sorted(ours):
-        entries = [each for each in drawn if each.counter_set == counter_set]
-        what = "/".join((*pool_id, counter_set))
-        if _overdrawn(entries, counter_set, published):
-            return Overlap(COUNTERS, what)
-        if _in_conflict(entries):
-            return Overlap(GROUPS, what)
-    return None
-
-
-def _overdrawn(entries: Iterable[CounterConsumption], counter_set: str, published: Sequence[ResourceSlice]) -> bool:
-    totals = {
-        name: amount
-        for each in published
-        for found in each.counter_sets
-        if found.name == counter_set
-        for name, amount in found.counters
-    }
-    sums: dict[str, int] = {}
-    for entry in entries:
-        for name, amount in entry.counters:
-            sums[name] = sums.get(name, 0) + amount
-    return any(name in totals and amount > totals[name] for name, amount in sums.items())
-
-
-def _in_conflict(entries: Iterable[CounterConsumption]) -> bool:
-    """Whether some member would not be admitted after the others.  Groups, if any, go first: the others' order does not matter."""
-    states: dict[str, GroupState] = {}
-    for entry in sorted(entries, key=lambda each: not each.compatibility_groups):
-        if not admits(states, entry):
-            return True
-        states[entry.counter_set] = folded(states, entry)
-    return False
-
-
-def _current(slices: SliceIndex, pool_id: PoolId) -> Sequence[ResourceSlice]:
-    """The slices of the pool's newest generation."""
-    published = slices.of_pool(pool_id)
-    newest = max((each.generation for each in published), default=0)
-    return [each for each in published if each.generation == newest]
+    return is_snapshotted(other.claim) and 0 < other.allocated_version < record.allocated_version

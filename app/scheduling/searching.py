@@ -199,6 +199,13 @@ class Searching:
 
         return ask
 
+    def pools_of(self, node: Node) -> NodePools | None:
+        """The pools of the node as searches see them; None if they cannot be read."""
+        try:
+            return self._pools_of(node)
+        except ModelError:
+            return None
+
     def _pools_of(self, node: Node) -> NodePools:
         version = self._ledger.inventory.of(node.name)
         known = self._pools.get(node.name)

@@ -116,10 +116,11 @@ DEFINITIONS: Final = (
     Definition(
         "allocation_overlaps",
         "counter",
-        "Devices, capacities, counters or groups given away by two writers, by kind and outcome: yielded (ours was given back), "
-        "foreign (another writer took what a pod of ours has; reported)",
-        ("kind", "outcome"),
-        limit=12,
+        "Devices, capacities, counters or groups allocated to two claims, by kind, outcome: yielded (ours was released), "
+        "reported (a pod of ours has it, too), and writer of the other allocation: foreign (another scheduler), own (this "
+        "program), none (the slices publish less than was allocated)",
+        ("kind", "outcome", "writer"),
+        limit=40,
     ),
     Definition(
         "search_seconds",

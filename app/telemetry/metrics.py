@@ -135,9 +135,9 @@ class Metrics:
         """Whether that controller has stopped because of another one."""
         self._group_claims_refused.set(1 if refused else 0)
 
-    def overlap(self, kind: str, outcome: str) -> None:
-        """Two writers have given away the same."""
-        self._overlaps.of(kind, outcome).inc()
+    def overlap(self, kind: str, outcome: str, writer: str) -> None:
+        """The same is allocated to two claims, the other one by this writer (see `Overlap`)."""
+        self._overlaps.of(kind, outcome, writer).inc()
 
     def search(self, remembered: bool, steps: int) -> None:
         """`remembered`: this many answers about nodes came from memory; else one node was searched in this many steps."""

@@ -50,8 +50,9 @@ def test_admission_by_state(state: object, groups: tuple[str, ...], admitted: bo
     [
         ("empty", (), None),
         ("empty", ("a",), frozenset({"a"})),
-        (None, ("a",), None),
-        (frozenset({"a"}), (), frozenset({"a"})),
+        (None, ("a",), frozenset()),
+        (frozenset({"a"}), (), frozenset()),
+        (frozenset(), (), frozenset()),
         (frozenset({"a", "b"}), ("b", "c"), frozenset({"b"})),
         (frozenset({"a"}), ("b",), frozenset()),
     ],

@@ -144,12 +144,12 @@ async def test_what_a_foreign_writer_takes_of_a_bound_pod_is_reported(scene: Sce
     await scene.claim("one")
     await scene.pod("worker", claim="one")
     await scene.bound("worker")
-    before = await world.metric("allocation_overlaps_total", kind="device", outcome="foreign")
+    before = await world.metric("allocation_overlaps_total", kind="device", outcome="reported")
     await foreign_claim(scene, await scene.stored_claim("one"))
     await scene.told("worker", f"device {scene.driver}/{node}/gpu-0 of claim {scene.name}/one", "by another writer")
 
     async def counted() -> bool:
-        return await world.metric("allocation_overlaps_total", kind="device", outcome="foreign") == before + 1
+        return await world.metric("allocation_overlaps_total", kind="device", outcome="reported") == before + 1
 
     # The rival, which is there still, may have told first.
     await scene.api.wait_for(counted, SECONDS, "the overlap is counted")

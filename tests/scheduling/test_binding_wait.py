@@ -212,7 +212,7 @@ async def test_device_that_a_foreign_scheduler_takes_meanwhile_is_given_up_at_on
 
     assert world.devices("c1") == []
     assert nomination(world) == ""
-    assert await metric(world, 'allocation_overlaps_total{kind="device",outcome="yielded"}') == 1
+    assert await metric(world, 'allocation_overlaps_total{kind="device",outcome="yielded",writer="foreign"}') == 1
 
 
 async def test_device_of_a_bound_pod_that_a_foreign_scheduler_takes_is_reported(
@@ -233,4 +233,4 @@ async def test_device_of_a_bound_pod_that_a_foreign_scheduler_takes_is_reported(
         f"device {DRIVER}/n1/gpu-0 of claim default/c1 was given to claim default/foreign, too, by another writer"
     )
     assert world.devices("c1") == ["n1/gpu-0"]
-    assert await metric(world, 'allocation_overlaps_total{kind="device",outcome="foreign"}') == 1
+    assert await metric(world, 'allocation_overlaps_total{kind="device",outcome="reported",writer="foreign"}') == 1

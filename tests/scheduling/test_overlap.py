@@ -82,7 +82,7 @@ def ledger() -> Ledger:
 def test_of_two_allocations_of_ours_the_one_delivered_later_yields(ledger: Ledger) -> None:
     found = delivered(ledger, stored("first", 5, "g0", ours=(6, ())), stored("second", 6, "g0", ours=(6, ())))
     assert judged(ledger, found["first"]) is None
-    assert judged(ledger, found["second"]) == Overlap("device", f"{DRIVER}/{POOL}/g0")
+    assert judged(ledger, found["second"]) == Overlap("device", f"{DRIVER}/{POOL}/g0", "own")
 
 
 def test_ours_yields_to_a_foreign_one_whichever_was_first(ledger: Ledger) -> None:
@@ -95,7 +95,7 @@ def test_counters_that_both_overdraw(ledger: Ledger, *, foreign: bool) -> None:
     """What a foreign allocation draws is what the slice says now."""
     other = stored("other", 5, "g0", ours=None if foreign else (6, ()))
     found = delivered(ledger, other, stored("ours", 6, "g1", ours=(6, ())))
-    assert judged(ledger, found["ours"]) == Overlap("counters", f"{DRIVER}/{POOL}/s")
+    assert judged(ledger, found["ours"]) == Overlap("counters", f"{DRIVER}/{POOL}/s", "foreign" if foreign else "own")
 
 
 def test_groups_in_conflict(ledger: Ledger) -> None:
