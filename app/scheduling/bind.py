@@ -226,7 +226,7 @@ class Bind:
             async with self.gate.passing(pod, left, check, running.nudge):
                 prebind.go_on()
                 check()
-                await self._yield(found, pod, node)
+                await self._yield(found, pod, running.node)
                 await self._ready.confirm(found, ready, pod)
                 prebind.pause()
                 with self._giving_back.at_the_point(pod):
