@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
-from tests.hostile.cel_values import Written, alike_in_list, alike_texts, new_pattern_value, new_value, write
+from tests.hostile.cel_values import Written, alike_members, alike_texts, new_pattern_value, new_value, write
 from tests.hostile.genes import Gene
 
 MOST_BYTES: Final = 10 * 1024
@@ -31,9 +31,8 @@ def new_call(random: Random, overload: Overload) -> Gene:
     if len(texts) > 1 and random.random() < _ALIKE:
         for place, value in zip(texts, alike_texts(random, len(texts)), strict=True):
             arguments[place] = value
-    names = [each["name"] if each["kind"] != "variable" else "variable" for each in declared]
-    if sorted(names) == ["list", "variable"] and random.random() < _ALIKE:
-        arguments = alike_in_list(random, list_first=names[0] == "list")
+    if random.random() < _ALIKE:
+        arguments = alike_members(random, declared) or arguments
     rounds = random.choice((0, 0, 0, 4, 8, 12, 16))
     return Gene("call", (rounds,), (), tuple(arguments))
 

@@ -1,6 +1,6 @@
 """Expressions for values of a declared type: as large as an expression can make them from a few characters."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
@@ -30,6 +30,8 @@ _BEGINNINGS: Final[Mapping[str, tuple[str, ...]]] = {
 _NAMED_FORMATS: Final = ("dns1123Label", "dns1123Subdomain", "uri", "uuid", "byte", "date", "datetime", "qualifiedName")
 _TYPES: Final = ("type(1)", "type(true)", "type('a')", "type([1])")
 _INTEGERS: Final = (0, 1, 2, -1, 7, 10**6, 2**31, 2**53, 2**61 - 1, 2**63 - 1, -(2**63) + 1)
+_ENDS: Final = (("a",), ("a", "b"), ("a", "b"), ("ab", "ba"), ("", "a"), ("\u00e9", "a"), ("\u00e9", "\u00df"))
+"""Ends of texts that are alike up to there: equal ones, others of one length, longer and wider ones."""
 _DOUBLES: Final = ("0.0", "1.5", "1e308", "5e-324", "1e22", "-1e-300", "2.305843009213694e18")
 _ELEMENTS: Final = (
     *("{0}", "string({0})", "double({0})", "{0} % 7", "{0} * 2147483648", "{0} * 35184372088832", "'a' + string({0})"),
@@ -41,6 +43,7 @@ _ELEMENTS: Final = (
         "bytes(string({0}))",
         "{1}",
         "{1} + string({0})",
+        "{1} + string({0} % 7)",
     ),
 )
 """What a list has at place {0}; {1} is a text."""
@@ -48,7 +51,7 @@ _SUITABLE: Final[Mapping[str, tuple[int, ...]]] = {
     "int": (0, 3, 4, 5, 10, 11),
     "uint": (12,),
     "double": (2,),
-    "string": (1, 6, 18, 19),
+    "string": (1, 6, 18, 19, 20),
     "bytes": (17,),
     "duration": (14,),
     "timestamp": (15,),
@@ -112,15 +115,35 @@ def alike_texts(random: Random, count: int) -> list[Gene]:
     ]
 
 
-def alike_in_list(random: Random, *, list_first: bool) -> list[Gene]:
-    """A long text, and a list of many that differ from it at their ends alone."""
-    size = random.choice((10, 13, 15, 17, 18))
-    made = Gene("text", (0, size), (random.choice(PERIODS), "", random.choice(EDGES)))
-    known = Gene("same", (0,), ("", "", random.choice(EDGES)))
-    length = (random.choice((8, 12, 14, 16)),)
-    if list_first:
-        return [Gene("doubled", length, (), (made,)), known]
-    return [made, Gene("doubled", length, (), (known,))]
+def alike_members(random: Random, declared: Sequence[Mapping[str, Any]]) -> list[Gene] | None:
+    """Long texts that differ at their ends alone, if at all, and lists of many of them, for all that is compared.
+
+    None where the parameters cannot hold them.
+    """
+    shapes = [_member_shape(each) for each in declared]
+    if len(shapes) < 2 or not {"list", "open"}.intersection(shapes) or None in shapes:
+        return None
+    shapes = [("text" if "list" in shapes else "list") if each == "open" else each for each in shapes]
+    size, length = random.choice((10, 13, 15, 16, 17, 18)), random.choice((2, 6, 10, 12, 14, 16))
+    ends, period, depth = random.choice(_ENDS), random.choice(PERIODS), random.choice((0, 0, 0, 1))
+    made = []
+    for place, shape in enumerate(shapes):
+        kind, numbers = ("same", (0,)) if place else ("text", (0, size))
+        member = Gene(kind, numbers, ("" if place else period, "", random.choice(ends)))
+        for _ in range(depth):
+            member = Gene("doubled", (0,), (), (member,))
+        made.append(Gene("doubled", (length,), (), (member,)) if shape == "list" else member)
+    return made
+
+
+def _member_shape(declared: Mapping[str, Any]) -> str | None:
+    """What such a parameter takes: a text, a list of them, or either."""
+    if declared["name"] == "list":
+        element = declared["parameters"][0]
+        return "list" if element["kind"] in {"dyn", "variable"} or element["name"] == "string" else None
+    if declared["kind"] in {"dyn", "variable"}:
+        return "open"
+    return "text" if declared["name"] == "string" else None
 
 
 def new_number(random: Random) -> Gene:

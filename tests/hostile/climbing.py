@@ -96,6 +96,7 @@ class Search(Generic[Input]):
             return False
         measured = self._measure(job)
         limit, ratio = measured.worst(self._limits)
+        self._seen = measured.note
         self._tally.row(subject.name).note(measured, ratio, subject.text(candidate))
         if not measured.values:
             return False

@@ -7,13 +7,16 @@ from time import thread_time
 from typing import Any
 
 import pytest
+import structlog
 
 from app.cel.environment import FUNCTIONS
+from tests.hostile import part_lives
 from tests.hostile.cel_calls import MOST_BYTES, expression, new_call, subject
 from tests.hostile.climbing import Search, Subject
 from tests.hostile.genes import Gene, changed, smaller
 from tests.hostile.measuring import NativeCalls, Stalls
 from tests.hostile.report import table
+from tests.hostile.service_host import ServiceHost
 from tests.hostile.verdicts import BROKEN, NATIVE, STALL, Finding, Job, Measured, Tally
 from tests.hostile.worker import HERE, Worker
 
@@ -124,3 +127,44 @@ def _accepted(worker: Worker, overload: Mapping[str, Any]) -> bool:
     texts = (expression(overload, new_call(random, overload)) for _ in range(40))
     jobs = ({"kind": "accepted", "expression": text} for text in texts if len(text.encode()) <= MOST_BYTES)
     return any(worker.measure(job).values for job in jobs)
+
+
+def test_long_texts_that_differ_at_their_ends_alone_are_looked_for_in_lists() -> None:
+    texts = {"kind": "list", "name": "list", "parameters": [{"kind": "variable", "name": "A", "parameters": []}]}
+    overload = {"name": "@in", "member": False, "parameters": [{"kind": "variable", "name": "A"}, texts]}
+    random, found = Random(1), 0
+    for _ in range(300):
+        gene = new_call(random, overload)
+        inner = [part.parts[0] if part.kind == "doubled" else part for part in gene.parts]
+        kinds, ends = [each.kind for each in inner], {each.texts[-1] for each in inner if each.texts}
+        if kinds == ["text", "same"] and inner[0].numbers[1] > 12:
+            found += len(ends) == 2
+    assert found > 10
+
+
+def test_marks_of_objects_come_and_go_until_they_are_deleted() -> None:
+    """A claim for extended resources of a pod that exists becomes one for nothing, and goes."""
+    random, found = Random(1), 0
+    for _ in range(300):
+        marked: dict[int, list[bool]] = {}
+        for step in part_lives.new_lives("resourceclaims", random).parts:
+            if step.texts[0] == "resourceclaims":
+                lives = marked.setdefault(step.numbers[0], [])
+                if step.kind == "DELETED":
+                    found += lives[0] and not lives[-1]
+                    lives.clear()
+                else:
+                    lives.append({"owned by pod", "for extended resources"}.issubset(step.texts))
+    assert found > 30
+
+
+def test_a_background_task_that_raises_is_seen_although_it_is_started_again() -> None:
+    host = ServiceHost.__new__(ServiceHost)
+    host.problems = []
+    for record in (
+        {"event": "background work failed", "task": "wake-up", "exc_info": KeyError("x")},
+        {"event": "late"},
+    ):
+        with pytest.raises(structlog.DropEvent):
+            host._on_log(None, "error", record)
+    assert host.problems == ["background work failed (wake-up): KeyError('x')"]

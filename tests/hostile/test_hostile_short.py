@@ -12,6 +12,7 @@ SECONDS = {
     "compile": 10.0,
     "policy": 4.0,
     "informer": 10.0,
+    "lives": 10.0,
     "objects": 12.0,
     "http": 12.0,
     "search": 10.0,
