@@ -1,8 +1,10 @@
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.kube.wake import WAKE_UP_CLASS
 from tests.controlplane import objects
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.apierror import ApiError
@@ -20,11 +22,12 @@ from tests.controlplane.resources import (
 )
 from tests.e2e.world import World
 
-SECONDS = 30.0
+SECONDS = 60.0
 """How long anything that has to happen may take on a busy machine."""
-PROMPT_SECONDS = 5.0
-"""How long a waiting pod may wait once its devices are free."""
+PROMPT_SECONDS = 30.0
+"""How long a waiting pod may wait once its devices are free: longer than kube-scheduler backs off, far less than its own retry."""
 CLEAR_SECONDS = 60.0
+RETRY_SECONDS = 0.5
 
 
 @dataclass(slots=True)
@@ -138,13 +141,20 @@ class Scene:
         conditions = (await self.read(name))["status"].get("conditions", ())
         return next((dict(each) for each in conditions if each["type"] == "PodScheduled"), {})
 
-    async def waits(self, name: str, because: str = "") -> str:
-        """Waits until kube-scheduler says that the pod fits nowhere, with `because` among its words; returns these."""
+    async def waits(self, name: str, because: str = "", *, again: bool = False) -> str:
+        """Waits until kube-scheduler says that the pod fits nowhere, with `because` among its words; returns these.
+
+        `again`: lets kube-scheduler retry rejected pods now and then, for it may hear of a change before the extender does.
+        """
 
         async def told() -> str:
             found = await self.condition(name)
             message = str(found.get("message", ""))
-            return message if found.get("reason") == "Unschedulable" and because in message else ""
+            if found.get("reason") == "Unschedulable" and because in message:
+                return message
+            if again:
+                await self.retry()
+            return ""
 
         try:
             message = await self.api.wait_for(told, SECONDS, f"pod {name} is unschedulable ({because!r})")
@@ -152,6 +162,12 @@ class Scene:
             raise TimeoutError(f"{late} {await self.state(name)}") from late
         assert await self.node_of(name) == ""
         return message
+
+    async def retry(self) -> None:
+        """Lets kube-scheduler retry all rejected pods, as any change of a DeviceClass does."""
+        change = {"metadata": {"annotations": {"example.com/retried-at": str(time.monotonic())}}}
+        await self.api.patch(DEVICE_CLASSES, WAKE_UP_CLASS, change)
+        await asyncio.sleep(RETRY_SECONDS)
 
     async def events(self, name: str) -> list[Object]:
         """Events about the pod, of anybody."""

@@ -68,7 +68,7 @@ async def test_pod_that_joins_late_gets_no_more_time(scene: Scene) -> None:
         stored = await scene.stored_claim("one")
         return bool(stored["status"].get("allocation") != late["status"]["allocation"])
 
-    await scene.api.wait_for(given_back, TIMEOUT_SECONDS / 2, "both pods have given the device back")
+    await scene.api.wait_for(given_back, PROMPT_SECONDS, "both pods have given the device back")
 
 
 async def test_restart_of_the_extender_does_not_start_the_clock_anew(

@@ -7,11 +7,13 @@ import pytest
 import pytest_asyncio
 
 from tests.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, said
-from tests.e2e.scene import PROMPT_SECONDS, Scene, devices_of
+from tests.e2e.scene import Scene, devices_of
 from tests.e2e.workloads import clear_groups, create_group, delete_group, member
 from tests.e2e.world import Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+QUIET_SECONDS = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ async def test_device_that_fails_is_given_back_while_all_wait_and_kept_once_a_me
     await member(groups, "team", "late", claim="one")
     await groups.waits("late", "not ready in time, and other pods use it")
     await groups.delete_pod("first")
-    await asyncio.sleep(PROMPT_SECONDS)
+    await asyncio.sleep(QUIET_SECONDS)
     kept = await groups.stored_claim("one")
     assert (devices_of(kept), kept["status"]["reservedFor"]) == (["fabric/gpu-1"], [reservation])
 

@@ -9,7 +9,7 @@ from app.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.objects import Object, device, device_class
 from tests.controlplane.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from tests.controlplane.schedulers import in_tree_config
-from tests.e2e.scene import PROMPT_SECONDS, Scene, devices_of
+from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene, devices_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -104,8 +104,12 @@ async def test_a_pod_waits_for_devices_of_its_extended_resource_and_frees_them(s
     await scene.pod("second", extended={resource: "1"})
     await scene.waits("second", "matching devices are in use")
     await scene.delete_pod("first")
-    assert await scene.bound("second", PROMPT_SECONDS * 2) == node
-    assert [each["metadata"]["annotations"][EXTENDED_CLAIM] for each in await claims(scene)] == ["true"]
+    assert await scene.bound("second", PROMPT_SECONDS) == node
+
+    async def one_claim() -> bool:
+        return [each["metadata"]["annotations"][EXTENDED_CLAIM] for each in await claims(scene)] == ["true"]
+
+    await scene.api.wait_for(one_claim, SECONDS, "the claim of the first pod is gone")
 
 
 async def test_nodes_with_a_device_plugin_and_with_devices_serve_one_workload(scene: Scene) -> None:
@@ -130,7 +134,7 @@ async def test_a_claim_and_an_extended_resource_of_one_pod_are_decided_together(
     await scene.pod("both", template="one", extended={resource: "1"})
     await scene.waits("both", "no combination of devices fits")
     node = await scene.node_with_devices("b", device("gpu-0"), device("gpu-1"))
-    assert await scene.bound("both", PROMPT_SECONDS * 2) == node
+    assert await scene.bound("both", PROMPT_SECONDS) == node
     assert await scene.allocated() == [f"{node}/gpu-0", f"{node}/gpu-1"]
 
 

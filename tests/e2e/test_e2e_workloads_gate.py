@@ -162,14 +162,15 @@ async def test_killed_before_its_first_binding_nobody_is_bound_and_all_is_releas
     await gang(groups, "gang")
 
     async def written() -> bool:
-        return gate.came > 0
+        # None is on its way: the relay would pass it on after the kill.
+        return gate.came == MEMBERS
 
-    await groups.api.wait_for(written, SECONDS, "the first Binding is about to be posted")
+    await groups.api.wait_for(written, SECONDS, "every Binding has come to the relay")
     assert len(await allocations(groups)) == CLAIMS
     groups.world.extender.kill()
-    relay.handler = pass_on
     assert await bound_members(groups) == {}
     await groups.delete_pod("gang-0")
+    relay.handler = pass_on
     await groups.world.extender.start()
     await groups.free()
     assert await bound_members(groups) == {}
@@ -184,20 +185,20 @@ async def test_killed_after_its_first_binding_the_rest_is_bound_as_written(
     groups: Scene, relay: ApiRelay, posted: int
 ) -> None:
     """The same devices on the same nodes, from the same moment on."""
-    relay.handler = Turnstile(posted)
+    gate = relay.handler = Turnstile(posted)
     await gang(groups, "gang")
 
     async def begun() -> bool:
-        return len(await bound_members(groups)) == posted
+        return gate.came == MEMBERS and len(await bound_members(groups)) == posted
 
     await groups.api.wait_for(begun, SECONDS, "some members are bound")
     before = await allocations(groups)
     assert len(before) == CLAIMS
     groups.world.extender.kill()
-    relay.handler = pass_on
     bound = await bound_members(groups)
     assert len(bound) == posted
     assert await forbidden_findings(groups.api, groups.world.kubelets) == []
+    relay.handler = pass_on
     await groups.world.extender.start()
     for name in names("gang"):
         (pool, _, _) = (await groups.device_of(name)).partition("/")

@@ -68,7 +68,7 @@ async def test_class_that_is_deleted_while_a_pod_waits_is_missed_until_it_is_bac
     await scene.pod("second", template="one")
     await scene.waits("second", "matching devices are in use")
     await scene.api.delete(DEVICE_CLASSES, scene.name)
-    await scene.waits("second", "device class does not exist")
+    await scene.waits("second", "device class does not exist", again=True)
     await scene.delete_pod("first")
     await scene.free()
     await scene.api.create(DEVICE_CLASSES, scene.device_class())

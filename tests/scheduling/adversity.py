@@ -6,6 +6,7 @@ from collections.abc import Callable
 from app.scheduling.options import Options
 from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.world import World
+from tests.turns import turns
 
 
 def troubled_world(lag: float = 5.0) -> World:
@@ -49,7 +50,7 @@ def report(world: World, condition: str, claim: str = "c1") -> None:
 async def waiting(world: World, pod: str = "p1") -> asyncio.Task[None]:
     """A bind to n2 that waits for its device."""
     bind = asyncio.create_task(world.bind(pod, "n2"))
-    await asyncio.sleep(0.05)
+    await turns()
     assert not bind.done()
     return bind
 

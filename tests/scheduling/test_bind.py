@@ -9,6 +9,7 @@ from app.scheduling.ports import Unavailable
 from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import World
+from tests.turns import turns
 
 
 @pytest.fixture
@@ -145,7 +146,7 @@ async def test_devices_stored_by_another_writer_first_are_yielded_to(world: Worl
     world.cluster.store.update_status(Kind.CLAIM, raw)  # not delivered to our watch yet
 
     bind = asyncio.create_task(world.bind("p1", "n1"))
-    await asyncio.sleep(0.02)
+    await turns()
     assert world.devices("c1") == ["n1/gpu-0"]
     async with world.watching():
         with pytest.raises(TryAgain, match="another writer allocated device"):
@@ -176,7 +177,7 @@ async def test_a_process_that_dies_between_two_writes_is_resumed_by_the_next_one
     restart(world, claims=claims, pods=pods)
     async with world.watching():
         dying = asyncio.create_task(world.bind("p1", "n1"))
-        await asyncio.sleep(0.05)
+        await turns()
         dying.cancel()
         await asyncio.gather(dying, return_exceptions=True)
     assert world.devices("c1") == (["n1/gpu-0"] if last == "bind" else [])
@@ -212,7 +213,7 @@ def fabric(world: World) -> World:
 async def test_bind_waits_for_binding_conditions(fabric: World) -> None:
     async with fabric.watching():
         bind = asyncio.create_task(fabric.bind("p1", "n3"))
-        await asyncio.sleep(0.05)
+        await turns()
         assert not fabric.pod("p1")["spec"].get("nodeName")
         fabric.cluster.store.update_status(Kind.CLAIM, condition(fabric.claim("c1"), "Attached"))
         await bind
@@ -224,7 +225,7 @@ async def test_bind_waits_for_binding_conditions(fabric: World) -> None:
 async def test_a_binding_failure_condition_releases_the_claim(fabric: World) -> None:
     async with fabric.watching():
         bind = asyncio.create_task(fabric.bind("p1", "n3"))
-        await asyncio.sleep(0.05)
+        await turns()
         fabric.cluster.store.update_status(Kind.CLAIM, condition(fabric.claim("c1"), "Failed"))
         with pytest.raises(
             TryAgain, match=r"binding conditions failed: device gpu\.example\.com/n3/gpu-0 reports Failed"

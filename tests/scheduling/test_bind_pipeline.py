@@ -14,6 +14,7 @@ from app.simulator.objects import Key, Kind
 from app.simulator.served import Served
 from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import World
+from tests.turns import turns
 
 
 class Paused:
@@ -186,7 +187,7 @@ async def test_a_bind_to_another_node_that_the_claim_allows_takes_over(world: Wo
     world.add_pod("p2", "c4")
     async with world.watching():
         first = asyncio.create_task(world.bind("p2", "n1"))
-        await asyncio.sleep(0.05)
+        await turns()
         second = asyncio.create_task(world.bind("p2", "n2"))
         with pytest.raises(TryAgain, match="no more to n1"):
             await first
@@ -243,7 +244,7 @@ async def test_stop_ends_a_bind_that_waits_and_leaves_what_it_has(world: World) 
     world.slice("n3", [device])
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n3"))
-        await asyncio.sleep(0.05)
+        await turns()
         await world.extender.stop()
         with pytest.raises(TryAgain, match="the extender is stopping"):
             await bind

@@ -10,6 +10,7 @@ from app.scheduling.ports import Refused
 from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import DRIVER, World
+from tests.turns import turns
 
 TIMEOUT = 600.0
 
@@ -41,7 +42,7 @@ def report(world: World, claim: str, condition: str = "Attached") -> None:
 async def waiting(world: World, pod: str = "p1") -> asyncio.Task[None]:
     """A bind that waits."""
     bind = asyncio.create_task(world.bind(pod, "n1"))
-    await asyncio.sleep(0.05)
+    await turns()
     assert not bind.done()
     return bind
 
@@ -81,7 +82,7 @@ async def test_all_claims_of_a_pod_are_waited_for_at_once_and_each_progress_is_t
     async with world.watching():
         bind = await waiting(world, "p2")
         report(world, "c2")
-        await asyncio.sleep(0.02)
+        await turns()
         assert not bind.done()
         report(world, "c1")
         await bind
@@ -159,7 +160,7 @@ async def test_wait_ends_when_the_caller_hangs_up_and_the_devices_stay_with_the_
     hung_up = asyncio.Event()
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n1", hung_up))
-        await asyncio.sleep(0.05)
+        await turns()
         hung_up.set()
         with pytest.raises(TryAgain, match="nobody waits"):
             await bind
@@ -226,7 +227,7 @@ async def test_device_of_a_bound_pod_that_a_foreign_scheduler_takes_is_reported(
         await bind
         foreign(world, "gpu-0")
         await world.cluster.watch.caught_up()
-        await asyncio.sleep(0.05)
+        await turns()
     await world.extender.stop()
 
     assert world.messages("p1")[-1] == (

@@ -11,6 +11,7 @@ from app.simulator.objects import Json, Kind
 from tests.scheduling.reclaiming import OPTIONS, condition, edit_status, pass_by, reserved, small_world
 from tests.scheduling.test_gangs import GangWorld
 from tests.scheduling.world import DRIVER, Steady, World
+from tests.turns import turns
 
 COOL_DOWN = 20.0
 FAILING: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
@@ -31,7 +32,7 @@ def world() -> World:
 async def fails(world: World, device: str, pod: str = "p1", claim: str = "c1") -> None:
     """The pod's bind waits for this device, which then reports failure."""
     bind = asyncio.create_task(world.bind(pod, "n1"))
-    await asyncio.sleep(0.05)
+    await turns()
     assert world.devices(claim) == [f"n1/{device}"]
     stored = world.claim(claim)
     condition = {"type": "Failed", "status": "True", "reason": "Test", "message": "no port"}
@@ -102,7 +103,7 @@ async def test_end_is_told_even_if_the_timer_comes_before_the_time_has_passed() 
     clock, told = Steady(), asyncio.Event()
     cool_downs = CoolDowns(clock, 0.01, lambda _: told.set())
     cool_downs.start("pod", [(DRIVER, "n1", "gpu-0")])
-    await asyncio.sleep(0.05)
+    await turns()
     assert not told.is_set()
     clock.seconds += 0.01
     await asyncio.wait_for(told.wait(), 5.0)

@@ -14,6 +14,7 @@ from app.simulator.objects import Key, Kind
 from app.simulator.store import Store
 from tests.scheduling.grouped import GROUP, NAMED, GroupWorld
 from tests.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed
+from tests.turns import turns
 
 FAILED = "binding conditions failed"
 LATE = "binding conditions timed out"
@@ -50,7 +51,7 @@ async def waiting(world: GroupWorld, *pods: str, node: str = "n1") -> list[async
     tasks = []
     for pod in pods:
         tasks.append(asyncio.create_task(world.bind(pod, node)))
-        await asyncio.sleep(0.05)
+        await turns()
     assert not any(task.done() for task in tasks)
     return tasks
 
@@ -226,7 +227,7 @@ async def test_a_member_that_was_ready_is_not_bound_on_devices_that_others_gave_
         late = await waiting(world, "d")
         gate = await waiting(world, "a")
         world.report("Attached")
-        await asyncio.sleep(0.05)
+        await turns()
         assert not gate[0].done()
         world.report("Failed")
         await outcomes(late)

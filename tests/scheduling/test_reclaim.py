@@ -24,6 +24,7 @@ from tests.scheduling.reclaiming import (
     small_world,
 )
 from tests.scheduling.world import World
+from tests.turns import turns
 
 
 @pytest.fixture
@@ -207,7 +208,7 @@ async def test_an_allocation_whose_node_is_gone_is_released_at_once(world: World
 async def crashed_while_waiting(world: World) -> None:
     async with world.watching():
         dying = asyncio.create_task(world.bind("p1", "n3"))
-        await asyncio.sleep(0.05)
+        await turns()
         dying.cancel()
         await asyncio.gather(dying, return_exceptions=True)
     world.start()
@@ -293,7 +294,7 @@ async def test_what_a_crash_left_of_an_allocation_is_removed(world: World) -> No
     world.start()
     async with world.watching():
         dying = asyncio.create_task(world.bind("p1", "n1"))
-        await asyncio.sleep(0.02)
+        await turns()
         dying.cancel()
         await asyncio.gather(dying, return_exceptions=True)
     world.claims = None
@@ -378,7 +379,7 @@ async def test_between_two_claims_that_are_given_back_there_is_a_pause() -> None
         try:
             async with asyncio.timeout(10.0):
                 await world.ledger.helped.wait()
-            await asyncio.sleep(0.05)
+            await turns()
         finally:
             await world.extender.stop()
     assert len(world.devices("c1") + world.devices("c2")) == 1

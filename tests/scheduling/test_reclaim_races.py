@@ -21,6 +21,7 @@ from tests.scheduling.reclaiming import (
     small_world,
 )
 from tests.scheduling.world import World
+from tests.turns import turns
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def world() -> World:
 async def test_a_bind_that_waits_is_left_alone(world: World) -> None:
     async with world.watching():
         bind = asyncio.create_task(world.bind("p1", "n3"))
-        await asyncio.sleep(0.05)
+        await turns()
         for _ in range(2):
             await world.filter("p1", "n2")
             await pass_by(world, 2 * GRACE)
@@ -67,7 +68,7 @@ async def test_a_bind_that_comes_while_its_claim_is_taken_back_ends_with_devices
         release = asyncio.create_task(world.extender.reclaim.look())
         await reached.wait()
         bind = asyncio.create_task(world.bind("p1", "n1"))
-        await asyncio.sleep(0.02)
+        await turns()
         assert not bind.done()
         go.set()
         await asyncio.gather(release, bind)
@@ -156,7 +157,7 @@ async def test_a_stop_lets_the_write_in_progress_end(world: World) -> None:
         await asyncio.wait_for(_until(world, writing), 10)
     finally:
         stop = asyncio.create_task(world.extender.stop())
-        await asyncio.sleep(0.02)
+        await turns()
         assert not stop.done()
         go.set()
         await stop
@@ -166,4 +167,4 @@ async def test_a_stop_lets_the_write_in_progress_end(world: World) -> None:
 async def _until(world: World, event: asyncio.Event) -> None:
     while not event.is_set():
         world.clock.seconds += GRACE
-        await asyncio.sleep(0.1)
+        await turns()

@@ -13,6 +13,7 @@ from app.scheduling.ports import Unavailable
 from app.simulator.objects import Json, Kind
 from app.simulator.served import Served
 from tests.scheduling.world import DRIVER, World
+from tests.turns import turns
 
 LIMIT = {"memory": {"value": "8Gi"}}
 
@@ -173,7 +174,7 @@ async def test_share_yields_when_another_writer_has_given_away_too_much(
     stored["status"] = {"allocation": {"devices": {"results": [foreign]}}}
     world.cluster.store.update_status(Kind.CLAIM, stored)  # not delivered to our watch yet
     bind = asyncio.create_task(world.bind("p0", "n1"))
-    await asyncio.sleep(0.02)
+    await turns()
     async with world.watching():
         if yields:
             with pytest.raises(TryAgain, match="another writer allocated capacity gpu\\.example\\.com/n1/gpu-0 first"):

@@ -14,6 +14,7 @@ from tests.scheduling.adversity import edit, node_of, report, troubled_world, wa
 from tests.scheduling.grouped import NAMED, GroupWorld
 from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import DRIVER, World
+from tests.turns import turns
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ async def test_slices_that_change_or_vanish_during_the_wait_change_nothing_of_wh
         bind = await waiting(world)
         world.delete(Kind.SLICE, "n2-devices")
         world.slice("n2", [{"name": "gpu-0"}])
-        await asyncio.sleep(0.02)
+        await turns()
         assert not bind.done()
         report(world, "Attached")
         await bind
@@ -116,7 +117,7 @@ async def test_both_of_two_devices_that_fail_are_named_and_left_alone(world: Wor
     world.add_pod("p3", "pair")
     async with world.watching():
         bind = asyncio.create_task(world.bind("p3", "n2"))
-        await asyncio.sleep(0.05)
+        await turns()
         report(world, "Failed", "pair")
         with pytest.raises(TryAgain, match=r"gpu-0 reports Failed.*gpu-1 reports Failed"):
             await bind
@@ -142,7 +143,7 @@ async def test_a_condition_that_comes_and_goes_counts_when_all_are_there_at_once
 
     async with world.watching():
         bind = asyncio.create_task(world.bind("p3", "n2"))
-        await asyncio.sleep(0.05)
+        await turns()
         for statuses in (("True", "False"), ("False", "True"), ("Unknown", "True"), ("False", "False")):
             await told(*statuses)
             assert not bind.done()
@@ -156,7 +157,7 @@ async def test_everything_listed_anew_during_a_wait_neither_ends_nor_repeats_it(
     async with world.watching():
         bind = await waiting(world)
         world.cluster.watch.attach(world.ledger.feeds)
-        await asyncio.sleep(0.02)
+        await turns()
         assert not bind.done()
         report(world, "Attached")
         await bind
@@ -190,9 +191,9 @@ async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_an
         world.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
     async with world.watching():
         binds = [asyncio.create_task(world.bind(name, "n1")) for name in ("p1", "p2")]
-        await asyncio.sleep(0.05)
+        await turns()
         report(world, "Attached", claim="p1")
-        await asyncio.sleep(0.05)
+        await turns()
         report(world, "Failed", claim="p1")
         await asyncio.sleep(0.01)
         report(world, "Attached", claim="p2")
@@ -222,7 +223,7 @@ async def test_a_member_that_waits_for_the_claim_of_its_group_gives_way_to_a_for
     await world.extender.start()
     async with world.watching():
         bind = asyncio.create_task(world.bind("a", "n1"))
-        await asyncio.sleep(0.05)
+        await turns()
         foreign(world, "shared")
         with pytest.raises(TryAgain, match="another writer allocated device"):
             await asyncio.wait_for(bind, 5.0)
@@ -247,7 +248,7 @@ async def test_all_members_that_run_on_the_claim_of_their_group_are_told_what_a_
         await world.cluster.watch.caught_up()
         foreign(world, "shared")
         await world.cluster.watch.caught_up()
-        await asyncio.sleep(0.05)
+        await turns()
     await world.extender.stop()
 
     assert [
@@ -273,7 +274,7 @@ async def test_a_process_that_dies_while_it_gives_a_failed_device_back_is_carrie
     async with world.watching():
         dying = await waiting(world)
         report(world, "Failed")
-        await asyncio.sleep(0.05)
+        await turns()
         dying.cancel()
         await asyncio.gather(dying, return_exceptions=True)
     assert world.devices("c1") == (["n2/gpu-0"] if left == "allocation" else [])
