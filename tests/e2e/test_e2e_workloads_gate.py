@@ -30,7 +30,8 @@ def setup() -> Setup:
     settings = {
         "RESERVE_FOR_POD_GROUPS": "always",
         "BINDING_TIMEOUT_SECONDS": 5,
-        "RECLAIM_GRACE_SECONDS": 5,
+        # Longer than kube-scheduler backs off: what a killed extender wrote is still there when the pods are tried again.
+        "RECLAIM_GRACE_SECONDS": 20,
         "RECLAIM_INTERVAL_SECONDS": 0.5,
     }
     environment = {f"DRA_EXTENDER_SCHEDULING__{name}": str(value) for name, value in settings.items()}
