@@ -69,10 +69,11 @@ def _placed(frozen: tuple[CounterConsumption, ...], device: Device) -> Iterator[
     """
     yield from frozen
     sets = {entry.counter_set for entry in frozen}
-    groups = next((entry.compatibility_groups for entry in frozen if entry.synthetic), ())
+    lists = dict.fromkeys(entry.compatibility_groups for entry in frozen if entry.synthetic) or {(): None}
     for entry in device.consumes_counters:
         if entry.synthetic and entry.counter_set not in sets:
-            yield CounterConsumption(counter_set=entry.counter_set, compatibility_groups=groups)
+            for groups in lists:
+                yield CounterConsumption(counter_set=entry.counter_set, compatibility_groups=groups)
 
 
 def _frozen(holders: Sequence[DeviceHolding], live: Device | None) -> tuple[CounterConsumption, ...] | None:

@@ -1,17 +1,21 @@
-"""Checks a cluster by its API objects alone: nothing here knows how the decisions were made."""
+"""Checks a cluster by its API objects alone.
+
+What may be allocated beside what is the rule of the search (`app.allocator.verdict`); nothing else here knows of decisions.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from app.allocator.state import PoolId
+from app.allocator.verdict import CAPACITY, COUNTERS, DEVICE, GROUPS, contradictions, published_pool
 from app.ledger.pod_groups import GroupReservation
+from app.ledger.usage import UsageTable
 from app.model.allocation import DeviceHolding
 from app.model.base import ModelError, Value
-from app.model.device import CounterConsumption
 from app.model.node import Node
 from app.model.pod import Pod
 from app.model.pod_group import GROUP, POD_GROUPS, PodGroup
-from app.model.quantity import format_quantity
 from app.model.resource_claim import FINALIZER, ClaimHead
 from app.model.resource_slice import ResourceSlice
 from app.model.snapshot import holdings_of
@@ -23,7 +27,12 @@ KUBELET: Final = "kubelet would not start the pod"
 ORPHANED: Final = "claim of a running pod is gone"
 AWAY: Final = "bound pod without its devices"
 LEFT_OVER: Final = "claim for extended resources that nobody uses"
-PoolId = tuple[str, str]
+_RULES: Final = {
+    DEVICE: "device in two claims",
+    CAPACITY: "capacity exceeded",
+    COUNTERS: "counter overdrawn",
+    GROUPS: "compatibility groups in conflict",
+}
 _CONSUMERS: Final = {("", "pods"), (GROUP, POD_GROUPS)}
 """API group and resource of what kube-controller-manager takes for a consumer; with anything else it leaves the claim alone."""
 
@@ -61,9 +70,7 @@ def audit(
             unreadable.append(Finding(rule="allocation that cannot be read", about=_name(claim), detail=str(problem)))
     return (
         *unreadable,
-        *_shared_devices(holdings),
-        *_capacities(holdings, slices),
-        *_counters(holdings, slices),
+        *_allocations(holdings, slices),
         *_neighbours(holdings, slices),
         *_claims(claims, pods, pod_groups),
         *_extended_claims(claims, pods),
@@ -71,34 +78,26 @@ def audit(
     )
 
 
-def _shared_devices(holdings: Sequence[tuple[str, DeviceHolding]]) -> Iterable[Finding]:
-    """A device belongs to one claim, unless every holder has a share, and a share to one claim."""
+def _allocations(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]) -> Iterable[Finding]:
+    """Devices, shares, capacities and counter sets that are allocated to more claims than the rule of the search allows."""
     holders: dict[tuple[str, str, str], list[tuple[str, str | None]]] = defaultdict(list)
+    usage = UsageTable()
+    usage.add(holding for _, holding in holdings)
     for claim, holding in holdings:
         holders[holding.driver, holding.pool, holding.device].append((claim, holding.share_id))
+    by_pool: dict[PoolId, list[ResourceSlice]] = defaultdict(list)
+    for each in slices:
+        by_pool[each.pool_id].append(each)
+    for pool_id in usage.pools:
+        for breach in contradictions(published_pool(pool_id, by_pool[pool_id]), usage.pool(pool_id)):
+            names = ", ".join(claim for claim, _ in holders.get((*pool_id, breach.name), ()))
+            about = "/".join((*pool_id, breach.name))
+            yield Finding(rule=_RULES[breach.kind], about=about, detail=breach.detail or names)
     for device, found in holders.items():
         shares = [share for _, share in found]
-        names = ", ".join(claim for claim, _ in found)
-        if len(found) > 1 and not all(shares):
-            yield Finding(rule="device in two claims", about="/".join(device), detail=names)
-        elif len(set(shares)) < len(shares):
+        if all(shares) and len(set(shares)) < len(shares):
+            names = ", ".join(claim for claim, _ in found)
             yield Finding(rule="share in two claims", about="/".join(device), detail=names)
-
-
-def _capacities(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]) -> Iterable[Finding]:
-    """Per capacity of a published device: all shares together take no more than there is."""
-    consumed: dict[tuple[str, str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for _, holding in holdings:
-        for name, amount in holding.consumed_capacity:
-            consumed[holding.driver, holding.pool, holding.device][name] += amount
-    for each in _current(slices) if consumed else ():
-        for device in each.devices:
-            taken = consumed.get((*each.pool_id, device.name), {})
-            for name, capacity in device.capacity:
-                if taken.get(name, 0) > capacity.value:
-                    about = f"{each.driver}/{each.pool}/{device.name}"
-                    detail = f"{name}: {format_quantity(taken[name])} of {capacity.text} given away"
-                    yield Finding(rule="capacity exceeded", about=about, detail=detail)
 
 
 def _current(slices: Sequence[ResourceSlice]) -> list[ResourceSlice]:
@@ -119,44 +118,6 @@ def _neighbours(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[
 
     for found in strangers([holding for _, holding in holdings], published, sets_of):
         yield Finding(rule="neighbours not compatible", about="/".join(found.device_id), detail=found.detail)
-
-
-def _counters(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]) -> Iterable[Finding]:
-    """Per counter set: holders draw no more than there is, and keep a common compatibility group (or none has any)."""
-    current = _current(slices)
-    published = {(*each.pool_id, device.name): device for each in current for device in each.devices}
-    totals = {(*each.pool_id, found.name): dict(found.counters) for each in current for found in each.counter_sets}
-    drawn: dict[tuple[str, str, str], dict[str, CounterConsumption]] = defaultdict(dict)
-    for _, holding in holdings:
-        for part in holding.drawn(published.get((holding.driver, holding.pool, holding.device))):
-            drawn[holding.driver, holding.pool, part.counter_set][holding.device] = part
-    for counter_set, by_device in drawn.items():
-        yield from _overdrawn(counter_set, by_device, totals.get(counter_set))
-        yield from _mixed_groups(counter_set, by_device)
-
-
-def _overdrawn(
-    counter_set: tuple[str, str, str], by_device: Mapping[str, CounterConsumption], total: Mapping[str, int] | None
-) -> Iterable[Finding]:
-    if total is None:
-        return
-    sums: dict[str, int] = defaultdict(int)
-    for consumption in by_device.values():
-        for name, amount in consumption.counters:
-            sums[name] += amount
-    for name, amount in sums.items():
-        if amount > total.get(name, 0):
-            detail = f"{name}: {amount} of {total.get(name, 0)} nano-units drawn by {', '.join(sorted(by_device))}"
-            yield Finding(rule="counter overdrawn", about="/".join(counter_set), detail=detail)
-
-
-def _mixed_groups(counter_set: tuple[str, str, str], by_device: Mapping[str, CounterConsumption]) -> Iterable[Finding]:
-    groups = {device: set(each.compatibility_groups) for device, each in by_device.items()}
-    if len(groups) < 2 or not any(groups.values()):  # noqa: PLR2004 - a pair is the least that can conflict
-        return
-    if not set.intersection(*groups.values()):
-        detail = "; ".join(f"{device} [{', '.join(sorted(found))}]" for device, found in sorted(groups.items()))
-        yield Finding(rule="compatibility groups in conflict", about="/".join(counter_set), detail=detail)
 
 
 def _claims(

@@ -191,4 +191,4 @@ async def test_audit_finds_shares_that_take_more_than_the_device_has(world: Worl
     raw = world.cluster.store.all(Kind.SLICE)[0]
     raw["spec"]["devices"][0]["capacity"] = {"memory": {"value": "4Gi"}}
     world.update(Kind.SLICE, raw)
-    assert findings(world) == ["capacity exceeded: gpu.example.com/n1/gpu-0: memory: 6442450944 of 4Gi given away"]
+    assert findings(world) == ["capacity exceeded: gpu.example.com/n1/gpu-0: memory: 6442450944 of 4Gi taken"]

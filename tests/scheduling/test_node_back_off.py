@@ -1,0 +1,114 @@
+"""A pod whose binds undo their own allocation on a node over and over leaves that node alone for a while."""
+
+from collections.abc import Callable
+
+import pytest
+
+from app.allocator.verdict import GROUPS
+from app.model.rejection import Code
+from app.scheduling import bind
+from app.scheduling.answers import TryAgain
+from app.scheduling.node_back_off import NodeBackOff
+from app.scheduling.overlap import OWN, Overlap
+from tests.scheduling.world import DRIVER, Steady, World
+
+BOTH = ("n1", "n2")
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    for node in BOTH:
+        world.node(node)
+        world.gpus(node, 2)
+    world.device_class()
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    return world
+
+
+def disagreeing(node: str) -> Callable[..., Overlap | None]:
+    """A check after the write that refuses what the search offers on this node."""
+
+    def judge(record: object, *_: object) -> Overlap | None:
+        (holding,) = record.holdings  # type: ignore[attr-defined]
+        return Overlap(GROUPS, f"{DRIVER}/{node}/s", OWN) if holding.pool == node else None
+
+    return judge
+
+
+async def tried(world: World, *nodes: str) -> str:
+    """One round of kube-scheduler: the first offered node, with what became of it."""
+    offered = list((await world.filter("p1", *nodes)).fitting)
+    if not offered:
+        return "unschedulable"
+    try:
+        await world.bind("p1", offered[0])
+    except TryAgain as problem:
+        return str(problem)
+    return f"bound to {offered[0]}"
+
+
+async def test_node_is_offered_twice_and_then_left_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bind, "overlap", disagreeing("n1"))
+    undone = f"claim default/c1: groups {DRIVER}/n1/s was allocated to another claim of this scheduler first"
+    async with world.watching():
+        assert [await tried(world, "n1") for _ in range(3)] == [undone, undone, "unschedulable"]
+        assert Code.NODE_BACKED_OFF in world.messages("p1")[-1]
+        assert world.devices("c1") == []
+        assert "another writer" not in undone
+        assert await tried(world, *BOTH) == "bound to n2"
+
+
+async def test_node_is_offered_again_after_a_while_and_the_pod_is_woken(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bind, "overlap", disagreeing("n1"))
+    async with world.watching():
+        for _ in range(2):
+            await tried(world, "n1")
+        assert await tried(world, "n1") == "unschedulable"
+        world.clock.seconds += 61.0
+        monkeypatch.setattr(bind, "overlap", lambda *_: None)
+        assert await tried(world, "n1") == "bound to n1"
+
+
+async def test_metric_tells_whose_the_other_allocation_was(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bind, "overlap", disagreeing("n1"))
+    async with world.watching():
+        await tried(world, "n1")
+    page = (await world.metrics.render()).decode()
+    assert 'dra_extender_allocation_overlaps_total{kind="groups",outcome="yielded",writer="own"} 1' in page
+
+
+async def test_undone_twice_within_ten_minutes_counts_for_each_pod_and_node_alone() -> None:
+    clock, ended = Steady(), list[str]()
+    back_off = NodeBackOff(clock, ended.append)
+    back_off.undone("p1", "n1")
+    back_off.undone("p1", "n2")
+    back_off.undone("p2", "n1")
+    assert not back_off.active
+    back_off.undone("p1", "n1")
+    assert (back_off.of("p1"), back_off.of("p2")) == (frozenset({"n1"}), frozenset())
+    clock.seconds += 59.0
+    back_off._check("p1", "n1")
+    assert (back_off.of("p1"), ended) == (frozenset({"n1"}), [])
+    clock.seconds += 2.0
+    back_off._check("p1", "n1")
+    assert (back_off.of("p1"), ended) == (frozenset(), ["p1"])
+    back_off.undone("p1", "n1")
+    assert back_off.of("p1") == {"n1"}
+    clock.seconds += 61.0
+    back_off._check("p1", "n1")
+    clock.seconds += 600.0
+    for pod, node in (("p1", "n1"), ("p1", "n2"), ("p2", "n1")):
+        back_off._check(pod, node)
+    assert not back_off._nodes
+
+
+async def test_bound_pod_is_forgotten() -> None:
+    back_off = NodeBackOff(Steady(), lambda _: None)
+    for _ in range(2):
+        back_off.undone("p1", "n1")
+    back_off.forget("p1")
+    assert not back_off.active
