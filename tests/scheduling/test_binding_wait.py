@@ -208,7 +208,7 @@ async def test_device_that_a_foreign_scheduler_takes_meanwhile_is_given_up_at_on
         bind = await waiting(world)
         foreign(world, "gpu-0")
         with pytest.raises(TryAgain, match=r"another writer allocated device .*/n1/gpu-0 first"):
-            await asyncio.wait_for(bind, 5.0)
+            await asyncio.wait_for(bind, 60)
     await world.extender.stop()
 
     assert world.devices("c1") == []

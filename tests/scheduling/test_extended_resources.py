@@ -264,7 +264,7 @@ async def test_killed_at_any_write_the_next_process_carries_on_or_starts_anew(
     world.start()
     async with world.watching():
         with pytest.raises((Killed, TryAgain)):
-            await asyncio.wait_for(world.bind("p1", "n1"), 5)
+            await asyncio.wait_for(world.bind("p1", "n1"), 60)
     before = [each["metadata"]["uid"] for each in claims(world)]
     world.claims = world.pods = None
     world.start()

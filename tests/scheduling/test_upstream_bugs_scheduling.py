@@ -327,9 +327,9 @@ async def test_5007_a_device_that_failed_is_not_taken_again_before_the_taint_of_
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
 
 
-async def test_130160_a_node_with_a_ready_device_is_preferred_but_the_order_of_devices_is_kept() -> None:
-    """The worry of the review: that putting ready devices first disturbs first fit.  Only pools are moved."""
-    world = World()
+async def test_130160_a_node_with_a_ready_device_is_preferred_and_first_fit_is_kept_on_demand() -> None:
+    """The worry of the review: that putting ready devices first disturbs first fit.  A setting keeps it."""
+    world = World(Options(settle_wait_seconds=0.0, ready_devices_first=False))
     for node in ("n1", "n2"):
         world.node(node)
     world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1"}])

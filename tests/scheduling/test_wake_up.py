@@ -229,7 +229,7 @@ async def test_a_member_that_makes_its_gang_complete_wakes_the_others() -> None:
         assert list((await world.filter("first", "n0", "n1")).fitting) == []
         assert await pokes(world) == 0
         member("second")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not await pokes(world):
                 pass
         assert await pokes(world) == 1

@@ -152,7 +152,7 @@ async def test_a_running_watch_catches_up_and_survives_what_a_feed_cannot_read(c
     task = asyncio.create_task(cluster.watch.run())
     for name in ("one", "bad", "two"):
         cluster.store.create(Kind.POD, pod(name))
-    await asyncio.wait_for(cluster.watch.caught_up(), 5)
+    await asyncio.wait_for(cluster.watch.caught_up(), 60)
     assert feed.told == ["synced", "changed one", "changed two"]
     assert cluster.watch.unreadable == ["Pod: bad"]
     task.cancel()
