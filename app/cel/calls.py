@@ -27,8 +27,10 @@ _FOLDED_WORK: Final = 5_000
 """Most units of work of a call whose value is computed in advance."""
 
 
-def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str, *, careful: bool) -> Code:
+def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str, *, careful: bool, owner: str = "") -> Code:
     """Compile a call of a function or operator; `careful` does not trust the static types of its arguments.
+
+    A constant regular expression is kept for `owner`.
 
     Raises:
         CelCompileError: A constant argument makes the call fail always, as in int('x') or an invalid pattern.
@@ -39,11 +41,11 @@ def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str, *, ca
     if name in LAZY:
         return _compile_lazy(name, *arguments)
     if name in PATTERN_FUNCTIONS and arguments[1].constant and isinstance(arguments[1].value, str):
-        _require_pattern(arguments[1].value, name, source, node.arguments[1].offset)
+        _require_pattern(arguments[1].value, name, source, node.arguments[1].offset, owner)
     elif name in PATTERN_FUNCTIONS:
         arguments = (arguments[0], _charged_pattern(arguments[1]), *arguments[2:])
     if name == "matches" and not node.member and isinstance(node.arguments[0], c.Constant):
-        _require_pattern(arguments[0].value, name, source, node.arguments[0].offset)
+        _require_pattern(arguments[0].value, name, source, node.arguments[0].offset, owner)
     if name == "@in" and len(node.candidates) == 1 and arguments[1].constant and isinstance(arguments[1].value, tuple):
         member = _compile_membership(*arguments)
         if member is not None:
@@ -174,9 +176,9 @@ def _charged_pattern(argument: Code) -> Code:
     return msgspec.structs.replace(argument, run=run)
 
 
-def _require_pattern(pattern: str, name: str, source: str, offset: int) -> None:
+def _require_pattern(pattern: str, name: str, source: str, offset: int, owner: str) -> None:
     try:
-        compile_pattern(pattern)
+        compile_pattern(pattern, owner)
     except CelRuntimeError as error:
         raise CelCompileError(f"invalid {name} argument: {error}", source, offset) from None
 

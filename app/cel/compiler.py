@@ -18,10 +18,14 @@ from app.cel.values import Optional, map_key, no_overload
 
 
 class Compiler:
-    """Compiles the checked tree of one expression; `careful` leaves every choice of an overload to the values."""
+    """Compiles the checked tree of one expression; `careful` leaves every choice of an overload to the values.
 
-    def __init__(self, source: str, *, careful: bool) -> None:
+    Regular expressions are kept for `owner`.
+    """
+
+    def __init__(self, source: str, *, careful: bool, owner: str = "") -> None:
         self._source = source
+        self._owner = owner
         self._careful = careful
         self._size = 0
 
@@ -59,7 +63,7 @@ class Compiler:
 
     def _invoke(self, node: c.Invoke) -> Code:
         arguments = tuple(self.compile(item) for item in node.arguments)
-        return compile_call(node, arguments, self._source, careful=self._careful)
+        return compile_call(node, arguments, self._source, careful=self._careful, owner=self._owner)
 
     def _logical(self, node: c.Logical) -> Code:
         terms = [self.compile(term) for term in node.terms]

@@ -46,12 +46,14 @@ class Frame(msgspec.Struct, gc=False):
     """One evaluation: the device, the variables, and what was spent.
 
     `same` holds pairs of containers (by identity) that the comparison under way has found equal; None if none is under way.
+    What is compiled meanwhile is kept for `owner`.
     """
 
     device: Any
     cost: int
     slots: Any
     deadline: Deadline | None = None
+    owner: str = ""
     work: int = 0
     next_poll: int = POLL_EVERY
     same: set[tuple[int, int]] | None = None

@@ -44,11 +44,15 @@ class Outcome(msgspec.Struct, frozen=True):
     stopped: bool = False
 
 
+_OWNER: Final = "(explanations)"
+"""Whose the regular expressions of all explanations are; no namespace has such a name."""
+
+
 class _Recorder(Compiler):
     """Keeps what each part was compiled to, and the part itself, so that no other gets its id."""
 
     def __init__(self, source: str, *, careful: bool) -> None:
-        super().__init__(source, careful=careful)
+        super().__init__(source, careful=careful, owner=_OWNER)
         self.codes: dict[int, tuple[c.Checked, Code]] = {}
 
     def compile(self, node: c.Checked) -> Code:
@@ -107,7 +111,7 @@ class Evaluation:
         self._charged = 0
         self._texts: dict[int, tuple[s.Node, str]] = {}
         self._open: dict[int, tuple[s.Node, bool]] = {}
-        self._frame = Frame(device, 0, [None] * prepared.slots, self._interrupts)
+        self._frame = Frame(device, 0, [None] * prepared.slots, self._interrupts, _OWNER)
 
     def outcome(self, item: Item) -> Outcome:
         """What a part gives; the variables in its reach must have been set. Once stopped, nothing more is evaluated."""

@@ -16,7 +16,7 @@ _MATCH_WORK: Final = 80
 
 
 def _searched(frame: Frame, text: str, pattern: str) -> Any:
-    compiled = compile_pattern(pattern)
+    compiled = compile_pattern(pattern, frame.owner)
     raw = ENCODE(frame, text)
     frame.spend(compiled.scan_work(len(raw)))
     return compiled.regexp.search(raw)
@@ -43,7 +43,7 @@ def _find_all(frame: Frame, text: str, pattern: str, limit: int = -1) -> list[st
     end = -1
     if limit == 0:
         return results
-    compiled = compile_pattern(pattern)
+    compiled = compile_pattern(pattern, frame.owner)
     raw = ENCODE(frame, text)
     length, plain = len(raw), text.isascii()
     frame.spend(compiled.scan_work(length))

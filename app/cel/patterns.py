@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import re2
 
+from app.cel.bounded import BoundedCache
 from app.cel.cost import Frame
 from app.cel.errors import CelCostError, CelRuntimeError
 from app.cel.pattern_size import estimated_size
@@ -78,19 +79,23 @@ def _cost(pattern: str) -> int:
     return _compile_work(pattern, _size(pattern) or MAX_INSTRUCTIONS)
 
 
-def compile_pattern(pattern: str) -> Pattern:
+def compile_pattern(pattern: str, owner: str = "") -> Pattern:
     """Compile a pattern, or remember what it was compiled to.
+
+    Args:
+        pattern: Its text.
+        owner: Whose share of what is kept it takes: a namespace, or empty for administrators.
 
     Raises:
         CelRuntimeError: RE2 does not accept it, or it expands to too many instructions.
     """
-    return SMALL_PATTERNS.get(pattern) or LARGE_PATTERNS.get(pattern) or _kept(pattern)
+    return SMALL_PATTERNS.peek(pattern) or LARGE_PATTERNS.peek(pattern) or _kept(pattern, owner)
 
 
-def is_pattern(pattern: str) -> bool:
+def is_pattern(pattern: str, owner: str = "") -> bool:
     """Whether it is accepted."""
     try:
-        compile_pattern(pattern)
+        compile_pattern(pattern, owner)
     except CelRuntimeError:
         return False
     return True
@@ -107,41 +112,15 @@ def charge_pattern(frame: Frame, pattern: str) -> None:
     frame.spend(pattern_cost(pattern))
 
 
-class _Kept(dict[str, Pattern]):
-    """Patterns bounded by their bytes; those kept first make room, which takes no bookkeeping when one is used."""
-
-    __slots__ = ("_bytes", "_limit")
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self._limit = limit
-        self._bytes = 0
-
-    @property
-    def held(self) -> int:
-        """The bytes that are taken, as the most that RE2 may take for what is kept."""
-        return self._bytes
-
-    def put(self, pattern: str, compiled: Pattern) -> None:
-        """Keep a pattern that is not kept yet."""
-        self[pattern] = compiled
-        self._bytes += _weight(pattern, compiled)
-        while self._bytes > self._limit:
-            first = next(iter(self))
-            self._bytes -= _weight(first, self.pop(first))
+SMALL_PATTERNS: Final[BoundedCache[str, Pattern]] = BoundedCache(CACHE_BYTES * 3 // 4)
+LARGE_PATTERNS: Final[BoundedCache[str, Pattern]] = BoundedCache(CACHE_BYTES // 4, largest=4)
+"""Patterns by whose text they are; each owner's first ones make room, which takes no bookkeeping when one is used."""
 
 
-SMALL_PATTERNS: Final = _Kept(CACHE_BYTES * 3 // 4)
-LARGE_PATTERNS: Final = _Kept(CACHE_BYTES // 4)
-
-
-def _weight(pattern: str, compiled: Pattern) -> int:
-    return compiled.memory + 4 * len(pattern)
-
-
-def _kept(pattern: str) -> Pattern:
+def _kept(pattern: str, owner: str) -> Pattern:
     compiled = _compiled(pattern)
-    (SMALL_PATTERNS if compiled.memory <= _SMALL else LARGE_PATTERNS).put(pattern, compiled)
+    kept = SMALL_PATTERNS if compiled.memory <= _SMALL else LARGE_PATTERNS
+    kept.put(pattern, compiled, compiled.memory + 4 * len(pattern), owner)
     return compiled
 
 

@@ -33,15 +33,19 @@ _TOO_DEEP: Final = "the expression is nested too deeply"
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """An expression compiled with all the rules and all that they cost: `base_cost` is certain, `slots` are variables."""
+    """An expression compiled with all the rules and all that they cost: `base_cost` is certain, `slots` are variables.
+
+    Regular expressions are kept for `owner`.
+    """
 
     run: Run
     base_cost: int
     slots: int
+    owner: str = ""
 
     def frame(self, device: DeviceActivation, deadline: Deadline | None) -> Frame:
         """For one evaluation."""
-        return Frame(device, self.base_cost, [None] * self.slots if self.slots else (), deadline)
+        return Frame(device, self.base_cost, [None] * self.slots if self.slots else (), deadline, self.owner)
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -129,7 +133,8 @@ class Program(msgspec.Struct, frozen=True):
         if known is None:
             if budget is not None:
                 budget.spend(self.units)
-            known = _counted(self.expression, *_checked(*key, CompileMeter(self.expression), derived=False)[:2])
+            checker, checked, _ = _checked(*key, CompileMeter(self.expression), derived=False)
+            known = _counted(self.expression, checker, checked, self.owner)
             _COUNTED.put(key, known, size_of_program(known.run) + getsizeof(self.expression), self.owner)
         return known
 
@@ -195,20 +200,20 @@ def compile_expression(
         checker, checked, tree = _checked(expression, emulate, meter, derived=derived)
         meter.spend(READ_UNITS * (checker.nodes - checker.constants) + checker.constants)
         reads = attributes_read(tree)
-        quick = None if derived else quick_answer(checked)
+        quick = None if derived else quick_answer(checked, owner)
         if quick is not None:
             size = _PROGRAM_BYTES + size_of_program(quick[0], reads)
             return Program(expression, emulate, None, *quick, meter.spent, owner, size, reads)
-        counted = _counted(expression, checker, checked)
+        counted = _counted(expression, checker, checked, owner)
         size = _PROGRAM_BYTES + size_of_program(counted.run, reads)
         return Program(expression, emulate, counted, units=meter.spent, owner=owner, size=size, reads=reads)
     except RecursionError:
         raise CelCompileError(_TOO_DEEP, expression, 0) from None
 
 
-def _counted(expression: str, checker: Checker, checked: Checked) -> Counted:
-    code = Compiler(expression, careful=checker.careful).compile(checked)
-    return Counted(code.run, code.cost, checker.slots)
+def _counted(expression: str, checker: Checker, checked: Checked, owner: str) -> Counted:
+    code = Compiler(expression, careful=checker.careful, owner=owner).compile(checked)
+    return Counted(code.run, code.cost, checker.slots, owner)
 
 
 def _checked(expression: str, emulate: Release, meter: CompileMeter, *, derived: bool) -> tuple[Checker, Checked, Node]:

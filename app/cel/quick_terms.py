@@ -122,13 +122,13 @@ def of_text(ask: Ask, run: Callable[..., Any], wanted: str | None = None) -> Ask
     return asked
 
 
-def of_match(ask: Ask, pattern: str) -> Ask:
+def of_match(ask: Ask, pattern: str, owner: str) -> Ask:
     """Whether a short text of ASCII matches a pattern, which is compiled again if it is not kept any more."""
 
     def asked(device: DeviceActivation) -> bool:
         value = ask(device)
         if type(value) is str and len(value) <= LONGEST_MATCHED and value.isascii():
-            return compile_pattern(pattern).regexp.search(value.encode()) is not None
+            return compile_pattern(pattern, owner).regexp.search(value.encode()) is not None
         raise Undecided
 
     return asked

@@ -6,6 +6,7 @@ import pytest
 import re2
 
 from app.cel import CelCompileError, CelCostError, CelRuntimeError, compile_expression, prepare_device
+from app.cel.bounded import BoundedCache
 from app.cel.cost import CALL_LIMIT, WORK_LIMIT, Frame
 from app.cel.native import Native
 from app.cel.pattern_size import estimated_size
@@ -14,6 +15,7 @@ from app.cel.patterns import (
     MAX_INSTRUCTIONS,
     MAX_LENGTH,
     SCAN_LIMIT,
+    Pattern,
     charge_pattern,
     compile_pattern,
     pattern_cost,
@@ -109,9 +111,34 @@ def test_kept_patterns_are_bounded_in_bytes_and_re2_keeps_none_of_its_own() -> N
         compile_pattern(f"^a{number}.*b$")
         compile_pattern(f"x{number}.{{100}}")
     assert 0 < KEPT_SMALL.held + KEPT_LARGE.held <= CACHE_BYTES
-    assert KEPT_SMALL.held == sum(entry.memory + 4 * len(text) for text, entry in KEPT_SMALL.items())
     assert re2._Regexp._make.cache_info().currsize == 0
     assert len(KEPT_LARGE) < 400
+
+
+@pytest.mark.parametrize(("repeated", "count", "kept"), [("", 3_000, KEPT_SMALL), (".{100}", 60, KEPT_LARGE)])
+def test_a_namespace_cannot_drive_the_patterns_of_others_out(
+    repeated: str, count: int, kept: BoundedCache[str, Pattern]
+) -> None:
+    """Neither with constant ones nor with those that are computed."""
+    compile_expression(f"device.driver.matches('^victim{repeated}')", owner="victim").matches(DEVICE)
+    compile_expression(f"device.driver.matches('^victims{repeated}' + '')", owner="victim").matches(DEVICE)
+    for number in range(count):
+        pattern = f"x{number}{repeated}"
+        compile_expression(f"device.driver.matches('{pattern}') && [1].exists(x, x == 1)", owner="evil").matches(DEVICE)
+        compile_expression(f"device.driver.matches('{pattern}' + 'y')", owner="evil").matches(DEVICE)
+    assert kept.held_by("evil") > kept.max_bytes // 4
+    assert f"^victim{repeated}" in kept
+    assert f"^victims{repeated}" in kept
+
+
+def test_a_constant_pattern_that_is_compiled_again_is_its_namespaces() -> None:
+    program = compile_expression("device.driver.matches('^again-[a-z]+x?$')", owner="ours")
+    assert program.quick is not None
+    before = KEPT_SMALL.held_by("ours")
+    KEPT_SMALL.drop("^again-[a-z]+x?$")
+    assert KEPT_SMALL.held_by("ours") < before
+    program.matches(DEVICE)
+    assert KEPT_SMALL.held_by("ours") == before
 
 
 _PLAIN = (
