@@ -65,6 +65,9 @@ class WakeUp:
         self._left: set[str] = set()
         self._begun: set[str] = set()
         self._last_namespace = ""
+        # When each pod was looked at last, as a count of looks.
+        self._looked: dict[str, int] = {}
+        self._looks = 0
 
     async def run(self) -> None:
         """Watch for helpful changes until cancelled.
@@ -133,6 +136,8 @@ class WakeUp:
                 self._leave(uid, own)
                 continue
             self._last_namespace = refusal.pod.namespace
+            self._looks += 1
+            self._looked[uid] = self._looks
             whole = own is not None or moved is None or uid in left or refusal.concerns_all_nodes(now)
             budget = CallBudget(self._clock, _LOOK_SECONDS)
             budget.open_slice(_SLICE_SECONDS)
@@ -158,10 +163,14 @@ class WakeUp:
             self._reconsidered.setdefault(uid, own)
 
     def _in_turn(self, refused: Sequence[Refusal]) -> Sequence[Refusal]:
-        """One of each namespace after the other, beginning after the namespace that was looked at last; those begun come last."""
+        """One of each namespace after the other, beginning after the namespace that was looked at last; those begun come last.
+
+        In a namespace, the pod that was looked at longest ago is first: changes that do not end leave no pod out.
+        """
         places: Counter[str] = Counter()
         keys: dict[str, tuple[bool, int, bool, str]] = {}
-        for each in refused:
+        looked = self._looked = {each.pod.uid: self._looked.get(each.pod.uid, 0) for each in refused}
+        for each in sorted(refused, key=lambda each: looked[each.pod.uid]):
             namespace = each.pod.namespace
             begun = each.pod.uid in self._begun
             keys[each.pod.uid] = (begun, places[namespace], namespace <= self._last_namespace, namespace)

@@ -1,6 +1,7 @@
 """Gangs that want the same devices, scheduled by a loop that behaves as kube-scheduler does with default gates: pod by pod."""
 
 import asyncio
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from tests.scheduling.test_gangs import GangWorld
 
 BACKOFF = 0.01
 ROUNDS = 12
+MEETING_SECONDS = 60.0
 
 
 class Busy(GangWorld):
@@ -23,7 +25,8 @@ class Busy(GangWorld):
 
     def __init__(self, seed: int) -> None:
         super().__init__()
-        self.options = self.short_binding()
+        # Members meet at the gate in real time, which says nothing about how many of them were asked meanwhile.
+        self.options = dataclasses.replace(self.options, binding_timeout_seconds=MEETING_SECONDS)
         self.start()
         self.chance = random.Random(seed)
         self.filters: Counter[str] = Counter()
@@ -48,9 +51,20 @@ class Busy(GangWorld):
                             running[pod] = asyncio.create_task(self._bind(pod, fitting[0]))
                     await asyncio.sleep(0)
                 await asyncio.sleep(BACKOFF)
+                await self._gone_as_far_as_possible(running)
                 running = {pod: task for pod, task in running.items() if not task.done()}
             await asyncio.gather(*running.values())
         self.sync()
+
+    async def _gone_as_far_as_possible(self, running: Mapping[str, asyncio.Task[None]]) -> None:
+        """Returns when each bind has ended or waits for others, so that no round is longer on a machine that is busy."""
+        gate = self.extender._bind.gate
+        async with asyncio.timeout(MEETING_SECONDS):
+            while True:
+                going = sum(not task.done() for task in running.values())
+                if going <= sum(len(each.members) for each in gate.meetings()):
+                    return
+                await asyncio.sleep(0.001)
 
     async def _bind(self, pod: str, node: str) -> None:
         self.binds[pod] += 1

@@ -179,8 +179,8 @@ class _Gang(GangWorld):
         for name in self.names:
             self.cards(name, 1)
         self.gang("g", 8)
-        self.pods = [f"m{index}" for index in range(8)]
-        for name in self.pods:
+        self.members = [f"m{index}" for index in range(8)]
+        for name in self.members:
             self.member("g", name, "whole")
 
     def seats(self) -> dict[str, list[str]]:
@@ -188,7 +188,7 @@ class _Gang(GangWorld):
         holds = self.ledger.holds
         return {
             name: [node for hold in holds.of_pod(self.pod(name)["metadata"]["uid"]) for node in hold.placements]
-            for name in self.pods
+            for name in self.members
         }
 
 
