@@ -461,10 +461,11 @@ async def test_a_server_that_cannot_be_trusted_is_told_in_words(plane: ControlPl
 
 
 async def test_an_outage_is_unavailable(plane: ControlPlane, extender: KubeCluster) -> None:
+    await new_claim(plane, "outage")
     await plane.stop_apiserver()
     try:
-        with pytest.raises(Unavailable, match="get resourceclaims writes/claim: no answer"):
-            await extender.claims.read(SPACE, "claim")
+        with pytest.raises(Unavailable, match="get resourceclaims writes/outage: no answer"):
+            await extender.claims.read(SPACE, "outage")
     finally:
         await plane.start_apiserver()
-    assert await extender.claims.read(SPACE, "claim")
+    assert await extender.claims.read(SPACE, "outage")
