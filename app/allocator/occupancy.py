@@ -27,10 +27,15 @@ def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView |
     A further share of the device copies it.  Snapshots that differ are merged as in `held_consumption`; of several expressions
     the first in alphabetical order counts.
     """
-    snapshots = [each for each in holdings if not each.admin and each.is_frozen]
-    consumption = _frozen(snapshots, live)
-    if consumption is None:
+    snapshots = [
+        each for each in holdings if (each.consumption is not None or each.groups is not None) and not each.admin
+    ]
+    if not snapshots:
         return None
+    if len(snapshots) == 1:
+        only = snapshots[0]
+        return FrozenView(only.drawn(live), only.compatible_only_with, only.sources)
+    consumption = _frozen(snapshots, live) or ()
     expressions = sorted(each.compatible_only_with for each in snapshots if each.compatible_only_with is not None)
     sources = dict.fromkeys(source for each in snapshots for source in each.sources)
     return FrozenView(consumption, expressions[0] if expressions else None, tuple(sources))

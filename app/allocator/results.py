@@ -7,7 +7,7 @@ from app.allocator.capacity import amount_text
 from app.allocator.config import configuration
 from app.allocator.demand import ClaimDemand, Wanted
 from app.allocator.node_facts import NodeFacts
-from app.allocator.occupancy import FrozenView, frozen_view
+from app.allocator.occupancy import frozen_view
 from app.allocator.outcome import Fatal
 from app.allocator.pools import NodePools
 from app.allocator.result_selector import UnsupportedSelectorError, selector_for
@@ -70,18 +70,17 @@ def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
 def _holding(pick: Pick, share_id: str | None, facts: NodeFacts) -> DeviceHolding:
     pools, location = facts.pools, pick.location
     device, published = pools.devices[location], pools.views[location].published
-    frozen = FrozenView(device.consumes_counters, device.compatible_only_with, device.sources)
-    if share_id is not None and facts.rules.shares_keep_snapshot and facts.sharing.is_shared(location):
-        frozen = frozen_view(facts.holdings(location), device) or frozen
+    held = facts.holdings(location) if share_id is not None and facts.rules.shares_keep_snapshot else ()
+    frozen = frozen_view(held, device) if held else None
     return DeviceHolding(
         driver=published.driver,
         pool=published.pool,
         device=device.name,
         share_id=share_id,
         admin=pick.wanted.admin,
-        consumption=frozen.consumption,
-        compatible_only_with=frozen.compatible_only_with,
-        sources=frozen.sources,
+        consumption=device.consumes_counters if frozen is None else frozen.consumption,
+        compatible_only_with=device.compatible_only_with if frozen is None else frozen.compatible_only_with,
+        sources=device.sources if frozen is None else frozen.sources,
         consumed_capacity=tuple((name, amount) for (name, _), amount in _consumed(pick, device)),
     )
 
