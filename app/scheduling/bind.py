@@ -7,7 +7,6 @@ from functools import partial
 from typing import Final
 
 import msgspec
-import structlog
 
 from app.allocator import Paused
 from app.ledger.claim_record import ClaimRecord
@@ -28,9 +27,9 @@ from app.scheduling.cool_downs import CoolDowns
 from app.scheduling.extended_claims import Claimed, ExtendedClaims
 from app.scheduling.gang_gate import GangGate, NotTogether
 from app.scheduling.gang_members import gang_of
-from app.scheduling.giving_back import GivenBack, GivingBack
+from app.scheduling.giving_back import GivingBack
 from app.scheduling.options import Options
-from app.scheduling.overlap import overlap
+from app.scheduling.overlap_release import OverlapRelease
 from app.scheduling.pod_resolver import PodResolver
 from app.scheduling.ports import Cluster, ClusterError, Conflict, Unavailable
 from app.scheduling.prebind import PreBind
@@ -41,7 +40,6 @@ from app.supervision import BackgroundTask, Supervisor
 from app.telemetry.metrics import Metrics
 
 _ALREADY: Final = "pod {} is bound to node {} already"
-_LOG = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -93,6 +91,7 @@ class Bind:
         self._supervisor = Supervisor(metrics.background_failed)
         self._reserve = Reservations(self._writing, self._supervisor)
         self._giving_back = GivingBack(ledger, self._writing)
+        self._release_overlaps = OverlapRelease(ledger, decision, self._giving_back, cool_downs, metrics)
         self._extended = ExtendedClaims(ledger, self._writing, cluster, options.field_manager)
         self._ready = BindingWait(ledger, self._giving_back, cool_downs, cluster, metrics, options)
         self._running: dict[str, _Running] = {}
@@ -199,7 +198,7 @@ class Bind:
 
             async def go_on() -> None:
                 self._check_waited_for(running, uid)
-                await self._yield(found, pod, node)
+                await self._release_overlaps(found, pod, node)
 
             before = [each.record.claim for each in found]
             await self._ready(found, pod, node, go_on, running.nudge)
@@ -226,7 +225,7 @@ class Bind:
             async with self.gate.passing(pod, left, check, running.nudge):
                 prebind.go_on()
                 check()
-                await self._yield(found, pod, running.node)
+                await self._release_overlaps(found, pod, running.node)
                 await self._ready.confirm(found, ready, pod)
                 prebind.pause()
                 with self._giving_back.at_the_point(pod):
@@ -379,27 +378,6 @@ class Bind:
             snapshot = claim.metadata.annotations.get(SNAPSHOT_ANNOTATION)
             if snapshot is not None and not is_kept(each.record.claim, snapshot) and is_snapshotted(claim):
                 await self._writing.restore(each.record, snapshot)
-
-    async def _yield(self, found: Sequence[FoundClaim], pod: Pod, node: str) -> None:
-        """Release allocations that overlap others which came first, unless another pod runs on ours already.
-
-        Raises:
-            GivenBack: there was one; every claim of the pod that overlaps is given back.
-        """
-        told = ""
-        pools = self._decision.pools_of(node)
-        for each in found:
-            clash = overlap(each.record, self._ledger.claims, self._ledger.slices, pools)
-            if clash is None or self._giving_back.runs_somewhere(each, pod):
-                continue
-            name = "/".join(each.record.claim.metadata.key)
-            told = f"claim {name}: {clash.text}"
-            self._metrics.overlap(clash.kind, "yielded", clash.writer)
-            _LOG.warning("an allocation overlaps another one and is released", claim=name, node=node, **clash._asdict())
-            await self._giving_back(each, pod)
-        if told:
-            self._cool_downs.nodes.undone(pod.uid, node)
-            raise GivenBack(told)
 
     async def _post(self, pod: Pod, node: str) -> None:
         try:

@@ -6,7 +6,7 @@ import pytest
 
 from app.allocator.verdict import GROUPS
 from app.model.rejection import Code
-from app.scheduling import bind
+from app.scheduling import overlap_release
 from app.scheduling.answers import TryAgain
 from app.scheduling.node_back_off import NodeBackOff
 from app.scheduling.overlap import OWN, Overlap
@@ -50,7 +50,7 @@ async def tried(world: World, *nodes: str) -> str:
 
 
 async def test_node_is_offered_twice_and_then_left_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bind, "overlap", disagreeing("n1"))
+    monkeypatch.setattr(overlap_release, "overlap", disagreeing("n1"))
     undone = f"claim default/c1: groups {DRIVER}/n1/s was allocated to another claim of this scheduler first"
     async with world.watching():
         assert [await tried(world, "n1") for _ in range(3)] == [undone, undone, "unschedulable"]
@@ -63,18 +63,18 @@ async def test_node_is_offered_twice_and_then_left_alone(world: World, monkeypat
 async def test_node_is_offered_again_after_a_while_and_the_pod_is_woken(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bind, "overlap", disagreeing("n1"))
+    monkeypatch.setattr(overlap_release, "overlap", disagreeing("n1"))
     async with world.watching():
         for _ in range(2):
             await tried(world, "n1")
         assert await tried(world, "n1") == "unschedulable"
         world.clock.seconds += 61.0
-        monkeypatch.setattr(bind, "overlap", lambda *_: None)
+        monkeypatch.setattr(overlap_release, "overlap", lambda *_: None)
         assert await tried(world, "n1") == "bound to n1"
 
 
 async def test_metric_tells_whose_the_other_allocation_was(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bind, "overlap", disagreeing("n1"))
+    monkeypatch.setattr(overlap_release, "overlap", disagreeing("n1"))
     async with world.watching():
         await tried(world, "n1")
     page = (await world.metrics.render()).decode()
