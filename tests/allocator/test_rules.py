@@ -71,3 +71,43 @@ def test_share_of_a_device_that_cannot_be_shared_any_more_keeps_others_away_or_n
     wanted = claim_of(exactly(capacity={"requests": {"m": "1"}}))
     assert reasons(under(OWN, [slice_of(device)], wanted, usage)).rejections[0].code is Code.IN_USE
     assert picks(under(UPSTREAM, [slice_of(device)], wanted, usage)) == [["a"]]
+
+
+def entry_of(*groups: str) -> CounterConsumption:
+    return CounterConsumption(counter_set="set", counters=(("c", NANO),), compatibility_groups=groups)
+
+
+def test_further_share_keeps_the_snapshot_or_is_asked_for_the_groups_of_the_slice() -> None:
+    device = {**consuming("a", "new", amount=9), "allowMultipleAllocations": True, "capacity": {"m": {"value": "4"}}}
+    slices = [counters_of(set=9), slice_of(device, count=2)]
+    wanted = claim_of(exactly(capacity={"requests": {"m": "1"}}))
+    literal = dataclasses.replace(OWN, shares_keep_snapshot=False)
+    for groups, code in ((("old",), Code.GROUPS), ((), Code.GROUPS), (("new", "old"), None)):
+        usage = [held("a", share_id="s", consumption=(entry_of(*groups),))]
+        own = under(OWN, slices, wanted, usage)
+        assert isinstance(own, Placement)
+        assert own.claims[0].holdings[0].consumption == (entry_of(*groups),)
+        found = under(literal, slices, wanted, usage)
+        if code is None:
+            assert isinstance(found, Placement)
+            published = published_entries(slices)
+            assert found.claims[0].holdings[0].consumption == published
+        else:
+            assert reasons(found).rejections[0].code is code
+
+
+def published_entries(slices: list[ResourceSlice]) -> tuple[CounterConsumption, ...]:
+    """What the one device draws as it is published."""
+    return slices[1].devices[0].consumes_counters
+
+
+def test_set_whose_members_contradict_each_other_admits_nothing_or_what_the_first_of_them_admits() -> None:
+    first_decides = dataclasses.replace(OWN, contradictions_close_sets=False)
+    for order, admitted in ((("none", "x"), "none-2"), (("x", "none"), "x-2")):
+        by_name = {"none": consuming("none"), "x": consuming("x", "x")}
+        devices = [*(by_name[each] for each in order), consuming("none-2"), consuming("x-2", "x")]
+        slices = [counters_of(set=9), slice_of(*devices, count=2)]
+        usage = [held("none"), held("x")]
+        assert reasons(under(OWN, slices, claim_of(exactly()), usage)).rejections[0].code is Code.GROUPS
+        for rules in (first_decides, UPSTREAM):
+            assert picks(under(rules, slices, claim_of(exactly()), usage)) == [[admitted]]

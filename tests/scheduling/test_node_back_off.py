@@ -1,15 +1,20 @@
 """A pod whose binds undo their own allocation on a node over and over leaves that node alone for a while."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from app.allocator.verdict import GROUPS
+from app.ledger.claim_record import ClaimRecord
 from app.model.rejection import Code
-from app.scheduling import overlap_release
+from app.model.snapshot import SNAPSHOT_ANNOTATION
+from app.scheduling import bind_decision, overlap_release
 from app.scheduling.answers import TryAgain
 from app.scheduling.node_back_off import NodeBackOff
-from app.scheduling.overlap import OWN, Overlap
+from app.scheduling.overlap import FOREIGN, OWN, Overlap
+from app.simulator.objects import Kind
 from tests.scheduling.world import DRIVER, Steady, World
 
 BOTH = ("n1", "n2")
@@ -112,3 +117,61 @@ async def test_bound_pod_is_forgotten() -> None:
         back_off.undone("p1", "n1")
     back_off.forget("p1")
     assert not back_off.active
+
+
+async def test_what_the_rule_refuses_is_decided_anew_and_never_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A held placement that is no good is searched for again; if the search says the same, nothing is written."""
+    clash = Overlap(GROUPS, f"{DRIVER}/n1/s")
+    once = [clash]
+    monkeypatch.setattr(bind_decision, "broken", lambda *_: once.pop() if once else None)
+    async with world.watching():
+        assert await tried(world, "n1") == "bound to n1"
+    world.add_claim("c2")
+    world.add_pod("p2", "c2")
+    monkeypatch.setattr(bind_decision, "broken", lambda *_: clash)
+    async with world.watching():
+        version = world.claim("c2")["metadata"]["resourceVersion"]
+        for _ in range(2):
+            assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
+            with pytest.raises(TryAgain, match="does not fit on node n1 any more: groups"):
+                await world.bind("p2", "n1")
+        assert list((await world.filter("p2", "n1")).fitting) == []
+        assert world.claim("c2")["metadata"]["resourceVersion"] == version
+
+
+@pytest.mark.parametrize("writer", [FOREIGN, OWN])
+async def test_allocation_of_a_bound_pods_device_is_reported_with_its_writer(
+    world: World, monkeypatch: pytest.MonkeyPatch, writer: str
+) -> None:
+    """A second extender of ours is no other writer: what it wrote has our snapshot."""
+    monkeypatch.setattr(world.extender._foreign, "_seconds", 0.0)
+    reported, report = asyncio.Event(), world.extender._foreign._report
+
+    def reporting(record: ClaimRecord) -> None:
+        report(record)
+        reported.set()
+
+    monkeypatch.setattr(world.extender._foreign, "_report", reporting)
+    await world.extender.start()
+    async with world.watching():
+        assert await tried(world, "n1") == "bound to n1"
+        world.add_claim("other")
+        stored = world.claim("other")
+        stored["status"] = {"allocation": world.claim("c1")["status"]["allocation"]}
+        if writer == OWN:
+            snapshot = world.claim("c1")["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
+            stored["metadata"]["annotations"] = {SNAPSHOT_ANNOTATION: snapshot}
+            stored = world.cluster.store.update(Kind.CLAIM, {**stored, "status": {}}) | {"status": stored["status"]}
+        with capture_logs() as logs:
+            world.cluster.store.update_status(Kind.CLAIM, stored)
+            await world.cluster.watch.caught_up()
+            async with asyncio.timeout(60):
+                await reported.wait()
+    await world.extender.stop()
+    assert ("by another writer" in world.messages("p1")[-1]) == (writer == FOREIGN)
+    (log,) = [each for each in logs if each["event"] == "the same was allocated twice"]
+    assert log["writer"] == writer
+    page = (await world.metrics.render()).decode()
+    assert f'allocation_overlaps_total{{kind="device",outcome="reported",writer="{writer}"}} 1' in page
