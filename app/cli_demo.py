@@ -13,7 +13,6 @@ import uvloop
 from rich.console import Console
 
 from app.http_server import listen
-from app.ledger.pod_groups import GroupReservation
 from app.policy_file import read_policy
 from app.scheduler_timing import FILTER_HTTP_SECONDS, bind_http_seconds
 from app.service import Service
@@ -130,7 +129,7 @@ def _policy_of(story: str) -> Path | None:
 @asynccontextmanager
 async def serve(cluster: MemoryCluster, settings: Settings) -> AsyncIterator["HttpTransport"]:
     """The whole service over this cluster, behind HTTP on the configured address, ready for calls."""
-    service, stop = Service(_for_the_embedded_cluster(settings), cluster, Metrics()), asyncio.Event()
+    service, stop = Service(settings, cluster, Metrics()), asyncio.Event()
     with listen(settings.server) as listener:
         listener.listen()
         running = asyncio.create_task(service.run(stop, listener))
@@ -174,14 +173,6 @@ class HttpTransport:
                 return response.status, await response.read()
         except aiohttp.ClientError as problem:
             raise OSError(str(problem) or type(problem).__name__) from problem
-
-
-def _for_the_embedded_cluster(settings: Settings) -> Settings:
-    """No kubelet is there that could refuse pods whose claims are reserved for their group."""
-    if settings.scheduling.reserve_for_pod_groups is not GroupReservation.AUTO:
-        return settings
-    scheduling = settings.scheduling.model_copy(update={"reserve_for_pod_groups": GroupReservation.ALWAYS})
-    return settings.model_copy(update={"scheduling": scheduling})
 
 
 def with_policy(settings: Settings, policy: Path | None) -> Settings:

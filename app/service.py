@@ -94,7 +94,9 @@ class Service:
         self.gate = Gate(LOADING)
         self.health = Health()
         features = settings.features
-        options = settings.scheduling.options(extended_resources=features.extended_resources)
+        options = settings.scheduling.options(
+            extended_resources=features.extended_resources, pod_group_claims=features.pod_group_claims
+        )
         self.extender = Extender(self.ledger, cluster, metrics, options, features.features())
         self.policy = PolicyWatch(
             settings.scheduling.policy_file,

@@ -271,8 +271,16 @@ class SchedulingSettings(_Group):
     )
     reserve_for_pod_groups: GroupReservation = Field(
         GroupReservation.AUTO,
-        description="Reserve claims of PodGroups for the group (always), for each pod (never), or as the node declares (auto);"
-        " kubelets without DRAWorkloadResourceClaims refuse pods that are reserved through their group alone",
+        description="Reserve claims of PodGroups for the group (always), for each pod (never), or for up to 200 pods and beyond"
+        " that for the group on nodes whose kubelets are known to accept it (auto); kubelets without DRAWorkloadResourceClaims"
+        " refuse pods that are reserved through their group alone",
+    )
+    pod_group_trial_seconds: float = Field(
+        60.0,
+        ge=1,
+        le=3600,
+        description="Seconds within which a pod that is reserved through its PodGroup alone must start; otherwise it gets a"
+        " reservation of its own, and its node counts as one that does not start such pods",
     )
     group_claims_enabled: bool = Field(
         False,
@@ -331,12 +339,12 @@ class SchedulingSettings(_Group):
             )
         return self
 
-    def options(self, *, extended_resources: bool = True) -> Options:
+    def options(self, *, extended_resources: bool = True, pod_group_claims: bool = True) -> Options:
         """What the use cases are given of these, and of the features that are theirs."""
         given = {
             each.name: getattr(self, each.name) for each in fields(Options) if each.name in type(self).model_fields
         }
-        return Options(**given, extended_resources=extended_resources)
+        return Options(**given, extended_resources=extended_resources, pod_group_claims=pod_group_claims)
 
 
 class FeatureSettings(_Group):
@@ -372,11 +380,14 @@ class FeatureSettings(_Group):
     partitionable_devices: bool = Field(
         _ON.partitionable_devices, description="DRAPartitionableDevices: devices that share counters"
     )
+    pod_group_claims: bool = Field(
+        True, description="DRAWorkloadResourceClaims: claims of PodGroups, reserved for the group"
+    )
     prioritized_list: bool = Field(_ON.prioritized_list, description="DRAPrioritizedList: requests with alternatives")
 
     def features(self) -> Features:
         """The switches of the allocator."""
-        return Features(**self.model_dump(exclude={"extended_resources"}))
+        return Features(**self.model_dump(exclude={"extended_resources", "pod_group_claims"}))
 
 
 class LogSettings(_Group):

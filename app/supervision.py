@@ -37,6 +37,7 @@ class BackgroundTask(StrEnum):
     WAKE_UP = "wake-up"
     RECLAIM = "reclaim"
     GROUP_CLAIMS = "group-claims"
+    GROUP_TRIALS = "group-trials"
     FOREIGN_ALLOCATIONS = "foreign-allocations"
     POLICY = "policy"
     COLLECTOR = "collector"

@@ -55,7 +55,12 @@ def test_defaults_agree_with_the_use_cases_and_the_allocator() -> None:
     assert Settings().features.features() == Features()
     off = Settings(features=FeatureSettings(extended_resources=False))
     assert not off.scheduling.options(extended_resources=off.features.extended_resources).extended_resources
-    assert set(GROUPS["features"].model_fields) == {each.name for each in fields(Features)} | {"extended_resources"}
+    off = Settings(features=FeatureSettings(pod_group_claims=False))
+    assert not off.scheduling.options(pod_group_claims=off.features.pod_group_claims).pod_group_claims
+    assert set(GROUPS["features"].model_fields) == {each.name for each in fields(Features)} | {
+        "extended_resources",
+        "pod_group_claims",
+    }
 
 
 def test_keep_alive_outlasts_the_idle_connections_of_go() -> None:

@@ -16,7 +16,7 @@ from app.model.base import ModelError
 from app.model.broken_claim import read_broken
 from app.model.generated_claim import generated_for
 from app.model.metadata import version_number
-from app.model.resource_claim import MAX_RESERVATIONS, ClaimHead, ResourceClaim, read_claim, read_head
+from app.model.resource_claim import OWN_ENTRIES, ClaimHead, ResourceClaim, read_claim, read_head
 from app.model.snapshot import contradiction, holdings_of
 
 _REMEMBERED_DELETIONS: Final = 20_000
@@ -263,7 +263,8 @@ class ClaimIndex:
         self, record: ClaimRecord, claim: ClaimHead, data: bytes, holdings: tuple[DeviceHolding, ...]
     ) -> "UsageChange":
         before = record.counted
-        has_room = len(record.claim.status.reserved_for) >= MAX_RESERVATIONS > len(claim.status.reserved_for)
+        had = len(record.claim.status.reserved_for)
+        has_room = had >= OWN_ENTRIES and len(claim.status.reserved_for) < had
         self._index_consumers(record.claim, claim)
         self._extended.put(claim)
         self._generated.put(claim)
@@ -318,7 +319,7 @@ class UsageChange:
     added: tuple[DeviceHolding, ...] = ()
     created: bool = False
     has_room: bool = False
-    """Whether the claim had as many consumers as it may have, and can take one more now."""
+    """Whether the claim had so many consumers that some may have been refused, and has fewer now."""
     orphan: Orphan | None = None
     """What stays counted of a claim that was deleted."""
 

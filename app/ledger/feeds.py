@@ -62,6 +62,7 @@ class NodeFeed(_Feed):
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - nodes are known by name
         """See Feed."""
         ledger = self._ledger
+        ledger.group_starts.node_gone(name)
         if ledger.nodes.pop(name, None) is not None:
             ledger.inventory_moved(frozenset({name}))
             if ledger.on_node_gone is not None:

@@ -7,6 +7,7 @@ from app.ledger.claim_record import ClaimRecord
 from app.ledger.claims import ClaimIndex, UsageChange
 from app.ledger.feed import Feed
 from app.ledger.feeds import feeds_of
+from app.ledger.group_starts import GroupStarts
 from app.ledger.held_nodes import HeldNodes
 from app.ledger.holds import HoldBook
 from app.ledger.orphans import Orphan, users_of
@@ -73,6 +74,7 @@ class Ledger:
         # Told the UID of each pod that is bound by whomever, is being deleted, or goes away; and each node that goes away.
         self.on_pod_settled: Callable[[str], None] | None = None
         self.on_node_gone: Callable[[str], None] | None = None
+        self.group_starts = GroupStarts(self.nodes, self.claims)
         self._held_nodes = HeldNodes()
         self._held_nodes_known = True
         self._feeds = feeds_of(self)
@@ -179,6 +181,7 @@ class Ledger:
         if namesake is not None and namesake.uid != pod.uid:
             self.pod_gone(pod.namespace, pod.name, namesake.uid)
         old = self.pods.put(pod)
+        self.group_starts.seen(pod)
         if pod.finished:
             self.pod_uses_nothing(pod.uid)
         if old is None or (old.claim_statuses, old.finished, old.deleting) != (
@@ -216,6 +219,7 @@ class Ledger:
         self._member_touched(self.pods.by_key(namespace, name))
         pod = self.pods.drop(namespace, name, uid)
         if pod is not None:
+            self.group_starts.gone(pod.uid)
             self.pod_uses_nothing(pod.uid)
             self.holds.leave(pod.uid)
             self._pod_settled(pod.uid)

@@ -8,7 +8,10 @@ from app.model.quantity import QuantityError, parse_quantity
 
 
 class Node(Value, frozen=True, rename=None):
-    """A node as far as decisions read it; `extended_resources` are names with a positive allocatable amount."""
+    """A node as far as decisions read it; `extended_resources` are names with a positive allocatable amount.
+
+    `boot_id` and `kubelet_version` change when the node reboots and when its kubelet is upgraded.
+    """
 
     name: str
     uid: str = ""
@@ -16,11 +19,19 @@ class Node(Value, frozen=True, rename=None):
     labels: dict[str, str] = {}
     declared_features: tuple[str, ...] = ()
     extended_resources: frozenset[str] = frozenset()
+    boot_id: str = ""
+    kubelet_version: str = ""
+
+
+class _NodeInfo(Value, frozen=True):
+    boot_id: str = msgspec.field(name="bootID", default="")
+    kubelet_version: str = ""
 
 
 class _Status(Value, frozen=True):
     allocatable: dict[str, str] | None = None
     declared_features: tuple[str, ...] | None = None
+    node_info: _NodeInfo = _NodeInfo()
 
 
 class _Node(Value, frozen=True):
@@ -38,6 +49,8 @@ class _Node(Value, frozen=True):
             extended_resources=frozenset(
                 name for name, amount in allocatable.items() if "/" in name and _positive(amount)
             ),
+            boot_id=self.status.node_info.boot_id,
+            kubelet_version=self.status.node_info.kubelet_version,
         )
 
 

@@ -56,7 +56,8 @@ class Pod(Value, frozen=True, rename=None):
     """A pod as far as decisions read it.
 
     `extended_resources` are the names in `extended_requests`, sorted; `extended_claim` is the name of the claim that
-    `status.extendedResourceClaimStatus` tells of.
+    `status.extendedResourceClaimStatus` tells of.  `has_started`: its kubelet reports PodReadyToStartContainers, for which
+    the pod's claims must be prepared.
     """
 
     namespace: str
@@ -75,6 +76,7 @@ class Pod(Value, frozen=True, rename=None):
     extended_requests: Sequence[ContainerRequests] = ()
     extended_claim: str = ""
     pod_group: str | None = None
+    has_started: bool = False
 
     @property
     def key(self) -> str:
@@ -127,11 +129,20 @@ class _ExtendedClaimStatus(Value, frozen=True):
     resource_claim_name: str = ""
 
 
+class _Condition(Value, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+_STARTED: Final = _Condition(type="PodReadyToStartContainers", status="True")
+
+
 class _Status(Value, frozen=True):
     phase: str | None = None
     nominated_node_name: str | None = None
     resource_claim_statuses: tuple[PodClaimStatus, ...] | None = None
     extended_resource_claim_status: _ExtendedClaimStatus | None = None
+    conditions: tuple[_Condition, ...] | None = None
 
 
 class WirePod(Value, frozen=True):
@@ -166,6 +177,7 @@ class WirePod(Value, frozen=True):
             extended_requests=packed(asking, ContainerRequests, sum(len(each.requests) for each in asking)),
             extended_claim=told.resource_claim_name if told is not None else "",
             pod_group=group,
+            has_started=any(each == _STARTED for each in status.conditions or ()),
         )
 
 

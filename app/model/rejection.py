@@ -17,6 +17,12 @@ class Code(StrEnum):
     CLAIM_HELD_ELSEWHERE = "claim is being allocated on another node"
     CLAIM_ON_OTHER_NODE = "claim is allocated for another node"
     CLAIM_FULLY_RESERVED = "claim is reserved by 256 pods already"
+    CLAIM_CROWDED = (
+        "claim is reserved by 200 pods already, and the node is not known to start pods reserved by PodGroup"
+    )
+    CLAIM_ON_TRIAL = (
+        "claim is reserved by 200 pods already, and the node is just being tried for pods reserved by PodGroup"
+    )
     CLASS_MISSING = "device class does not exist"
     SELECTOR_INVALID = "selector does not compile"
     SELECTOR_FAILED = "selector failed on a device"

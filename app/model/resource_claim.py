@@ -11,6 +11,11 @@ FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 EXTENDED_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 """Is "true" on a claim that a scheduler made for extended resources of the pod that controls it (KEP-5004)."""
 MAX_RESERVATIONS: Final = 256
+OWN_ENTRIES: Final = 200
+"""So many entries of a PodGroup's claim are pods; pods beyond are reserved through their group where that is known to suffice.
+
+One entry is left for the group, and 55 for pods that are bound to nodes of which it is not known, and do not start.
+"""
 _MANY: Final = 32
 
 

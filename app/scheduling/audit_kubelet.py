@@ -86,7 +86,7 @@ def _why(pod: Pod, use: Use, claim: ClaimHead | None, kubelets: GroupReservation
     if claim is None:
         return "does not exist"
     of_group = _is_groups(pod, claim)
-    accepted = kubelets.may_apply if of_group else kubelets.applies_on(node)
+    accepted = kubelets.may_apply if of_group else _is_accepted(pod, kubelets, node)
     if use.generated and not of_group and not _is_own(pod, claim):
         return "was generated for somebody else"
     if use.generated and of_group and not accepted:
@@ -97,6 +97,11 @@ def _why(pod: Pod, use: Use, claim: ClaimHead | None, kubelets: GroupReservation
         if not accepted:
             return f"is reserved for its PodGroup alone, {_UNSUPPORTED}"
     return "is not allocated" if claim.status.allocation is None else ""
+
+
+def _is_accepted(pod: Pod, kubelets: GroupReservation, node: Node | None) -> bool:
+    """Whether the reservation of its PodGroup is enough for the pod; where nobody knows, one that has started shows it."""
+    return kubelets.applies_on(node) or (kubelets is GroupReservation.AUTO and pod.has_started)
 
 
 def _is_own(pod: Pod, claim: ClaimHead) -> bool:

@@ -28,6 +28,7 @@ from app.scheduling.extended_claims import Claimed, ExtendedClaims
 from app.scheduling.gang_gate import GangGate, NotTogether
 from app.scheduling.gang_members import gang_of
 from app.scheduling.giving_back import GivingBack
+from app.scheduling.group_entries import most_entries, relying
 from app.scheduling.options import Options
 from app.scheduling.overlap_release import OverlapRelease
 from app.scheduling.pod_resolver import PodResolver
@@ -179,7 +180,11 @@ class Bind:
                 raise TryAgain(_ALREADY.format(pod.key, pod.node_name))
             return
         async with self._extended.claimed(pod, node) as extended:
-            await self._bound(running, pod, extended, begun)
+            try:
+                await self._bound(running, pod, extended, begun)
+            except BaseException:
+                self._ledger.group_starts.not_bound(uid)
+                raise
 
     async def _bound(self, running: _Running, pod: Pod, extended: Claimed | None, begun: float) -> None:
         """Everything from the decision to the Binding; `extended` is the pod's claim for extended resources, if it needs one."""
@@ -191,7 +196,7 @@ class Bind:
         found = await self._decided(running, pod, extended)
         with PreBind(clock, self._metrics, requires_conditions=self._ready.concerns(found)) as prebind:
             try:
-                await self._make_ours(found)
+                await self._make_ours(found, pod, node)
                 await self._delivered(found, pod)
             finally:
                 self._give_up_unwritten(found)
@@ -285,6 +290,9 @@ class Bind:
             timed = msgspec.structs.replace(placement.allocation, allocation_timestamp=stamp)
             ours = ClaimPlacement(allocation=timed, holdings=placement.holdings)
             self._ledger.take(claim.record.claim.metadata.uid, ours, running.node)
+        node = self._ledger.nodes.get(running.node)
+        if node is not None and (claims := relying(found, node, self._ledger)):
+            self._ledger.group_starts.begin(pod, node, claims)
         return found
 
     async def _ours_to_decide(self, running: _Running, pod: Pod, extended: Claimed | None) -> tuple[FoundClaim, ...]:
@@ -307,20 +315,20 @@ class Bind:
     def _being_written(self, record: ClaimRecord) -> bool:
         return record.taken is not None or record.claim.metadata.uid in self._set_aside
 
-    async def _make_ours(self, found: Sequence[FoundClaim]) -> None:
+    async def _make_ours(self, found: Sequence[FoundClaim], pod: Pod, node: str) -> None:
         """Write what was taken, or just the reservation of what is allocated.
 
         The claims are written at the same time; if one fails, the others are finished first, and the next bind finds them.
         """
         if len(found) == 1:
-            await self._own(found[0])
+            await self._own(found[0], pod, node)
             return
-        outcomes = await asyncio.gather(*(self._own(each) for each in found), return_exceptions=True)
+        outcomes = await asyncio.gather(*(self._own(each, pod, node) for each in found), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _own(self, claim: FoundClaim) -> None:
+    async def _own(self, claim: FoundClaim, pod: Pod, node: str) -> None:
         record = claim.record
         if record.taken is not None:
             try:
@@ -332,7 +340,8 @@ class Bind:
             return
         await self._writing.check_shares(record, claim.consumer.uid)
         if not claim.reserved:
-            await self._reserve(record, claim.consumer)
+            most = most_entries(claim, pod, self._ledger.nodes.get(node), self._ledger)
+            await self._reserve(record, claim.consumer, most)
 
     def _find_out(self, record: ClaimRecord) -> None:
         """What may be stored stays taken until that is known: nobody else gets these devices meanwhile."""

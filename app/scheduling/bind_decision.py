@@ -11,10 +11,11 @@ from app.scheduling.claim_lookup import FoundClaim
 from app.scheduling.cool_downs import CoolDowns, SetAside
 from app.scheduling.deadline import CallBudget
 from app.scheduling.extended_resources import EXTENDED_LABEL, extended_need
+from app.scheduling.group_entries import fully_reserved
 from app.scheduling.options import Options
 from app.scheduling.overlap import Overlap, broken, pools_of
 from app.scheduling.searching import Searching
-from app.scheduling.standing import Sorted, excluded, fully_reserved, sort_claims
+from app.scheduling.standing import Sorted, excluded, sort_claims
 from app.scheduling.time_slices import SHARE_USED_UP, TimeSlices
 
 
@@ -47,7 +48,9 @@ class BindDecision:
         if node is None:
             raise TryAgain(f"node {node_name} is not known yet")
         claims = sort_claims(found, ledger)
-        refusal = self._unserved(pod, node, found) or fully_reserved(found) or excluded(node, claims, ledger)
+        refusal = (
+            self._unserved(pod, node, found) or fully_reserved(found, ledger) or excluded(pod, node, claims, ledger)
+        )
         if refusal is not None:
             raise TryAgain(refusal.text)
         undecided = (*claims.held, *claims.open)

@@ -4,23 +4,30 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from app.ledger.claim_record import ClaimRecord
+from app.ledger.group_starts import Ability
 from app.ledger.ledger import Ledger
+from app.ledger.pod_groups import GroupReservation
 from app.model.metadata import OwnerReference
 from app.model.node import Node
 from app.model.pod import Pod, PodResourceClaim
 from app.model.pod_group import GROUP, POD_GROUP_KIND, PodGroup, group_consumer
 from app.model.rejection import Code, Rejection
-from app.model.resource_claim import ConsumerReference
+from app.model.resource_claim import OWN_ENTRIES, ConsumerReference
 
 PODS: Final = "pods"
+_FEATURE_OFF: Final = "features.pod_group_claims is off"
 
 
 class FoundClaim(NamedTuple):
-    """A claim of a pod: the pod's name for it, what the ledger knows, and for whom it is to be reserved."""
+    """A claim of a pod: the pod's name for it, what the ledger knows, and for whom it is to be reserved.
+
+    `group`: the PodGroup whose claim by name it is, and which may be reserved instead of the pod.
+    """
 
     label: str
     record: ClaimRecord
     consumer: ConsumerReference
+    group: ConsumerReference | None = None
 
     @property
     def reserved(self) -> bool:
@@ -40,12 +47,14 @@ def find_claims(pod: Pod, ledger: Ledger, node: Node | None = None) -> tuple[Fou
     none is needed); the claim must exist, must not be going away, and a generated one must belong to this pod or to its PodGroup.
     An entry that the PodGroup has too, in all its fields, stands for the group's claim (KEP-5729 as released), and so does one
     with `podGroupResourceClaim` (KEP-5729 as drafted); such a claim is reserved for the group if that is so on the `node`, which
-    is None as long as it is open, and one that was generated for the group always.
+    is None as long as it is open, and one that was generated for the group always.  Without the feature PodGroups have no claims.
     """
-    group = None if pod.pod_group is None else ledger.pod_groups.get(pod.namespace, pod.pod_group)
-    if pod.pod_group is not None and group is None and ledger.pod_groups.served:
-        return Rejection(code=Code.POD_GROUP_MISSING, detail=f"{pod.namespace}/{pod.pod_group}")
-    lookup = _Lookup(pod, group, ledger, for_groups=ledger.pod_groups.reservation.applies_on(node))
+    group = None
+    if pod.pod_group is not None and ledger.pod_groups.have_claims:
+        group = ledger.pod_groups.get(pod.namespace, pod.pod_group)
+        if group is None and ledger.pod_groups.served:
+            return Rejection(code=Code.POD_GROUP_MISSING, detail=f"{pod.namespace}/{pod.pod_group}")
+    lookup = _Lookup(pod, group, ledger, node)
     found: list[FoundClaim] = []
     for entry in pod.claims:
         claim = lookup.of(entry)
@@ -54,6 +63,29 @@ def find_claims(pod: Pod, ledger: Ledger, node: Node | None = None) -> tuple[Fou
         if claim is not None and all(claim.record is not other.record for other in found):
             found.append(claim)
     return tuple(found)
+
+
+def is_crowded(found: FoundClaim, ledger: Ledger) -> bool:
+    """Whether the claim has so many entries that further pods of its PodGroup are reserved through that where they can be."""
+    groups = ledger.pod_groups
+    return (
+        found.group is not None
+        and groups.reservation is GroupReservation.AUTO
+        and groups.ends_entries
+        and len(found.record.claim.status.reserved_for) >= OWN_ENTRIES
+    )
+
+
+def goes_by_group(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger) -> bool:
+    """Whether the pod, bound to this node, is to have nothing but its group's entry, because the claim is crowded.
+
+    On a node that is known to be unable it needs an entry of its own.
+    """
+    return (
+        node is not None
+        and is_crowded(found, ledger)
+        and ledger.group_starts.ability(pod.namespace, node, pod.uid) is not Ability.UNABLE
+    )
 
 
 def names_missing(pod: Pod) -> bool:
@@ -71,11 +103,11 @@ class _Target(NamedTuple):
 
 
 class _Lookup:
-    def __init__(self, pod: Pod, group: PodGroup | None, ledger: Ledger, *, for_groups: bool) -> None:
+    def __init__(self, pod: Pod, group: PodGroup | None, ledger: Ledger, node: Node | None) -> None:
         self._pod = pod
         self._group = group
         self._ledger = ledger
-        self._for_groups = for_groups
+        self._node = node
         self._recorded: Mapping[str, str | None] = {each.name: each.resource_claim_name for each in pod.claim_statuses}
 
     def of(self, entry: PodResourceClaim) -> FoundClaim | Rejection | None:
@@ -96,7 +128,7 @@ class _Lookup:
         if target.generated and not owned:
             return self._generated(entry, target, record, controller)
         alone = owned or record.claim.reserved_by(pod.uid)
-        return FoundClaim(entry.name, record, self._consumer(target, alone=alone))
+        return self._shared(entry, target, record, alone=alone)
 
     def _generated(
         self, entry: PodResourceClaim, target: _Target, record: ClaimRecord, controller: OwnerReference | None
@@ -106,9 +138,11 @@ class _Lookup:
         Kubelets that refuse reservations for a group refuse it for whomever it is reserved.
         """
         pod, name = self._pod, "/".join(record.claim.metadata.key)
-        if controller is None or not _is_group(controller, pod):
+        if controller is None or not _is_group(controller, pod) or not self._ledger.pod_groups.have_claims:
             whose = "this pod" if pod.pod_group is None else "this pod or its PodGroup"
             detail = f"{name} is not controlled by {whose}"
+            if _is_group(controller, pod):
+                detail = f"{name} is controlled by the PodGroup of this pod, and {_FEATURE_OFF}"
             return Rejection(code=Code.CLAIM_FOREIGN, claim=entry.name, detail=detail)
         if not self._ledger.pod_groups.reservation.may_apply:
             detail = f"{name}; the setting scheduling.reserve_for_pod_groups says so"
@@ -141,6 +175,9 @@ class _Lookup:
             detail = "podGroupResourceClaim excludes resourceClaimName and resourceClaimTemplateName"
             return Rejection(code=Code.CLAIM_UNSUPPORTED, claim=entry.name, detail=detail)
         group = self._group
+        if not self._ledger.pod_groups.have_claims:
+            detail = f"podGroupResourceClaim, and {_FEATURE_OFF}"
+            return Rejection(code=Code.CLAIM_UNSUPPORTED, claim=entry.name, detail=detail)
         if group is None:
             detail = "podGroupResourceClaim needs a PodGroup" + (
                 f" {self._pod.pod_group}" if self._pod.pod_group else ""
@@ -159,15 +196,21 @@ class _Lookup:
         detail = f"from template {theirs.resource_claim_template_name} for PodGroup {group.metadata.name}"
         return Rejection(code=Code.CLAIM_NOT_CREATED, claim=entry.name, detail=detail)
 
-    def _consumer(self, target: _Target, *, alone: bool) -> ConsumerReference:
-        """The group for its own claims, else the pod.
+    def _shared(self, entry: PodResourceClaim, target: _Target, record: ClaimRecord, *, alone: bool) -> FoundClaim:
+        """A claim that is reserved for the group if it is the group's, else for the pod.
 
         A claim that was generated for the pod alone (`alone`) is the pod's in any case, and so is one that is reserved for it
         already, from a time when groups were not reserved: that suffices everywhere.
         """
-        if self._for_groups and target.of_group and self._group is not None and not alone:
-            return self._group.consumer
-        return consumer_of(self._pod)
+        if not target.of_group or self._group is None or alone:
+            return FoundClaim(entry.name, record, consumer_of(self._pod))
+        group = self._group.consumer
+        claim = FoundClaim(entry.name, record, consumer_of(self._pod), group)
+        if self._ledger.pod_groups.reservation.applies_on(self._node) or goes_by_group(
+            claim, self._pod, self._node, self._ledger
+        ):
+            return claim._replace(consumer=group)
+        return claim
 
 
 def _is_group(controller: OwnerReference | None, pod: Pod) -> bool:

@@ -14,7 +14,6 @@ from app.model.allocation import AllocationResult, ClaimPlacement
 from app.model.base import ModelError
 from app.model.resource_claim import (
     FINALIZER,
-    MAX_RESERVATIONS,
     ClaimHead,
     ConsumerReference,
     ResourceClaim,
@@ -85,8 +84,10 @@ class ClaimWriting:
         stored.written, stored.written_for = kept, frozenset((consumer.uid,))
         return stored
 
-    async def reserve(self, record: ClaimRecord, consumers: Sequence[ConsumerReference]) -> frozenset[str]:
-        """Add the consumers to an allocated claim, in one update, as far as they are not there and as there is room.
+    async def reserve(self, record: ClaimRecord, wanted: Sequence[tuple[ConsumerReference, int]]) -> frozenset[str]:
+        """Add consumers to an allocated claim, in one update, as far as they are not there and as there is room.
+
+        Each comes with the number of entries that the claim may have at most when it has been added.
 
         Returns:
             UIDs of those for which there is none.
@@ -100,13 +101,18 @@ class ClaimWriting:
             claim = read_claim(raw)
             if claim.status.allocation is None:
                 raise TryAgain(f"claim {_name(claim)} was deallocated meanwhile")
-            missing = [each for each in consumers if not claim.reserved_by(each.uid)][: room(claim)]
+            missing: list[ConsumerReference] = []
+            for each, most in wanted:
+                if claim.reserved_by(each.uid) or each in missing:
+                    continue
+                if self._ledger.group_starts.room(claim, each.uid, most) > len(missing):
+                    missing.append(each)
             added.update(each.uid for each in missing)
             return await self._update_status("reserve", claim, with_reservations(raw, missing)) if missing else raw
 
         stored = await self._persist(record, write)
         stored.written_for |= added
-        return frozenset(each.uid for each in consumers if not stored.claim.reserved_by(each.uid))
+        return frozenset(each.uid for each, _ in wanted if not stored.claim.reserved_by(each.uid))
 
     async def look(self, record: ClaimRecord) -> None:
         """Find out what the server has, however long it does not answer; never raises."""
@@ -294,11 +300,6 @@ class OutcomeUnknown(TryAgain):
 
 class ClaimGone(TryAgain):
     """The claim was deleted, or replaced by another of the same name."""
-
-
-def room(claim: ClaimHead) -> int:
-    """For how many more consumers the claim can be reserved."""
-    return max(MAX_RESERVATIONS - len(claim.status.reserved_for), 0)
 
 
 def is_kept(claim: ClaimHead, snapshot: str) -> bool:

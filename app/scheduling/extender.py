@@ -19,6 +19,7 @@ from app.scheduling.gang_failures import GangFailures
 from app.scheduling.gang_planning import GangPlanning
 from app.scheduling.gangs import Gangs
 from app.scheduling.group_claims import GroupClaims
+from app.scheduling.group_trials import GroupTrials
 from app.scheduling.hold_fairness import HoldFairness
 from app.scheduling.judging import Judging
 from app.scheduling.likeness import Likeness
@@ -83,10 +84,12 @@ class Extender:
         taking_back = ReclaimWriting(ledger, cluster, claims, facts, cool_downs, options.field_manager)
         self.reclaim = Reclaim(ledger, self._bind, facts, taking_back, metrics, cluster.clock, options, supervisor)
         self.group_claims = GroupClaims(ledger, cluster, claims, metrics, options, supervisor)
-        facts.ends_groups = lambda: self.group_claims.ends_reservations
+        self.group_trials = GroupTrials(ledger, cluster, claims, metrics, options)
         self._extended_resources = options.extended_resources
         self._decide_about_extended_resources()
         ledger.pod_groups.reservation = options.reserve_for_pod_groups
+        ledger.pod_groups.have_claims = options.pod_group_claims
+        ledger.pod_groups.ends_entries = options.reclaim_enabled
         ledger.on_pod_settled = lambda uid: self._bind.nudge((uid,))
         ledger.on_node_gone = self._bind.nudge_node
         self._foreign = ForeignAllocations(
@@ -108,6 +111,7 @@ class Extender:
             BackgroundTask.WAKE_UP: self._wake_up.run,
             BackgroundTask.RECLAIM: self.reclaim.run,
             BackgroundTask.GROUP_CLAIMS: self.group_claims.run,
+            BackgroundTask.GROUP_TRIALS: self.group_trials.run,
             BackgroundTask.FOREIGN_ALLOCATIONS: self._foreign.run,
         }
         keep = self.supervisor.keep

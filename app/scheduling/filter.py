@@ -19,6 +19,7 @@ from app.scheduling.extended_resources import ExtendedNeed, Group, Special, exte
 from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
 from app.scheduling.gang_members import gang_of
 from app.scheduling.gangs import Gangs
+from app.scheduling.group_entries import fully_reserved
 from app.scheduling.judging import NODE_UNKNOWN, Judging
 from app.scheduling.look_ahead import LookAhead
 from app.scheduling.node_back_off import BACKED_OFF
@@ -27,7 +28,7 @@ from app.scheduling.refusals import Refusals
 from app.scheduling.remembered import Outcome
 from app.scheduling.scoring import ratings, total
 from app.scheduling.searching import Searching
-from app.scheduling.standing import Sorted, excluded, fully_reserved, not_ready, sort_claims
+from app.scheduling.standing import Sorted, excluded, not_ready, sort_claims
 from app.scheduling.time_slices import TimeSlices
 
 _UNSETTLED = Rejection(code=Code.UNSETTLED)
@@ -150,7 +151,7 @@ class Filter:
         if isinstance(found, Rejection):
             return refused_everywhere(nodes, found)
         now, timeout = self._clock.now(), self._options.binding_timeout_seconds
-        refusal = fully_reserved(found)
+        refusal = fully_reserved(found, ledger)
         if refusal is None and self._options.binding_conditions:
             refusal = not_ready(found, pod, ledger, now, timeout)
         if refusal is not None:
@@ -181,7 +182,7 @@ class Filter:
         attempt = Attempt(open=claims.open, held=claims.held)
         groups: Sequence[Group] = (Group(None, nodes),)
         if need is not None or claims.allocated or claims.held or not claims.open:
-            groups = self._allowed(nodes, claims, need, attempt)
+            groups = self._allowed(pod, nodes, claims, need, attempt)
         for special, names in groups:
             wanted = claims.open if special is None else (*claims.open, special.found)
             if not wanted:
@@ -198,7 +199,7 @@ class Filter:
         return attempt
 
     def _allowed(
-        self, nodes: Sequence[str], claims: Sorted, need: ExtendedNeed | None, attempt: Attempt
+        self, pod: Pod, nodes: Sequence[str], claims: Sorted, need: ExtendedNeed | None, attempt: Attempt
     ) -> Sequence[Group]:
         """Known nodes that neither decided claims nor extended resources exclude, by what they leave to device classes."""
         ledger = self._ledger
@@ -212,7 +213,7 @@ class Filter:
             if isinstance(special, Rejection):
                 attempt.refuse(name, special)
                 continue
-            refusal = excluded(node, claims, ledger)
+            refusal = excluded(pod, node, claims, ledger)
             if refusal is None:
                 allowed.setdefault(id(special), (special, []))[1].append(name)
             else:

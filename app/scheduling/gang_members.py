@@ -12,7 +12,8 @@ from app.model.rejection import Rejection
 from app.scheduling.claim_lookup import find_claims
 from app.scheduling.extended_resources import ExtendedNeed, Special, extended_need, left_over, special_uid
 from app.scheduling.gang_board import Member
-from app.scheduling.standing import Sorted, excluded, fully_reserved, sort_claims
+from app.scheduling.group_entries import fully_reserved
+from app.scheduling.standing import Sorted, excluded, sort_claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Candidate:
     def refusal(self, node: Node, ledger: Ledger) -> Rejection | None:
         """Why what is decided already keeps the member off this node."""
         special = self.special_on(node)
-        return special if isinstance(special, Rejection) else excluded(node, self.claims, ledger)
+        return special if isinstance(special, Rejection) else excluded(self.pod, node, self.claims, ledger)
 
     def special_on(self, node: Node) -> Special | Rejection | None:
         """The claim for extended resources that the member needs on this node."""
@@ -85,7 +86,7 @@ def call_the_roll(group: PodGroup, ledger: Ledger) -> Roll:
 def candidate_of(pod: Pod, ledger: Ledger) -> Candidate | Rejection | None:
     """What is known of a member that is not bound, or why it has to wait; None if it needs no seat."""
     found = find_claims(pod, ledger)
-    refusal = found if isinstance(found, Rejection) else fully_reserved(found)
+    refusal = found if isinstance(found, Rejection) else fully_reserved(found, ledger)
     if refusal is not None or isinstance(found, Rejection):
         return refusal
     candidate = _candidate(pod, sort_claims(found, ledger), ledger)

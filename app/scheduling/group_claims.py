@@ -78,7 +78,7 @@ class GroupClaims:
         self.writing = GroupClaimWriting(ledger, cluster, writing)
         self._metrics = metrics
         self._supervisor = supervisor
-        self._enabled = options.group_claims_enabled
+        self._enabled = options.group_claims_enabled and options.pod_group_claims
         self._grace = options.group_claims_grace_seconds
         self._rivals = Rivals(ledger)
         self._refusal: str | None = None
@@ -91,11 +91,6 @@ class GroupClaims:
         self._stopping = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-
-    @property
-    def ends_reservations(self) -> bool:
-        """Whether it is on us to end reservations of PodGroups that are gone."""
-        return self._at_work and not self._refused
 
     @property
     def _refused(self) -> bool:

@@ -41,6 +41,8 @@ class Options:
     ready_devices_first: bool = True
     binding_conditions: bool = True
     reserve_for_pod_groups: GroupReservation = GroupReservation.AUTO
+    pod_group_claims: bool = True
+    pod_group_trial_seconds: float = 60.0
     selector_libraries: Release = LATEST
     alternatives_weight: int = 4
     readiness_weight: int = 2

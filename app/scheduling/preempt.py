@@ -73,7 +73,7 @@ class Preempt:
         kept: dict[str, Sequence[str]] = {}
         for name, uids in victims.items():
             node = ledger.nodes.get(name)
-            if node is None or excluded(node, claims, ledger):
+            if node is None or excluded(pod, node, claims, ledger):
                 continue
             demand = self._demand(undecided, need, node, budget)
             if isinstance(demand, Rejection):

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
@@ -55,8 +55,6 @@ class ReclaimFacts:
         self._running = running
         self._clock = clock
         self._options = options
-        # Whether reservations of PodGroups that are gone are ours to end.
-        self.ends_groups: Callable[[], bool] = lambda: False
 
     def find(
         self, claim: ClaimHead, tied: AbstractSet[str], live: Mapping[str, Pod | None] | None = None
@@ -156,8 +154,9 @@ class ReclaimFacts:
         return found
 
     def _without_group(self, claim: ClaimHead, consumer: ConsumerReference, live: Mapping[str, Pod | None]) -> Standing:
-        """What a PodGroup is to the claim that does not exist any more, as far as it is on us to look after that."""
-        if not self.ends_groups() or not self._ledger.pod_groups.served:
+        """What a PodGroup is to the claim that does not exist any more; without the API, or the feature, nobody can tell."""
+        groups = self._ledger.pod_groups
+        if not (groups.served and groups.have_claims):
             return Standing.IN_USE
         known = (live.get(each.uid, each) for each in self.users(claim, consumer))
         return gone_group_standing((each for each in known if each is not None), lambda pod: self._busy(pod.uid))

@@ -21,6 +21,8 @@ _ABOUT_CLAIMS = frozenset(
         Code.CLAIM_DELETING,
         Code.CLAIM_FOREIGN,
         Code.CLAIM_FULLY_RESERVED,
+        Code.CLAIM_CROWDED,
+        Code.CLAIM_ON_TRIAL,
         Code.CLAIM_NOT_STARTED,
         Code.POD_GROUP_MISSING,
         Code.GANG_INCOMPLETE,

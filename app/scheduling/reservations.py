@@ -8,12 +8,12 @@ import asyncio
 
 from app.ledger.claim_record import ClaimRecord
 from app.model.rejection import Code, Rejection
-from app.model.resource_claim import ConsumerReference
+from app.model.resource_claim import MAX_RESERVATIONS, ConsumerReference
 from app.scheduling.answers import TryAgain
 from app.scheduling.claim_writing import ClaimWriting
 from app.supervision import BackgroundTask, Supervisor
 
-Waiting = tuple[ConsumerReference, asyncio.Future[None]]
+Waiting = tuple[ConsumerReference, int, asyncio.Future[None]]
 
 
 class Reservations:
@@ -25,8 +25,8 @@ class Reservations:
         self._waiting: dict[str, list[Waiting]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def __call__(self, record: ClaimRecord, consumer: ConsumerReference) -> None:
-        """Return when the claim is reserved for the consumer.
+    async def __call__(self, record: ClaimRecord, consumer: ConsumerReference, most: int = MAX_RESERVATIONS) -> None:
+        """Return when the claim is reserved for the consumer, and with it for no more than `most`.
 
         Raises:
             TryAgain: it is reserved by as many as can be, gone, or not allocated any more; or the server could not be written to.
@@ -34,9 +34,9 @@ class Reservations:
         uid, done = record.claim.metadata.uid, asyncio.get_running_loop().create_future()
         gathered = self._waiting.get(uid)
         if gathered is not None:
-            gathered.append((consumer, done))
+            gathered.append((consumer, most, done))
         else:
-            self._waiting[uid] = [(consumer, done)]
+            self._waiting[uid] = [(consumer, most, done)]
             task = self._supervisor.begin(BackgroundTask.RESERVATIONS, self._write(uid, record))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -49,14 +49,16 @@ class Reservations:
             try:
                 await self._write_batch(record, batch)
             except Exception as problem:  # noqa: BLE001 - whoever waits for it hears of it
-                _fail([done for _, done in batch], problem)
+                _fail([done for _, _, done in batch], problem)
         del self._waiting[uid]
 
     async def _write_batch(self, record: ClaimRecord, batch: list[Waiting]) -> None:
-        without = await self._writing.reserve(record, [consumer for consumer, _ in batch])
-        full = Rejection(code=Code.CLAIM_FULLY_RESERVED, detail="/".join(record.claim.metadata.key))
-        _fail([done for consumer, done in batch if consumer.uid in without], TryAgain(full.text))
-        for _, done in batch:
+        without = await self._writing.reserve(record, [(consumer, most) for consumer, most, _ in batch])
+        for consumer, most, done in batch:
+            if consumer.uid in without:
+                code = Code.CLAIM_CROWDED if most < MAX_RESERVATIONS else Code.CLAIM_FULLY_RESERVED
+                _fail([done], TryAgain(Rejection(code=code, detail="/".join(record.claim.metadata.key)).text))
+        for _, _, done in batch:
             if not done.done():
                 done.set_result(None)
 

@@ -8,9 +8,9 @@ from app.model.node import Node
 from app.model.pod import Pod
 from app.model.pod_group import is_group
 from app.model.rejection import Code, Rejection
-from app.model.resource_claim import MAX_RESERVATIONS
 from app.scheduling.binding_conditions import Readiness, judge
 from app.scheduling.claim_lookup import FoundClaim
+from app.scheduling.group_entries import crowded_out
 
 
 class Sorted(NamedTuple):
@@ -38,15 +38,6 @@ def sort_claims(found: tuple[FoundClaim, ...], ledger: Ledger) -> Sorted:
     return Sorted(tuple(allocated), tuple(held), tuple(still_open))
 
 
-def fully_reserved(found: tuple[FoundClaim, ...]) -> Rejection | None:
-    """Why a claim cannot take one more consumer."""
-    for each in found:
-        claim = each.record.claim
-        if len(claim.status.reserved_for) >= MAX_RESERVATIONS and not each.reserved:
-            return Rejection(code=Code.CLAIM_FULLY_RESERVED, claim=each.label)
-    return None
-
-
 def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: float, timeout: float) -> Rejection | None:
     """Why an allocated claim is of no use: its devices failed or took too long, and others hold it, so it cannot be given back.
 
@@ -64,10 +55,10 @@ def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: floa
     return None
 
 
-def excluded(node: Node, claims: Sorted, ledger: Ledger) -> Rejection | None:
+def excluded(pod: Pod, node: Node, claims: Sorted, ledger: Ledger) -> Rejection | None:
     """Why the decided claims keep the pod off this node; None if they allow it."""
     for each in claims.allocated:
-        refusal = _allocated_elsewhere(each, node)
+        refusal = _allocated_elsewhere(each, node) or crowded_out(each, pod, node, ledger)
         if refusal is not None:
             return refusal
     for each in claims.held:

@@ -15,6 +15,7 @@ from app.simulator.gangs import Unit, units, with_mates
 from app.simulator.objects import Json, Key, Kind, key_of, part
 from app.simulator.store import Change, Verb
 
+STARTED: Final = "PodReadyToStartContainers"
 SCHEDULER_NAME: Final = "dra-extender-scheduler"
 _RETRIES: Final = 5
 _RETRY_ALL: Final = (Kind.CLAIM, Kind.CLASS, Kind.NODE)
@@ -193,6 +194,8 @@ class SchedulingLoop:
         observe(outcome)
         if isinstance(outcome, Bound):
             self._parked.pop(uid, None)
+            if pod["spec"].get("schedulingGroup"):
+                self._start(outcome.pod)
             return
         self._parked[uid] = _Parked(*seen, outcome, _failures_after(outcome, failures))
         self._report_unscheduled(outcome.pod, outcome)
@@ -268,6 +271,12 @@ class SchedulingLoop:
         classes = self._store.all(Kind.CLASS) if self._cluster.keeps_extended_claims else ()
         return frozenset(name for each in classes for name in device_class_from(each).extended_resources)
 
+    def _start(self, key: Key) -> None:
+        """As a kubelet with every gate: the pod starts, from which the service may learn something and wake others."""
+        if self._store.find(key) is not None:
+            self._wakes_before_slices = self._cluster.waker.calls
+            self._store.replace(key, lambda pod: _set_condition(pod, {"type": STARTED, "status": "True"}))
+
     def _report_unscheduled(self, key: Key, outcome: Waiting | Failed) -> None:
         """Write the PodScheduled condition; a changed text is a change of the pod, and so one more attempt."""
         if self._store.find(key) is None:
@@ -323,7 +332,7 @@ def _is_pending(pod: Json) -> bool:
 
 def _set_condition(pod: Json, condition: Json) -> None:
     status = pod.setdefault("status", {})
-    others = [each for each in status.get("conditions") or [] if each.get("type") != "PodScheduled"]
+    others = [each for each in status.get("conditions") or [] if each.get("type") != condition["type"]]
     status["conditions"] = [*others, condition]
-    if condition["reason"] == "SchedulerError":
+    if condition.get("reason") == "SchedulerError":
         status.pop("nominatedNodeName", None)

@@ -152,6 +152,15 @@ DEFINITIONS: Final = (
         limit=16,
     ),
     Definition(
+        "group_trials",
+        "counter",
+        "Pods bound with nothing but the reservation of their PodGroup (docs/workloads.md), by outcome: proven (the kubelet starts "
+        "such pods), outdated (started, but the node has rebooted or its kubelet has another version since), unable (not started "
+        "in time, reserved by itself then), full (the same, without room for that)",
+        ("outcome",),
+        limit=8,
+    ),
+    Definition(
         "group_claims_refused",
         "gauge",
         "1 after the controller of PodGroup claims has stopped because another one is at work, else 0",

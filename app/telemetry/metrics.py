@@ -56,7 +56,7 @@ class Metrics:
         self._claim_writes = make.counter("claim_writes")
         self._wakes = make.counter("scheduler_wakes")
         self._reclaims = make.counter("reclaims")
-        self._group_claims = make.counter("group_claims")
+        self._group_claims, self._group_trials = make.counter("group_claims"), make.counter("group_trials")
         self._group_claims_refused = make.plain_gauge("group_claims_refused")
         self.binding = BindingMetrics(make)
         self._overlaps = make.counter("allocation_overlaps")
@@ -130,6 +130,10 @@ class Metrics:
     def group_claim(self, step: str, outcome: str) -> None:
         """The controller of PodGroup claims did something, or could not."""
         self._group_claims.of(step, outcome).inc()
+
+    def group_trial(self, outcome: str) -> None:
+        """A pod that is reserved through its PodGroup alone has shown whether its kubelet starts it."""
+        self._group_trials.of(outcome).inc()
 
     def group_claims_refused(self, *, refused: bool) -> None:
         """Whether that controller has stopped because of another one."""

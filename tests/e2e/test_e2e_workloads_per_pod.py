@@ -1,4 +1,4 @@
-"""Claims of PodGroups where nodes are not known to support reservations for groups: each pod is reserved by itself, up to 256."""
+"""Claims of PodGroups where the setting says that kubelets accept no reservations for groups: each of 256 pods has its own."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,11 +9,17 @@ import pytest_asyncio
 from tests.controlplane.objects import device
 from tests.e2e.scene import Scene
 from tests.e2e.workloads import bound_members, clear_groups, create_group, member
+from tests.e2e.world import Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 MOST = 256
 MANY_SECONDS = 120.0
+
+
+@pytest.fixture(scope="module")
+def setup() -> Setup:
+    return Setup(environment={"DRA_EXTENDER_SCHEDULING__RESERVE_FOR_POD_GROUPS": "never"})
 
 
 @pytest_asyncio.fixture(loop_scope="module")

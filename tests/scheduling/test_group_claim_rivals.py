@@ -44,7 +44,6 @@ async def test_a_claim_that_another_one_makes_within_the_grace_ends_the_work() -
     await world.work()
     (claim,) = world.made("gpu")
     assert note(world).startswith(f"{STOPPED}claim default/{claim} for entry gpu of PodGroup {GROUP}; ")
-    assert not world.extender.group_claims.ends_reservations
     assert await refused(world) == 1
 
 
@@ -162,7 +161,6 @@ async def test_a_claim_that_says_it_is_for_a_group_stops_the_work_for_no_other_g
     assert len(world.made("gpu", "next")) == 1
     assert world.recorded(Kind.POD_GROUP, "next") == {"gpu": world.made("gpu", "next")[0]}
     assert f"default/{GROUP}: somebody else made claim default/{forged} for entry gpu" in note(world)
-    assert world.extender.group_claims.ends_reservations
     assert await refused(world) == 0
 
 

@@ -92,7 +92,6 @@ async def test_nothing_is_made_within_the_grace_or_while_it_is_switched_off() ->
     run = asyncio.create_task(off.extender.group_claims.run())
     await asyncio.wait_for(run, 60)
     assert off.made("gpu") == []
-    assert not off.extender.group_claims.ends_reservations
 
 
 async def test_a_member_that_comes_late_is_told_of_the_claim_that_is_there() -> None:
