@@ -127,7 +127,10 @@ async def test_members_are_bound_on_the_claim_and_released_with_the_group() -> N
     assert world.made("gpu") == []
 
 
-async def test_reservations_of_a_group_that_is_gone_are_left_alone_while_it_is_switched_off() -> None:
+@pytest.mark.parametrize("feature", [True, False])
+async def test_reservations_of_a_group_that_is_gone_end_without_this_work_but_not_without_the_feature(
+    *, feature: bool
+) -> None:
     world = a_world()
     await world.work()
     (claim,) = world.made("gpu")
@@ -136,8 +139,9 @@ async def test_reservations_of_a_group_that_is_gone_are_left_alone_while_it_is_s
     world.cluster.store.delete(Key(Kind.POD, "default", "p0"))
     world.sync()
     await world.extender.group_claims.stop()
+    world.ledger.pod_groups.have_claims = feature
     await pass_by(world, RECLAIM_GRACE)
-    assert world.reserved(claim) == [f"podgroups/{GROUP}"]
+    assert world.reserved(claim) == ([] if feature else [f"podgroups/{GROUP}"])
 
 
 async def test_a_watch_that_is_behind_ends_no_reservation_of_a_group_that_exists() -> None:

@@ -291,12 +291,12 @@ async def test_when_all_members_are_gone_the_claim_waits_for_the_group_or_for_a_
     assert (world.devices("shared"), world.reserved()) == ([], [])
 
 
-async def test_the_claim_of_a_group_that_is_gone_is_the_controller_managers_business() -> None:
+async def test_the_claim_of_a_group_that_is_gone_is_released() -> None:
+    """By whoever comes first: kube-controller-manager, if it has its gate, or reclaim."""
     world = attachable()
     await world.abandoned("a")
     world.report("Failed")
     world.delete(Kind.POD_GROUP, GROUP)
-    await pass_by(world, 2 * GRACE)
     assert world.reserved() == [TEAM]
-    world.manage()
+    await pass_by(world, 2 * GRACE)
     assert (world.devices("shared"), world.reserved()) == ([], [])

@@ -196,6 +196,7 @@ async def test_what_is_known_of_a_kubelet_goes_with_its_run_and_its_version(chan
         await world.look()
         assert await world.try_all(["late1", "late2"]) == []
         world.kubelets_work()
+        await world.look()
         world.a_node("n1", **change)
         assert await world.try_all(["late3", "late4"]) == ["late4"]
 

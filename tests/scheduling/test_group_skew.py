@@ -111,8 +111,9 @@ async def test_cell(api: str, gate: bool, setting: str, node: str, entry: Json, 
         world.delete(Kind.POD_GROUP, GROUP)
         world.manage(gate=gate)
     if expected == BY_GROUP and not gate:
-        await pass_by(world, 2 * GRACE)
         assert world.reserved(claim) == [TEAM]
+        await pass_by(world, 2 * GRACE)
+        assert (world.devices(claim), world.reserved(claim)) == ([], [])
     elif entry is NAMED:
         assert not world.devices(claim)
 
