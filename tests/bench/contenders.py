@@ -68,3 +68,8 @@ def ours(offered_nodes: int | None = None) -> Contender:
 IN_TREE_ALL_NODES: Final = Contender("in-tree plugin, all nodes", _in_tree_all_nodes)
 IN_TREE: Final = Contender("in-tree plugin, default percentage", _in_tree)
 NO_OP: Final = Contender("no-op extender, same writes", with_extender, NOOP, audited=False)
+
+
+def refusing(namespace: str) -> Contender:
+    """The extender that decides nothing, but that pods of this namespace fit nowhere."""
+    return Contender("no-op extender", with_extender, (*NOOP, "--refuse", namespace), audited=False)

@@ -1,7 +1,8 @@
 """An extender that decides nothing: every node fits, and bind writes a made-up allocation.  A ceiling for any extender in Python.
 
 It makes the same three writes as the product (finalizer and annotation, status, Binding) over as many connections, from watched
-claims, and checks nothing: not what is free, not what the server kept, not who else wrote.
+claims, and checks nothing: not what is free, not what the server kept, not who else wrote.  It may be told that the pods of one
+namespace fit nowhere: what these cost others is what they cost with any extender.
 """
 
 import argparse
@@ -26,7 +27,16 @@ _FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _ANNOTATION: Final = {"bench.example.com/allocation-snapshot": "x" * 130}
 
 
+class _Metadata(msgspec.Struct, gc=False):
+    namespace: str = ""
+
+
+class _Pod(msgspec.Struct, gc=False):
+    metadata: _Metadata
+
+
 class _Filter(msgspec.Struct, gc=False):
+    Pod: _Pod
     NodeNames: list[str]
 
 
@@ -50,8 +60,10 @@ _encode: Final = msgspec.json.Encoder().encode
 class NoopExtender:
     """The verbs."""
 
-    def __init__(self, api: ApiClient) -> None:
+    def __init__(self, api: ApiClient, refused: str = "") -> None:
+        """Pods of the namespace `refused` fit nowhere."""
         self._api = api
+        self._refused = refused
         self._claims: dict[tuple[str, str], dict[str, Any]] = {}
         self._pods: dict[tuple[str, str], str] = {}
         self._numbers = count()
@@ -78,7 +90,11 @@ class NoopExtender:
     async def answer(self, path: str, body: bytes) -> bytes:
         """The answer to one call."""
         if path == "/filter":
-            return _encode({"NodeNames": _FILTER.decode(body).NodeNames})
+            asked = _FILTER.decode(body)
+            if asked.Pod.metadata.namespace == self._refused:
+                refused = dict.fromkeys(asked.NodeNames, "no device matches")
+                return _encode({"NodeNames": [], "FailedAndUnresolvableNodes": refused})
+            return _encode({"NodeNames": asked.NodeNames})
         if path == "/prioritize":
             return _encode([_Score(name, 0) for name in _FILTER.decode(body).NodeNames])
         if path == "/bind":
@@ -88,6 +104,8 @@ class NoopExtender:
 
     async def _bind(self, asked: _Bind) -> None:
         namespace, name = asked.PodNamespace, asked.PodName
+        while (namespace, name) not in self._pods:  # noqa: ASYNC110 - kube-scheduler's watch may be ahead of ours for a moment
+            await asyncio.sleep(0.001)
         claim = self._claims[namespace, self._pods[namespace, name]]
         metadata = {**claim["metadata"], "finalizers": [_FINALIZER], "annotations": _ANNOTATION}
         stored = await self._api.replace(RESOURCE_CLAIMS, {**claim, "metadata": metadata})
@@ -143,10 +161,10 @@ def application(
     return serve
 
 
-async def run(kubeconfig: Path, host: str, port: int) -> None:
+async def run(kubeconfig: Path, host: str, port: int, refused: str) -> None:
     """Serve until asked to stop."""
     async with ApiClient.from_kubeconfig(kubeconfig) as api:
-        extender = NoopExtender(api)
+        extender = NoopExtender(api, refused)
         await extender.load()
         following = [asyncio.create_task(extender.follow_claims()), asyncio.create_task(extender.follow_pods())]
         config = uvicorn.Config(
@@ -170,9 +188,10 @@ def main() -> None:
     parser.add_argument("--kubeconfig", type=Path, required=True)
     parser.add_argument("--host", required=True)
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--refuse", default="", help="namespace whose pods fit nowhere")
     arguments = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(arguments.kubeconfig, arguments.host, arguments.port))
+        runner.run(run(arguments.kubeconfig, arguments.host, arguments.port, arguments.refuse))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from tests.bench import contenders
 from tests.bench.contenders import IN_TREE
 from tests.bench.rows import Goal, Row, compare
 from tests.bench.scale import Scale
-from tests.bench.tenants_run import Scene, Suffered, kept, p99, suffer
+from tests.bench.tenants_run import ATTACKER, Scene, Suffered, kept, p99, suffer
 from tests.controlplane.attacks import ATTACKS, HOPELESS, Attack
 
 AREA: Final = "tenants"
@@ -29,7 +29,10 @@ async def measure(scale: Scale, workdir: Path) -> list[Row]:
     """What a namespace user who means ill does to everybody else's pods: each attack beside a run without it, ours and in-tree."""
     scene = Scene() if scale.repeats else _QUICK
     ours = contenders.ours()
-    rows = _suffered(HOPELESS.name, [await _pair(ours, HOPELESS, scene, workdir)], None, None)
+    rows: list[Row] = []
+    for each in (ours, contenders.refusing(ATTACKER), IN_TREE):
+        case = HOPELESS.name if each is ours else f"{each.name}, {HOPELESS.name}"
+        rows += _suffered(case, [await _pair(each, HOPELESS, scene, workdir)], None, None)
     for attack in ATTACKS:
         rows += _ours(attack, [await _pair(ours, attack, scene, workdir) for _ in range(scale.runs)])
         rows += _in_tree(attack, [await _pair(IN_TREE, attack, scene, workdir)])
