@@ -90,7 +90,7 @@ class Service:
     def __init__(
         self, settings: Settings, cluster: WatchedCluster, metrics: Metrics, leadership: Leadership | None = None
     ) -> None:
-        self.ledger = Ledger()
+        self.ledger = Ledger(settings.scheduling.namespace_claim_bytes)
         self.gate = Gate(LOADING)
         self.health = Health()
         features = settings.features
@@ -150,8 +150,13 @@ class Service:
             self.health.notes(each.notes)
         self.health.notes(self._cluster.notes)
         self.health.notes(self.policy.notes)
+        self.health.notes(self._kept_claims)
         self.health.notes(self.extender.group_claims.notes)
         metrics.before_render(lambda: metrics.leader(self._leadership is None or self._leadership.reason() is None))
+
+    def _kept_claims(self) -> Mapping[str, str]:
+        note = self.ledger.claims.kept.note()
+        return {"claims-kept-short": note} if note else {}
 
     async def _work(self, stop: asyncio.Event, collector: Collector) -> None:
         stopped = asyncio.create_task(stop.wait())

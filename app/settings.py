@@ -22,6 +22,7 @@ from pydantic_settings import (
 
 from app.allocator.features import Features
 from app.cel.environment import LATEST, Release
+from app.ledger.kept_claims import NAMESPACE_BYTES
 from app.ledger.pod_groups import GroupReservation
 from app.scheduler_timing import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, WRITE_SECONDS
 from app.scheduling.options import Options
@@ -193,6 +194,13 @@ class SchedulingSettings(_Group):
         ge=32 * 2**20,
         le=2**32,
         description="Bytes for what is kept of selectors: compiled expressions, patterns, what claims ask for, verdicts",
+    )
+    namespace_claim_bytes: int = Field(
+        NAMESPACE_BYTES,
+        ge=0,
+        le=2**40,
+        description="Bytes kept of the claims of one namespace; the specs of what goes beyond are read again when they are"
+        " needed; 0: no limit",
     )
     search_burst_seconds: float = Field(
         0.5,

@@ -124,22 +124,25 @@ class ClaimIndex:
             self._deliveries.delivered(uid, record.delivered)
         return record, change
 
-    def complete(self, record: ClaimRecord, data: bytes) -> bool:
-        """Take over the spec of a claim of which it is not kept from the live object.
+    def complete(self, record: ClaimRecord, data: bytes) -> str:
+        """Take over the spec of a claim of which it is not kept from the live object; why that is impossible, empty if it is not.
 
-        The bytes are kept if there is room for them by now and they are of the known version.  Returns False if the object is
-        another one than `record`, by its UID or by what it asks for, or is too large to be kept at all.
+        The bytes are kept if there is room for them by now and they are of the known version.
 
         Raises:
             ModelError: the object cannot be read.
         """
         live = read_claim(data)
         uid = live.metadata.uid
-        if self._by_uid.get(uid) is not record or digest_of_spec(live) != record.spec_digest:
-            return False
+        if uid != record.claim.metadata.uid or self._by_uid.get(uid) is not record:
+            return "was deleted, or replaced by another of the same name"
+        if digest_of_spec(live) != record.spec_digest:
+            return "asks for something else than the watch has brought"
         if live.metadata.resource_version == record.claim.metadata.resource_version and not record.unreadable:
             self._keep(record, kept(live, len(data)), data)
-        return record.has_spec or self._specs.put(uid, record.spec_digest, live.spec, live.metadata.namespace)
+        if record.has_spec or self._specs.put(uid, record.spec_digest, live.spec, live.metadata.namespace):
+            return ""
+        return "is too large to be read again when it is needed"
 
     def delete(self, namespace: str, name: str, uid: str) -> "UsageChange":
         """The claim is gone; a late answer to one of our own writes does not bring it back.

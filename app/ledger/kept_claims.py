@@ -5,6 +5,7 @@ decoded.  None of that is kept decoded but what is named here.  Of a namespace w
 whoever needs them reads the claim again.
 """
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -64,6 +65,8 @@ class KeptBytes:
         self._namespaces: dict[str, _Share] = {}
         self.total = 0
         self.short = 0
+        # Called with a namespace whose claims begin to take too much.
+        self.on_full: Callable[[str], None] = lambda _: None
 
     def of(self, namespace: str) -> int:
         """The bytes that the claims of a namespace take."""
@@ -101,6 +104,8 @@ class KeptBytes:
             self._namespaces[namespace] = share
         self.total += size
         self.short += short
+        if short > 0 and share.short == short:
+            self.on_full(namespace)
 
 
 class _Share(NamedTuple):

@@ -43,12 +43,13 @@ class Ledger:
     order of events, it equals a ledger built anew from the final objects.  It has no clock and does no I/O.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, namespace_claim_bytes: int = 0) -> None:
+        """`namespace_claim_bytes`: see ClaimIndex."""
         # Slices with every overlay on them, which is what decisions read; `overlays` has them as published.
         self.slices = SliceIndex()
         self.overlays = Overlays(self.slices)
         self.pods = PodIndex()
-        self.claims = ClaimIndex(lambda claim: users_of(claim, self.pods, self.nodes))
+        self.claims = ClaimIndex(lambda claim: users_of(claim, self.pods, self.nodes), namespace_claim_bytes)
         self.pod_groups = PodGroupIndex()
         self.classes: dict[str, DeviceClass] = {}
         self.nodes: dict[str, Node] = {}

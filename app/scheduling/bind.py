@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from app.allocator import Paused
-from app.ledger.claim_record import ClaimRecord
+from app.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from app.ledger.ledger import Ledger
 from app.ledger.signal import Signal, wait_for_any
 from app.model.allocation import ClaimPlacement
@@ -284,6 +284,8 @@ class Bind:
                 break
             except Paused:
                 await self._decision.pause(pod, budget)
+            except SpecNotKeptError as missing:
+                await self._decision.read(pod, missing, budget)
         self._decision.end(pod, budget)
         stamp = datetime.fromtimestamp(self._cluster.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         for claim, placement in decided:

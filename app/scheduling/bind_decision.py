@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 
 from app.allocator import NodePools, NoFit
+from app.ledger.claim_record import SpecNotKeptError
 from app.ledger.ledger import Ledger
 from app.model.allocation import ClaimPlacement
 from app.model.node import Node
@@ -15,8 +16,9 @@ from app.scheduling.group_entries import fully_reserved
 from app.scheduling.options import Options
 from app.scheduling.overlap import Overlap, broken, pools_of
 from app.scheduling.searching import Searching
+from app.scheduling.short_claims import ShortClaims
 from app.scheduling.standing import Sorted, excluded, sort_claims
-from app.scheduling.time_slices import SHARE_USED_UP, TimeSlices
+from app.scheduling.time_slices import SHARE_USED_UP
 
 
 class BindDecision:
@@ -26,12 +28,13 @@ class BindDecision:
     """
 
     def __init__(
-        self, ledger: Ledger, searching: Searching, cool_downs: CoolDowns, slices: TimeSlices, options: Options
+        self, ledger: Ledger, searching: Searching, cool_downs: CoolDowns, short: ShortClaims, options: Options
     ) -> None:
         self._ledger = ledger
+        self._short = short
         self._cool_downs = cool_downs
         self._searching = searching
-        self._slices = slices
+        self._slices = short.slices
         self._options = options
 
     def __call__(
@@ -42,6 +45,7 @@ class BindDecision:
         Raises:
             TryAgain: the pod cannot have its devices on this node (any more).
             Paused: the slice of the budget is over; another call with equal arguments goes on.
+            SpecNotKeptError: claims have to be read before, see `read`.
         """
         ledger = self._ledger
         node = ledger.nodes.get(node_name)
@@ -88,6 +92,14 @@ class BindDecision:
         if not await self._slices.next(pod, budget):
             raise TryAgain(f"pod {pod.key}: {SHARE_USED_UP}")
 
+    async def read(self, pod: Pod, missing: SpecNotKeptError, budget: CallBudget) -> None:
+        """Read claims without which no decision about the pod can be made.
+
+        Raises:
+            TryAgain: one of them could not be read.
+        """
+        await self._short.read_for(pod, missing, budget)
+
     def _unserved(self, pod: Pod, node: Node, found: tuple[FoundClaim, ...]) -> Rejection | None:
         """Why these claims are not what the pod's extended resources need on the node as it is now."""
         need = extended_need(pod, self._ledger)
@@ -119,9 +131,9 @@ class BindDecision:
     def _anew(
         self, pod: Pod, undecided: tuple[FoundClaim, ...], claims: Sorted, node: Node, budget: CallBudget
     ) -> Sequence[tuple[FoundClaim, ClaimPlacement]]:
+        demand = self._searching.demand(undecided, budget)
         for claim in claims.held:
             self._ledger.holds.end(claim.record.claim.metadata.uid)
-        demand = self._searching.demand(undecided, budget)
         if isinstance(demand, Rejection):
             raise TryAgain(demand.text)
         usage = SetAside(self._ledger.usage(), self._cool_downs.of(pod.uid))

@@ -254,18 +254,18 @@ class ClaimWriting:
         dying: bool = False,
         tries: int = _TRIES,
     ) -> ClaimRecord:
-        """Run `write` on the known object; after a conflict or an unknown outcome run it again on the live one.
+        """Run `write` on the known object, or on the live one if it is not kept; after a conflict or an unknown outcome again.
 
         `dying`: also on a claim that is being deleted.
         """
         namespace, name = record.claim.metadata.key
-        uid, raw = record.claim.metadata.uid, record.raw
+        uid, raw, version = record.claim.metadata.uid, record.raw, record.claim.metadata.resource_version
         problem: ClusterError | None = None
         for _ in range(tries):
             try:
-                if problem is not None:
+                if problem is not None or not raw:
                     raw = await self._claims.read(namespace, name)
-                _check_alive(read_claim(raw), uid, dying=dying)
+                _check_alive(read_claim(raw), uid, dying=dying, version=version if tries == 1 else None)
                 return self._ledger.own_write(await write(raw))
             except (Conflict, Unavailable) as again:
                 problem = again
@@ -308,9 +308,12 @@ def is_kept(claim: ClaimHead, snapshot: str) -> bool:
     return FINALIZER in metadata.finalizers and metadata.annotations.get(SNAPSHOT_ANNOTATION) == snapshot
 
 
-def _check_alive(claim: ResourceClaim, uid: str, *, dying: bool) -> None:
+def _check_alive(claim: ResourceClaim, uid: str, *, dying: bool, version: str | None) -> None:
+    """Raises TryAgain if this is not the claim, in this version if one is given, or it is being deleted (unless `dying`)."""
     if claim.metadata.uid != uid:
         raise ClaimGone(f"claim {_name(claim)} was replaced by another of the same name")
+    if version not in (None, claim.metadata.resource_version):
+        raise TryAgain(f"claim {_name(claim)} has changed")
     if claim.metadata.deletion_timestamp is not None and not dying:
         raise TryAgain(f"claim {_name(claim)} is being deleted")
 

@@ -17,9 +17,22 @@ class CallBudget(Budget):
     Compiling an expression pauses before it begins, in `afford`.
     `answers` are those that nothing else remembers between two slices, `closed` forbids to begin or continue a search.
     `overdrawn`: the namespace of the call has taken more than its share of time.  `paid`: its slices are not free any more.
+    `read_again` are the UIDs of claims that were read from the API server for this call, because their specs are not kept.
     """
 
-    __slots__ = ("_begun", "_cut", "_now", "_slice_end", "answers", "closed", "end", "overdrawn", "paid", "slice_start")
+    __slots__ = (
+        "_begun",
+        "_cut",
+        "_now",
+        "_slice_end",
+        "answers",
+        "closed",
+        "end",
+        "overdrawn",
+        "paid",
+        "read_again",
+        "slice_start",
+    )
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         """A call that may take so many seconds; its first slice lasts until `open_slice` says otherwise."""
@@ -31,6 +44,7 @@ class CallBudget(Budget):
         self._begun = self._cut = False
         self.closed = self.overdrawn = self.paid = False
         self.answers: dict[Hashable, Any] = {}
+        self.read_again: set[str] = set()
 
     def open_slice(self, seconds: float) -> None:
         """Begin a slice of so many seconds."""
@@ -54,6 +68,11 @@ class CallBudget(Budget):
         seconds = self.used
         self.slice_start += seconds
         return seconds
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the call has taken all of its time; negative after that."""
+        return self.end - self._now()
 
     @property
     def over(self) -> bool:

@@ -112,7 +112,10 @@ class ExtendedClaims:
         special = None if need is None else need.on(node)
         if isinstance(special, Rejection):
             raise TryAgain(special.text)
-        adopted = next((each for each in left if special is not None and self._suits(each, special, pod, node)), None)
+        adopted = None
+        for each in left:
+            if adopted is None and special is not None and await self._suits(each, special, pod, node):
+                adopted = each
         for each in left:
             if each is not adopted:
                 await self._discard(each, pod)
@@ -121,8 +124,12 @@ class ExtendedClaims:
         record = adopted or await self._create(pod, special, node)
         return Claimed(FoundClaim(EXTENDED_LABEL, record, consumer_of(pod)), special)
 
-    def _suits(self, record: ClaimRecord, special: Special, pod: Pod, node: Node) -> bool:
-        """Whether the claim is what the pod needs on the node, and its allocation, if there is one, is ours and of use there."""
+    async def _suits(self, record: ClaimRecord, special: Special, pod: Pod, node: Node) -> bool:
+        """Whether the claim is what the pod needs on the node, and its allocation, if there is one, is ours and of use there.
+
+        Raises:
+            TryAgain: that could not be found out.
+        """
         claim = record.claim
         if claim.metadata.deletion_timestamp is not None or not (record.has_status and special.is_asked_by(record)):
             return False
@@ -130,11 +137,22 @@ class ExtendedClaims:
         if allocation is None:
             return True
         try:
-            ours = self._us in writers_of(record.raw).allocation
+            ours = self._us in writers_of(record.raw or await self._read(record)).allocation
             usable = allocation.usable_on(node.name, node.labels)
         except ModelError:
             return False
         return ours and usable and all(each.uid == pod.uid for each in claim.status.reserved_for)
+
+    async def _read(self, record: ClaimRecord) -> bytes:
+        """The claim as it is stored, of which the ledger keeps a part."""
+        namespace, name = record.claim.metadata.key
+        try:
+            raw = await self._cluster.claims.read(namespace, name)
+        except ClusterError as problem:
+            raise TryAgain(f"claim {namespace}/{name}: {problem}") from problem
+        if read_claim(raw).metadata.uid != record.claim.metadata.uid:
+            raise TryAgain(f"claim {namespace}/{name} was replaced by another of the same name")
+        return raw
 
     async def _create(self, pod: Pod, special: Special, node: Node) -> ClaimRecord:
         body = _body(pod, special)
@@ -145,7 +163,7 @@ class ExtendedClaims:
             record = await self._existing(pod, name)
         except (ClusterError, ModelError) as problem:
             raise TryAgain(f"pod {pod.key}: {problem}") from problem
-        if not self._suits(record, special, pod, node):
+        if not await self._suits(record, special, pod, node):
             await self._discard(record, pod)
             raise TryAgain(f"claim {pod.namespace}/{name} was left by an earlier attempt; the next bind makes another")
         return record

@@ -4,6 +4,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+import structlog
+
 from app.allocator import Features
 from app.ledger.ledger import Ledger
 from app.model.pod import Pod
@@ -35,6 +37,7 @@ from app.scheduling.reclaim_writing import Outcome, ReclaimWriting
 from app.scheduling.refusal_words import RefusalWords
 from app.scheduling.refusals import Refusals
 from app.scheduling.searching import Searching
+from app.scheduling.short_claims import ShortClaims
 from app.scheduling.snapshot_reports import SnapshotReports
 from app.scheduling.stopping import STOPPING, Stopping
 from app.scheduling.time_slices import TimeSlices
@@ -43,6 +46,7 @@ from app.supervision import BackgroundTask, Supervisor
 from app.telemetry.metrics import Metrics
 
 _REPORT_SECONDS: Final = 2.0
+_LOG = structlog.get_logger(__name__)
 
 
 class Extender:
@@ -61,8 +65,10 @@ class Extender:
         self.cool_downs = cool_downs = CoolDowns(cluster.clock, options.device_cool_down_seconds, self._cooled_down)
         self._prioritize = Prioritize(ledger, options)
         slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
-        self._preempt = Preempt(ledger, searching, slices, cluster.clock, options)
-        decision = BindDecision(ledger, searching, cool_downs, slices, options)
+        short = ShortClaims(ledger, cluster.claims, metrics, slices)
+        ledger.claims.kept.on_full = _namespace_is_full
+        self._preempt = Preempt(ledger, searching, short, cluster.clock, options)
+        decision = BindDecision(ledger, searching, cool_downs, short, options)
         self._stopping = Stopping()
         self._bind = Bind(ledger, decision, self.refusals, cool_downs, cluster, metrics, options, self._stopping)
         self._pods = self._bind.pods
@@ -75,9 +81,9 @@ class Extender:
         gangs = Gangs(ledger, planning, gate, failures, clock, options, fairness, self._has_a_seat)
         fairness.stale.drop_plan = gangs.revoke
         fairness.stale.on_revoked = lambda: metrics.reclaimed(Reason.HOLD_REVOKED, Outcome.DONE)
-        self._filter = Filter(ledger, searching, self.refusals, judging, gangs, cool_downs, slices, options)
+        self._filter = Filter(ledger, searching, self.refusals, judging, gangs, cool_downs, short, options)
         self._wake_up = WakeUp(
-            ledger, self.refusals, self._filter.may_fit, cluster.waker, metrics, cluster.clock, options, supervisor
+            ledger, self.refusals, self._filter, cluster.waker, metrics, cluster.clock, options, supervisor
         )
         facts = ReclaimFacts(ledger, self.refusals, running, cluster.clock, options)
         claims = ClaimWriting(ledger, cluster.claims, metrics)
@@ -100,6 +106,7 @@ class Extender:
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._binds: set[asyncio.Task[None]] = set()
         metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.unsettled))
+        metrics.before_render(lambda: metrics.claims_kept(ledger.claims.kept.total, ledger.claims.kept.short))
 
     async def start(self) -> None:
         """Begin the work that goes on between requests; also again after a `stop`."""
@@ -202,6 +209,13 @@ class Extender:
             return bind.result()
         bind.add_done_callback(_outcome_is_known)
         raise TryAgain(f"{self._stopping.reason}; the next bind of the pod carries on")
+
+
+def _namespace_is_full(namespace: str) -> None:
+    _LOG.warning(
+        "the claims of a namespace take more than is kept; further specs are read again when needed",
+        namespace=namespace,
+    )
 
 
 def _outcome_is_known(bind: asyncio.Task[None]) -> None:

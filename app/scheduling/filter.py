@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from app.allocator import Demand, Paused
 from app.allocator.state import Usage
+from app.ledger.claim_record import SpecNotKeptError
 from app.ledger.holds import Hold, HoldBook
 from app.ledger.ledger import Ledger
 from app.model.allocation import DeviceHolding, Placement
@@ -28,8 +29,8 @@ from app.scheduling.refusals import Refusals
 from app.scheduling.remembered import Outcome
 from app.scheduling.scoring import ratings, total
 from app.scheduling.searching import Searching
+from app.scheduling.short_claims import ShortClaims
 from app.scheduling.standing import Sorted, excluded, not_ready, sort_claims
-from app.scheduling.time_slices import TimeSlices
 
 _UNSETTLED = Rejection(code=Code.UNSETTLED)
 
@@ -48,20 +49,21 @@ class Filter:
         judging: Judging,
         gangs: Gangs,
         cool_downs: CoolDowns,
-        slices: TimeSlices,
+        short: ShortClaims,
         options: Options,
     ) -> None:
         self._ledger = ledger
+        self._short = short
         self._searching = searching
         self._refusals = refusals
         self._cool_downs = cool_downs
         self._fairness = gangs.fairness
-        self._slices = slices
-        self._clock = slices.clock
+        self._slices = short.slices
+        self._clock = short.slices.clock
         self._options = options
         self._gangs = gangs
         self._judging = judging
-        self._look_ahead = LookAhead(self._judging, ledger, slices.clock, options.offered_nodes)
+        self._look_ahead = LookAhead(self._judging, ledger, self._clock, options.offered_nodes)
 
     async def __call__(self, pod: Pod, nodes: Sequence[str]) -> FilterAnswer:
         """The nodes on which the pod fits (at most `offered_nodes` where something must be held), and why the others do not."""
@@ -103,6 +105,9 @@ class Filter:
                 if not await self._slices.next(pod, budget):
                     budget.close()
                 continue
+            except SpecNotKeptError as missing:
+                await self._short.read_for(pod, missing, budget)
+                continue
             self._slices.end(pod, budget)
             return attempt
 
@@ -113,12 +118,17 @@ class Filter:
 
         Raises:
             Paused: the slice is over; what was found out is remembered.
+            SpecNotKeptError: claims have to be read before.
         """
         gang = gang_of(pod, self._ledger)
         if gang is not None:
             return self._gangs.may_fit(pod, gang, _without(nodes, self._cool_downs.nodes.of(pod.uid)), budget)
         attempt = self._attempt(self._ledger.pods.newest(pod), nodes, budget)
         return bool(attempt.fits) or attempt.unsettled or bool(attempt.revocable)
+
+    async def read(self, missing: SpecNotKeptError, budget: CallBudget) -> None:
+        """Read the claims without which `may_fit` cannot tell; raises TryAgain if that is impossible."""
+        await self._short.read(missing, budget)
 
     def _attempt(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:
         backed_off = self._cool_downs.nodes.of(pod.uid)

@@ -4,7 +4,7 @@ from typing import Final
 
 from app.allocator import Demand, NoFit, Paused
 from app.cel import Budget
-from app.ledger.claim_record import ClaimRecord
+from app.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from app.ledger.ledger import Ledger
 from app.ledger.usage import Reduced
 from app.model.node import Node
@@ -17,8 +17,9 @@ from app.scheduling.extended_resources import ExtendedNeed, extended_need
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock
 from app.scheduling.searching import Searching
+from app.scheduling.short_claims import ShortClaims
 from app.scheduling.standing import excluded, sort_claims
-from app.scheduling.time_slices import SHARE_USED_UP, TimeSlices
+from app.scheduling.time_slices import SHARE_USED_UP
 
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _SOON: Final = frozenset({Code.CLAIM_NOT_CREATED, Code.CLAIM_MISSING})
@@ -32,11 +33,12 @@ class Preempt:
     """
 
     def __init__(
-        self, ledger: Ledger, searching: Searching, slices: TimeSlices, clock: Clock, options: Options
+        self, ledger: Ledger, searching: Searching, short: ShortClaims, clock: Clock, options: Options
     ) -> None:
         self._ledger = ledger
+        self._short = short
         self._searching = searching
-        self._slices = slices
+        self._slices = short.slices
         self._clock = clock
         self._options = options
 
@@ -58,6 +60,9 @@ class Preempt:
             except Paused:
                 if not await self._slices.next(pod, budget):
                     raise TryAgain(f"pod {pod.key}: {SHARE_USED_UP}") from None
+                continue
+            except SpecNotKeptError as missing:
+                await self._short.read_for(pod, missing, budget)
                 continue
             self._slices.end(pod, budget)
             return kept

@@ -21,6 +21,7 @@ from app.cel import Budget, CelCompileError, ProgramCache
 from app.cel.bounded import BoundedCache
 from app.cel.errors import quoted
 from app.cel.rewrite import rewrite_suffixes
+from app.ledger.claim_record import SpecNotKeptError
 from app.ledger.ledger import Ledger
 from app.model.allocation import Placement
 from app.model.base import ModelError
@@ -84,10 +85,16 @@ class Searching:
 
         Compiling their expressions is charged to `budget`.  When that is spent, the answer is a SEARCH_LIMIT that is not
         remembered; what was compiled by then is, so that another call gets further.
+
+        Raises:
+            SpecNotKeptError: claims have to be read before; asked again then, it answers.
         """
         key = (self._ledger.progress.classes, *[(each.label, each.record.spec_digest) for each in claims])
         known = self._demands.get(key)
         if known is None:
+            missing = [each.record for each in claims if not each.record.has_spec]
+            if missing:
+                raise SpecNotKeptError(missing)
             try:
                 named = [NamedClaim(each.label, each.record.whole) for each in claims]
             except ModelError as problem:

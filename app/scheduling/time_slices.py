@@ -91,6 +91,10 @@ class TimeSlices:
         budget.open_slice(self._options.search_slice_seconds)
         return True
 
+    def interrupt(self, pod: Pod, budget: CallBudget) -> None:
+        """The call has to wait before it can go on: what it has taken of its slice is paid for."""
+        self._spend(pod, budget.lap())
+
     def end(self, pod: Pod, budget: CallBudget) -> None:
         """What the slice was for is done: the last one of several is paid for, a first one that was enough is free."""
         seconds = budget.lap()

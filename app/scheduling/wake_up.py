@@ -1,15 +1,18 @@
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
 
 import structlog
 
 from app.allocator import Paused
+from app.ledger.claim_record import SpecNotKeptError
 from app.ledger.ledger import Ledger
 from app.ledger.signal import Signal, wait_for_any
 from app.ledger.versions import NodeVersions
 from app.model.pod import Pod
+from app.scheduling.answers import TryAgain
 from app.scheduling.deadline import CallBudget
 from app.scheduling.options import Options
 from app.scheduling.ports import Clock, ClusterError, SchedulerWaker
@@ -17,8 +20,23 @@ from app.scheduling.refusals import Refusal, Refusals
 from app.supervision import BackgroundTask, Supervisor
 from app.telemetry.metrics import Metrics, SearchLane
 
-MayFit = Callable[[Pod, Sequence[str], CallBudget], bool]
-"""Whether a refused pod might be placed on one of these nodes now; raises Paused when the slice of the budget is over."""
+
+class Trial(Protocol):
+    """Finds out whether a refused pod would be placed now."""
+
+    def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> bool:
+        """Whether it might be on one of these nodes.
+
+        Raises:
+            Paused: the slice of the budget is over.
+            SpecNotKeptError: claims have to be read before.
+        """
+        ...
+
+    async def read(self, missing: SpecNotKeptError, budget: CallBudget) -> None:
+        """Read these claims; raises TryAgain if that is impossible."""
+        ...
+
 
 _SLICE_SECONDS: Final = 0.02
 _LOOK_SECONDS: Final = 0.05
@@ -26,6 +44,7 @@ _LOOK_SECONDS: Final = 0.05
 _PAUSE_PER_LOOK: Final = 19
 _LONGEST_PAUSE: Final = 1.0
 _LAPSE_SECONDS: Final = 1.0
+_READS_PER_LOOK: Final = 8
 
 _LOG = structlog.get_logger(__name__)
 
@@ -42,7 +61,7 @@ class WakeUp:
         self,
         ledger: Ledger,
         refusals: Refusals,
-        may_fit: MayFit,
+        trial: Trial,
         waker: SchedulerWaker,
         metrics: Metrics,
         clock: Clock,
@@ -51,7 +70,7 @@ class WakeUp:
     ) -> None:
         self._ledger = ledger
         self._refusals = refusals
-        self._may_fit = may_fit
+        self._trial = trial
         self._waker = waker
         self._metrics = metrics
         self._clock = clock
@@ -124,7 +143,7 @@ class WakeUp:
         Pods that are left when the time is over come in a later look, as do those whose search is not finished: neither is a
         reason to wake anybody.
         """
-        now, took = self._refusals.mark(), 0.0
+        now, took, reads = self._refusals.mark(), 0.0, 0
         left, self._left = self._left, set()
         for refusal in self._in_turn(self._refusals.all()):
             uid = refusal.pod.uid
@@ -145,9 +164,15 @@ class WakeUp:
             used = budget.lap()
             took += used
             self._metrics.searched(SearchLane.WAKE_UP, used)
-            if fits:
+            if isinstance(fits, SpecNotKeptError):
+                self._leave(uid, own)
+                reads += 1
+                if reads <= _READS_PER_LOOK:
+                    with suppress(TryAgain):
+                        await self._trial.read(fits, budget)
+            elif fits:
                 return took, reason
-            if fits is None:
+            elif fits is None:
                 self._begun.add(uid)
                 self._leave(uid, own)
             else:
@@ -177,16 +202,20 @@ class WakeUp:
             places[namespace] += 1
         return sorted(refused, key=lambda each: keys[each.pod.uid])
 
-    def _fits(self, refusal: Refusal, moved: frozenset[str] | None, budget: CallBudget) -> bool | None:
-        """Whether the pod may fit now; None if the search is not finished."""
+    def _fits(
+        self, refusal: Refusal, moved: frozenset[str] | None, budget: CallBudget
+    ) -> bool | SpecNotKeptError | None:
+        """Whether the pod may fit now; None if the search is not finished, an error if claims have to be read before."""
         # A pod that cannot be looked at is looked at again when something else changes for it.
-        found: list[bool | None] = [False]
+        found: list[bool | SpecNotKeptError | None] = [False]
         with self._supervisor.sparing(BackgroundTask.WAKE_UP, pod=refusal.pod.key):
             nodes = refusal.nodes.among(self._ledger.nodes if moved is None else moved)
             try:
-                found.append(bool(nodes) and self._may_fit(refusal.pod, nodes, budget))
+                found.append(bool(nodes) and self._trial.may_fit(refusal.pod, nodes, budget))
             except Paused:
                 found.append(None)
+            except SpecNotKeptError as missing:
+                found.append(missing)
         return found[-1]
 
     def _moved_nodes(self) -> frozenset[str] | None:

@@ -168,6 +168,21 @@ DEFINITIONS: Final = (
     Definition("held_claims", "gauge", "Claims for which devices are held, not yet allocated"),
     Definition("unsettled_claims", "gauge", "Held claims that may still land on one of several nodes"),
     Definition("waiting_pods", "gauge", "Pods that were refused on every node and have not been placed since"),
+    Definition("claims_kept_bytes", "gauge", "Bytes that are kept of ResourceClaims, by estimate"),
+    Definition(
+        "claims_kept_short",
+        "gauge",
+        "ResourceClaims without their specs in memory, because those of their namespace take more than "
+        "`scheduling.namespace_claim_bytes`",
+    ),
+    Definition(
+        "claims_read_again",
+        "counter",
+        "Reads of such claims when a decision needed their specs, by outcome: ok, gone, changed (another one than the watch has "
+        "brought, or too large), failed (no answer)",
+        ("outcome",),
+        limit=4,
+    ),
     Definition(
         "contradicted_snapshots",
         "gauge",

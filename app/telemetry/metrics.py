@@ -65,10 +65,11 @@ class Metrics:
         self._searched = make.counter("search_seconds")
         self._resumed = make.plain_counter("searches_resumed")
         self._stopped = make.plain_counter("searches_stopped")
-        self._held = make.plain_gauge("held_claims")
-        self._unsettled = make.plain_gauge("unsettled_claims")
+        self._held, self._unsettled = map(make.plain_gauge, ("held_claims", "unsettled_claims"))
         self._waiting = make.plain_gauge("waiting_pods")
         self._orphaned, self._contradicted = map(make.plain_gauge, ("orphaned_allocations", "contradicted_snapshots"))
+        self._claims_kept, self._claims_short = map(make.plain_gauge, ("claims_kept_bytes", "claims_kept_short"))
+        self._claims_read_again = make.counter("claims_read_again")
         self._deleted_in_use = make.plain_counter("claims_deleted_in_use")
         self._watch_events = make.counter("watch_events")
         self._lists = make.counter("lists")
@@ -81,8 +82,7 @@ class Metrics:
         self._pod_events = make.counter("pod_events")
         self._stripped = make.counter("stripped_fields")
         self._served = make.gauge("field_served")
-        self._policy_reads = make.counter("policy_reads")
-        self._policy_current = make.plain_gauge("policy_current")
+        self._policy_reads, self._policy_current = make.counter("policy_reads"), make.plain_gauge("policy_current")
         self._leader = make.plain_gauge("leader")
         self._leader_changes = make.counter("leader_changes")
         self._background_failures = make.counter("background_failures")
@@ -167,6 +167,15 @@ class Metrics:
         """How many claims devices are held for now, and how many of these may still land on one of several nodes."""
         self._held.set(claims)
         self._unsettled.set(unsettled)
+
+    def claims_kept(self, size: int, short: int) -> None:
+        """How many bytes are kept of claims, and of how many claims the specs are not."""
+        self._claims_kept.set(size)
+        self._claims_short.set(short)
+
+    def claim_read_again(self, outcome: str) -> None:
+        """A claim of which the spec is not kept was read, or could not be."""
+        self._claims_read_again.of(outcome).inc()
 
     def orphaned(self, allocations: int) -> None:
         """How many allocations of deleted claims are counted because pods still use their devices."""

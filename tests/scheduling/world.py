@@ -100,6 +100,9 @@ class Ports:
 class World:
     """Objects come and go through the store; the watch is delivered on demand."""
 
+    namespace_claim_bytes = 0
+    """What the ledger keeps of the claims of a namespace."""
+
     def __init__(self, options: Options | None = None, **features: bool) -> None:
         self.cluster = MemoryCluster()
         self.clock = Steady()
@@ -112,7 +115,7 @@ class World:
 
     def start(self) -> None:
         """A new process: nothing is known but what the store has."""
-        self.ledger = Ledger()
+        self.ledger = Ledger(self.namespace_claim_bytes)
         self.metrics = Metrics()
         ports = Ports(self.cluster, self.clock, self.claims, self.pods, self.groups)
         self.extender = Extender(self.ledger, ports, self.metrics, self.options, self.features)
