@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from app.allocator import Paused
 from app.allocator.state import Usage
+from app.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from app.ledger.ledger import Ledger
 from app.ledger.versions import NodeVersions
 from app.model.allocation import ClaimPlacement
@@ -124,6 +125,7 @@ class GangPlanning:
 
         Raises:
             Paused: the slice of the budget is over; asked again, the plan goes on.
+            SpecNotKeptError: claims have to be read before.
             PlanUnfinishedError: the budget is closed.
         """
         if budget.closed:
@@ -166,6 +168,7 @@ class GangPlanning:
         known: _Answer | None = budget.answers.get(key)
         if known is not None and known.facts == facts:
             return _decided(known.seats)
+        self._read_before(question, budget)
         kept = self._paused.pop(key, None)
         if kept is None or not kept.same(question, facts):
             kept = self._new_plan(question, facts, usage(), budget)
@@ -184,6 +187,20 @@ class GangPlanning:
             raise Paused
         budget.answers[key] = _Answer(facts, seats)
         return _decided(seats)
+
+    def _read_before(self, question: _Question, budget: CallBudget) -> None:
+        """Have the specs of all members read at once where they are not kept: a plan that lacks one begins anew.
+
+        Raises:
+            SpecNotKeptError: some have to be read, and were not in this call.
+        """
+        missing: dict[bytes, ClaimRecord] = {}
+        for each in question.candidates:
+            for record in self._means.searching.missing(each.claims.open):
+                if record.claim.metadata.uid not in budget.read_again:
+                    missing.setdefault(record.spec_digest, record)
+        if missing:
+            raise SpecNotKeptError(tuple(missing.values()))
 
     def _new_plan(self, question: _Question, facts: _Facts, usage: Usage, budget: CallBudget) -> _Kept:
         ledger, candidates, offered = self._ledger, question.candidates, question.offered

@@ -21,7 +21,7 @@ from app.cel import Budget, CelCompileError, ProgramCache
 from app.cel.bounded import BoundedCache
 from app.cel.errors import quoted
 from app.cel.rewrite import rewrite_suffixes
-from app.ledger.claim_record import SpecNotKeptError
+from app.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from app.ledger.ledger import Ledger
 from app.model.allocation import Placement
 from app.model.base import ModelError
@@ -89,10 +89,10 @@ class Searching:
         Raises:
             SpecNotKeptError: claims have to be read before; asked again then, it answers.
         """
-        key = (self._ledger.progress.classes, *[(each.label, each.record.spec_digest) for each in claims])
+        key = self._key(claims)
         known = self._demands.get(key)
         if known is None:
-            missing = [each.record for each in claims if not each.record.has_spec]
+            missing = self._unread(claims)
             if missing:
                 raise SpecNotKeptError(missing)
             try:
@@ -107,6 +107,16 @@ class Searching:
             size = known.size if isinstance(known, Demand) else _REJECTION_BYTES + 2 * len(known.detail)
             self._demands.put(key, known, size, claims[0].record.claim.metadata.namespace if claims else "")
         return known
+
+    def missing(self, claims: Sequence[FoundClaim]) -> Sequence[ClaimRecord]:
+        """The claims that have to be read before `demand` can answer for these."""
+        return () if self._key(claims) in self._demands else self._unread(claims)
+
+    def _key(self, claims: Sequence[FoundClaim]) -> tuple[object, ...]:
+        return (self._ledger.progress.classes, *[(each.label, each.record.spec_digest) for each in claims])
+
+    def _unread(self, claims: Sequence[FoundClaim]) -> Sequence[ClaimRecord]:
+        return [each.record for each in claims if not each.record.has_spec]
 
     @property
     def held(self) -> int:
