@@ -7,6 +7,9 @@ snapshot was kept does the slice as published now count, as upstream does for ev
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
+
+from app.allocator.pools import Pool
 from app.allocator.state import PoolUsage
 from app.model.allocation import DeviceHolding
 from app.model.device import CounterConsumption, Device
@@ -19,6 +22,11 @@ class FrozenView(NamedTuple):
     consumption: tuple[CounterConsumption, ...]
     compatible_only_with: str | None
     sources: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, device: Device) -> "FrozenView":
+        """The device as it is published."""
+        return cls(device.consumes_counters, device.compatible_only_with, device.sources)
 
 
 def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView | None:
@@ -39,6 +47,18 @@ def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView |
     expressions = sorted(each.compatible_only_with for each in snapshots if each.compatible_only_with is not None)
     sources = dict.fromkeys(source for each in snapshots for source in each.sources)
     return FrozenView(consumption, expressions[0] if expressions else None, tuple(sources))
+
+
+def refrozen(holding: DeviceHolding, pool: Pool, usage: PoolUsage) -> DeviceHolding:
+    """A share with the snapshot that it has if it is allocated now: that of the shares in this usage, else the device as published.
+
+    A hold counts as a share in a search, but its own pod may never be bound, and the slice may have changed since.
+    """
+    live = next((each for slice_ in pool.published for each in slice_.devices if each.name == holding.device), None)
+    if holding.share_id is None or live is None:
+        return holding
+    found = frozen_view(usage.get(holding.device, ()), live) or FrozenView.of(live)
+    return msgspec.structs.replace(holding, **found._asdict())
 
 
 def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> Iterator[tuple[str, CounterConsumption]]:

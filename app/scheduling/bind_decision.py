@@ -1,6 +1,9 @@
 from collections.abc import Sequence
 
+import msgspec
+
 from app.allocator import NodePools, NoFit
+from app.allocator.occupancy import refrozen
 from app.ledger.claim_record import SpecNotKeptError
 from app.ledger.ledger import Ledger
 from app.model.allocation import ClaimPlacement
@@ -19,6 +22,8 @@ from app.scheduling.searching import Searching
 from app.scheduling.short_claims import ShortClaims
 from app.scheduling.standing import Sorted, excluded, sort_claims
 from app.scheduling.time_slices import SHARE_USED_UP
+
+_Decided = Sequence[tuple[FoundClaim, ClaimPlacement]]
 
 
 class BindDecision:
@@ -61,9 +66,11 @@ class BindDecision:
         if not undecided:
             return ()
         held = self._held(undecided, node_name)
-        if held is not None and self._clash(held, node_name) is None:
-            return held
-        anew = self._anew(pod, undecided, claims, node, budget)
+        if held is not None:
+            held = self._refrozen(held, node_name)
+            if self._clash(held, node_name) is None:
+                return held
+        anew = self._refrozen(self._anew(pod, undecided, claims, node, budget), node_name)
         clash = self._clash(anew, node_name)
         if clash is not None:
             self._cool_downs.nodes.undone(pod.uid, node_name)
@@ -111,7 +118,25 @@ class BindDecision:
             return Rejection(code=Code.EXTENDED_RESOURCE, detail=f"node {node.name} serves it differently now")
         return None
 
-    def _clash(self, decided: Sequence[tuple[FoundClaim, ClaimPlacement]], node_name: str) -> Overlap | None:
+    def _refrozen(self, decided: _Decided, node_name: str) -> _Decided:
+        """With the snapshots of this moment: of what is allocated, without what is only held for other pods."""
+        if not any(each.share_id for _, placement in decided for each in placement.holdings):
+            return decided
+        usage, pool_of = self._ledger.claims.usage, pools_of(self._ledger.slices, self.pools_of(node_name))
+        return [
+            (
+                claim,
+                msgspec.structs.replace(
+                    placement,
+                    holdings=tuple(
+                        refrozen(each, pool_of(each.pool_id), usage.pool(each.pool_id)) for each in placement.holdings
+                    ),
+                ),
+            )
+            for claim, placement in decided
+        ]
+
+    def _clash(self, decided: _Decided, node_name: str) -> Overlap | None:
         """What these placements would break beside what is allocated: they would be undone after they are written."""
         holdings = [holding for _, placement in decided for holding in placement.holdings]
         pool_of = pools_of(self._ledger.slices, self.pools_of(node_name))

@@ -138,6 +138,19 @@ async def test_further_share_keeps_what_the_first_one_froze_when_the_first_one_e
         assert await scheduled(world, "fourth", "n1") == ["bound to n1"]
 
 
+async def test_share_is_frozen_as_published_when_only_a_hold_had_the_older_groups(world: World) -> None:
+    """The first pod was offered the device before its driver changed the groups, and is never bound."""
+    publish(world, device("gpu", 2, "a", shared=True))
+    async with world.watching():
+        for pod in ("first", "second"):
+            add_pod(world, pod, "gpu", "2Gi")
+        assert list((await world.filter("first", "n1")).fitting) == ["n1"]
+        publish(world, device("gpu", 2, "b", shared=True))
+        assert await scheduled(world, "second", "n1") == ["bound to n1"]
+    (record,) = [each for each in world.ledger.claims.records() if each.claim.metadata.name == "second-claim"]
+    assert [each.compatibility_groups for each in record.holdings[0].consumption or ()] == [("b",)]
+
+
 MIXED: list[Any] = [
     pytest.param(("plain", "grouped"), id="none first"),
     pytest.param(("grouped", "plain"), id="groups first"),
