@@ -1,7 +1,8 @@
 """What is left to be done for the claims that PodGroups have from templates: the rules, without any I/O (KEP-5729).
 
 As the resourceclaim controller of kube-controller-manager 1.37 has it: one claim for each template entry of the group, controlled
-by it and recorded in its status, and the same name in the status of each member whose entry equals the group's.
+by it and recorded in its status, and the same name in the status of each member whose entry equals the group's.  As the KEP's
+drafts have it, the status of a member also names the claim of a drafted entry that stands for one of the group's by name.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,9 +51,9 @@ class Work:
         return not (self.makings or self.record or self.tellings or self.waiting)
 
 
-def has_templates(group: PodGroup) -> bool:
-    """Whether the group has claims from templates."""
-    return any(each.resource_claim_template_name for each in group.spec.resource_claims)
+def has_claims(group: PodGroup) -> bool:
+    """Whether the group has claims, of which something may have to be made or recorded."""
+    return bool(group.spec.resource_claims)
 
 
 def is_kept_by_protection(group: PodGroup) -> bool:
@@ -92,7 +93,8 @@ def work_for(group: PodGroup, ledger: Ledger, api_version: str) -> Work:
             name, recorded = state
             (known if recorded else record)[entry.name] = name
     templated = {each.name: each for each in group.spec.resource_claims if each.resource_claim_template_name}
-    pods = ledger.pods.members(*group.metadata.key) if templated else ()
+    known |= {each.name: each.resource_claim_name for each in group.spec.resource_claims if each.resource_claim_name}
+    pods = ledger.pods.members(*group.metadata.key) if has_claims(group) else ()
     members = [_member(pod, templated, known, ledger) for pod in pods if _counts(pod)]
     return Work(
         makings=(*makings, *(making for each in members for making in each.makings)),
@@ -160,7 +162,7 @@ def _controlled_by(record: ClaimRecord, uid: str) -> bool:
 
 
 def _member(pod: Pod, templated: Mapping[str, PodResourceClaim], known: Mapping[str, str], ledger: Ledger) -> _Member:
-    """What a member lacks, `templated` being the group's entries with templates, and `known` the claims of these.
+    """What a member lacks, `templated` being the group's entries with templates, and `known` the claims of all its entries.
 
     A member with a claim of the group is served as a whole and at once: the resourceclaim controller of
     kube-controller-manager gives up on such a pod at the group's claim while its gate is off, and records no other, either.
@@ -169,10 +171,16 @@ def _member(pod: Pod, templated: Mapping[str, PodResourceClaim], known: Mapping[
     claims: dict[str, str] = {}
     makings: list[Making] = []
     waits = missing = False
-    matched = dict(_matched(pod, templated))
+    matched = dict(_matched(pod, templated, known))
     for entry, theirs in matched.items():
         name = known.get(theirs)
-        if entry in recorded and (not recorded[entry] or _exists(pod, recorded[entry], ledger) or name is None):
+        if theirs not in templated and recorded.get(entry) == name:
+            continue
+        if (
+            theirs in templated
+            and entry in recorded
+            and (not recorded[entry] or _exists(pod, recorded[entry], ledger) or name is None)
+        ):
             continue
         waits = True
         if name is None:
@@ -195,12 +203,19 @@ def _exists(pod: Pod, name: str | None, ledger: Ledger) -> bool:
     return bool(name) and ledger.claims.by_key(pod.namespace, name or "") is not None
 
 
-def _matched(pod: Pod, templated: Mapping[str, PodResourceClaim]) -> Iterator[tuple[str, str]]:
-    """Entries of the pod that stand for a claim of the group from a template: the pod's name for it and the group's."""
+def _matched(
+    pod: Pod, templated: Mapping[str, PodResourceClaim], known: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Entries whose claim is to be recorded because it is the group's: the pod's name for it and the group's.
+
+    Those for a claim from a template, and drafted ones for a claim by name.
+    """
     for entry in pod.claims:
         drafted = entry.pod_group_resource_claim
         if drafted:
-            if drafted in templated and not (entry.resource_claim_name or entry.resource_claim_template_name):
+            if (drafted in templated or drafted in known) and not (
+                entry.resource_claim_name or entry.resource_claim_template_name
+            ):
                 yield entry.name, drafted
         elif templated.get(entry.name) == entry:
             yield entry.name, entry.name

@@ -21,7 +21,7 @@ from app.scheduling.group_claim_rivals import Rivals
 from app.scheduling.group_claim_rules import (
     Telling,
     Work,
-    has_templates,
+    has_claims,
     is_active,
     is_kept_by_protection,
     unrecorded,
@@ -155,7 +155,7 @@ class GroupClaims:
             self._next[key] = self._clock.monotonic() + _AGAIN_SECONDS["failed"]
             with self._supervisor.sparing(BackgroundTask.GROUP_CLAIMS, pod_group=key):
                 group = self._ledger.pod_groups.get(*key)
-                if group is None or not (has_templates(group) or is_kept_by_protection(group)):
+                if group is None or not (has_claims(group) or is_kept_by_protection(group)):
                     self._forget(key)
                 else:
                     await self._look_at(group)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from app.ledger.ledger import Ledger
-from app.ledger.pod_groups import GroupReservation
+from app.ledger.pod_groups import START_LABEL, GroupReservation
 from app.model.base import plain
 from app.model.node import Node
 from app.model.pod import Pod, pod_from
@@ -239,3 +239,24 @@ def test_reservation_by_a_group_of_the_same_name_but_another_uid_is_not_ours(sce
         },
     )
     assert not scene.one(NAMED).reserved
+
+
+@pytest.mark.parametrize("setting", ["always", "auto"])
+def test_without_the_feature_podgroups_have_no_claims(scene: Scene, setting: str) -> None:
+    """As in-tree with DRAWorkloadResourceClaims off: claims by name are reserved for pods, and what is the group's is refused."""
+    scene.ledger.pod_groups.have_claims = False
+    scene.ledger.pod_groups.reservation = GroupReservation(setting)
+    scene.ledger.pod_groups.served = True
+    scene.claim()
+    assert scene.one(NAMED, node=Node(name="n1", labels={START_LABEL: "true"})).consumer == POD
+    scene.group(NAMED, TEMPLATE)
+    assert scene.one(NAMED).consumer == POD
+    assert refused(scene.find(DRAFTED)) == (
+        Code.CLAIM_UNSUPPORTED,
+        "podGroupResourceClaim, and features.pod_group_claims is off",
+    )
+    scene.claim(GROUP_OWNER)
+    assert refused(scene.find(TEMPLATE, recorded="c")) == (
+        Code.CLAIM_FOREIGN,
+        "ns/c is controlled by the PodGroup of this pod, and features.pod_group_claims is off",
+    )

@@ -1,6 +1,7 @@
 """Claims of PodGroups that are made by the service, where kube-controller-manager does not make them (KEP-5729)."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -8,7 +9,7 @@ from app.model.generated_claim import ENTRY_ANNOTATION
 from app.model.pod_group import PROTECTION_FINALIZER
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.simulator.objects import Json, Key, Kind
-from tests.scheduling.grouped import GROUP
+from tests.scheduling.grouped import GROUP, NAMED
 from tests.scheduling.making_groups import GPU, GRACE, NET, OWN, MakingWorld
 from tests.scheduling.reclaiming import GRACE as RECLAIM_GRACE
 from tests.scheduling.reclaiming import pass_by, reclaimed
@@ -92,6 +93,15 @@ async def test_nothing_is_made_within_the_grace_or_while_it_is_switched_off() ->
     run = asyncio.create_task(off.extender.group_claims.run())
     await asyncio.wait_for(run, 60)
     assert off.made("gpu") == []
+
+
+async def test_without_the_feature_nothing_is_made_although_it_is_switched_on() -> None:
+    world = a_world()
+    world.options = dataclasses.replace(world.options, pod_group_claims=False)
+    world.start()
+    world.sync()
+    await asyncio.wait_for(asyncio.create_task(world.extender.group_claims.run()), 1)
+    assert world.made("gpu") == []
 
 
 async def test_a_member_that_comes_late_is_told_of_the_claim_that_is_there() -> None:
@@ -252,6 +262,34 @@ async def test_an_entry_that_is_marked_as_not_needed_gets_no_claim() -> None:
     world.edit_group(lambda group: group.setdefault("status", {}).update(resourceClaimStatuses=[{"name": "gpu"}]))
     await world.work()
     assert world.made("gpu") == []
+
+
+async def test_a_drafted_entry_is_told_of_the_groups_claim_by_name_and_a_released_one_needs_nothing() -> None:
+    """So that a kubelet need not look the PodGroup up; also in a group that has no claim from a template."""
+    world = MakingWorld()
+    world.group(NAMED)
+    world.member("drafted", {"name": "mine", "podGroupResourceClaim": "gpu"})
+    world.member("released", NAMED)
+    world.member("unknown", {"name": "mine", "podGroupResourceClaim": "other"})
+    world.restart()
+    await world.work()
+    assert world.recorded(Kind.POD, "drafted") == {"mine": "shared"}
+    assert world.recorded(Kind.POD, "released") == {}
+    assert world.recorded(Kind.POD, "unknown") == {}
+    before = world.pod("drafted")["metadata"]["resourceVersion"]
+    world.restart()
+    await world.work()
+    assert world.pod("drafted")["metadata"]["resourceVersion"] == before
+
+
+async def test_a_member_with_drafted_entries_of_both_kinds_is_told_of_both_at_once() -> None:
+    world = MakingWorld()
+    world.group(NAMED, NET)
+    entries = ({"name": "a", "podGroupResourceClaim": "gpu"}, {"name": "b", "podGroupResourceClaim": "net"})
+    world.member("drafted", *entries)
+    world.restart()
+    await world.work()
+    assert world.recorded(Kind.POD, "drafted") == {"a": "shared", "b": world.made("net")[0]}
 
 
 async def test_a_drafted_entry_is_told_of_the_groups_claim_under_its_own_name() -> None:
