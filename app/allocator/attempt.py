@@ -1,6 +1,6 @@
 """The changing state of one search: picks, marks, shares, counters, groups and constraints, all undone through one trail."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from enum import IntEnum
 from operator import add
 from typing import Any, NamedTuple
@@ -10,13 +10,14 @@ from app.allocator.compatibility import CompatibilityTable, GroupedSets
 from app.allocator.constraints import REFUSED, Clash, clash
 from app.allocator.counters import CounterTable
 from app.allocator.demand import ALL, Demand, Wanted
-from app.allocator.neighbours import Judge, NeighbourTable, Site, matter
+from app.allocator.neighbours import NeighbourTable, Site
 from app.allocator.node_facts import NodeFacts
 from app.allocator.occupancy import held_consumption
 from app.allocator.outcome import Fatal, Paused
 from app.allocator.pools import Pool
 from app.allocator.sharing import Amounts
 from app.allocator.undo import Trail
+from app.model.device import CounterConsumption
 
 
 class Pick(NamedTuple):
@@ -42,14 +43,11 @@ class Refusal(IntEnum):
 
 
 class PoolTables:
-    """Counters and groups of one pool during one search, from what its held devices draw.
+    """Counters and groups of one pool during one search, from what its held devices draw."""
 
-    `neighbours` is None where no device minds its neighbours, and without a judge of their expressions.
-    """
+    __slots__ = ("counters", "grouped", "groups", "held")
 
-    __slots__ = ("counters", "grouped", "groups", "held", "neighbours")
-
-    def __init__(self, pool: Pool, facts: NodeFacts, judge: Judge | None = None) -> None:
+    def __init__(self, pool: Pool, facts: NodeFacts) -> None:
         usage = facts.usage(pool)
         held = self.held = tuple(held_consumption(pool.published, usage))
         self.counters = CounterTable(pool.totals, held)
@@ -57,15 +55,26 @@ class PoolTables:
         in_order = not facts.rules.contradictions_close_sets
         self.groups = CompatibilityTable(held, in_order=in_order) if enforced else None
         self.grouped = None if enforced else GroupedSets(held)
-        self.neighbours: NeighbourTable | None = None
-        if judge is not None and enforced and matter(pool, usage):
-            self.neighbours = NeighbourTable(pool, usage, held, judge, facts.deadline)
 
 
 class Attempt:
-    """Search state.  `take` either takes a device or leaves no trace; `undo` goes back to a mark."""
+    """Search state.  `take` either takes a device or leaves no trace; `undo` goes back to a mark.
 
-    __slots__ = ("_constraint_state", "_demand", "_facts", "_marks", "_shares", "_tables", "picks", "sizes", "trail")
+    `neighbours` is None where no device minds its neighbours.
+    """
+
+    __slots__ = (
+        "_constraint_state",
+        "_demand",
+        "_facts",
+        "_marks",
+        "_shares",
+        "_tables",
+        "neighbours",
+        "picks",
+        "sizes",
+        "trail",
+    )
 
     def __init__(self, demand: Demand, facts: NodeFacts) -> None:
         self._demand = demand
@@ -77,6 +86,9 @@ class Attempt:
         self._shares: dict[int, Amounts] = {}
         self._constraint_state: dict[tuple[int, int], Any] = {}
         self._tables: dict[int, PoolTables] = {}
+        self.neighbours: NeighbourTable | None = None
+        if facts.choosy:
+            self.neighbours = NeighbourTable(facts, demand.judge, lambda pool: self.tables(pool).held)
 
     def size(self, claim: int) -> int:
         """Devices picked for a claim so far."""
@@ -138,7 +150,7 @@ class Attempt:
         """Counters and groups of a pool, built on first need."""
         found = self._tables.get(id(pool))
         if found is None:
-            found = self._tables[id(pool)] = PoolTables(pool, self._facts, self._demand.judge)
+            found = self._tables[id(pool)] = PoolTables(pool, self._facts)
         return found
 
     def constraint_states(self, claim: int) -> tuple[Hashable, ...]:
@@ -187,12 +199,19 @@ class Attempt:
         """Take the device's counters and join its groups, unless a share of it has done so already."""
         pools, sharing = self._facts.pools, self._facts.sharing
         consumption = pools.devices[location].consumes_counters
-        if not consumption:
+        if not consumption and self.neighbours is None:
             return Refusal.NONE
         if sharing.is_shareable(location) and (location in self._shares or sharing.is_shared(location)):
             return self._further_share(location)
         view = pools.views[location]
-        tables = self.tables(view.pool)
+        refusal = self._join_sets(view.pool, consumption, pays=pays) if consumption else Refusal.NONE
+        if refusal or self.neighbours is None:
+            return refusal
+        site = Site(view.published, location - view.base)
+        return Refusal.NONE if self.neighbours.join(view.pool, site, self.trail) else Refusal.NEIGHBOURS
+
+    def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption], *, pays: bool) -> Refusal:
+        tables = self.tables(pool)
         if tables.groups is not None:
             if not tables.groups.join(consumption, self.trail):
                 return Refusal.GROUPS
@@ -200,9 +219,6 @@ class Attempt:
             return Refusal.GROUPS
         if pays and not tables.counters.reserve(consumption, self.trail):
             return Refusal.COUNTERS
-        site = Site(view.published, location - view.base)
-        if tables.neighbours is not None and not tables.neighbours.join(site, self.trail):
-            return Refusal.NEIGHBOURS
         return Refusal.NONE
 
     def _further_share(self, location: int) -> Refusal:

@@ -8,7 +8,7 @@ import msgspec
 from app.allocator.constraints import Constraint
 from app.allocator.derived import DerivedAttribute
 from app.allocator.features import Features
-from app.allocator.selectors import SelectorList
+from app.allocator.selectors import Deadline, SelectorList
 from app.cel import Program
 from app.model.allocation import DeviceToleration
 from app.model.device_class import DeviceClass
@@ -81,7 +81,7 @@ class Demand:
     claims: tuple[ClaimDemand, ...]
     features: Features
     signature: bytes
-    judge: Callable[[str], SelectorList]
+    judge: Callable[[str, Deadline | None], SelectorList]
     size: int = 0
 
     @property

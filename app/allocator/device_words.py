@@ -97,8 +97,8 @@ class DeviceWords:
     def _neighbour_words(self, location: int) -> str:
         pools = self._facts.pools
         view = pools.views[location]
-        neighbours = self._attempt.tables(view.pool).neighbours
-        conflict = neighbours.refusal(Site(view.published, location - view.base)) if neighbours is not None else None
+        neighbours, site = self._attempt.neighbours, Site(view.published, location - view.base)
+        conflict = neighbours.refusal(view.pool, site) if neighbours is not None else None
         return "" if conflict is None else conflict_words(pools.devices[location], conflict)
 
     def _members(self, location: int, refused: CounterConsumption) -> Iterable[tuple[str, tuple[str, ...]]]:

@@ -10,7 +10,7 @@ from app.allocator.selectors import Deadline
 from app.allocator.sharing import Sharing
 from app.allocator.state import PoolUsage, Usage
 from app.model.allocation import DeviceHolding
-from app.model.device import Attribute
+from app.model.device import NODE, Attribute
 from app.model.node import Node
 
 NODE_OPERATIONS_FEATURE = "DRAOptionalNodeOperations"
@@ -21,6 +21,7 @@ class NodeFacts:
     """What one search reads of one node: its devices, what is taken, and the switches."""
 
     __slots__ = (
+        "_choosy",
         "_derived",
         "_pool",
         "_pool_usage",
@@ -29,6 +30,7 @@ class NodeFacts:
         "conditions_hide",
         "deadline",
         "features",
+        "judges_node",
         "operations",
         "pools",
         "rules",
@@ -56,9 +58,31 @@ class NodeFacts:
         self._usage = usage
         self._used: dict[int, PoolUsage] = {}
         self._derived: dict[tuple[int, str], Attribute] = {}
+        self._choosy: tuple[Pool, ...] | None = None
+        self.judges_node = False
         self._pool: Pool | None = None
         self._pool_usage: PoolUsage = {}
         self.sharing = Sharing(pools, self.holdings)
+
+    @property
+    def choosy(self) -> tuple[Pool, ...]:
+        """The pools in which a device may depend on its neighbours, nearly always none.
+
+        `judges_node` then tells whether it may depend on devices of other pools, too, and these are all pools of the node.
+        """
+        if self._choosy is None:
+            self._choosy = self._find_choosy() if self.features.compatibility_groups else ()
+        return self._choosy
+
+    def _find_choosy(self) -> tuple[Pool, ...]:
+        pools, rules = self.pools.pools, self._usage.has_compatibility_rules
+        found = tuple(pool for pool in pools if pool.choosy or rules(pool.pool_id))
+        if not found:
+            return ()
+        self.judges_node = any(pool.judges_node for pool in found) or any(
+            each.neighbours_on == NODE for pool in found for held in self.usage(pool).values() for each in held
+        )
+        return pools if self.judges_node else found
 
     def is_taken(self, location: int) -> bool:
         """Whether an allocated claim has the whole device; admin access takes nothing."""
@@ -106,4 +130,6 @@ class NodeFacts:
 
 def _thawed(holding: DeviceHolding) -> DeviceHolding:
     """The holding as if no snapshot had been kept."""
-    return msgspec.structs.replace(holding, consumption=None, groups=None, compatible_only_with=None)
+    return msgspec.structs.replace(
+        holding, consumption=None, groups=None, compatible_only_with=None, neighbours_on=""
+    )

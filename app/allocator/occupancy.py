@@ -21,6 +21,7 @@ class FrozenView(NamedTuple):
 
     consumption: tuple[CounterConsumption, ...]
     compatible_only_with: str | None
+    neighbours_on: str
     sources: tuple[tuple[str, str], ...]
 
     @classmethod
@@ -42,11 +43,14 @@ def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView |
         return None
     if len(snapshots) == 1:
         only = snapshots[0]
-        return FrozenView(only.drawn(live), only.compatible_only_with, only.sources)
+        return FrozenView(only.drawn(live), only.compatible_only_with, only.neighbours_on, only.sources)
     consumption = _frozen(snapshots, live) or ()
-    expressions = sorted(each.compatible_only_with for each in snapshots if each.compatible_only_with is not None)
+    rules = sorted(
+        (each.compatible_only_with, each.neighbours_on) for each in snapshots if each.compatible_only_with is not None
+    )
+    expression, on = rules[0] if rules else (None, "")
     sources = dict.fromkeys(source for each in snapshots for source in each.sources)
-    return FrozenView(consumption, expressions[0] if expressions else None, tuple(sources))
+    return FrozenView(consumption, expression, on, tuple(sources))
 
 
 def refrozen(holding: DeviceHolding, pool: Pool, usage: PoolUsage) -> DeviceHolding:

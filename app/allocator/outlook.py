@@ -14,7 +14,6 @@ from app.allocator.constraints import lookup, value_set
 from app.allocator.demand import ALL, Demand, RequestDemand, Wanted
 from app.allocator.eligibility import Eligibility, Standing
 from app.allocator.mode_all import Gathered
-from app.allocator.neighbours import matter
 from app.allocator.node_facts import NodeFacts
 from app.model.device import Attribute
 
@@ -120,9 +119,12 @@ class Outlook:
 
     def _drawing_by_pool(self) -> list[Mask]:
         pools, found = self._facts.pools, dict[int, Mask]()
+        # Where devices depend on their neighbours, all of them matter to each other.
+        choosy = {id(pool) for pool in self._facts.choosy}
         for location, device in enumerate(pools.devices):
-            if device.consumes_counters:
-                pool = id(pools.views[location].pool)
+            pool = id(pools.views[location].pool)
+            if pool in choosy or device.consumes_counters:
+                pool = 0 if pool in choosy else pool
                 found[pool] = found.get(pool, 0) | 1 << location
         return list(found.values())
 
@@ -233,7 +235,7 @@ class Outlook:
         names = sorted({each.attribute for claim in self._demand.claims for each in claim.constraints})
         numbers: dict[Hashable, int] = {}
         sharing = self._facts.sharing
-        choosy = {id(pool) for pool in pools.pools if matter(pool, self._facts.usage(pool))}
+        choosy = {id(pool) for pool in self._facts.choosy}
         found: list[int] = []
         for location, device in enumerate(pools.devices):
             pool = pools.views[location].pool
@@ -244,7 +246,7 @@ class Outlook:
             key = (
                 id(pool) if consumption else None,
                 consumption,
-                location if consumption and id(pool) in choosy else None,
+                location if id(pool) in choosy else None,
                 shared,
                 bytes(each[location] for each in standings),
                 values,

@@ -17,7 +17,7 @@ from app.allocator.validity import (
     counter_totals,
 )
 from app.model.base import ModelError
-from app.model.device import Device
+from app.model.device import NODE, Device
 from app.model.node import Node
 from app.model.rejection import Code
 from app.model.resource_slice import ResourceSlice
@@ -30,7 +30,8 @@ class Pool:
     `published` are its device slices of the current generation: those usable from the node by name, then the others in the
     order given. A pool with a `problem` (POOL_INCOMPLETE, POOL_INVALID, GROUPS_OFF, said in `detail`) offers no devices; `hidden`
     is how many its slices for this node have.
-    `choosy` tells whether any device says which others it is compatible with (`compatibleOnlyWith`).
+    `choosy` tells whether any device says which others it is compatible with (`compatibleOnlyWith`), `judges_node` whether these
+    are those of the whole node for any.
     """
 
     pool_id: PoolId
@@ -39,6 +40,7 @@ class Pool:
     problem: Code | None = None
     detail: str = ""
     choosy: bool = False
+    judges_node: bool = False
     hidden: int = 0
 
     @property
@@ -161,7 +163,9 @@ def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool) -> tuple
     waits = any(device.binding_conditions is not None for each in targeting for device in each.devices)
     published = targeting + elsewhere
     choosy = any(device.compatible_only_with is not None for each in published for device in each.devices)
-    return waits, Pool(pool_id=pool_id, published=published, totals=totals, choosy=choosy), targeting
+    judges = choosy and any(device.neighbours_on == NODE for each in published for device in each.devices)
+    pool = Pool(pool_id=pool_id, published=published, totals=totals, choosy=choosy, judges_node=judges)
+    return waits, pool, targeting
 
 
 def _ignored(pool_id: PoolId, ignored: Sequence[ResourceSlice], relevant: Sequence[ResourceSlice]) -> Ignored | None:

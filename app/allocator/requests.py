@@ -1,6 +1,7 @@
 """Validation of claims as far as it needs no node, in upstream's order, and their translation into a `Demand`."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from app.allocator.constraints import Constraint
@@ -17,7 +18,7 @@ from app.allocator.demand import (
 )
 from app.allocator.derived import DerivedAttribute
 from app.allocator.features import Features, why_off
-from app.allocator.selectors import SelectorList, SelectorVerdicts, compiled
+from app.allocator.selectors import Deadline, SelectorList, SelectorVerdicts, compiled
 from app.cel import Budget, CelBudgetError, CelCompileError, Program, ProgramCache
 from app.cel.compile_limits import CLAIM_COMPILE_LIMIT
 from app.model.allocation import DeviceToleration
@@ -69,8 +70,14 @@ def prepare(
         features=features,
         signature=signature_of(content),
         size=size_of(ready, content),
-        judge=lambda expression: known.of((expression,), programs),
+        judge=partial(_judge, known, programs),
     )
+
+
+def _judge(
+    known: SelectorVerdicts, programs: ProgramCache, expression: str, deadline: Deadline | None = None
+) -> SelectorList:
+    return known.of((expression,), programs, deadline if isinstance(deadline, Budget) else None)
 
 
 class _Preparation:

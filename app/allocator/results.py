@@ -80,6 +80,7 @@ def _holding(pick: Pick, share_id: str | None, facts: NodeFacts) -> DeviceHoldin
         admin=pick.wanted.admin,
         consumption=device.consumes_counters if frozen is None else frozen.consumption,
         compatible_only_with=device.compatible_only_with if frozen is None else frozen.compatible_only_with,
+        neighbours_on=device.neighbours_on if frozen is None else frozen.neighbours_on,
         sources=device.sources if frozen is None else frozen.sources,
         consumed_capacity=tuple((name, amount) for (name, _), amount in _consumed(pick, device)),
     )

@@ -20,3 +20,12 @@ class Usage(Protocol):
     def pool(self, pool_id: PoolId) -> PoolUsage:
         """What is taken in this pool; empty for an unused or unknown pool.  Constant during one search."""
         ...
+
+    def has_compatibility_rules(self, pool_id: PoolId) -> bool:
+        """Whether any holding in this pool has `compatibleOnlyWith` frozen with it."""
+        ...
+
+
+def any_compatibility_rule(usage: PoolUsage) -> bool:
+    """Whether any of these holdings has `compatibleOnlyWith` frozen with it."""
+    return any(holding.compatible_only_with is not None for holdings in usage.values() for holding in holdings)

@@ -11,14 +11,19 @@ _EMPTY: Final[PoolUsage] = {}
 class UsageTable:
     """Holdings by pool and device, kept incrementally.  It is itself a `Usage` for a search."""
 
-    __slots__ = ("_pools",)
+    __slots__ = ("_choosy", "_pools")
 
     def __init__(self) -> None:
+        self._choosy: Counter[PoolId] = Counter()
         self._pools: dict[PoolId, dict[str, tuple[DeviceHolding, ...]]] = {}
 
     def pool(self, pool_id: PoolId) -> PoolUsage:
         """What is held in this pool."""
         return self._pools.get(pool_id, _EMPTY)
+
+    def has_compatibility_rules(self, pool_id: PoolId) -> bool:
+        """See Usage."""
+        return pool_id in self._choosy
 
     @property
     def pools(self) -> Iterable[PoolId]:
@@ -28,6 +33,8 @@ class UsageTable:
     def add(self, holdings: Iterable[DeviceHolding]) -> None:
         """Count these holdings."""
         for holding in holdings:
+            if holding.compatible_only_with is not None:
+                self._choosy[holding.pool_id] += 1
             devices = self._pools.setdefault(holding.pool_id, {})
             devices[holding.device] = (*devices.get(holding.device, ()), holding)
 
@@ -37,6 +44,10 @@ class UsageTable:
             devices = self._pools[holding.pool_id]
             rest = list(devices[holding.device])
             rest.remove(holding)
+            if holding.compatible_only_with is not None:
+                self._choosy[holding.pool_id] -= 1
+                if not self._choosy[holding.pool_id]:
+                    del self._choosy[holding.pool_id]
             if rest:
                 devices[holding.device] = tuple(rest)
                 continue
@@ -76,6 +87,10 @@ class Overlaid:
             }
         return merged
 
+    def has_compatibility_rules(self, pool_id: PoolId) -> bool:
+        """See Usage."""
+        return self._extra.has_compatibility_rules(pool_id) or self._base.has_compatibility_rules(pool_id)
+
 
 class Reduced:
     """A usage with some holdings taken away, as if their claims were released."""
@@ -99,3 +114,7 @@ class Reduced:
             if holding in left.get(holding.device, ()):
                 left[holding.device].remove(holding)
         return {device: tuple(holdings) for device, holdings in left.items() if holdings}
+
+    def has_compatibility_rules(self, pool_id: PoolId) -> bool:
+        """See Usage; true also where only what is taken away has some."""
+        return self._base.has_compatibility_rules(pool_id)

@@ -83,7 +83,8 @@ class DeviceHolding(Value, frozen=True, rename=None):
     `consumption` is what the device drew on counter sets when it was allocated (amounts and groups, KEP-5963 snapshot); None
     when no snapshot was kept, and then the slice as published now counts.  `groups`: where the allocation keeps the groups alone
     (`results[].compatibilityGroups`), the (counter set, groups) that it names; None elsewhere.  `consumed_capacity` holds (name,
-    nano-units).  `compatible_only_with` and `sources` are the device's at that time; without `consumption` they say nothing.
+    nano-units).  `compatible_only_with`, `neighbours_on` and `sources` are the device's at that time; without `consumption` they
+    say nothing.  With `set_aside` nobody has the device: it is only not to be taken now.
     """
 
     driver: str
@@ -95,7 +96,9 @@ class DeviceHolding(Value, frozen=True, rename=None):
     groups: tuple[tuple[str, tuple[str, ...]], ...] | None = None
     consumed_capacity: tuple[tuple[str, int], ...] = ()
     compatible_only_with: str | None = None
+    neighbours_on: str = ""
     sources: tuple[tuple[str, str], ...] = ()
+    set_aside: bool = False
 
     @property
     def pool_id(self) -> tuple[str, str]:

@@ -8,6 +8,11 @@ PHYSICAL_DEVICE: Final = "physical-device/"
 """How the name begins of a counter set that no slice declares and that has no counters: all partitions of one physical device
 draw on it, so that their groups are compared.  Names of published counter sets have no slash."""
 
+POOL: Final = "pool"
+"""All devices of the pool are neighbours."""
+NODE: Final = "node"
+"""All devices that are local to the node are neighbours."""
+
 
 class Attribute(Value, frozen=True, rename=None):
     """The value of one device attribute; upstream's type is a union, so normally exactly one field is set."""
@@ -107,8 +112,9 @@ class DeviceTaint(Value, frozen=True):
 class Device(Value, frozen=True, rename=None):
     """One device of a slice in compact form; equal parts are shared between devices.
 
-    `compatible_only_with` is CEL over devices beside which this one may be allocated.  `sources` holds (field, rule) for each
-    field that the admin's policy supplied; what is not listed was published.
+    `compatible_only_with` is CEL over devices beside which this one may be allocated, `neighbours_on` says which those are: POOL,
+    NODE, or empty for those on the same counter sets.  `sources` holds (field, rule) for each field that the admin's policy
+    supplied; what is not listed was published.
     """
 
     name: str
@@ -124,4 +130,5 @@ class Device(Value, frozen=True, rename=None):
     binding_failure_conditions: tuple[str, ...] | None = None
     allow_multiple_allocations: bool = False
     compatible_only_with: str | None = None
+    neighbours_on: str = ""
     sources: tuple[tuple[str, str], ...] = ()

@@ -32,6 +32,7 @@ class _Consumption(Value, frozen=True):
 class _Device(Value, frozen=True):
     consumes_counters: tuple[_Consumption, ...] = ()
     compatible_only_with: str | None = None
+    neighbours_on: str = ""
     binding_conditions: tuple[str, ...] | None = None
     binding_failure_conditions: tuple[str, ...] | None = None
     share_id: str | None = None
@@ -77,6 +78,7 @@ def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding,
             _Device(
                 consumes_counters=_consumption(holding),
                 compatible_only_with=holding.compatible_only_with,
+                neighbours_on=holding.neighbours_on,
                 binding_conditions=result.binding_conditions,
                 binding_failure_conditions=result.binding_failure_conditions,
                 share_id=result.share_id,
@@ -256,6 +258,7 @@ def _holding(result: DeviceResult, frozen: _Frozen | None) -> DeviceHolding:
         groups=None if groups is None or consumption is not None else tuple(groups.items()),
         consumed_capacity=_consumed(result),
         compatible_only_with=None if frozen is None else frozen.device.compatible_only_with,
+        neighbours_on="" if frozen is None else frozen.device.neighbours_on,
         sources=() if frozen is None else tuple(frozen.device.sources.items()),
     )
 

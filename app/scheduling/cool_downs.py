@@ -91,7 +91,7 @@ class SetAside:
         self._base = base
         self._aside: dict[PoolId, dict[str, DeviceHolding]] = {}
         for driver, pool, device in devices:
-            nothing = DeviceHolding(driver=driver, pool=pool, device=device, consumption=())
+            nothing = DeviceHolding(driver=driver, pool=pool, device=device, consumption=(), set_aside=True)
             self._aside.setdefault((driver, pool), {})[device] = nothing
 
     def pool(self, pool_id: PoolId) -> PoolUsage:
@@ -100,6 +100,10 @@ class SetAside:
         if not aside:
             return base
         return {**base, **{device: (*base.get(device, ()), taken) for device, taken in aside.items()}}
+
+    def has_compatibility_rules(self, pool_id: PoolId) -> bool:
+        """See Usage."""
+        return self._base.has_compatibility_rules(pool_id)
 
 
 def search_around(

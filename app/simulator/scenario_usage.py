@@ -1,6 +1,7 @@
 from collections.abc import Iterable
 
 from app.allocator import PoolId, PoolUsage
+from app.allocator.state import any_compatibility_rule
 from app.model.allocation import DeviceHolding
 from app.model.resource_claim import ResourceClaim
 from app.model.snapshot import holdings_of
@@ -19,3 +20,7 @@ class FixedUsage:
     def pool(self, pool_id: PoolId) -> PoolUsage:
         """What is taken in this pool."""
         return self._pools.get(pool_id, {})
+
+    def has_compatibility_rules(self, pool_id: PoolId) -> bool:
+        """See Usage."""
+        return any_compatibility_rule(self.pool(pool_id))

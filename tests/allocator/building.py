@@ -5,7 +5,7 @@ from typing import Any
 
 from app.allocator import Demand, Features, NamedClaim, NodePools, NoFit, PoolId, allocate, gather, prepare
 from app.allocator.rules import OWN, Rules
-from app.allocator.state import PoolUsage
+from app.allocator.state import PoolUsage, any_compatibility_rule
 from app.cel import ProgramCache
 from app.model.allocation import DeviceHolding, Placement
 from app.model.device_class import DeviceClass, device_class_from
@@ -96,6 +96,9 @@ class Held:
 
     def pool(self, pool_id: PoolId) -> PoolUsage:
         return self._pools.get(pool_id, {})
+
+    def has_compatibility_rules(self, pool_id: PoolId) -> bool:
+        return any_compatibility_rule(self.pool(pool_id))
 
 
 def held(device: str, pool: str = "pool", **more: Any) -> DeviceHolding:

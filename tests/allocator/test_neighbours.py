@@ -294,10 +294,10 @@ def test_members_come_back_exactly_after_any_refusal_or_undo(
     ]
     demand, pools = demand_of(claim_of(exactly())), pools_of(pool(*devices))
     attempt = Attempt(demand, NodeFacts(NODE, pools, Held(held("d0")), None))
-    wanted, tables = demand.claims[0].requests[0].options[0], attempt.tables(pools.pools[0])
+    wanted = demand.claims[0].requests[0].options[0]
 
     def members() -> list[Any]:
-        return [] if tables.neighbours is None else list(tables.neighbours._members)
+        return [] if attempt.neighbours is None else list(attempt.neighbours.members(pools.pools[0]).all)
 
     undone = []
     for location in order:
