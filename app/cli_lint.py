@@ -12,7 +12,9 @@ from app.cel.lint import lint, units_of
 from app.cel.lint_findings import Finding, LintCode, Severity, error
 from app.cel.lint_limits import together_findings
 from app.cli_lint_manifests import LINT, Expression, Subject, read_subjects
-from app.simulator.yaml_documents import YamlError
+from app.cli_lint_policy import PolicyText, is_policy, policy_findings, slices_in
+from app.model.resource_slice import ResourceSlice
+from app.simulator.yaml_documents import YamlError, read_documents
 
 EXIT_WRONG: Final = 1
 EXIT_UNREADABLE: Final = 2
@@ -60,19 +62,26 @@ def command(
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail, too.")] = False,
 ) -> None:
-    """Find mistakes in the CEL expressions of device classes, resource claims and claim templates.
+    """Find mistakes in the CEL expressions of device classes, resource claims and claim templates, and in policy files.
 
+    Of a policy it says which rules have no effect, and together with ResourceSlices which neighbours judge each other differently.
     An error would be refused by the API server or fail on a device; a warning may not mean what its author thinks.  Exit status: 0
     no error, 1 an error (with --strict, a warning, too), 2 something cannot be read.
     """
     texts, problems = _texts(files)
     subjects: list[tuple[str, Subject]] = []
+    policies: list[PolicyText] = []
+    slices: dict[str, list[ResourceSlice]] = {}
     for name, text in texts:
         try:
+            if any(is_policy(each.value) for each in read_documents(text)):
+                policies.append(PolicyText(name, text))
+                continue
             subjects.extend((name, subject) for subject in read_subjects(text))
+            slices.setdefault(name, []).extend(slices_in(text))
         except YamlError as problem:
             problems.append(f"{name}:{problem.line}: {problem}")
-    found = list(report(subjects))
+    found = [*report(subjects), *_of_policies(policies, slices)]
     errors, warnings = _counts(found)
     count = sum(len(subject.expressions) for _, subject in subjects)
     expected = sum(each.expected for each in found)
@@ -106,6 +115,13 @@ def report(subjects: Sequence[tuple[str, Subject]]) -> Iterator[Reported]:
     }
     for file, subject in subjects:
         yield from _of_subject(file, subject, classes)
+
+
+def _of_policies(policies: Sequence[PolicyText], slices: Mapping[str, Sequence[ResourceSlice]]) -> Iterator[Reported]:
+    for file, finding in policy_findings(policies, slices):
+        code, severity, message = finding.code.value, finding.severity.value, finding.message
+        about = "policy" if policies else "ResourceSlices"
+        yield Reported(file, 1, 1, about, "", code, severity, message, "", expected=False)
 
 
 def _of_subject(file: str, subject: Subject, classes: Mapping[str, tuple[str, ...]]) -> Iterator[Reported]:

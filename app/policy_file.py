@@ -35,6 +35,15 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 Expression = Annotated[str, StringConstraints(min_length=1, max_length=10 * 1024)]
 
 
+class NeighboursModel(BaseModel):
+    """Which devices count as neighbours, as written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    within: Literal["pool", "node"] = "pool"
+    devices: Expression | None = None
+
+
 class RuleModel(BaseModel):
     """One rule as written."""
 
@@ -51,6 +60,7 @@ class RuleModel(BaseModel):
     binding_failure_conditions: list[Text] | None = Field(None, min_length=1, max_length=_MOST_CONDITIONS)
     binds_to_node: Literal[True] | None = None
     compatible_only_with: Expression | None = None
+    neighbours: NeighboursModel | None = None
 
 
 class FileModel(BaseModel):
@@ -79,7 +89,11 @@ _TYPES: Final[Mapping[str, str]] = {
     "missing": "a value",
     "string_pattern_mismatch": "lower case letters, digits and '-', at most 63 characters",
 }
-_LITERALS: Final[Mapping[str, str]] = {"bindsToNode": "true, or the field left out", "version": "1"}
+_LITERALS: Final[Mapping[str, str]] = {
+    "bindsToNode": "true, or the field left out",
+    "within": "pool or node",
+    "version": "1",
+}
 
 
 def read_policy(path: Path, *, compatibility_groups: bool = True) -> PolicyOverlay:
@@ -126,6 +140,23 @@ class _Compiled:
         self._devices = self._program("devices", model.devices)
         self._physical = self._program("physicalDevice", model.physical_device, text=True)
         self._program("compatibleOnlyWith", model.compatible_only_with)
+        self._only_with = self._narrowed()
+
+    def _narrowed(self) -> str | None:
+        """`compatibleOnlyWith` for the neighbours that are meant, and true for all others.
+
+        One of which the selector has no value is meant, unless the expression is true for it.
+        """
+        only, neighbours = self._model.compatible_only_with, self._model.neighbours
+        if only is None or neighbours is None or neighbours.devices is None:
+            return only
+        sound = self._program("neighbours", neighbours.devices, part="devices")
+        # A comment of CEL ends with its line.
+        end = "\n" if "//" in only + neighbours.devices else ""
+        narrowed = f"!({neighbours.devices}{end}) || ({only}{end})"
+        if sound is not None and not self.problems:
+            self._program("neighbours", narrowed)
+        return narrowed
 
     def rule(self, *, groups: bool) -> PolicyRule:
         model = self._model
@@ -140,10 +171,13 @@ class _Compiled:
             binding_conditions=tuple(model.binding_conditions or ()),
             binding_failure_conditions=tuple(model.binding_failure_conditions or ()),
             binds_to_node=bool(model.binds_to_node),
-            compatible_only_with=model.compatible_only_with if groups else None,
+            compatible_only_with=self._only_with if groups else None,
+            neighbours_on=model.neighbours.within if groups and model.neighbours is not None else "",
         )
 
-    def _program(self, field: str, expression: str | None, *, text: bool = False) -> Program | None:
+    def _program(
+        self, field: str, expression: str | None, *, text: bool = False, part: str | None = None
+    ) -> Program | None:
         if expression is None:
             return None
         wanted = "a text" if text else "true or false"
@@ -154,7 +188,8 @@ class _Compiled:
             return compile_expression(expression, derived=text)
         except CelCompileError as problem:
             found = f"expected a CEL expression that gives {wanted}, got {expression!r}: {problem.reason}"
-            self.problems.append(((*self._where, field), " ".join(found.split())))
+            where = (*self._where, field) if part is None else (*self._where, field, part)
+            self.problems.append((where, " ".join(found.split())))
             return None
 
     def _contradictions(self) -> Iterator[Problem]:
@@ -164,6 +199,8 @@ class _Compiled:
             yield self._where, f"expected at least one of {', '.join(_SUPPLIED)}, got none: the rule supplies nothing"
         if model.counter_set is not None and model.compatibility_groups is None:
             yield (*self._where, "counterSet"), "expected only beside compatibilityGroups"
+        if model.neighbours is not None and model.compatible_only_with is None:
+            yield (*self._where, "neighbours"), "expected only beside compatibleOnlyWith"
         conditions, failures = model.binding_conditions, model.binding_failure_conditions
         if (conditions is None) != (failures is None):
             missing = "bindingConditions" if conditions is None else "bindingFailureConditions"
@@ -191,6 +228,8 @@ def _sentence(problem: ErrorDetails) -> str:
     last, kind = str(problem["loc"][-1]), problem["type"]
     if kind == "extra_forbidden":
         known = _FIELDS if len(problem["loc"]) > 1 else tuple(FileModel.model_fields)
+        if "neighbours" in problem["loc"][:-1]:
+            known = tuple(NeighboursModel.model_fields)
         close = difflib.get_close_matches(last, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(known)}"
         return f"unknown field; {hint}"

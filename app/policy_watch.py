@@ -5,7 +5,7 @@ file that is wrong or vanishes leaves the policy that was read before in force, 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from app.allocator.overlay_policy import PolicyOverlay
+from app.allocator.policy_effects import devices_of, without_effect
 from app.ledger.ledger import Ledger
 from app.ledger.overlays import Prepared
 from app.policy_file import BadPolicy, MissingPolicy, read_policy
@@ -98,12 +99,22 @@ class PolicyWatch:
         notes = {"policy": f"{rules} of {self._path} in force"}
         if self._problem is not None:
             notes["policy"] = f"{rules} in force; {self._problem}"
+        idle = self._without_effect()
+        if idle:
+            notes["policy-effects"] = "; ".join(idle)
         troubles = self._ledger.overlays.troubles
         shown = list(islice(troubles, _TROUBLES_SHOWN))
         if shown:
             more = sum(1 for _ in troubles)
             notes["policy-rules"] = "; ".join(shown) + (f"; and {more} more" if more else "")
         return notes
+
+    def _without_effect(self) -> Sequence[str]:
+        """Rules that change nothing about the devices published now, in sentences."""
+        if self._policy is None:
+            return ()
+        devices = devices_of(self._ledger.overlays.under_policy)
+        return [f"rule {name} has no effect: {why}" for name, why in without_effect(self._policy.rules, devices or ())]
 
     def _read(self, path: Path) -> PolicyOverlay:
         return read_policy(path, compatibility_groups=self._groups)
@@ -125,6 +136,8 @@ class PolicyWatch:
         self._policy, self._problem = policy, None
         self._metrics.policy("taken")
         _LOG.info("policy is in force", file=str(self._path), rules=len(policy.rules), changed_pools=len(changed))
+        for sentence in self._without_effect():
+            _LOG.warning(sentence, file=str(self._path))
 
     def _refuse(self, problem: BadPolicy, outcome: str) -> None:
         self._problem = str(problem)

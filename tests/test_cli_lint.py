@@ -285,3 +285,68 @@ def test_a_claim_whose_expressions_are_too_much_together_is_named() -> None:
     found = findings(CLASS + "---\n" + text)
     together = [each for each in found if each["code"] == "compile-limit" and "of the claim" in str(each["message"])]
     assert [each["severity"] for each in together] == ["error"]
+
+
+POLICY = """
+rules:
+  - name: mig
+    devices: device.attributes[device.driver].type == "mig"
+    compatibleOnlyWith: device.attributes[device.driver].type == "mig"
+    neighbours:
+      within: pool
+"""
+SLICE = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: s}
+spec:
+  driver: gpu.example.com
+  nodeName: n
+  pool: {name: n, generation: 1, resourceSliceCount: 1}
+  devices:
+    - {name: a, attributes: {type: {string: mig}}}
+    - {name: b, attributes: {type: {string: KIND}}}
+"""
+
+
+def policy_findings(tmp_path: Path, policy: str, *slices: str) -> list[tuple[str, str]]:
+    """(code, message) of a policy beside these slices."""
+    (tmp_path / "policy.yaml").write_text(policy)
+    for index, text in enumerate(slices):
+        (tmp_path / f"slice-{index}.yaml").write_text(text)
+    answer = json.loads(lint(tmp_path, "-o", "json").stdout)
+    return [(each["code"], each["message"]) for each in answer["findings"]]
+
+
+def test_a_rule_about_neighbours_that_only_one_side_has_is_found_with_the_slices(tmp_path: Path) -> None:
+    ((code, message),) = policy_findings(tmp_path, POLICY, SLICE.replace("KIND", "vgpu"))
+    assert code == "asymmetric-rule"
+    assert message == (
+        "rule mig keeps gpu.example.com/n/a apart from gpu.example.com/n/b, but gpu.example.com/n/b says nothing: "
+        "write the rule on both sides"
+    )
+    both = POLICY + POLICY.partition("rules:\n")[2].replace("mig", "vgpu")
+    assert policy_findings(tmp_path, both, SLICE.replace("KIND", "vgpu")) == []
+
+
+def test_a_rule_of_a_policy_without_effect_is_found(tmp_path: Path) -> None:
+    assert policy_findings(tmp_path, POLICY, SLICE.replace("KIND", "mig")) == []
+    alone = SLICE.partition("    - {name: b")[0]
+    assert [code for code, _ in policy_findings(tmp_path, POLICY, alone)] == ["no-effect"]
+    behind = "rules: [{name: a, bindsToNode: true}, {name: b, driver: x, bindsToNode: true}]"
+    assert [code for code, _ in policy_findings(tmp_path, behind)] == ["no-effect"]
+
+
+def test_a_policy_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
+    ((code, message),) = policy_findings(tmp_path, "rules: [{name: a, bindsToNode: 5}]")
+    assert (code, message) == ("policy", "rules[0].bindsToNode (rule a): expected true, or the field left out, got 5")
+
+
+def test_what_slices_say_themselves_about_neighbours_is_looked_at_without_a_policy(tmp_path: Path) -> None:
+    said = "compatibleOnlyWith: {expression: 'device.attributes[device.driver].type == \"mig\"'}"
+    text = SLICE.replace("KIND", "vgpu").replace("{name: a,", f"{{name: a, {said},")
+    file = tmp_path / "slice.yaml"
+    file.write_text(text)
+    (found,) = json.loads(lint(file, "-o", "json").stdout)["findings"]
+    assert (found["code"], found["file"]) == ("asymmetric-rule", str(file))
+    assert found["message"].startswith("gpu.example.com/n/a keeps gpu.example.com/n/a apart from gpu.example.com/n/b")

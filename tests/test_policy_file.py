@@ -154,3 +154,57 @@ def test_what_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"rules: \xff")
     with pytest.raises(BadPolicy, match="expected YAML"):
         read_policy(tmp_path / "latin")
+
+
+NEAR = """
+rules:
+  - name: full
+    compatibleOnlyWith: device.attributes["gpu.example.com"].physicalDevice != "dev-0"
+    neighbours: NEIGHBOURS
+"""
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "on", "expression"),
+    [
+        ("{}", "pool", "ONLY"),
+        ("{within: node}", "node", "ONLY"),
+        ('{within: pool, devices: device.driver == "x"}', "pool", '!(device.driver == "x") || (ONLY)'),
+    ],
+)
+def test_a_rule_says_which_devices_are_neighbours(tmp_path: Path, neighbours: str, on: str, expression: str) -> None:
+    (rule,) = read(tmp_path, NEAR.replace("NEIGHBOURS", neighbours)).rules
+    only = 'device.attributes["gpu.example.com"].physicalDevice != "dev-0"'
+    assert (rule.neighbours_on, rule.compatible_only_with) == (on, expression.replace("ONLY", only))
+
+
+def test_without_neighbours_the_scope_is_left_to_the_device(tmp_path: Path) -> None:
+    (rule,) = read(tmp_path, NEAR.replace("    neighbours: NEIGHBOURS\n", "")).rules
+    assert rule.neighbours_on == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            NEAR.replace("NEIGHBOURS", "{within: rack}"),
+            "rules[0].neighbours.within (rule full): expected pool or node, got 'rack'",
+        ),
+        (
+            NEAR.replace("NEIGHBOURS", "{device: x}"),
+            "rules[0].neighbours.device (rule full): unknown field; did you mean 'devices'?",
+        ),
+        (
+            NEAR.replace("NEIGHBOURS", "{devices: device.nonsense}"),
+            "rules[0].neighbours.devices (rule full): expected a CEL expression that gives true or false",
+        ),
+        (
+            "rules: [{name: a, bindsToNode: true, neighbours: {}}]",
+            "neighbours (rule a): expected only beside compatible",
+        ),
+    ],
+)
+def test_neighbours_that_cannot_be_meant_are_told(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(BadPolicy) as caught:
+        read(tmp_path, text)
+    assert problem in str(caught.value)

@@ -130,6 +130,4 @@ class NodeFacts:
 
 def _thawed(holding: DeviceHolding) -> DeviceHolding:
     """The holding as if no snapshot had been kept."""
-    return msgspec.structs.replace(
-        holding, consumption=None, groups=None, compatible_only_with=None, neighbours_on=""
-    )
+    return msgspec.structs.replace(holding, consumption=None, groups=None, compatible_only_with=None, neighbours_on="")

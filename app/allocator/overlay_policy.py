@@ -20,7 +20,7 @@ class PolicyRule:
     """One rule; None and empty mean that the rule does not supply the field, or does not narrow the devices.
 
     `physical_device` is compiled as a derived attribute.  `counter_set` names the one that the groups are for, None means each
-    that the device draws on.
+    that the device draws on.  `neighbours_on` as in `Device`.
     """
 
     name: str
@@ -34,6 +34,7 @@ class PolicyRule:
     binding_failure_conditions: tuple[str, ...] = ()
     binds_to_node: bool = False
     compatible_only_with: str | None = None
+    neighbours_on: str = ""
 
     def concerns(self, published: ResourceSlice) -> bool:
         """Whether devices of this slice may be meant."""
@@ -157,11 +158,12 @@ class _Reading:
         return {"binds_to_node": True}
 
     def _neighbours(self, rules: Sequence[PolicyRule]) -> dict[str, str]:
+        """The expression and what it is about, which go together."""
         rule = next((rule for rule in rules if rule.compatible_only_with is not None), None)
         if rule is None or rule.compatible_only_with is None or self._device.compatible_only_with is not None:
             return {}
         self._sources.append(("compatibleOnlyWith", rule.name))
-        return {"compatible_only_with": rule.compatible_only_with}
+        return {"compatible_only_with": rule.compatible_only_with, "neighbours_on": rule.neighbours_on}
 
 
 def _activation(published: ResourceSlice, device: Device) -> DeviceActivation:

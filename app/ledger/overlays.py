@@ -43,6 +43,11 @@ class Overlays:
         """What the policy could not be applied to, in sentences, by slice."""
         return (text for _, laid in sorted(self._under_policy.items()) for text in laid.troubles)
 
+    @property
+    def under_policy(self) -> Iterable[ResourceSlice]:
+        """All slices with the policy on them, by name, without taint rules."""
+        return (laid.effective for _, laid in sorted(self._under_policy.items()))
+
     def publish(self, item: ResourceSlice) -> None:
         """A slice was published or changed."""
         self._published[item.name] = item

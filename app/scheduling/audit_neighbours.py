@@ -1,9 +1,9 @@
-"""Whether allocated devices that share a counter set or a physical device each find their neighbours compatible."""
+"""Whether allocated devices each find their neighbours compatible; who is a neighbour is the rule of the search."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import permutations
 from typing import NamedTuple
 
+from app.allocator.neighbours import Rule, Spot, frozen_rules, is_neighbour, spot_of
 from app.cel import CelCompileError, CelRuntimeError, ProgramCache, prepare_device
 from app.model.allocation import DeviceHolding
 from app.model.device import Device
@@ -37,23 +37,36 @@ def strangers(
     An expression counts as frozen with the allocation; without a snapshot as the device has it now.  Attributes are those
     published now.  `sets_of` names the counter sets and physical devices that a holding is a part of.
     """
-    expressions: dict[DeviceId, dict[str, None]] = {}
-    members: dict[tuple[str, str, str], dict[DeviceId, None]] = {}
+    held: dict[DeviceId, list[DeviceHolding]] = {}
     for holding in holdings:
-        device_id = (holding.driver, holding.pool, holding.device)
-        own = expressions.setdefault(device_id, {})
-        expression = _expression(holding, published.get(device_id))
-        if expression is not None:
-            own[expression] = None
-        for counter_set in sets_of(holding):
-            members.setdefault((holding.driver, holding.pool, counter_set), {})[device_id] = None
-    pairs = dict.fromkeys(pair for found in members.values() for pair in permutations(found, 2))
+        held.setdefault((holding.driver, holding.pool, holding.device), []).append(holding)
+    homes = _homes(published)
+    rules: dict[DeviceId, tuple[Rule, ...]] = {}
+    spots: dict[DeviceId, Spot] = {}
+    for device_id, found in held.items():
+        live, pool_id = published.get(device_id), (device_id[0], device_id[1])
+        counter_sets = frozenset(name for each in found for name in sets_of(each))
+        rules[device_id] = frozen_rules(found, None if live is None else live.device)
+        spots[device_id] = (
+            Spot(pool_id, homes.get(pool_id), counter_sets)
+            if live is None
+            else spot_of(live.where, live.device, counter_sets)
+        )
     programs = ProgramCache()
-    for one, other in pairs:
-        for expression in expressions[one]:
-            problem = _problem(expression, published.get(other), programs)
-            if problem:
-                yield Stranger(one, f"compatible only with {expression}, {problem} {other[2]}")
+    for one, rule in ((device_id, rule) for device_id, found in rules.items() for rule in found):
+        for other, spot in spots.items():
+            if other != one and is_neighbour(rule.on, spots[one], spot):
+                problem = _problem(rule.expression, published.get(other), programs)
+                if problem:
+                    yield Stranger(one, f"compatible only with {rule.expression}, {problem} {other[2]}")
+
+
+def _homes(published: Mapping[DeviceId, Published]) -> Mapping[tuple[str, str], str | None]:
+    """The node of each pool whose devices are all local to one: there a device was that is not published any more."""
+    nodes: dict[tuple[str, str], set[str | None]] = {}
+    for (driver, pool, _), found in published.items():
+        nodes.setdefault((driver, pool), set()).add(found.where.node_name)
+    return {pool_id: next(iter(found)) for pool_id, found in nodes.items() if len(found) == 1}
 
 
 def by_id(slices: Sequence[ResourceSlice]) -> dict[DeviceId, Published]:
@@ -61,12 +74,6 @@ def by_id(slices: Sequence[ResourceSlice]) -> dict[DeviceId, Published]:
     return {
         (each.driver, each.pool, device.name): Published(device, each) for each in slices for device in each.devices
     }
-
-
-def _expression(holding: DeviceHolding, found: Published | None) -> str | None:
-    if holding.consumption is not None:
-        return holding.compatible_only_with
-    return None if found is None else found.device.compatible_only_with
 
 
 def _problem(expression: str, other: Published | None, programs: ProgramCache) -> str:
