@@ -86,8 +86,9 @@ class Filter:
             self._fairness.refused(pod, attempt)
             if attempt.limited:
                 raise TryAgain(f"pod {pod.key}: {_unfinished(attempt)}")
-            with self._slices.charged(pod):
-                self._refusals.turned_away(pod, attempt, budget)
+            began = self._clock.monotonic()
+            self._refusals.turned_away(pod, attempt, budget)
+            self._slices.charge(pod, self._clock.monotonic() - began)
             return FilterAnswer((), {}, attempt.texts)
         self._refusals.settled(pod.uid)
         self._fairness.shares.waits_no_more(pod.uid)

@@ -11,8 +11,6 @@ one slice of time.  Whether it has more depends on who waits for the same schedu
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol
 
 from app.model.pod import Pod
@@ -27,6 +25,7 @@ SHARE_USED_UP: Final = "its search takes long, and the namespace has used up its
 _NEVER: Final = float("-inf")
 _NAMESPACES: Final = 10_000
 _SMALLER: Final = 10
+_FREE_SECONDS: Final = 0.001
 _RECENT_SECONDS: Final = 10.0
 """As long as kube-scheduler backs a pod off at most."""
 
@@ -61,6 +60,8 @@ class TimeSlices:
         self._namespaces = TokenBuckets(options.search_namespace_share, burst, _NAMESPACES, debt=burst)
         self._everybody = TokenBucket(options.search_share, burst, now, debt=burst)
         self._alone = TokenBucket(options.search_alone_share, burst, now, debt=burst)
+        self._spent = dict.fromkeys(SearchLane, 0.0)
+        metrics.before_render(self._publish)
 
     def begin(self, pod: Pod, seconds: float) -> CallBudget:
         """A budget for a call about this pod that may take so many seconds; its first slice begins."""
@@ -101,24 +102,25 @@ class TimeSlices:
         if budget.paid:
             self._spend(pod, seconds)
         else:
-            self._metrics.searched(SearchLane.SLICE, seconds)
+            self._spent[SearchLane.SLICE] += seconds
 
-    @contextmanager
-    def charged(self, pod: Pod) -> Iterator[None]:
-        """Take off the time that is spent inside, beside all slices."""
-        began = self.clock.monotonic()
-        try:
-            yield
-        finally:
-            self._spend(pod, self.clock.monotonic() - began)
+    def charge(self, pod: Pod, seconds: float) -> None:
+        """Take off time that was spent beside all slices; next to nothing is free."""
+        if seconds > _FREE_SECONDS:
+            self._spend(pod, seconds)
 
     def _spend(self, pod: Pod, seconds: float) -> None:
         now = self.clock.monotonic()
         self._namespaces.spend(pod.namespace, seconds, now)
         contended = self._contended(pod)
         (self._everybody if contended else self._alone).spend(seconds, now)
-        self._metrics.searched(SearchLane.NAMESPACE, seconds)
-        self._metrics.searched(SearchLane.EVERYBODY if contended else SearchLane.ALONE, seconds)
+        self._spent[SearchLane.NAMESPACE] += seconds
+        self._spent[SearchLane.EVERYBODY if contended else SearchLane.ALONE] += seconds
+
+    def _publish(self) -> None:
+        for lane, seconds in self._spent.items():
+            self._metrics.searched(lane, seconds)
+        self._spent = dict.fromkeys(SearchLane, 0.0)
 
     def _level(self, pod: Pod, now: float) -> float:
         """Seconds that are left for further slices of this pod's calls; negative when overdrawn."""
@@ -128,9 +130,10 @@ class TimeSlices:
 
     def _overdrawn(self, pod: Pod, now: float) -> bool:
         """Whether pods of this namespace have taken more than they may; what others take from everybody is not held against it."""
-        if self._contended(pod):
-            return self._namespaces.level(pod.namespace, now) < 0
-        return self._waiting.waits_beside(pod) and self._alone.level(now) < 0
+        namespace, alone = self._namespaces.level(pod.namespace, now) < 0, self._alone.level(now) < 0
+        if not (namespace or alone):
+            return False
+        return namespace if self._contended(pod) else alone and self._waiting.waits_beside(pod)
 
     def _contended(self, pod: Pod) -> bool:
         """Whether pods of other namespaces wait, or were here a moment ago."""

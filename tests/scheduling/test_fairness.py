@@ -271,7 +271,8 @@ async def test_a_search_is_within_its_share_when_a_pod_of_another_namespace_was_
 async def test_metrics_tell_from_whose_share_the_time_was_taken_and_how_often_searches_went_on() -> None:
     world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=0.3))
 
-    def lanes() -> dict[str, float]:
+    async def lanes() -> dict[str, float]:
+        await world.metrics.render()
         found = ("slice", "namespace", "everybody", "alone")
         name = "dra_extender_search_seconds_total"
         return {lane: world.metrics.registry.get_sample_value(name, {"lane": lane}) or 0.0 for lane in found}
@@ -281,7 +282,7 @@ async def test_metrics_tell_from_whose_share_the_time_was_taken_and_how_often_se
 
     victim = world.victim(0)
     await world.ask(victim, "easy")
-    first = lanes()
+    first = await lanes()
     assert first.pop("slice") > 0.0
     assert not any(first.values())
     world.cluster.store.delete(Key(Kind.POD, *victim.split("/")))
@@ -289,14 +290,14 @@ async def test_metrics_tell_from_whose_share_the_time_was_taken_and_how_often_se
     world.clock.seconds += 30.0
     # Nobody else waits: it takes all of its time, and it does not matter to whom that belongs.
     taken = await world.time_of((world.attacker(0),), "hard")
-    alone = lanes()
+    alone = await lanes()
     assert 0.5 * taken < alone["alone"] == alone["namespace"] <= taken
     assert not alone["everybody"]
     assert resumed() >= 10
     world.victim(1)
     before = resumed()
     taken = await world.time_of((world.attacker(1),), "hard")
-    shared = lanes()
+    shared = await lanes()
     assert shared["everybody"] == pytest.approx(shared["namespace"] - alone["namespace"])
     assert 0.5 * taken < shared["everybody"] <= taken
     assert shared["alone"] == alone["alone"]
