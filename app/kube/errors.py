@@ -124,6 +124,10 @@ class WriteStopped(aiohttp.ClientError):
     """A write that was not sent because this replica may not write (any more); the text says why."""
 
 
+class TooLong(CallFailed):
+    """The answer is longer than the caller can take; the rest of it was not read."""
+
+
 class FellSilent(CallFailed):
     """A stream that had begun brought nothing for a while: the connection is dead, or there was nothing to say."""
 

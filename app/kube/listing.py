@@ -4,7 +4,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from app.kube.errors import CallFailed, Intent
+from app.kube.errors import CallFailed, Intent, TooLong
 from app.kube.kinds import Kind
 from app.kube.transport import Call, Transport
 from app.kube.turns import in_turns
@@ -30,7 +30,10 @@ _PAGE = msgspec.json.Decoder(Page)
 FIRST_PAGE: Final = 16
 PAGE_BYTES: Final = 4 * 2**20
 """What a page should hold.  Its number of objects follows from the sizes of those before, as a server counts objects alone."""
+MOST_BYTES: Final = 8 * PAGE_BYTES
+"""What is read of a page of several objects; one that is longer is asked for again with fewer."""
 _GROWTH: Final = 4
+_SHRINKING: Final = 16
 
 
 async def list_pages(
@@ -47,12 +50,16 @@ async def list_pages(
     while True:
         query = {"limit": str(size), "continue": token} if token else {"limit": str(size)}
         try:
-            page, read = await _page(transport, kind, path, query, seconds)
+            page, read = await _page(transport, kind, path, query, seconds, MOST_BYTES if size > 1 else 0)
+        except TooLong:
+            # Objects before these were small, which says nothing of these.
+            size = max(1, size // _SHRINKING)
+            continue
         except CallFailed as failed:
             if not (token and failed.gone):
                 raise
             _LOG.info("a list took too long for the server to remember; listing in one page", kind=kind.plural)
-            page, _ = await _page(transport, kind, path, {}, seconds)
+            page, _ = await _page(transport, kind, path, {}, seconds, 0)
             yield page
             return
         yield page
@@ -68,10 +75,12 @@ def next_size(size: int, objects: int, read: int, limit: int) -> int:
     return max(1, min(limit, _GROWTH * size, fitting))
 
 
-async def _page(transport: Transport, kind: Kind, path: str, query: dict[str, str], seconds: float) -> tuple[Page, int]:
-    """A page, and the bytes that it took."""
+async def _page(
+    transport: Transport, kind: Kind, path: str, query: dict[str, str], seconds: float, most: int
+) -> tuple[Page, int]:
+    """A page, and the bytes that it took; raises TooLong if these are more than `most` (0 for any number)."""
     intent = Intent("list", kind.plural)
-    body = await transport.send(Call(intent, "GET", path, seconds, query=query))
+    body = await transport.send(Call(intent, "GET", path, seconds, query=query, most=most))
     try:
         # What decoding costs is up to whoever wrote the objects: a long page must not keep the event loop.
         return await in_turns(_PAGE, body), len(body)

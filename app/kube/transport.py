@@ -10,7 +10,7 @@ from kubernetes.aio.client.rest import RESTClientObject
 from yarl import URL
 
 from app.kube.configuration import ConfigurationError, Credentials
-from app.kube.errors import CallFailed, FellSilent, Intent, WriteStopped, no_answer, read_status
+from app.kube.errors import CallFailed, FellSilent, Intent, TooLong, WriteStopped, no_answer, read_status
 from app.kube.observer import Observer
 from app.kube.settings import KubeSettings
 from app.scheduling.ports import Clock
@@ -33,7 +33,7 @@ Permit = Callable[[], str | None]
 class Call:
     """One request: what it wants, HTTP method, path, query, body (sent unchanged) and how long it may take in seconds.
 
-    `accept` is the media type of the answer.
+    `accept` is the media type of the answer, `most` the bytes that it may have at most, 0 for any number.
     """
 
     intent: Intent
@@ -44,6 +44,7 @@ class Call:
     body: bytes | None = None
     content_type: str = JSON
     accept: str = JSON
+    most: int = 0
 
 
 class _Rest(RESTClientObject):
@@ -117,6 +118,7 @@ class Transport:
         """The whole body of a successful answer.
 
         Raises:
+            TooLong: there is more of it than `call.most`.
             CallFailed: an answer that refuses, or none in time.
         """
         started = self._clock.monotonic()
@@ -125,7 +127,7 @@ class Transport:
         try:
             async with self._answer(call, patience) as response:
                 status = str(response.status)
-                return await response.read()
+                return await (_bounded(response, call) if call.most else response.read())
         except CallFailed as failed:
             status = str(failed.status.code) if failed.status else status
             raise
@@ -185,6 +187,16 @@ class Transport:
             allow_redirects=False,
             **self._extra,
         )
+
+
+async def _bounded(response: aiohttp.ClientResponse, call: Call) -> bytes:
+    """The body, of which no more is read than the call takes."""
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > call.most:
+            raise TooLong(call.intent, None, f"the answer is longer than {call.most} bytes")
+    return bytes(body)
 
 
 def _guarded(permit: Permit) -> type[aiohttp.ClientRequest]:

@@ -12,7 +12,7 @@ from app.kube.clock import SystemClock
 from app.kube.kinds import Kind
 from app.kube.reflector import Chance, Reflector
 from app.kube.settings import KubeSettings
-from app.kube.transport import Transport
+from app.kube.transport import Call, Transport
 from tests.kube.fake_api_server import FakeApiServer, status_answer, status_body
 from tests.kube.recording import CountingObserver, ManualClock, RecordingFeed, Sleeper, until
 
@@ -58,6 +58,9 @@ class Bench:
         return [dict(each.query) for each in self.server.requests("GET", THINGS, watch=True)]
 
 
+KIB = 1024
+
+
 @pytest.fixture
 def bench(server: FakeApiServer, transport: Transport, settings: KubeSettings) -> Bench:
     return Bench(server, transport, settings)
@@ -72,6 +75,33 @@ async def test_a_list_is_read_in_pages_of_one_version(bench: Bench) -> None:
         assert [sorted(query) for query in bench.lists()] == [["limit"], ["continue", "limit"], ["continue", "limit"]]
         assert bench.feed.lists == 1
         assert bench.observer.of("listed") == [("things", "7")]
+
+
+async def test_a_page_of_objects_that_are_larger_than_those_before_is_not_read_whole(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant's small objects come before its large ones: no number of objects suits both."""
+    monkeypatch.setattr("app.kube.listing.PAGE_BYTES", KIB * 64)
+    monkeypatch.setattr("app.kube.listing.MOST_BYTES", KIB * 512, raising=False)
+    for number in range(600):
+        bench.server.put(THINGS, f"a{number:03}", "space")
+    for number in range(80):
+        bench.server.put(THINGS, f"b{number:03}", "space", data="x" * KIB * 64)
+    read = 0
+    send = bench.transport.send
+
+    async def counted(call: Call) -> bytes:
+        nonlocal read
+        answer = await send(call)
+        read = max(read, len(answer))
+        return answer
+
+    bench.transport.send = counted  # type: ignore[method-assign]
+    async with bench.running():
+        assert len(bench.feed.told) == 680
+        assert len(set(bench.feed.told)) == 680
+        assert 0 < read <= KIB * 512
+        assert bench.feed.lists == 1
 
 
 async def test_a_watch_asks_for_bookmarks_and_for_an_end_and_begins_at_the_version_of_the_list(bench: Bench) -> None:
