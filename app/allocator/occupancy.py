@@ -27,7 +27,7 @@ class FrozenView(NamedTuple):
     @classmethod
     def of(cls, device: Device) -> "FrozenView":
         """The device as it is published."""
-        return cls(device.consumes_counters, device.compatible_only_with, device.sources)
+        return cls(device.consumes_counters, device.compatible_only_with, device.neighbours_on, device.sources)
 
 
 def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView | None:
