@@ -16,6 +16,7 @@ from app.allocator.rejections import (
     closed_set_words,
     counter_words,
     group_words,
+    node_allocatable_words,
     taint_words,
 )
 from app.model.device import CounterConsumption
@@ -25,6 +26,7 @@ STANDING_CODES: Final = {
     Standing.TAKEN: Code.IN_USE,
     Standing.BINDING_CONDITIONS_OFF: Code.REQUEST_UNSUPPORTED,
     Standing.NODE_OPERATIONS: Code.NODE_OPERATIONS,
+    Standing.NODE_ALLOCATABLE: Code.NODE_ALLOCATABLE,
     Standing.PARTITIONABLE_OFF: Code.REQUEST_UNSUPPORTED,
     Standing.TAINTED: Code.TAINTED,
     Standing.MISFIT: Code.CAPACITY,
@@ -81,6 +83,8 @@ class DeviceWords:
                 return self._capacity_words(place.wanted, location)
             case Code.TAINTED:
                 return taint_words(device, place.wanted.tolerations)
+            case Code.NODE_ALLOCATABLE:
+                return node_allocatable_words(device)
         feature = _NEEDED.get(standing)
         return f"{device.name} needs {why_off(feature)}" if feature else ""
 

@@ -24,10 +24,11 @@ class Standing(IntEnum):
     NO_MATCH = 4
     OTHER_NODE = 5
     NODE_OPERATIONS = 6
-    PARTITIONABLE_OFF = 7
-    TAINTED = 8
-    MISFIT = 9
-    EXHAUSTED = 10
+    NODE_ALLOCATABLE = 7
+    PARTITIONABLE_OFF = 8
+    TAINTED = 9
+    MISFIT = 10
+    EXHAUSTED = 11
 
 
 UNSELECTABLE = frozenset({Standing.BINDING_CONDITIONS_OFF, Standing.NO_MATCH, Standing.OTHER_NODE, Standing.MISFIT})
@@ -148,6 +149,8 @@ class Eligibility:
         device = facts.pools.devices[location]
         if facts.pools.views[location].published.skip_node_operations and not facts.operations:
             return Standing.NODE_OPERATIONS
+        if device.node_allocatable and not facts.rules.unaccounted_devices:
+            return Standing.NODE_ALLOCATABLE
         partitionable = facts.features.partitionable_devices
         if not partitionable and not all(each.synthetic for each in device.consumes_counters):
             return Standing.PARTITIONABLE_OFF

@@ -21,6 +21,7 @@ _TELLING: Final = (
     Code.CONSTRAINT,
     Code.TAINTED,
     Code.NODE_OPERATIONS,
+    Code.NODE_ALLOCATABLE,
     Code.REQUEST_UNSUPPORTED,
     Code.IN_USE,
     Code.SELECTOR_FAILED,

@@ -13,9 +13,6 @@ from app.model.allocation import DeviceHolding
 from app.model.device import NODE, Attribute
 from app.model.node import Node
 
-NODE_OPERATIONS_FEATURE = "DRAOptionalNodeOperations"
-"""What a node declares when it supports slices that skip node operations."""
-
 
 class NodeFacts:
     """What one search reads of one node: its devices, what is taken, and the switches."""
@@ -52,7 +49,7 @@ class NodeFacts:
         self.deadline = deadline
         # Whether devices with binding conditions cannot be chosen.
         self.conditions_hide = not (features.device_binding_and_status or rules.unready_devices_while_off)
-        self.operations = features.optional_node_operations and NODE_OPERATIONS_FEATURE in node.declared_features
+        self.operations = features.optional_node_operations and node.skips_node_operations
         # What requests of the same look have found out about the devices so far (see `Eligibility`).
         self.standings: dict[Hashable, bytearray] = {}
         self._usage = usage

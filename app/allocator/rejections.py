@@ -91,6 +91,11 @@ def taint_words(device: Device, tolerations: Sequence[DeviceToleration]) -> str:
     return f"{device.name} has taint {taint.key}{value}:{taint.effect}"
 
 
+def node_allocatable_words(device: Device) -> str:
+    """E.g. `cpu-0 counts against cpu, memory of its node (nodeAllocatableResources)`."""
+    return f"{device.name} counts against {listed(device.node_allocatable)} of its node (nodeAllocatableResources)"
+
+
 def groups_text(groups: Iterable[str]) -> str:
     """A group list as `[a, b]`, or `no groups`."""
     text = ", ".join(groups)

@@ -33,6 +33,8 @@ class Rules:
     up to 1.37 the device that the slices list first decides (KEP-5963 has no order).
     `shares_keep_snapshot`: a further share of a device adds no member to a counter set, and its snapshot is that of the shares
     which the device has already.  KEP-5963 read literally asks each candidate for the groups of the slice as it is published now.
+    `unaccounted_devices`: devices that stand for CPU, memory or the like of their node (DRANodeAllocatableResources) are chosen;
+    the DynamicResources plugin of upstream counts what they take beside what pods ask of the node, which an extender cannot.
     """
 
     lapsed_shares_take: bool = True
@@ -47,6 +49,7 @@ class Rules:
     unready_devices_while_off: bool = True
     contradictions_close_sets: bool = True
     shares_keep_snapshot: bool = True
+    unaccounted_devices: bool = False
 
 
 OWN: Final = Rules()
@@ -58,5 +61,6 @@ UPSTREAM: Final = Rules(
     ready_devices_first=False,
     unready_devices_while_off=False,
     contradictions_close_sets=False,
+    unaccounted_devices=True,
 )
 """Kubernetes 1.37."""

@@ -4,6 +4,7 @@ from typing import Final
 from app.allocator.state import PoolId
 from app.ledger.groups import Groups
 from app.ledger.nearby import NearbySlices
+from app.model.device import Device
 from app.model.node import Node
 from app.model.resource_slice import ResourceSlice
 
@@ -13,7 +14,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 class SliceIndex:
     """ResourceSlices by name, pool and node; always in order of names, so that no decision depends on the order of events."""
 
-    __slots__ = ("_by_name", "_by_node", "_by_pool", "_nearby", "_reached")
+    __slots__ = ("_by_name", "_by_node", "_by_pool", "_nearby", "_node_allocatable", "_reached")
 
     def __init__(self) -> None:
         self._by_name: dict[str, ResourceSlice] = {}
@@ -21,6 +22,8 @@ class SliceIndex:
         self._by_node: Groups[str] = Groups()
         self._nearby = NearbySlices()
         self._reached: dict[PoolId, frozenset[str] | None] = {}
+        # Names of the slices that have devices with nodeAllocatableResources.
+        self._node_allocatable: dict[PoolId, set[str]] = {}
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -48,6 +51,14 @@ class SliceIndex:
             self._reached[pool_id] = self._nodes_of(pool_id)
         return self._reached[pool_id]
 
+    def node_allocatable(self, pool_id: PoolId, device: str) -> Device | None:
+        """The device as it is published, if it counts against resources of its node."""
+        for name in sorted(self._node_allocatable.get(pool_id, ())):
+            for each in self._by_name[name].devices:
+                if each.name == device and each.node_allocatable:
+                    return each
+        return None
+
     def _nodes_of(self, pool_id: PoolId) -> frozenset[str] | None:
         nodes: set[str] = set()
         for each in self._by_pool.unordered(pool_id):
@@ -62,6 +73,8 @@ class SliceIndex:
         self._by_name[item.name] = item
         self._reached.pop(item.pool_id, None)
         self._by_pool.put(item.pool_id, item)
+        if any(each.node_allocatable for each in item.devices):
+            self._node_allocatable.setdefault(item.pool_id, set()).add(item.name)
         if item.node_name is None:
             self._nearby.put(item)
         else:
@@ -75,6 +88,11 @@ class SliceIndex:
             return None
         self._reached.pop(old.pool_id, None)
         self._by_pool.drop(old.pool_id, name)
+        named = self._node_allocatable.get(old.pool_id)
+        if named is not None:
+            named.discard(name)
+            if not named:
+                del self._node_allocatable[old.pool_id]
         if old.node_name is None:
             self._nearby.drop(old)
         else:

@@ -4,6 +4,7 @@ import msgspec
 
 from app.model.base import Value
 from app.model.device import CounterConsumption, Device, regrouped
+from app.model.node import Node
 from app.model.node_selector import NodeSelector
 
 NO_PARAMETERS: Final = msgspec.Raw()
@@ -73,8 +74,21 @@ class AllocationResult(Value, frozen=True):
     allocation_timestamp: str | None = None
 
     def usable_on(self, node: str, labels: dict[str, str]) -> bool:
-        """Whether a pod with this allocation may run on the node."""
+        """Whether the node selector allows the node."""
         return self.node_selector is None or self.node_selector.matches(node, labels)
+
+    def allows(self, node: Node) -> bool:
+        """Whether a pod with this allocation may run on the node: it is selected, and declares what the devices need.
+
+        Raises:
+            ModelError: the node selector is malformed.
+        """
+        return self.usable_on(node.name, node.labels) and (node.skips_node_operations or self.skipping_device is None)
+
+    @property
+    def skipping_device(self) -> DeviceResult | None:
+        """The first device that needs a node that can skip node operations."""
+        return next((each for each in self.devices.results if each.skip_node_operations), None)
 
 
 class DeviceHolding(Value, frozen=True, rename=None):

@@ -114,7 +114,8 @@ class Device(Value, frozen=True, rename=None):
 
     `compatible_only_with` is CEL over devices beside which this one may be allocated, `neighbours_on` says which those are: POOL,
     NODE, or empty for those on the same counter sets.  `sources` holds (field, rule) for each field that the admin's policy
-    supplied; what is not listed was published.
+    supplied; what is not listed was published.  `node_allocatable` names the resources of its node, such as cpu, that the device
+    stands for or takes (DRANodeAllocatableResources).
     """
 
     name: str
@@ -129,6 +130,7 @@ class Device(Value, frozen=True, rename=None):
     binding_conditions: tuple[str, ...] | None = None
     binding_failure_conditions: tuple[str, ...] | None = None
     allow_multiple_allocations: bool = False
+    node_allocatable: tuple[str, ...] = ()
     compatible_only_with: str | None = None
     neighbours_on: str = ""
     sources: tuple[tuple[str, str], ...] = ()

@@ -1,10 +1,13 @@
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from app.model.base import ModelError, Value, decode
 from app.model.metadata import ObjectMeta
 from app.model.quantity import QuantityError, parse_quantity
+
+NODE_OPERATIONS_FEATURE: Final = "DRAOptionalNodeOperations"
+"""What a node declares when its kubelet can skip node operations of devices."""
 
 
 class Node(Value, frozen=True, rename=None):
@@ -26,6 +29,11 @@ class Node(Value, frozen=True, rename=None):
 class _NodeInfo(Value, frozen=True):
     boot_id: str = msgspec.field(name="bootID", default="")
     kubelet_version: str = ""
+
+    @property
+    def skips_node_operations(self) -> bool:
+        """Whether devices with `skipNodeOperations` may be used on the node."""
+        return NODE_OPERATIONS_FEATURE in self.declared_features
 
 
 class _Status(Value, frozen=True):

@@ -46,6 +46,8 @@ class Code(StrEnum):
     POOL_INVALID = "resource pool is invalid"
     GROUPS_OFF = "slices with compatibility groups are ignored"
     NODE_OPERATIONS = "node does not support the devices"
+    NODE_ALLOCATABLE = "nodeAllocatableResources of devices are not supported"
+    CLAIM_NODE_OPERATIONS = "node does not support the devices of the claim"
     COMBINATION = "no combination of devices fits"
     UNSETTLED = "devices are held for pods that are being bound"
     COOLING_DOWN = "devices have just failed for this pod and are left alone for a while"

@@ -91,6 +91,10 @@ class _Expression(Value, frozen=True):
     expression: str
 
 
+class _Unread(Value, frozen=True):
+    """An object of which nothing but its presence matters."""
+
+
 class _Device(Value, frozen=True):
     name: str
     attributes: dict[str, _Attribute] | None = None
@@ -104,6 +108,9 @@ class _Device(Value, frozen=True):
     binding_conditions: tuple[str, ...] | None = None
     binding_failure_conditions: tuple[str, ...] | None = None
     allow_multiple_allocations: bool | None = None
+    node_allocatable_resources: dict[str, _Unread] | None = None
+    # In 1.36 the field had another name and another content.
+    node_allocatable_resource_mappings: dict[str, _Unread] | None = None
     compatible_only_with: _Expression | None = None
 
 
@@ -208,6 +215,7 @@ class SliceReader:
             binding_conditions=share(wire.binding_conditions),
             binding_failure_conditions=share(wire.binding_failure_conditions),
             allow_multiple_allocations=bool(wire.allow_multiple_allocations),
+            node_allocatable=share(_node_allocatable(wire)),
             compatible_only_with=None
             if wire.compatible_only_with is None
             else share(wire.compatible_only_with.expression),
@@ -259,6 +267,11 @@ class SliceReader:
         if len(self._shared) >= _MAX_SHARED:
             self._shared.clear()
         return self._shared.setdefault(value, value)
+
+
+def _node_allocatable(wire: _Device) -> tuple[str, ...]:
+    named = wire.node_allocatable_resources or wire.node_allocatable_resource_mappings
+    return tuple(sorted(named)) if named else ()
 
 
 def _optional(text: str | None) -> int | None:

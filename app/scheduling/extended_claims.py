@@ -26,6 +26,7 @@ from app.scheduling.claim_writing import ClaimWriting
 from app.scheduling.extended_resources import EXTENDED_LABEL, Special, extended_need
 from app.scheduling.giving_back import GivenBack
 from app.scheduling.ports import Cluster, ClusterError, Conflict, NotFound
+from app.scheduling.standing import useless_on
 
 _LONGEST_BASE: Final = 58
 _LOG = structlog.get_logger(__name__)
@@ -138,9 +139,9 @@ class ExtendedClaims:
             return True
         try:
             ours = self._us in writers_of(record.raw or await self._read(record)).allocation
-            usable = allocation.usable_on(node.name, node.labels)
         except ModelError:
             return False
+        usable = useless_on(node, FoundClaim(EXTENDED_LABEL, record, consumer_of(pod)), self._ledger) is None
         return ours and usable and all(each.uid == pod.uid for each in claim.status.reserved_for)
 
     async def _read(self, record: ClaimRecord) -> bytes:

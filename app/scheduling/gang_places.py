@@ -132,7 +132,7 @@ class LedgerPlaces:
         """See Places."""
         at = self._ledger.nodes[node]
         try:
-            return placement.allocation.usable_on(at.name, at.labels)
+            return placement.allocation.allows(at)
         except ModelError:
             return False
 

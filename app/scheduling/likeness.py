@@ -9,7 +9,6 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Final, NamedTuple
 
 from app.allocator import Features, PoolId, PoolUsage, Usage
-from app.allocator.node_facts import NODE_OPERATIONS_FEATURE
 from app.allocator.node_match import is_relevant
 from app.allocator.reads import Reads
 from app.ledger.ledger import Ledger
@@ -120,7 +119,7 @@ class Likeness:
         if shared is None or any(each is None for each in contents):
             return None
         mixed = [pool in by_pool for pool in sorted({*by_pool, *(each.pool_id for each in shared)})]
-        operations = NODE_OPERATIONS_FEATURE in node.declared_features
+        operations = node.skips_node_operations
         # What pools of several nodes contain need not be compared: it is the same, and `kind` moves on when it changes.
         digest = digest_of([operations, contents, mixed if shared else [], [each.name for each in shared]])
         return Inventory(tuple(sorted(by_pool)), digest, bool(shared))

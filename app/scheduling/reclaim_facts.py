@@ -196,18 +196,18 @@ class ReclaimFacts:
         if names is not None:
             return any(name in self._ledger.nodes for name in names)
         try:
-            return any(allocation.usable_on(node.name, node.labels) for node in self._ledger.nodes.values())
+            return any(allocation.allows(node) for node in self._ledger.nodes.values())
         except ModelError:
             return True
 
     def _ties(self, claim: ClaimHead, pod: Pod) -> bool:
         """Whether the claim leaves the pod some nodes only, and not the one to which it is nominated."""
         allocation = claim.status.allocation
-        if allocation is None or allocation.node_selector is None:
+        if allocation is None or (allocation.node_selector is None and allocation.skipping_device is None):
             return False
         node = self._ledger.nodes.get(pod.nominated_node_name)
         try:
-            return node is None or not allocation.usable_on(node.name, node.labels)
+            return node is None or not allocation.allows(node)
         except ModelError:
             return False
 

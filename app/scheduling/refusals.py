@@ -29,6 +29,7 @@ _ABOUT_CLAIMS = frozenset(
     }
 )
 
+_BY_ALLOCATION = frozenset({Code.CLAIM_ON_OTHER_NODE, Code.CLAIM_NODE_OPERATIONS})
 _BY_HOLDS = frozenset({Code.CLAIM_HELD_ELSEWHERE, Code.GANG})
 
 
@@ -101,7 +102,7 @@ class Refusals:
             mark=self.mark(),
             by_holds=attempt.unsettled or bool(attempt.behind) or bool(codes & _BY_HOLDS),
             about_claims=bool(codes & _ABOUT_CLAIMS),
-            by_allocation=Code.CLAIM_ON_OTHER_NODE in codes,
+            by_allocation=bool(codes & _BY_ALLOCATION),
         )
         for each in reasons:
             self._metrics.rejected(each.rejection.code.name.lower(), each.nodes)

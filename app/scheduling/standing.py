@@ -2,9 +2,10 @@
 
 from typing import NamedTuple
 
+from app.allocator.rejections import node_allocatable_words
 from app.ledger.ledger import Ledger
 from app.model.base import ModelError
-from app.model.node import Node
+from app.model.node import NODE_OPERATIONS_FEATURE, Node
 from app.model.pod import Pod
 from app.model.pod_group import is_group
 from app.model.rejection import Code, Rejection
@@ -58,7 +59,7 @@ def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: floa
 def excluded(pod: Pod, node: Node, claims: Sorted, ledger: Ledger) -> Rejection | None:
     """Why the decided claims keep the pod off this node; None if they allow it."""
     for each in claims.allocated:
-        refusal = _allocated_elsewhere(each, node) or crowded_out(each, pod, node, ledger)
+        refusal = useless_on(node, each, ledger) or crowded_out(each, pod, node, ledger)
         if refusal is not None:
             return refusal
     for each in claims.held:
@@ -68,14 +69,26 @@ def excluded(pod: Pod, node: Node, claims: Sorted, ledger: Ledger) -> Rejection 
     return None
 
 
-def _allocated_elsewhere(found: FoundClaim, node: Node) -> Rejection | None:
+def useless_on(node: Node, found: FoundClaim, ledger: Ledger) -> Rejection | None:
+    """Why the allocation of a claim, written or being written, is of no use on this node; None if it is, or if there is none."""
     record = found.record
     allocation = record.claim.status.allocation
     if allocation is None and record.taken is not None:
         allocation = record.taken.allocation
+    if allocation is None:
+        return None
     try:
-        if allocation is None or allocation.usable_on(node.name, node.labels):
-            return None
+        if not allocation.usable_on(node.name, node.labels):
+            return Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=found.label)
     except ModelError as problem:
         return Rejection(code=Code.CLAIM_UNREADABLE, claim=found.label, detail=str(problem))
-    return Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=found.label)
+    skipping = None if node.skips_node_operations else allocation.skipping_device
+    if skipping is not None:
+        detail = f"{skipping.device} has skipNodeOperations, and the node does not declare {NODE_OPERATIONS_FEATURE}"
+        return Rejection(code=Code.CLAIM_NODE_OPERATIONS, claim=found.label, detail=detail)
+    for result in allocation.devices.results:
+        device = ledger.slices.node_allocatable((result.driver, result.pool), result.device)
+        if device is not None:
+            detail = node_allocatable_words(device)
+            return Rejection(code=Code.NODE_ALLOCATABLE, claim=found.label, request=result.request, detail=detail)
+    return None

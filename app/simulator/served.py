@@ -13,7 +13,7 @@ class Served(msgspec.Struct, frozen=True):
     `groups`: `compatibilityGroups` on slices (KEP-5963).  `conditions`: binding conditions and `bindsToNode` on slices and in
     allocations (KEP-5007).  `shares`: sharing by capacity, in slices, requests and allocations (KEP-5075).  `extended`: what
     extended resources backed by device classes need (KEP-5004).  `frozen_groups`: `compatibilityGroups` in allocations, as KEP-5963
-    has it and no release yet.
+    has it and no release yet.  `node_resources`: `nodeAllocatableResources` and `partitionTypeAttribute` on slices.
     """
 
     groups: bool = True
@@ -21,10 +21,13 @@ class Served(msgspec.Struct, frozen=True):
     shares: bool = True
     extended: bool = True
     frozen_groups: bool = False
+    node_resources: bool = True
 
     def strip(self, kind: Kind, thing: Json) -> None:
         """Drop what the server does not keep, in place."""
         if kind is Kind.SLICE:
+            if not self.node_resources:
+                part(thing, "spec").pop("partitionTypeAttribute", None)
             for device in part(thing, "spec").get("devices") or []:
                 self._strip_device(device)
         elif kind is Kind.CLAIM:
@@ -41,6 +44,8 @@ class Served(msgspec.Struct, frozen=True):
         if not self.groups:
             for consumption in device.get("consumesCounters") or []:
                 consumption.pop("compatibilityGroups", None)
+        if not self.node_resources:
+            device.pop("nodeAllocatableResources", None)
         if not self.conditions:
             for name in ("bindsToNode", "bindingConditions", "bindingFailureConditions"):
                 device.pop(name, None)
@@ -72,4 +77,10 @@ def served_by(minor: int) -> Served:
     if not OLDEST <= minor <= NEWEST:
         raise ValueError(f"cannot emulate Kubernetes 1.{minor}: expected a minor release from {OLDEST} to {NEWEST}")
     recent = minor >= 36  # noqa: PLR2004 - the release since which the gates of these are on by default
-    return Served(groups=minor >= NEWEST, conditions=recent, shares=recent, extended=recent)
+    return Served(
+        groups=minor >= NEWEST,
+        conditions=recent,
+        shares=recent,
+        extended=recent,
+        node_resources=minor >= NEWEST,
+    )

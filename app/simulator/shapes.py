@@ -117,6 +117,12 @@ TAINT: Final = Fields(
     required=("key", "effect"),
 )
 CONDITIONS: Final = ListOf(TEXT, most=4, key="")
+NODE_ALLOCATABLE: Final = Fields(
+    {
+        "mapping": Fields({"capacityKey": TEXT, "capacityMultiplier": QUANTITY, "deviceMultiplier": QUANTITY}),
+        "overhead": Fields({"perPod": QUANTITY, "perContainer": QUANTITY}),
+    }
+)
 DEVICE: Final = Fields(
     {
         "name": LABEL,
@@ -131,12 +137,15 @@ DEVICE: Final = Fields(
         "bindingConditions": CONDITIONS,
         "bindingFailureConditions": CONDITIONS,
         "allowMultipleAllocations": BOOL,
-        "nodeAllocatableResourceMappings": ANYTHING,
+        "nodeAllocatableResources": MapOf(NODE_ALLOCATABLE),
         # No released API has it; see docs/policy.md.
         "compatibleOnlyWith": Fields({"expression": EXPRESSION}, required=("expression",)),
     },
     required=("name",),
-    hints={"compatibilityGroups": "it belongs into an entry of consumesCounters"},
+    hints={
+        "compatibilityGroups": "it belongs into an entry of consumesCounters",
+        "nodeAllocatableResourceMappings": "Kubernetes 1.37 has nodeAllocatableResources in its place",
+    },
 )
 SLICE: Final = Fields(
     {
@@ -153,6 +162,7 @@ SLICE: Final = Fields(
         "sharedCounters": ListOf(
             Fields({"name": LABEL, "counters": COUNTERS}, required=("name", "counters")), most=8, key="name"
         ),
+        "partitionTypeAttribute": TEXT,
         "devices": ListOf(DEVICE, most=128, key="name"),
     },
     required=("driver", "pool"),

@@ -8,10 +8,9 @@ import pytest
 
 from app.allocator import Features, NoFit
 from app.allocator.features import FIELD_OF_NAME
-from app.allocator.node_facts import NODE_OPERATIONS_FEATURE
 from app.allocator.rules import UPSTREAM
 from app.model.allocation import Placement
-from app.model.node import Node
+from app.model.node import NODE_OPERATIONS_FEATURE, Node
 from app.model.rejection import Code
 from tests.allocator.building import (
     Json,

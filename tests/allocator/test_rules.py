@@ -43,6 +43,18 @@ def test_groups_and_counters_of_held_devices_come_from_the_snapshot_or_from_the_
     assert picks(under(UPSTREAM, slices, claim_of(exactly()), usage)) == [["b"]]
 
 
+def test_devices_that_count_against_their_node_are_refused_or_chosen() -> None:
+    slices = [slice_of({"name": "a", "nodeAllocatableResources": {"cpu": {"overhead": {"perPod": "1"}}}}, "b")]
+    assert picks(under(OWN, slices, claim_of(exactly()))) == [["b"]]
+    for wanted in (exactly(2), every()):
+        refused = reasons(under(OWN, slices, claim_of(wanted))).rejections[0]
+        assert refused.code is Code.NODE_ALLOCATABLE
+        assert refused.detail.endswith("a counts against cpu of its node (nodeAllocatableResources)")
+        assert picks(under(UPSTREAM, slices, claim_of(wanted))) == [["a", "b"]]
+    for field in ("nodeAllocatableResources", "nodeAllocatableResourceMappings"):
+        assert picks(under(OWN, [slice_of({"name": "a", field: {}})], claim_of(exactly()))) == [["a"]]
+
+
 def test_used_up_devices_make_all_fail_or_are_left_out() -> None:
     devices = [{"name": name, "allowMultipleAllocations": True, "capacity": {"m": {"value": "1"}}} for name in "ab"]
     usage = [held("a", share_id="x", consumed_capacity=(("m", NANO),))]

@@ -72,7 +72,22 @@ def problems(text: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-@pytest.mark.parametrize("text", [POD, CLAIM, SLICE])
+COUNTED = (
+    SLICE.replace("  devices:\n", "  partitionTypeAttribute: gpu.example.com/type\n  devices:\n")
+    + """\
+      nodeAllocatableResources:
+        cpu:
+          mapping:
+            deviceMultiplier: "4"
+        memory:
+          overhead:
+            perPod: 1Gi
+            perContainer: 100Mi
+"""
+)
+
+
+@pytest.mark.parametrize("text", [POD, CLAIM, SLICE, COUNTED])
 def test_what_the_api_accepts_is_accepted(text: str) -> None:
     assert len(load(text).documents) == 1
 
@@ -252,6 +267,22 @@ WRONG = [
         14,
         "ResourceSlice s: spec.devices[0].compatibilityGroups",
         "unknown field; it belongs into an entry of consumesCounters",
+    ),
+    (
+        COUNTED,
+        "perPod: 1Gi",
+        "perPod: much",
+        33,
+        "ResourceSlice s: spec.devices[0].nodeAllocatableResources.memory.overhead.perPod",
+        "cannot read quantity 'much'",
+    ),
+    (
+        COUNTED,
+        "nodeAllocatableResources",
+        "nodeAllocatableResourceMappings",
+        27,
+        "ResourceSlice s: spec.devices[0].nodeAllocatableResourceMappings",
+        "unknown field; Kubernetes 1.37 has nodeAllocatableResources in its place",
     ),
     (POD, "  name: p\n", "  name: p\n  name: q\n", 4, "", "key 'name' is given twice"),
     (POD, "kind: Pod", "kind: [", 4, "", "this is not YAML"),

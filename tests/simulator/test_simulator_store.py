@@ -315,6 +315,17 @@ def test_sharing_by_capacity_is_kept_since_its_gate_is_on(minor: int, *, shares:
     assert ("shareID" in kept) is ("consumedCapacity" in kept) is shares
 
 
+@pytest.mark.parametrize(("minor", "kept"), [(36, False), (37, True)])
+def test_what_devices_take_of_their_node_and_their_partition_type_are_kept_since_they_have_these_names(
+    minor: int, *, kept: bool
+) -> None:
+    published = slice_with_everything()
+    published["spec"]["partitionTypeAttribute"] = "gpu.example.com/profile"
+    published["spec"]["devices"][0]["nodeAllocatableResources"] = {"cpu": {"overhead": {"perPod": "1"}}}
+    spec = Store(Steady(), served_by(minor)).create(Kind.SLICE, published)["spec"]
+    assert ("partitionTypeAttribute" in spec) is ("nodeAllocatableResources" in spec["devices"][0]) is kept
+
+
 @pytest.mark.parametrize("minor", [33, 38])
 def test_an_unknown_release_is_refused(minor: int) -> None:
     with pytest.raises(ValueError, match=f"cannot emulate Kubernetes 1.{minor}"):

@@ -321,3 +321,13 @@ async def test_the_json_form_has_everything_the_report_tells() -> None:
     assert second["node"] is None
     assert second["reasons"] == {"node-1": "claim gpu: request gpu: matching devices are in use"}
     assert [step["effect"] for step in story["steps"]] == ["created"] * 7
+
+
+async def test_pod_that_could_have_only_a_device_that_counts_against_its_node_is_told_so() -> None:
+    counted = slice_of("cpus").replace(
+        "- name: cpus\n", "- name: cpus\n      nodeAllocatableResources: {cpu: {overhead: {perPod: '2'}}}\n"
+    )
+    expected = f'{EXPECT}: "waiting: nodeAllocatableResources of devices are not supported"'
+    played = await play(NODE + CLASS + counted + claim_of("c") + "---\n" + pod_of("p", "c", expected))
+    assert failures(played) == []
+    assert [each.pod for each in played.checks] == ["p"]

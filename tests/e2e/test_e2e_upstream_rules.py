@@ -1,0 +1,103 @@
+"""Rules of Kubernetes 1.37.1 that decide whether a device may be had, on an API server that keeps the fields they read."""
+
+from typing import Any
+
+import pytest
+
+from tests.controlplane.objects import device
+from tests.controlplane.options import ControlPlaneOptions, default_gates
+from tests.controlplane.resources import DEVICE_TAINT_RULES, NODES, RESOURCE_SLICES
+from tests.e2e.scene import SECONDS, Scene
+from tests.e2e.world import Setup, World
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+GATES = {"DRAOptionalNodeOperations": True, "DRANodeAllocatableResources": True}
+SKIPS, COUNTS = GATES
+SKIPPED = ["NodePrepareResources", "NodeUnprepareResources"]
+LACKS_FEATURE = "node does not support the devices of the claim"
+NOT_COUNTED = "nodeAllocatableResources of devices are not supported"
+
+
+@pytest.fixture(scope="module")
+def setup() -> Setup:
+    return Setup(ControlPlaneOptions(feature_gates=default_gates() | GATES))
+
+
+async def lay(scene: Scene, world: World, **spec: Any) -> None:
+    """Creates a taint rule and waits until the extender has heard of it."""
+    before = await world.metric("watch_events_total", kind="devicetaintrules", type="ADDED")
+    rule = {
+        "apiVersion": DEVICE_TAINT_RULES.group_version,
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": scene.name},
+        "spec": {"taint": {"key": "example.com/broken", "effect": "NoSchedule"}, **spec},
+    }
+    kept = await scene.api.create(DEVICE_TAINT_RULES, rule)
+    assert kept["spec"].get("deviceSelector") == spec.get("deviceSelector")
+
+    async def known() -> bool:
+        return await world.metric("watch_events_total", kind="devicetaintrules", type="ADDED") > before
+
+    await scene.api.wait_for(known, SECONDS, "the extender has heard of the rule")
+
+
+async def test_taint_rule_without_selector_keeps_no_pod_away(scene: Scene, world: World) -> None:
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    await lay(scene, world)
+    try:
+        await scene.template("one")
+        await scene.pod("free", template="one")
+        assert await scene.bound("free") == node
+    finally:
+        await scene.api.delete(DEVICE_TAINT_RULES, scene.name)
+
+
+async def test_taint_rule_with_an_empty_selector_keeps_every_pod_away(scene: Scene, world: World) -> None:
+    node = await scene.node_with_devices("a", device("gpu-0"))
+    await lay(scene, world, deviceSelector={})
+    try:
+        await scene.template("one")
+        await scene.pod("waiting", template="one")
+        await scene.waits("waiting", "matching devices are tainted")
+    finally:
+        await scene.api.delete(DEVICE_TAINT_RULES, scene.name)
+    assert await scene.bound("waiting") == node
+
+
+async def declare(scene: Scene, node: str, feature: str) -> None:
+    kept = await scene.api.patch(NODES, node, {"status": {"declaredFeatures": [feature]}}, subresource="status")
+    assert kept["status"]["declaredFeatures"] == [feature]
+
+
+async def test_claim_that_skips_node_operations_is_shared_only_on_nodes_that_declare_the_feature(scene: Scene) -> None:
+    able = await scene.node("able")
+    await declare(scene, able, SKIPS)
+    await scene.publish(scene.slice_of("net", allNodes=True, devices=[device("d")], skipNodeOperations=SKIPPED))
+    await scene.claim("shared")
+    await scene.pod("first", claim="shared")
+    assert await scene.bound("first") == able
+    (result,) = (await scene.stored_claim("shared"))["status"]["allocation"]["devices"]["results"]
+    assert result["skipNodeOperations"] == SKIPPED
+    late = await scene.node("late")
+    await scene.pod("second", claim="shared", nodeSelector={"kubernetes.io/hostname": late})
+    await scene.waits("second", LACKS_FEATURE)
+    await declare(scene, late, SKIPS)
+    assert await scene.bound("second") == late
+
+
+async def test_device_that_counts_against_its_node_is_not_chosen(scene: Scene) -> None:
+    counted = device("cpus", nodeAllocatableResources={"cpu": {"mapping": {"deviceMultiplier": "4"}}})
+    node = await scene.node("a")
+    # The API server takes such a device of a node only from one that declares the feature.
+    await declare(scene, node, COUNTS)
+    await scene.publish(scene.slice_of("a", node=node, devices=[counted]))
+    published = await scene.api.get(RESOURCE_SLICES, f"{scene.name}-a")
+    assert "nodeAllocatableResources" in published["spec"]["devices"][0]
+    await scene.template("one")
+    await scene.pod("waiting", template="one")
+    await scene.waits("waiting", NOT_COUNTED)
+    await scene.told("waiting", "cpus counts against cpu of its node")
+    published["spec"]["devices"] = [device("cpus")]
+    await scene.api.replace(RESOURCE_SLICES, published)
+    assert await scene.bound("waiting") == node
