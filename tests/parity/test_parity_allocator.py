@@ -35,7 +35,10 @@ def test_family_agrees_with_upstream(family: str) -> None:
     problems = []
     for line, known in labelled(family):
         name = known["scenario"]["name"]
-        found = list(differences(known["expected"], json.loads(answer_line(line))))
+        answer = answer_line(line)
+        if b'"timedOut"' in answer:
+            answer = answer_line(line)  # the machine may have stood still for as long as the scenario may take
+        found = list(differences(known["expected"], json.loads(answer)))
         if found and name not in DIFFERENCES:
             problems.append(f"{name}: {found[0]}")
         if not found and name in DIFFERENCES:

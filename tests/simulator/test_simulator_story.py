@@ -330,4 +330,4 @@ async def test_pod_that_could_have_only_a_device_that_counts_against_its_node_is
     expected = f'{EXPECT}: "waiting: nodeAllocatableResources of devices are not supported"'
     played = await play(NODE + CLASS + counted + claim_of("c") + "---\n" + pod_of("p", "c", expected))
     assert failures(played) == []
-    assert [each.pod for each in played.checks] == ["p"]
+    assert [each.pod for each in played.checks] == ["default/p"]
