@@ -25,15 +25,15 @@ class Node(Value, frozen=True, rename=None):
     boot_id: str = ""
     kubelet_version: str = ""
 
-
-class _NodeInfo(Value, frozen=True):
-    boot_id: str = msgspec.field(name="bootID", default="")
-    kubelet_version: str = ""
-
     @property
     def skips_node_operations(self) -> bool:
         """Whether devices with `skipNodeOperations` may be used on the node."""
         return NODE_OPERATIONS_FEATURE in self.declared_features
+
+
+class _NodeInfo(Value, frozen=True):
+    boot_id: str = msgspec.field(name="bootID", default="")
+    kubelet_version: str = ""
 
 
 class _Status(Value, frozen=True):
