@@ -25,7 +25,7 @@ from app.cel.environment import LATEST, Release
 from app.ledger.kept_claims import NAMESPACE_BYTES
 from app.ledger.pod_groups import GroupReservation
 from app.scheduler_timing import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, WRITE_SECONDS
-from app.scheduling.options import Options
+from app.scheduling.options import DevicesBesideCounters, Options
 from app.telemetry.logging import LogFormat, LogLevel
 from app.yaml_text import YamlError, read_yaml
 
@@ -268,6 +268,11 @@ class SchedulingSettings(_Group):
     )
     policy_check_seconds: float = Field(
         5.0, ge=0.05, le=3600, description="Seconds between two looks at the policy file"
+    )
+    devices_beside_counters: DevicesBesideCounters = Field(
+        DevicesBesideCounters.AUTO,
+        description="Devices that a slice has beside its counter sets, as in Kubernetes 1.34: serve them (always), or take the "
+        "slice for its counters alone, as later releases do (never); auto: as the API server's release has it",
     )
     ready_devices_first: bool = Field(
         True,

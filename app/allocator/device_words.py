@@ -25,6 +25,7 @@ from app.model.rejection import Code
 STANDING_CODES: Final = {
     Standing.TAKEN: Code.IN_USE,
     Standing.BINDING_CONDITIONS_OFF: Code.REQUEST_UNSUPPORTED,
+    Standing.GROUPS_OFF: Code.GROUPS_OFF,
     Standing.NODE_OPERATIONS: Code.NODE_OPERATIONS,
     Standing.NODE_ALLOCATABLE: Code.NODE_ALLOCATABLE,
     Standing.PARTITIONABLE_OFF: Code.REQUEST_UNSUPPORTED,
@@ -43,6 +44,7 @@ REFUSAL_CODES: Final = {
 }
 _NEEDED: Final = {
     Standing.BINDING_CONDITIONS_OFF: "device_binding_and_status",
+    Standing.GROUPS_OFF: "compatibility_groups",
     Standing.PARTITIONABLE_OFF: "partitionable_devices",
 }
 

@@ -29,9 +29,18 @@ class Standing(IntEnum):
     TAINTED = 9
     MISFIT = 10
     EXHAUSTED = 11
+    GROUPS_OFF = 12
 
 
-UNSELECTABLE = frozenset({Standing.BINDING_CONDITIONS_OFF, Standing.NO_MATCH, Standing.OTHER_NODE, Standing.MISFIT})
+UNSELECTABLE = frozenset(
+    {
+        Standing.BINDING_CONDITIONS_OFF,
+        Standing.GROUPS_OFF,
+        Standing.NO_MATCH,
+        Standing.OTHER_NODE,
+        Standing.MISFIT,
+    }
+)
 """Standings of devices that a request does not mean at all; mode All leaves them out, while any other bad standing makes
 it fail."""
 
@@ -88,6 +97,8 @@ class Eligibility:
     def _find(self, location: int) -> int:
         pools = self._facts.pools
         device, view = pools.devices[location], pools.views[location]
+        if self._facts.groups_hide and any(each.compatibility_groups for each in device.consumes_counters):
+            return Standing.GROUPS_OFF
         taken = not self._wanted.admin and self._facts.is_taken(location)
         if taken and self._exact:
             return Standing.TAKEN

@@ -23,6 +23,7 @@ _TELLING: Final = (
     Code.NODE_OPERATIONS,
     Code.NODE_ALLOCATABLE,
     Code.REQUEST_UNSUPPORTED,
+    Code.GROUPS_OFF,
     Code.IN_USE,
     Code.SELECTOR_FAILED,
     Code.SELECTOR_INVALID,
@@ -62,6 +63,8 @@ class Shortfall:
             standing = eligibility.told(location)
             if standing is Standing.TAKEN:
                 code, words = self._of_taken(eligibility, location)
+            elif standing is Standing.GROUPS_OFF:
+                code, words = self._of_hidden(eligibility, location), None
             else:
                 code, words = self._code(place, location, standing, refusals.get(location)), None
             if code is not None:
@@ -117,6 +120,14 @@ class Shortfall:
                 fatal.rejection.code,
                 f"{fatal.rejection.detail}; {self._facts.pools.devices[location].name} is in use",
             )
+
+    @staticmethod
+    def _of_hidden(eligibility: Eligibility, location: int) -> Code | None:
+        """Of a device that is skipped unseen: that it is, if the request may mean it."""
+        try:
+            return Code.GROUPS_OFF if eligibility.means(location) else None
+        except Fatal:
+            return Code.GROUPS_OFF
 
     def _code(self, place: Place, location: int, standing: Standing, refusal: Refusal | None) -> Code | None:
         """What speaks against a device now; None if it is not meant, is picked here, or only comes too early in the order."""

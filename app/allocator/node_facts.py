@@ -27,6 +27,7 @@ class NodeFacts:
         "conditions_hide",
         "deadline",
         "features",
+        "groups_hide",
         "judges_node",
         "operations",
         "pools",
@@ -49,6 +50,8 @@ class NodeFacts:
         self.deadline = deadline
         # Whether devices with binding conditions cannot be chosen.
         self.conditions_hide = not (features.device_binding_and_status or rules.unready_devices_while_off)
+        # Whether devices with compatibility groups cannot be chosen.
+        self.groups_hide = not features.compatibility_groups and rules.grouped_devices_skipped
         self.operations = features.optional_node_operations and node.skips_node_operations
         # What requests of the same look have found out about the devices so far (see `Eligibility`).
         self.standings: dict[Hashable, bytearray] = {}

@@ -8,6 +8,7 @@ from app.allocator.completeness import KnownSlices, complete, latest_generation
 from app.allocator.device_order import DeviceOrder, ready_first
 from app.allocator.features import Features
 from app.allocator.node_match import is_relevant, reachable_devices
+from app.allocator.rules import OWN, Rules
 from app.allocator.state import PoolId
 from app.allocator.validity import (
     CounterTotals,
@@ -103,17 +104,18 @@ def gather(
     shared: Sequence[ResourceSlice],
     pool_slices: Callable[[PoolId], Sequence[ResourceSlice]],
     features: Features,
+    rules: Rules = OWN,
 ) -> NodePools:
     """The pools that a node can use: current generations, complete or marked, valid or marked, in order of preference.
 
     `local` are the slices pinned to this node, `shared` those without a node name, both in a fixed order; `pool_slices`
-    gives all slices of a pool on any node and of any generation.  With compatibility groups off, slices that hold a device
-    with groups are treated as if they did not exist, as released schedulers do.
+    gives all slices of a pool on any node and of any generation.  With compatibility groups off, `rules` may have slices that hold
+    a device with groups treated as if they did not exist, as released schedulers do.
 
     Raises:
         ModelError: a node selector is malformed.
     """
-    counts = _always if features.compatibility_groups else _without_groups
+    counts = _always if features.compatibility_groups or rules.grouped_devices_skipped else _without_groups
     partitionable = features.partitionable_devices
     by_pool: dict[PoolId, list[ResourceSlice]] = {}
     ignored: dict[PoolId, list[ResourceSlice]] = {}
@@ -127,7 +129,7 @@ def gather(
     for pool_id, relevant in by_pool.items():
         known = complete(latest_generation(relevant), partial(pool_slices, pool_id), counts)
         if known is not None:
-            built.append(_build(pool_id, known, partitionable=partitionable))
+            built.append(_build(pool_id, known, partitionable=partitionable, rules=rules))
     built.sort(key=lambda entry: (entry[0], entry[1].pool_id))
     for _, pool, _ in built:
         if pool.problem is not None:
@@ -136,7 +138,9 @@ def gather(
     return _flat(node, built, features, tuple(each for each in told if each is not None))
 
 
-def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool) -> tuple[bool, Pool, tuple[ResourceSlice, ...]]:
+def _build(
+    pool_id: PoolId, known: KnownSlices, *, partitionable: bool, rules: Rules
+) -> tuple[bool, Pool, tuple[ResourceSlice, ...]]:
     """(waits for binding conditions, pool, slices that offer devices)."""
     hidden = sum(len(each.devices) for each in known.relevant)
     if not known.complete:
@@ -150,8 +154,9 @@ def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool) -> tuple
     try:
         if partitionable:
             counting = [each for each in (*targeting, *elsewhere) if each.counter_sets]
-            targeting = tuple(each for each in targeting if not each.counter_sets)
-            elsewhere = tuple(each for each in elsewhere if not each.counter_sets)
+            beside = rules.devices_beside_counters
+            targeting = tuple(each for each in targeting if _offers(each, beside_counters=beside))
+            elsewhere = tuple(each for each in elsewhere if _offers(each, beside_counters=beside))
             check_device_names(targeting)
             totals = counter_totals(counting)
             check_consumption(chain.from_iterable(each.devices for each in (*targeting, *elsewhere)), totals)
@@ -166,6 +171,11 @@ def _build(pool_id: PoolId, known: KnownSlices, *, partitionable: bool) -> tuple
     judges = choosy and any(device.neighbours_on == NODE for each in published for device in each.devices)
     pool = Pool(pool_id=pool_id, published=published, totals=totals, choosy=choosy, judges_node=judges)
     return waits, pool, targeting
+
+
+def _offers(published: ResourceSlice, *, beside_counters: bool) -> bool:
+    """Whether the devices of a slice count: one with counter sets is a slice of these alone, unless `beside_counters`."""
+    return not published.counter_sets or (beside_counters and bool(published.devices))
 
 
 def _ignored(pool_id: PoolId, ignored: Sequence[ResourceSlice], relevant: Sequence[ResourceSlice]) -> Ignored | None:

@@ -27,6 +27,10 @@ class Rules:
     before; since 1.37.1 it taints none, as the API says.  An empty selector matches every device in all releases.
     `ready_devices_first`: within a pool a request prefers devices without binding conditions (KEP-5007, goal 3); upstream only
     puts whole pools with such conditions behind the others.
+    `grouped_devices_skipped`: with CompatibilityGroups off, devices with groups are skipped and the rest of the pool is judged, as
+    KEP-5963 has it; released schedulers ignore every slice that holds one.
+    `devices_beside_counters`: a slice may have devices beside the counter sets on which they draw, as Kubernetes 1.34 has it; from
+    1.35 on such a slice counts for its counter sets alone.
     `unready_devices_while_off`: with DeviceBindingAndStatus off, devices are chosen as if they had no binding conditions and no
     `bindsToNode`, as the KEP has it; upstream's allocator does not choose devices with conditions then.
     `contradictions_close_sets`: a counter set on which devices without groups and devices with groups are held admits nothing;
@@ -50,6 +54,8 @@ class Rules:
     contradictions_close_sets: bool = True
     shares_keep_snapshot: bool = True
     unaccounted_devices: bool = False
+    grouped_devices_skipped: bool = True
+    devices_beside_counters: bool = False
 
 
 OWN: Final = Rules()
@@ -62,5 +68,6 @@ UPSTREAM: Final = Rules(
     unready_devices_while_off=False,
     contradictions_close_sets=False,
     unaccounted_devices=True,
+    grouped_devices_skipped=False,
 )
 """Kubernetes 1.37."""

@@ -126,7 +126,7 @@ class _Surveyor:
         """The code and the words; without code the device is free, without words those of the first such device do."""
         try:
             standing = Standing(eligibility.of(location))
-            if standing is Standing.TAKEN and not eligibility.means(location):
+            if standing in (Standing.TAKEN, Standing.GROUPS_OFF) and not eligibility.means(location):
                 standing = Standing.NO_MATCH
             if standing is Standing.NO_MATCH:
                 return Code.NO_MATCH, unmet.of(location)
@@ -149,7 +149,7 @@ class _Tally:
         self._found: dict[tuple[Code, str | None], tuple[int, str, str]] = {}
 
     def add(self, code: Code, detail: str | None, example: str, devices: int | None = None) -> None:
-        by_words = code in (Code.NO_MATCH, Code.POOL_INCOMPLETE, Code.POOL_INVALID, Code.GROUPS_OFF)
+        by_words = code in (Code.NO_MATCH, Code.POOL_INCOMPLETE, Code.POOL_INVALID) or devices is not None
         key = (code, detail if by_words else None)
         count, first, words = self._found.get(key, (0, example, detail or ""))
         if devices is None:

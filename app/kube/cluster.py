@@ -18,7 +18,7 @@ from app.kube.observer import Observer, Unobserved
 from app.kube.pod_groups import KubePodGroups
 from app.kube.pods import KubePods
 from app.kube.reflector import Chance, Reflector
-from app.kube.server_facts import EXTENDED_RESOURCES, ServerFacts, Support
+from app.kube.server_facts import DEVICES_BESIDE_COUNTERS_UNTIL, EXTENDED_RESOURCES, ServerFacts, Support
 from app.kube.settings import KubeSettings
 from app.kube.transport import Transport
 from app.kube.wake import KubeWaker
@@ -172,6 +172,11 @@ class KubeCluster:
     def keeps_extended_claims(self) -> bool:
         """Whether `status.extendedResourceClaimStatus` of pods is kept, as far as is known."""
         return self.facts is None or self.facts.fields.get(EXTENDED_RESOURCES) is not Support.DROPPED
+
+    @property
+    def has_devices_beside_counters(self) -> bool:
+        """Whether slices may have devices beside counter sets: False until the release is known."""
+        return self.facts is not None and self.facts.minor <= DEVICES_BESIDE_COUNTERS_UNTIL
 
     def health(self) -> Mapping[str, str | None]:
         """A check for each watched kind: None when listed and in contact."""

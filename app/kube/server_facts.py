@@ -31,6 +31,8 @@ class OptionalField:
 
 
 EXTENDED_RESOURCES: Final = "extended-resources"
+DEVICES_BESIDE_COUNTERS_UNTIL: Final = 34
+"""The last minor release of Kubernetes 1 whose slices may have devices beside counter sets; later ones refuse such slices."""
 OPTIONAL_FIELDS: Final = (
     OptionalField("compatibility-groups", "DRADeviceCompatibilityGroups", 37, "drivers cannot publish groups"),
     OptionalField("partitionable-devices", "DRAPartitionableDevices", 33, "drivers cannot publish shared counters"),

@@ -44,7 +44,7 @@ class Code(StrEnum):
     CONSTRAINT = "constraint is not satisfied"
     POOL_INCOMPLETE = "resource pool is being updated"
     POOL_INVALID = "resource pool is invalid"
-    GROUPS_OFF = "slices with compatibility groups are ignored"
+    GROUPS_OFF = "devices with compatibility groups are skipped"
     NODE_OPERATIONS = "node does not support the devices"
     NODE_ALLOCATABLE = "nodeAllocatableResources of devices are not supported"
     CLAIM_NODE_OPERATIONS = "node does not support the devices of the claim"

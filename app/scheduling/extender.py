@@ -25,7 +25,7 @@ from app.scheduling.group_trials import GroupTrials
 from app.scheduling.hold_fairness import HoldFairness
 from app.scheduling.judging import Judging
 from app.scheduling.likeness import Likeness
-from app.scheduling.options import Options
+from app.scheduling.options import DevicesBesideCounters, Options
 from app.scheduling.orphan_reports import OrphanReports
 from app.scheduling.ports import Cluster
 from app.scheduling.preempt import Preempt
@@ -92,7 +92,9 @@ class Extender:
         self.group_claims = GroupClaims(ledger, cluster, claims, metrics, options, supervisor)
         self.group_trials = GroupTrials(ledger, cluster, claims, metrics, options)
         self._extended_resources = options.extended_resources
-        self._decide_about_extended_resources()
+        self._devices_beside_counters = options.devices_beside_counters
+        self._searching = searching
+        self._decide_by_the_api_server()
         ledger.pod_groups.reservation = options.reserve_for_pod_groups
         ledger.pod_groups.have_claims = options.pod_group_claims
         ledger.pod_groups.ends_entries = options.reclaim_enabled
@@ -111,7 +113,7 @@ class Extender:
     async def start(self) -> None:
         """Begin the work that goes on between requests; also again after a `stop`."""
         self._stopping.over()
-        self._decide_about_extended_resources()
+        self._decide_by_the_api_server()
         self._ledger.on_allocation = self._foreign.seen
         self._orphans.start()
         going_on = {
@@ -178,8 +180,17 @@ class Extender:
         if self._stopping.reason is None:
             await run()
 
-    def _decide_about_extended_resources(self) -> None:
-        """Serve them by claims if that is wanted and, as far as is known, the API server lets pods be told of them."""
+    def _decide_by_the_api_server(self) -> None:
+        """Decide what follows from what is known of the API server.
+
+        Extended resources are served by claims if that is wanted and pods can be told of them.  Devices beside counter sets count
+        where its release has them, unless the setting says otherwise.
+        """
+        beside = self._devices_beside_counters
+        counted = beside is DevicesBesideCounters.ALWAYS or (
+            beside is DevicesBesideCounters.AUTO and self._cluster.has_devices_beside_counters
+        )
+        self._searching.count_devices_beside_counters(counted=counted)
         self._ledger.serves_extended_resources = self._extended_resources and self._cluster.keeps_extended_claims
 
     def _cooled_down(self, pod_uid: str) -> None:

@@ -1,8 +1,17 @@
 from dataclasses import dataclass
+from enum import StrEnum
 
 from app.cel.environment import LATEST, Release
 from app.ledger.pod_groups import GroupReservation
 from app.scheduling.scoring import Weights
+
+
+class DevicesBesideCounters(StrEnum):
+    """Whether devices count that a slice has beside its counter sets; AUTO: where the API server behaves as 1.34."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,7 @@ class Options:
     extended_resources: bool = True
     selector_cache_bytes: int = 64 * 2**20
     rewrite_attribute_suffixes: bool = False
+    devices_beside_counters: DevicesBesideCounters = DevicesBesideCounters.AUTO
     ready_devices_first: bool = True
     binding_conditions: bool = True
     reserve_for_pod_groups: GroupReservation = GroupReservation.AUTO

@@ -240,6 +240,11 @@ class Cluster(Protocol):
         """Whether pods can be told which claim serves their extended resources, as far as is known: what is unknown may be so."""
         ...
 
+    @property
+    def has_devices_beside_counters(self) -> bool:
+        """Whether the API has slices with devices beside their counter sets, as Kubernetes 1.34 has and no later release."""
+        ...
+
     def health(self) -> Mapping[str, str | None]:
         """Named checks of the connection to the cluster for `/readyz`: None is healthy, a sentence says what is wrong."""
         ...

@@ -108,6 +108,12 @@ class Searching:
             self._demands.put(key, known, size, claims[0].record.claim.metadata.namespace if claims else "")
         return known
 
+    def count_devices_beside_counters(self, *, counted: bool) -> None:
+        """Whether devices that a slice has beside its counter sets count from now on; before the first question."""
+        if counted != self._rules.devices_beside_counters:
+            self._rules = replace(self._rules, devices_beside_counters=counted)
+            self._pools.clear()
+
     def missing(self, claims: Sequence[FoundClaim]) -> Sequence[ClaimRecord]:
         """The claims that have to be read before `demand` can answer for these."""
         return () if self._key(claims) in self._demands else self._unread(claims)
@@ -229,7 +235,7 @@ class Searching:
         if known is not None and known[0] == version:
             return known[1]
         slices = self._ledger.slices
-        pools = gather(node, slices.local(node.name), slices.near(node), slices.of_pool, self.features)
+        pools = gather(node, slices.local(node.name), slices.near(node), slices.of_pool, self.features, self._rules)
         self._pools[node.name] = (version, pools)
         if len(self._pools) > _SLACK * len(self._ledger.nodes):
             nodes = self._ledger.nodes

@@ -253,6 +253,11 @@ class MemoryCluster:
         """As the emulated release has it."""
         return self._served.extended
 
+    @property
+    def has_devices_beside_counters(self) -> bool:
+        """As the emulated release has it."""
+        return self._served.devices_beside_counters
+
     def health(self) -> Mapping[str, str | None]:
         """Memory is always reachable."""
         return {"memory": None}

@@ -109,7 +109,7 @@ class _Question:
         local = [each for each in self._slices if each.node_name == node.name]
         shared = [each for each in self._slices if each.node_name is None]
         try:
-            pools = gather(node, local, shared, self._pool_slices, self._features)
+            pools = gather(node, local, shared, self._pool_slices, self._features, UPSTREAM)
         except ModelError as problem:
             return _error(node, str(problem))
         shares = (f"share-{number}" for number in itertools.count())

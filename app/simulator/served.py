@@ -2,6 +2,7 @@
 
 import msgspec
 
+from app.scheduling.ports import Refused
 from app.simulator.objects import Json, Kind, part
 
 OLDEST, NEWEST = 34, 37
@@ -14,6 +15,7 @@ class Served(msgspec.Struct, frozen=True):
     allocations (KEP-5007).  `shares`: sharing by capacity, in slices, requests and allocations (KEP-5075).  `extended`: what
     extended resources backed by device classes need (KEP-5004).  `frozen_groups`: `compatibilityGroups` in allocations, as KEP-5963
     has it and no release yet.  `node_resources`: `nodeAllocatableResources` and `partitionTypeAttribute` on slices.
+    `devices_beside_counters`: slices with both, as in 1.34.
     """
 
     groups: bool = True
@@ -22,6 +24,21 @@ class Served(msgspec.Struct, frozen=True):
     extended: bool = True
     frozen_groups: bool = False
     node_resources: bool = True
+    devices_beside_counters: bool = False
+
+    def check(self, kind: Kind, thing: Json) -> None:
+        """Refuse what the server refuses.
+
+        Raises:
+            Refused: in the server's words.
+        """
+        spec = part(thing, "spec") if kind is Kind.SLICE else {}
+        if spec.get("sharedCounters") and spec.get("devices") and not self.devices_beside_counters:
+            name = thing["metadata"]["name"]
+            raise Refused(
+                f'{kind.singular}.resource.k8s.io "{name}" is invalid: spec: Invalid value: "": '
+                "only one of `sharedCounters` or `devices` is allowed"
+            )
 
     def strip(self, kind: Kind, thing: Json) -> None:
         """Drop what the server does not keep, in place."""
@@ -83,4 +100,5 @@ def served_by(minor: int) -> Served:
         shares=recent,
         extended=recent,
         node_resources=minor >= NEWEST,
+        devices_beside_counters=minor == OLDEST,
     )

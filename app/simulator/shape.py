@@ -43,13 +43,15 @@ class MapOf(msgspec.Struct, frozen=True):
 class Fields(msgspec.Struct, frozen=True):
     """A mapping with known keys.
 
-    `one_of`: of each group exactly one must be set.  `hints`: what to say of keys that belong elsewhere.
+    `one_of`: of each group exactly one must be set.  `any_of`: of these at least one, unless there are none.
+    `hints`: what to say of keys that belong elsewhere.
     `open`: other keys are fine.
     """
 
     fields: Mapping[str, "Rule"]
     required: tuple[str, ...] = ()
     one_of: tuple[tuple[str, ...], ...] = ()
+    any_of: tuple[str, ...] = ()
     hints: Mapping[str, str] = {}
     open: bool = False
 
@@ -145,6 +147,8 @@ def _check_fields(rule: Fields, value: Any, path: Path) -> Iterator[Finding]:
         if len(found) != 1:
             wanted = " or ".join(group)
             yield Finding(path, f"expected exactly one of {wanted}, found {' and '.join(found) or 'none'}")
+    if rule.any_of and all(value.get(name) is None for name in rule.any_of):
+        yield Finding(path, f"expected {' or '.join(rule.any_of)}, found none")
     for name, item in value.items():
         if name in rule.fields:
             if item is not None:

@@ -166,7 +166,8 @@ SLICE: Final = Fields(
         "devices": ListOf(DEVICE, most=128, key="name"),
     },
     required=("driver", "pool"),
-    one_of=(("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"), ("devices", "sharedCounters")),
+    one_of=(("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"),),
+    any_of=("devices", "sharedCounters"),
 )
 
 TOLERATIONS: Final = ListOf(

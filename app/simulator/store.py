@@ -123,6 +123,7 @@ class Store:
             metadata["generation"] = 1
         if kind is Kind.CLAIM:
             note_writer({}, thing, manager)
+        self._served.check(kind, thing)
         return self._write(Verb.ADDED, key, thing)
 
     def update(self, kind: Kind, thing: Json, manager: str = "") -> Json:
@@ -209,6 +210,7 @@ class Store:
 
     def _write_changed(self, key: Key, old: Json, thing: Json, manager: str = "") -> Json:
         """Write unless nothing changed: a write without effect has no version and no watch event."""
+        self._served.check(key.kind, thing)
         self._served.strip(key.kind, thing)
         if key.kind is Kind.CLAIM:
             # Whoever may write a claim may write who is noted as its writers, as on the real server.

@@ -105,12 +105,13 @@ def held(device: str, pool: str = "pool", **more: Any) -> DeviceHolding:
     return DeviceHolding(driver=DRIVER, pool=pool, device=device, **more)
 
 
-def pools_of(slices: Sequence[ResourceSlice], node: Node = NODE, features: Features | None = None) -> NodePools:
+def pools_of(
+    slices: Sequence[ResourceSlice], node: Node = NODE, features: Features | None = None, rules: Rules = OWN
+) -> NodePools:
     local = [each for each in slices if each.node_name == node.name]
     shared = [each for each in slices if each.node_name is None]
-    return gather(
-        node, local, shared, lambda pool: [each for each in slices if each.pool_id == pool], features or Features()
-    )
+    whole_pool = lambda pool: [each for each in slices if each.pool_id == pool]  # noqa: E731
+    return gather(node, local, shared, whole_pool, features or Features(), rules)
 
 
 def demand_of(*claims: ResourceClaim, features: Features | None = None) -> Demand:
@@ -141,7 +142,8 @@ def ask(
 ) -> Placement | NoFit:
     """One search from scratch."""
     demand = demand_of(*claims, features=features)
-    return allocate(demand, node, pools_of(slices, node, features), Held(*usage), deadline=deadline, rules=rules)
+    pools = pools_of(slices, node, features, rules)
+    return allocate(demand, node, pools, Held(*usage), deadline=deadline, rules=rules)
 
 
 def picks(found: Placement | NoFit) -> list[list[str]]:

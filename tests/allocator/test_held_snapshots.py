@@ -6,12 +6,14 @@ import msgspec
 import pytest
 
 from app.allocator import Features, NoFit
+from app.allocator.rules import OWN, Rules
 from app.model.allocation import DeviceHolding
 from app.model.device import CounterConsumption
 from app.model.quantity import NANO
 from app.model.rejection import Code
 from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import (
+    DRIVER,
     ask,
     claim_of,
     consuming,
@@ -22,9 +24,11 @@ from tests.allocator.building import (
     picks,
     reasons,
     slice_of,
+    typed,
 )
 
 OFF = dataclasses.replace(Features(), compatibility_groups=False)
+RELEASED = dataclasses.replace(OWN, grouped_devices_skipped=False)
 
 
 def frozen(*groups: str, amount: int = 1, counter_set: str = "set") -> tuple[CounterConsumption, ...]:
@@ -151,34 +155,67 @@ def test_groups_off_closes_counter_sets_on_which_somebody_has_groups() -> None:
     assert "CompatibilityGroups is off" in found.rejections[0].detail
 
 
-def test_groups_off_ignores_slices_with_grouped_devices_as_a_whole() -> None:
+def test_groups_off_skips_grouped_devices_and_judges_the_rest_of_the_pool() -> None:
+    """KEP-5963: devices that do not declare groups are scheduled normally; the words name the device and the switch."""
+    slices = [counters_of(set=9), slice_of(consuming("a", "x"), consuming("b"), "c", name="mixed", count=2)]
+    assert picks(ask(slices, claim_of(exactly(2)), features=OFF)) == [["b", "c"]]
+    assert picks(ask(slices, claim_of(every()), features=OFF)) == [["b", "c"]]
+    short = reasons(ask(slices, claim_of(exactly(3)), features=OFF))
+    detail = "2 of 3 devices found; a needs CompatibilityGroups, which is off"
+    assert said(short) == [(Code.GROUPS_OFF, detail)]
+    alone = reasons(ask([counters_of(set=9), slice_of(consuming("a", "x"), count=2)], claim_of(every()), features=OFF))
+    assert alone.verdict == "no"
+
+
+def test_groups_off_evaluates_no_selector_on_devices_that_it_skips() -> None:
+    """A selector that fails on such a device rules nothing out; one that cannot mean it is told of no groups."""
+    slices = [counters_of(set=9), slice_of(consuming("a", "x"), typed("b", "gpu"), count=2)]
+    fails = f'device.attributes["{DRIVER}"].type == "gpu"'
+    assert picks(ask(slices, claim_of(exactly(expression=fails)), features=OFF)) == [["b"]]
+    other = f'"type" in device.attributes["{DRIVER}"]'
+    found = reasons(ask(slices, claim_of(exactly(2, expression=other)), features=OFF))
+    assert Code.GROUPS_OFF not in [each.code for each in found.rejections]
+
+
+def test_groups_off_closes_the_set_of_a_holder_without_snapshot_that_has_groups_now() -> None:
+    slices = [counters_of(set=9), slice_of(consuming("a", "x"), consuming("b"), "c", count=2)]
+    assert picks(ask(slices, claim_of(exactly()), usage=[held("a")], features=OFF)) == [["c"]]
+
+
+@pytest.mark.parametrize(("features", "rules"), [(Features(), OWN), (OFF, OWN), (OFF, RELEASED)])
+def test_pool_is_incomplete_without_its_slices_whatever_becomes_of_groups(features: Features, rules: Rules) -> None:
+    found = reasons(ask([slice_of("c", count=2)], claim_of(exactly()), features=features, rules=rules))
+    assert found.rejections[0].code is Code.POOL_INCOMPLETE
+
+
+def test_released_groups_off_ignores_slices_with_grouped_devices_as_a_whole() -> None:
     """The slices left decide whether the pool is complete, as in released schedulers; the words name slice and switch."""
     grouped = slice_of(consuming("a", "x"), "b", name="grouped", count=2)
     assert picks(ask([counters_of(set=9), grouped], claim_of(exactly(2)))) == [["a", "b"]]
     off = "ignored for compatibility groups: slice grouped; CompatibilityGroups is off"
-    found = reasons(ask([counters_of(set=9), grouped], claim_of(exactly()), features=OFF))
+    found = reasons(ask([counters_of(set=9), grouped], claim_of(exactly()), features=OFF, rules=RELEASED))
     assert said(found)[0] == (Code.GROUPS_OFF, f"pool gpu.example.com/pool has 1 of 2 slices; {off}")
-    fatal = reasons(ask([counters_of(set=9), grouped], claim_of(every()), features=OFF))
+    fatal = reasons(ask([counters_of(set=9), grouped], claim_of(every()), features=OFF, rules=RELEASED))
     assert (fatal.verdict, fatal.rejections[0].code) == ("fatal", Code.GROUPS_OFF)
 
 
-def test_groups_off_says_so_where_a_pool_is_gone_or_sound_without_the_slice() -> None:
+def test_released_groups_off_says_so_where_a_pool_is_gone_or_sound_without_the_slice() -> None:
     pool, plain = "pool gpu.example.com/pool", slice_of("c", name="plain")
     first, second = (slice_of(consuming(each, "x"), name=f"grouped-{each}", count=2) for each in "ab")
-    gone = reasons(ask([first, second], claim_of(exactly()), features=OFF))
+    gone = reasons(ask([first, second], claim_of(exactly()), features=OFF, rules=RELEASED))
     words = "ignored for compatibility groups: slice grouped-a and 1 more; CompatibilityGroups is off"
     assert said(gone) == [(Code.GROUPS_OFF, f"{pool}: {words}"), (Code.NO_DEVICES, "")]
-    assert picks(ask([first, plain], claim_of(exactly()), features=OFF)) == [["c"]]
-    short = reasons(ask([first, plain], claim_of(exactly()), usage=[held("c")], features=OFF))
+    assert picks(ask([first, plain], claim_of(exactly()), features=OFF, rules=RELEASED)) == [["c"]]
+    short = reasons(ask([first, plain], claim_of(exactly()), usage=[held("c")], features=OFF, rules=RELEASED))
     assert [each.code for each in short.rejections] == [Code.IN_USE, Code.GROUPS_OFF]
-    assert picks(ask([first, plain], claim_of(every()), features=OFF)) == [["c"]]
+    assert picks(ask([first, plain], claim_of(every()), features=OFF, rules=RELEASED)) == [["c"]]
 
 
-def test_groups_off_says_nothing_of_slices_that_are_out_of_date_or_of_other_nodes() -> None:
+def test_released_groups_off_says_nothing_of_slices_that_are_out_of_date_or_of_other_nodes() -> None:
     old = slice_of(consuming("a", "x"), name="old")
     new = slice_of("b", name="new", generation=2)
     elsewhere = slice_of(consuming("c", "x"), name="else", pool="other", nodeName="node-2")
-    found = reasons(ask([old, new, elsewhere], claim_of(exactly(2)), features=OFF))
+    found = reasons(ask([old, new, elsewhere], claim_of(exactly(2)), features=OFF, rules=RELEASED))
     assert [each.code for each in found.rejections] == [Code.COMBINATION]
 
 

@@ -67,7 +67,8 @@ class Driver:
         told = {"type": FAILED if self._fails() else ATTACHED, "status": "True", "reason": "Test", "message": ""}
         time = {"lastTransitionTime": claim["status"]["allocation"].get("allocationTimestamp", "2026-01-01T00:00:00Z")}
         devices = [
-            {key: result[key] for key in ("driver", "pool", "device")} | {"conditions": [told | time]}
+            {key: result[key] for key in ("driver", "pool", "device", "shareID") if key in result}
+            | {"conditions": [told | time]}
             for result in results
         ]
         change = {"metadata": {"resourceVersion": claim["metadata"]["resourceVersion"]}, "status": {"devices": devices}}

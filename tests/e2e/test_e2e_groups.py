@@ -6,14 +6,17 @@ import pytest
 
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.extender import ExtenderProcess
+from tests.controlplane.objects import Object, amounts
 from tests.controlplane.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.e2e.driver import ATTACHED, FAILED, driving
 from tests.e2e.gpus import gpu, mig_or_vgpu, partition
-from tests.e2e.scene import PROMPT_SECONDS, Scene
+from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
 from tests.e2e.world import World, shipped_configuration
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 CONFLICT = "compatibility groups in conflict"
+SKIPPED = "devices with compatibility groups are skipped"
 
 
 async def cut(scene: Scene, *suffixes: str) -> list[str]:
@@ -69,18 +72,85 @@ async def test_groups_edited_after_an_allocation_do_not_change_what_was_allocate
     assert await scene.bound("mig", PROMPT_SECONDS) == node
 
 
-async def test_pools_with_groups_are_not_used_while_groups_are_switched_off(
+async def test_devices_with_groups_are_skipped_while_groups_are_switched_off(
     scene: Scene, world: World, tmp_path: Path
 ) -> None:
-    """As with the gate of released schedulers off, their slices count for nothing; a pool without groups is used."""
+    """As KEP-5963 has it: the rest of the pool is used."""
     name = "groups-off-scheduler"
-    await cut(scene, "a")
-    plain = await scene.node_with_counters("b", [gpu()], [partition("mig", 0, "20", groups=())])
+    for kind in ("mig", "vgpu"):
+        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
+    plain = partition("mig", 0, "20", groups=())
+    node = await scene.node_with_counters("a", [gpu()], [plain, partition("mig", 1, "20"), partition("vgpu", 0, "50")])
     off = {"DRA_EXTENDER_FEATURES__COMPATIBILITY_GROUPS": "false"}
     async with ExtenderProcess(tmp_path, world.kubeconfig, environment=off, name="groups-off") as extender:
         await world.cluster.start_scheduler(shipped_configuration(extender.url, name), name)
         await scene.pod("mig", template="mig", scheduler=name)
         await scene.pod("vgpu", template="vgpu", scheduler=name)
-        assert await scene.bound("mig") == plain
-        await scene.waits("vgpu", "slices with compatibility groups are ignored")
+        assert await scene.bound("mig") == node
+        assert await scene.device_of("mig") == f"{node}/gpu-0-mig-0"
+        await scene.waits("vgpu", SKIPPED)
         await world.cluster.stop_scheduler(name)
+
+
+async def test_groups_off_and_on_again_with_holders_and_with_shares_in_flight(
+    scene: Scene, world: World, tmp_path: Path
+) -> None:
+    """What was allocated stays, and closes its counter set meanwhile; a share that waits for its device is bound all the same."""
+    name, file = "groups-switched-scheduler", tmp_path / "settings.yaml"
+    node = await scene.node_with_counters("a", [gpu("gpu-0"), gpu("gpu-1")], shared_and_plain())
+    for kind in ("mps", "mig", "plain"):
+        capacity = {"capacity": {"requests": {"memory": "2Gi"}}} if kind == "mps" else {}
+        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"', **capacity)
+    await scene.claim("flying", f'{scene.attribute("type")} == "mps"', capacity={"requests": {"memory": "2Gi"}})
+    file.write_text("features: {compatibility_groups: true}")
+    arguments = ("--config", str(file))
+    async with (
+        driving(scene) as driver,
+        ExtenderProcess(tmp_path, world.kubeconfig, extra=arguments, name="groups-switched") as extender,
+    ):
+        driver.idle.add("flying")
+        await world.cluster.start_scheduler(shipped_configuration(extender.url, name), name)
+        await scene.pod("holder", template="mps", scheduler=name)
+        assert await scene.bound("holder") == node
+        await scene.pod("flying", claim="flying", scheduler=name)
+        await scene.api.wait_for(lambda: shares(scene), SECONDS, "both shares are allocated")
+
+        file.write_text("features: {compatibility_groups: false}")
+        await extender.restart()
+        await scene.pod("late", template="mps", scheduler=name)
+        await scene.pod("mig", template="mig", scheduler=name)
+        for pod in ("late", "mig"):
+            await scene.waits(pod, SKIPPED)
+        await scene.pod("plain", template="plain", scheduler=name)
+        assert await scene.bound("plain") == node
+        assert await scene.device_of("plain") == f"{node}/gpu-1-plain-1"
+        driver.idle.clear()
+        assert await scene.bound("flying") == node
+
+        file.write_text("features: {compatibility_groups: true}")
+        await extender.restart()
+        assert await scene.bound("late") == node
+        await scene.waits("mig", CONFLICT)
+        for pod in ("holder", "flying", "late"):
+            await scene.delete_pod(pod)
+        assert await scene.bound("mig") == node
+        await world.cluster.stop_scheduler(name)
+
+
+def shared_and_plain() -> list[Object]:
+    """A shared partition with a group and a condition to wait for, one in another group, and one without groups on each GPU."""
+    shared = partition("mps", 0, "20")
+    shared |= {
+        "allowMultipleAllocations": True,
+        "capacity": amounts({"memory": "8Gi"}),
+        "bindsToNode": True,
+        "bindingConditions": [ATTACHED],
+        "bindingFailureConditions": [FAILED],
+    }
+    plain = [partition("plain", index, "20", gpu=f"gpu-{index}", groups=()) for index in range(2)]
+    return [shared, partition("mig", 0, "20"), *plain]
+
+
+async def shares(scene: Scene) -> bool:
+    """Whether two claims have a share of the shared partition."""
+    return [each.endswith("/gpu-0-mps-0") for each in await scene.allocated()] == [True, True]

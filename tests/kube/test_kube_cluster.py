@@ -84,6 +84,17 @@ async def test_a_kind_that_is_not_served_is_told_absent_and_noted(make: Make) ->
     assert {"pod-groups", "device-taint-rules"} <= cluster.notes().keys()
 
 
+@pytest.mark.parametrize(("minor", "expected"), [("34", True), ("34+", True), ("35", False), ("37", False)])
+async def test_release_tells_whether_slices_have_devices_beside_counters(
+    server: FakeApiServer, make: Make, minor: str, *, expected: bool
+) -> None:
+    server.pages["/version"] = {"major": "1", "minor": "37", "emulationMinor": minor, "gitVersion": "v1.37.1"}
+    cluster = make()
+    assert not cluster.has_devices_beside_counters
+    await cluster.start({})
+    assert cluster.has_devices_beside_counters is expected
+
+
 async def test_a_kind_nobody_knows_is_refused(make: Make) -> None:
     with pytest.raises(ValueError, match=r"cannot watch secrets: known are resourceslices, .*devicetaintrules"):
         await make().start({"secrets": RecordingFeed()})

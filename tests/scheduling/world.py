@@ -90,6 +90,10 @@ class Ports:
     def keeps_extended_claims(self) -> bool:
         return self._cluster.keeps_extended_claims
 
+    @property
+    def has_devices_beside_counters(self) -> bool:
+        return self._cluster.has_devices_beside_counters
+
     def health(self) -> Mapping[str, str | None]:
         return {}
 

@@ -5,14 +5,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from app.cli import app
 
 ROOT = Path(__file__).parent.parent.parent
 BY_POLICY = ROOT / "deploy" / "examples" / "10-groups-by-policy.yaml"
+FOUR_MODES = ROOT / "deploy" / "examples" / "12-four-modes-by-policy.yaml"
 FIRST = ROOT / "deploy" / "examples" / "01-mig-against-vgpu.yaml"
 
 
@@ -55,6 +58,29 @@ def test_a_policy_is_in_force_from_the_beginning_and_without_it_the_story_fails(
     without = program(*arguments)
     assert without.returncode == 1
     assert "FAILED: default/vgpu-a expected waiting: " in without.stdout
+
+
+def test_slices_with_devices_beside_their_counters_are_played_as_1_34_has_them(tmp_path: Path) -> None:
+    """The four modes of the HackMD proposals, in one slice as it draws them; later API servers refuse such a slice."""
+    documents = [each for each in yaml.safe_load_all(FOUR_MODES.read_text()) if each]
+    merged: dict[str, dict[str, Any]] = {}
+    others: list[dict[str, Any]] = []
+    for each in documents:
+        if each["kind"] != "ResourceSlice":
+            others.append(each)
+            continue
+        first = merged.setdefault(each["spec"]["pool"]["name"], each)
+        first["spec"] |= {**each["spec"], "pool": {**each["spec"]["pool"], "resourceSliceCount": 1}}
+    story = tmp_path / "story.yaml"
+    places = [index for index, each in enumerate(documents) if each["kind"] == "ResourceSlice"]
+    story.write_text(yaml.safe_dump_all([*others[: places[0]], *merged.values(), *others[places[0] :]]))
+    arguments = ("demo", "-f", str(story), "--policy", str(FOUR_MODES.parent / "policies" / FOUR_MODES.name))
+    done = program(*arguments, "--kubernetes", "1.34")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "FAILED" not in done.stdout
+    later = program(*arguments, "--kubernetes", "1.35")
+    assert later.returncode == 1
+    assert "only one of `sharedCounters` or `devices`" in " ".join(later.stdout.split())
 
 
 def test_a_story_can_come_from_standard_input() -> None:

@@ -326,6 +326,26 @@ def test_what_devices_take_of_their_node_and_their_partition_type_are_kept_since
     assert ("partitionTypeAttribute" in spec) is ("nodeAllocatableResources" in spec["devices"][0]) is kept
 
 
+@pytest.mark.parametrize("minor", [34, 35, 36, 37])
+def test_slice_with_devices_beside_counters_is_kept_by_1_34_alone(minor: int) -> None:
+    """Later releases refuse it, created or made by an update, in these words."""
+    store = Store(Steady(), served_by(minor))
+    both, plain = slice_with_everything(), slice_with_everything()
+    plain["metadata"]["name"] = "plain"
+    plain = store.create(Kind.SLICE, plain)
+    sets = [{"name": "s", "counters": {"c": {"value": "1"}}}]
+    both["spec"]["sharedCounters"] = plain["spec"]["sharedCounters"] = sets
+    if minor == 34:
+        assert store.create(Kind.SLICE, both)["spec"]["sharedCounters"]
+        assert store.update(Kind.SLICE, plain)["spec"]["devices"]
+        return
+    words = r"spec: Invalid value: \"\": only one of `sharedCounters` or `devices` is allowed"
+    with pytest.raises(Refused, match=words):
+        store.create(Kind.SLICE, both)
+    with pytest.raises(Refused, match=words):
+        store.update(Kind.SLICE, plain)
+
+
 @pytest.mark.parametrize("minor", [33, 38])
 def test_an_unknown_release_is_refused(minor: int) -> None:
     with pytest.raises(ValueError, match=f"cannot emulate Kubernetes 1.{minor}"):

@@ -1,0 +1,106 @@
+"""Slices with devices beside their counter sets: what 1.34 has, and what is left of it after an upgrade.
+
+An API server of 1.37 refuses to create such a slice, as 1.34 emulated too, so it is put into etcd as the older one left it there.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.extender import ExtenderProcess
+from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.resources import RESOURCE_SLICES
+from tests.e2e.gpus import gpu, partition
+from tests.e2e.scene import PROMPT_SECONDS, Scene, refusal
+from tests.e2e.stored import put_slice
+from tests.e2e.world import Setup, World, shipped_configuration
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+RULES = """\
+rules:
+  - name: mig
+    devices: device.attributes[device.driver].type == "mig"
+    compatibilityGroups: [mig]
+  - name: vgpu
+    devices: device.attributes[device.driver].type == "vgpu"
+    compatibilityGroups: [vgpu]
+"""
+NORMAL = pytest.mark.parametrize("setup", ["1.34"], indirect=True, scope="module")
+LEFT_OVER = pytest.mark.parametrize("setup", ["1.35"], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def setup(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Setup:
+    policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
+    policy.write_text(RULES)
+    return Setup(
+        ControlPlaneOptions(
+            emulated_version=request.param, feature_gates={"DRAPartitionableDevices": True}, runtime_config={}
+        ),
+        environment={"DRA_EXTENDER_SCHEDULING__POLICY_FILE": str(policy)},
+    )
+
+
+async def publish(scene: Scene) -> str:
+    """A node with one GPU in one slice, as the HackMD proposal draws it, and a template for each kind of partition."""
+    for kind in ("mig", "vgpu"):
+        await scene.template(kind, f'{scene.attribute("type")} == "{kind}"')
+    node = await scene.node("a")
+    partitions = [
+        partition("mig", 0, "60", groups=()),
+        partition("mig", 1, "60", groups=()),
+        partition("vgpu", 0, "20", groups=()),
+    ]
+    both = scene.slice_of("both", node=node, counter_sets=[gpu()], devices=partitions)
+    refused = await refusal(scene.api, RESOURCE_SLICES, both)
+    assert "only one of `sharedCounters` or `devices` is allowed" in str(refused)
+    await put_slice(scene.world.cluster, both)
+    served = (await scene.api.get(RESOURCE_SLICES, f"{scene.name}-both"))["spec"]
+    assert (len(served["devices"]), len(served["sharedCounters"])) == (3, 1)
+    return node
+
+
+@NORMAL
+async def test_devices_beside_counters_are_allocated_by_counters_and_by_groups_of_the_policy(scene: Scene) -> None:
+    node = await publish(scene)
+    await scene.pod("first", template="mig")
+    assert await scene.bound("first") == node
+    await scene.pod("other", template="vgpu")
+    await scene.waits("other", "compatibility groups in conflict")
+    await scene.delete_pod("other")
+    await scene.pod("second", template="mig")
+    await scene.waits("second", "shared counters are exhausted")
+    await scene.delete_pod("first")
+    assert await scene.bound("second", PROMPT_SECONDS) == node
+
+
+@LEFT_OVER
+async def test_what_is_left_of_them_after_an_upgrade_counts_for_its_counters_alone(scene: Scene) -> None:
+    """As in upstream's scheduler of that release; the driver's slices of today's shape are used."""
+    await publish(scene)
+    await scene.pod("mig", template="mig")
+    await scene.waits("mig", "no devices on this node")
+    await scene.api.delete(RESOURCE_SLICES, f"{scene.name}-both")
+    pool = {"node": f"{scene.name}-a", "generation": 2, "slice_count": 2}
+    await scene.publish(
+        scene.slice_of("counters", counter_sets=[gpu()], **pool),
+        scene.slice_of("devices", devices=[partition("mig", 0, "60", groups=())], **pool),
+    )
+    assert await scene.bound("mig", PROMPT_SECONDS) == f"{scene.name}-a"
+
+
+@LEFT_OVER
+async def test_what_is_left_of_them_is_served_where_the_administrator_says_so(
+    scene: Scene, world: World, tmp_path: Path
+) -> None:
+    name = "beside-scheduler"
+    node = await publish(scene)
+    always = {"DRA_EXTENDER_SCHEDULING__DEVICES_BESIDE_COUNTERS": "always"}
+    async with ExtenderProcess(tmp_path, world.kubeconfig, environment=always, name="beside") as extender:
+        await world.cluster.start_scheduler(shipped_configuration(extender.url, name), name)
+        await scene.pod("mig", template="mig", scheduler=name)
+        assert await scene.bound("mig") == node
+        await scene.pod("second", template="mig", scheduler=name)
+        await scene.waits("second", "shared counters are exhausted")
+        await world.cluster.stop_scheduler(name)
