@@ -97,7 +97,10 @@ class ClusterSettings(_Group):
     )
     context: str | None = Field(None, min_length=1, description="Context of the kubeconfig; default: its current one")
     patience_seconds: float = Field(
-        60.0, ge=0, le=3600, description="At start, seconds for which an API server that does not answer is waited for"
+        60.0,
+        ge=0,
+        le=3600,
+        description="At start, seconds for which an API server that does not answer, or refuses with 403, is waited for",
     )
 
 

@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Mapping
 from functools import partial
+from math import inf
 from typing import Final
 
 import structlog
@@ -11,13 +12,14 @@ from app.kube.claims import KubeClaims
 from app.kube.clock import SystemClock
 from app.kube.configuration import Credentials, find_credentials
 from app.kube.discovery import Discovery
+from app.kube.errors import Forbidden
 from app.kube.events import KubeEvents
 from app.kube.kinds import WATCHED, Kind
 from app.kube.lease import LeaderElection
 from app.kube.observer import Observer, Unobserved
 from app.kube.pod_groups import KubePodGroups
 from app.kube.pods import KubePods
-from app.kube.reflector import Chance, Reflector
+from app.kube.reflector import PROMPT_SECONDS, Chance, Reflector
 from app.kube.server_facts import DEVICES_BESIDE_COUNTERS_UNTIL, EXTENDED_RESOURCES, ServerFacts, Support
 from app.kube.settings import KubeSettings
 from app.kube.transport import Transport
@@ -26,8 +28,13 @@ from app.ledger.feed import Feed
 from app.scheduling.ports import Clock, Unavailable
 from app.supervision import BackgroundTask, Supervisor
 
-OPTIONAL_KINDS: Final = ("podgroups", "devicetaintrules")
+OPTIONAL_KINDS: Final = {
+    "podgroups": "pods are placed one by one",
+    "devicetaintrules": "only taints in slices count",
+}
+"""Kinds without which the service goes on, and what is lost then."""
 _FLUSH_SECONDS = 2.0
+_LOOK_SECONDS: Final = 0.1
 
 _LOG = structlog.get_logger(__name__)
 
@@ -71,6 +78,9 @@ class KubeCluster:
         self._events = KubeEvents(self._transport, self._settings, self._clock, self._observer)
         self._waker = KubeWaker(self._transport, self._settings, self._clock)
         self._reflectors: dict[str, Reflector] = {}
+        self._feeds: Mapping[str, Feed] = {}
+        # Optional kinds that were not waited for, because the account may not list them.
+        self._passed_over: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -121,7 +131,7 @@ class KubeCluster:
 
         Raises:
             ConfigurationError: no usable configuration.
-            Refused: the server is too old, or does not let us in.
+            Refused: the server is too old, does not know us, or did not give us a right for the whole of the patience.
             Unavailable: it did not answer for the whole of the patience.
         """
         unknown = sorted(set(feeds) - set(WATCHED) - set(OPTIONAL_KINDS))
@@ -133,6 +143,7 @@ class KubeCluster:
             self._election.connect(self._credentials)
         self.facts = await self._discover()
         _LOG.info("connected to an API server", source=self._credentials.source, **self.facts.notes())
+        self._feeds = feeds
         for plural, feed in feeds.items():
             kind = self._kind(plural, self.facts)
             if kind is None:
@@ -144,15 +155,41 @@ class KubeCluster:
         self._tasks.append(self._supervisor.keep(BackgroundTask.CREDENTIALS, keep_fresh))
 
     async def wait_synced(self) -> None:
-        """Returns when every watched kind has been listed and delivered."""
-        for reflector in self._reflectors.values():
-            await reflector.synced.wait()
+        """Returns when every watched kind has been listed and delivered; optional kinds that may not be listed are passed over.
+
+        Raises:
+            Refused: the account may not list a kind that is needed, for the whole of the patience; the message names it.
+        """
+        await self._listed(self._settings.patience)
 
     async def refresh(self) -> None:
         """List every kind again; on return the feeds know everything that was stored before the call."""
         for reflector in self._reflectors.values():
             reflector.relist()
-        await self.wait_synced()
+        await self._listed(inf)
+
+    async def _listed(self, patience: float) -> None:
+        needed = [reflector for plural, reflector in self._reflectors.items() if plural not in OPTIONAL_KINDS]
+        for reflector in needed:
+            while not await _synced_soon(reflector):
+                since = reflector.forbidden_since
+                if since is not None and self._clock.monotonic() - since >= patience:
+                    raise _lacking(reflector.trouble or f"list {reflector.kind.plural}", patience)
+        # The roles that serve the needed kinds are loaded by now, so a further 403 will last.
+        counted = {plural: reflector.refusals for plural, reflector in self._reflectors.items()}
+        for plural in OPTIONAL_KINDS.keys() & self._reflectors.keys():
+            reflector = self._reflectors[plural]
+            while not await _synced_soon(reflector):
+                if reflector.refusals > counted[plural] or (plural in self._passed_over and reflector.refusals):
+                    self._pass_over(plural, reflector)
+                    break
+
+    def _pass_over(self, plural: str, reflector: Reflector) -> None:
+        if plural not in self._passed_over:
+            self._passed_over.add(plural)
+            lost = OPTIONAL_KINDS[plural]
+            _LOG.warning("going on without a kind", kind=plural, problem=reflector.trouble, consequence=lost)
+            self._feeds[plural].absent()
 
     async def stop(self) -> None:
         """Write Events that are waiting, for a moment; then end watches and connections."""
@@ -182,7 +219,10 @@ class KubeCluster:
         """A check for each watched kind: None when listed and in contact."""
         if self.facts is None:
             return {"api-server": "not connected yet"}
-        watches = {f"watch-{plural}": reflector.health() for plural, reflector in self._reflectors.items()}
+        watches = {
+            f"watch-{plural}": None if self._is_passed_over(plural) else reflector.health()
+            for plural, reflector in self._reflectors.items()
+        }
         return {**watches, **self._supervisor.failing()}
 
     def life(self) -> Mapping[str, str | None]:
@@ -198,8 +238,10 @@ class KubeCluster:
         """What the server does not serve, and troubles with which the service goes on."""
         notes: dict[str, str] = dict(self.facts.notes()) if self.facts else {}
         notes |= self._supervisor.notes()
-        for reflector in self._reflectors.values():
+        for plural, reflector in self._reflectors.items():
             notes |= reflector.notes()
+            if self._is_passed_over(plural):
+                notes[f"forbidden-{plural}"] = f"{reflector.trouble}: {OPTIONAL_KINDS[plural]}"
         troubles = {
             "credentials": self._credentials.trouble if self._credentials else None,
             "events": self._events.trouble,
@@ -208,6 +250,15 @@ class KubeCluster:
         }
         return notes | {name: trouble for name, trouble in troubles.items() if trouble}
 
+    def _is_passed_over(self, plural: str) -> bool:
+        """Whether the service goes on without (news of) an optional kind, because the account may not list it."""
+        reflector = self._reflectors[plural]
+        return (
+            plural in OPTIONAL_KINDS
+            and reflector.refusals > 0
+            and (plural in self._passed_over or reflector.synced.is_set())
+        )
+
     async def _discover(self) -> ServerFacts:
         discovery = Discovery(self._transport, self._settings)
         deadline = self._clock.monotonic() + self._settings.patience
@@ -215,6 +266,11 @@ class KubeCluster:
         while True:
             try:
                 return await discovery.facts()
+            except Forbidden as problem:
+                if self._clock.monotonic() >= deadline:
+                    raise _lacking(str(problem), self._settings.patience) from problem
+                _LOG.warning("the API server does not let us in yet", problem=str(problem))
+                await self._chance.sleep(min(backoff.next(), PROMPT_SECONDS))
             except Unavailable as problem:
                 if self._clock.monotonic() >= deadline:
                     raise
@@ -232,3 +288,17 @@ class KubeCluster:
         )
         self._reflectors[kind.plural] = reflector
         self._tasks.append(self._supervisor.keep(BackgroundTask.WATCH, reflector.run, kind.plural))
+
+
+async def _synced_soon(reflector: Reflector) -> bool:
+    """Whether the kind is listed, after a short wait if it is not yet."""
+    try:
+        async with asyncio.timeout(_LOOK_SECONDS):
+            await reflector.synced.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _lacking(problem: str, patience: float) -> Forbidden:
+    return Forbidden(f"the account lacks a right, for {patience:g} s at least: {problem}")

@@ -12,6 +12,7 @@ GONE = 410
 MESSAGE_LIMIT = 256
 _REQUEST_TIMEOUT = 408
 _UNPROCESSABLE = 422
+_FORBIDDEN = 403
 _TOO_MANY_REQUESTS = 429
 
 
@@ -92,6 +93,11 @@ class CallFailed(Exception):  # noqa: N818 - it says what happened to the call
         return self.status is not None and self.status.gone
 
     @property
+    def forbidden(self) -> bool:
+        """Whether the account lacks the right; an API server that is starting says so before it has loaded its roles."""
+        return self.status is not None and self.status.code == _FORBIDDEN
+
+    @property
     def busy(self) -> bool:
         """Whether the server turned the request away unseen, because it has too much to do."""
         return self.status is not None and self.status.code == _TOO_MANY_REQUESTS
@@ -109,7 +115,13 @@ class CallFailed(Exception):  # noqa: N818 - it says what happened to the call
         return _error_type(code)(str(self))
 
 
+class Forbidden(Refused):
+    """The account lacks a right; the message names verb and resource."""
+
+
 def _error_type(code: int) -> type[ClusterError]:
+    if code == _FORBIDDEN:
+        return Forbidden
     if code == 404:  # noqa: PLR2004 - HTTP's own numbers
         return NotFound
     if code == 409:  # noqa: PLR2004

@@ -3,6 +3,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -20,6 +21,10 @@ from app.model.metadata import version_number
 from app.scheduling.ports import Clock
 from app.supervision import UNREADY_AFTER
 
+PROMPT_SECONDS: Final = 2.0
+"""The longest pause after a 403 at first: an API server that has just started loads its roles within seconds."""
+_PROMPT_REFUSALS: Final = 30
+
 _LOG = structlog.get_logger(__name__)
 
 
@@ -36,7 +41,8 @@ class Reflector:
 
     The watch resumes from the last version seen.  When the server no longer knows that version, the kind is listed again and
     only what differs is told.  Whatever goes wrong is retried with a growing pause.  Objects are handed over one at a time, with
-    a turn of the event loop after each.
+    a turn of the event loop after each.  `refusals` counts the answers 403 since the last other outcome, `forbidden_since` is when
+    (monotonic) the first of them came.
     """
 
     def __init__(
@@ -54,6 +60,8 @@ class Reflector:
         self.synced = asyncio.Event()
         self.last_contact = clock.monotonic()
         self.trouble: str | None = None
+        self.refusals = 0
+        self.forbidden_since: float | None = None
         self._transport = transport
         self._path = kind.path()
         self._settings = settings
@@ -78,6 +86,7 @@ class Reflector:
                 if failed.gone:
                     self._version = ""
                     self._observer.relisting(self.kind.plural, "gone")
+                self._count(failed)
                 await self._pause(failed.kind_of_failure, str(failed), failed.retry_after)
             except Exception as problem:  # noqa: BLE001 - ending would leave the ledger in the past, unnoticed
                 _LOG.exception("a reflector stumbled", kind=self.kind.plural)
@@ -198,10 +207,23 @@ class Reflector:
     def _in_contact(self) -> None:
         self.last_contact = self._clock.monotonic()
         self.trouble = None
+        self.refusals, self.forbidden_since = 0, None
+
+    def _count(self, failed: CallFailed) -> None:
+        if not failed.forbidden:
+            self.refusals, self.forbidden_since = 0, None
+            return
+        if not self.refusals:
+            # The server answers again, so what came before says nothing about how long to wait.
+            self.forbidden_since = self._clock.monotonic()
+            self._backoff.reset()
+        self.refusals += 1
 
     async def _pause(self, reason: str, sentence: str, at_least: float = 0.0) -> None:
         self.trouble = sentence
         self._observer.watch_failed(self.kind.plural, reason)
         pause = self._backoff.next(at_least)
+        if 0 < self.refusals <= _PROMPT_REFUSALS:
+            pause = max(min(pause, PROMPT_SECONDS), at_least)
         _LOG.warning("a watch failed", kind=self.kind.plural, problem=sentence, again_in_seconds=round(pause, 1))
         await self._chance.sleep(pause)

@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
@@ -142,6 +143,79 @@ async def test_a_start_without_rights_or_configuration_fails_at_once(
     missing = replace(settings, kubeconfig=settings.kubeconfig.with_name("missing"))
     with pytest.raises(ConfigurationError, match="does not exist"):
         await make(settings=missing).start({})
+
+
+ROLES = "User cannot get path: RBAC is loading"
+PATHS = [
+    ("/version", "get /version"),
+    ("/apis/resource.k8s.io", "get /apis/resource.k8s.io"),
+    (CLAIMS, "list resourceclaims"),
+]
+
+
+async def started(cluster: KubeCluster, *plurals: str) -> None:
+    await cluster.start({plural: RecordingFeed() for plural in plurals})
+    await cluster.wait_synced()
+
+
+@pytest.mark.parametrize(("path", "_right"), PATHS)
+async def test_a_start_waits_for_rights_that_are_loaded_late(
+    server: FakeApiServer, make: Make, sleeper: Sleeper, path: str, _right: str
+) -> None:
+    server.intervene("GET", path, lambda _: status_answer(403, "Forbidden", ROLES), times=6)
+    cluster = make()
+    await started(cluster, "resourceclaims")
+    # Others sleep for a minute.
+    assert len([pause for pause in sleeper.pauses if pause <= 2]) >= 6
+    assert {pause for pause in sleeper.pauses if pause > 2} <= {60.0}
+    assert cluster.health() == {"watch-resourceclaims": None}
+
+
+@pytest.mark.parametrize(("path", "right"), PATHS)
+async def test_a_start_without_a_right_ends_with_the_patience_and_names_verb_and_resource(
+    server: FakeApiServer, make: Make, settings: KubeSettings, path: str, right: str
+) -> None:
+    clock = ManualClock()
+
+    async def sleep(seconds: float) -> None:
+        clock.pass_by(seconds)
+        await asyncio.sleep(0)
+
+    server.intervene("GET", path, lambda _: status_answer(403, "Forbidden", ROLES), times=10_000)
+    with pytest.raises(
+        Refused, match=f"^the account lacks a right, for 60 s at least: {right}: 403 Forbidden: {ROLES}$"
+    ):
+        await started(make(clock=clock, chance=Chance(sleep=sleep)), "resourceclaims")
+    with pytest.raises(Refused, match=f"for 0 s at least: {right}"):
+        await started(make(settings=replace(settings, patience=0.0)), "resourceclaims")
+
+
+async def test_optional_kinds_that_may_not_be_listed_do_not_delay_a_start_and_are_noted(
+    server: FakeApiServer, make: Make, sleeper: Sleeper
+) -> None:
+    rules = "/apis/resource.k8s.io/v1/devicetaintrules"
+    server.pages["/apis/resource.k8s.io/v1"] = {"resources": [{"name": "devicetaintrules"}]}
+    server._objects[rules] = {}
+    server.put(rules, "late")
+    refused = True
+
+    def answer(request: web.Request) -> web.Response:
+        return status_answer(403, "Forbidden", "no list for you") if refused else server._list(request)
+
+    server.intervene("GET", rules, answer, times=10_000, watch=False)
+    feeds = {"resourceclaims": RecordingFeed(), "devicetaintrules": RecordingFeed()}
+    cluster = make(chance=Chance())
+    await cluster.start(feeds)
+    await cluster.wait_synced()
+    assert feeds["devicetaintrules"].told == ["absent"]
+    assert cluster.health() == {"watch-resourceclaims": None, "watch-devicetaintrules": None}
+    assert cluster.notes()["forbidden-devicetaintrules"] == (
+        "list devicetaintrules: 403 Forbidden: no list for you: only taints in slices count"
+    )
+    await cluster.refresh()
+    refused = False
+    await until(lambda: feeds["devicetaintrules"].told == ["absent", "+late"])
+    await until(lambda: "forbidden-devicetaintrules" not in cluster.notes())
 
 
 async def test_waiting_events_are_written_before_the_end_and_calls_after_it_are_unavailable(

@@ -226,7 +226,24 @@ async def test_a_list_that_lasts_longer_than_its_version_is_made_in_one_page(ben
         assert sorted(bench.feed.told) == [f"+t{number}" for number in range(5)]
 
 
-@pytest.mark.parametrize("status", [403, 429, 500])
+@pytest.mark.parametrize("before", [0, 6])
+async def test_forbidden_watches_are_retried_within_two_seconds_at_first_however_long_the_outage_was(
+    bench: Bench, before: int
+) -> None:
+    """An API server that was restarted loads its roles after it answers."""
+    bench.sleeper = Sleeper(limit=before + 35)
+    bench.server.intervene("GET", THINGS, lambda _: status_answer(500, "", "no"), times=before, watch=True)
+    bench.server.intervene("GET", THINGS, lambda _: status_answer(403, "Forbidden", "no"), times=1000, watch=True)
+    async with bench.running() as reflector:
+        await until(lambda: len(bench.sleeper.pauses) == before + 35)
+        forbidden = bench.sleeper.pauses[before:]
+        assert forbidden[:6] == pytest.approx([0.2, 0.3, 0.6, 1.2, 2.0, 2.0])
+        assert max(forbidden[:30]) == 2.0
+        assert forbidden[30:] == pytest.approx([22.5] * 5)
+        assert reflector.refusals == 35
+
+
+@pytest.mark.parametrize("status", [429, 500])
 async def test_refused_watches_are_retried_ever_more_slowly(bench: Bench, status: int) -> None:
     bench.sleeper = Sleeper(limit=10)
     bench.server.intervene("GET", THINGS, lambda _: status_answer(status, "", "no"), times=1000, watch=True)

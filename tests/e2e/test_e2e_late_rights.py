@@ -1,0 +1,63 @@
+"""A start before the account has the rights of deploy/, as when an API server loads its roles after it answers."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.extender import ExtenderProcess
+from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.plugin import ControlPlaneFactory
+from tests.e2e.world import ACCOUNT, APPLIED, DEPLOY, NAMESPACE, page
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+READY_SECONDS = 30.0
+LATE = frozenset({"rbac"})
+
+
+async def test_start_waits_for_roles_that_come_late_and_watches_survive_a_restart_of_the_api_server(
+    control_plane: ControlPlaneFactory, tmp_path: Path
+) -> None:
+    cluster = await control_plane(ControlPlaneOptions())
+    cluster.kubectl("apply", *(f"--filename={DEPLOY / name}.yaml" for name in APPLIED if name not in LATE))
+    cluster.kubectl("delete", f"--filename={DEPLOY / 'rbac'}.yaml", "--ignore-not-found")
+    kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT)
+    extender = ExtenderProcess(tmp_path, kubeconfig)
+    await extender.start(ready=None)
+    try:
+
+        async def refused() -> bool:
+            return "list pods: 403" in extender.log.read_text()
+
+        await cluster.api.wait_for(refused, READY_SECONDS, "the extender may not list pods")
+        assert extender.pid is not None
+        cluster.kubectl("apply", f"--filename={DEPLOY / 'rbac'}.yaml")
+        await extender.wait_ready(seconds=READY_SECONDS)
+        assert "forbidden-" not in await page(f"{extender.url}/readyz?verbose")
+        await cluster.restart_apiserver()
+        await extender.wait_ready(seconds=READY_SECONDS)
+    finally:
+        await extender.terminate()
+
+
+async def test_start_without_rights_ends_with_the_patience_and_names_verb_and_resource(
+    control_plane: ControlPlaneFactory, tmp_path: Path
+) -> None:
+    cluster = await control_plane(ControlPlaneOptions())
+    cluster.kubectl("apply", *(f"--filename={DEPLOY / name}.yaml" for name in APPLIED if name not in LATE))
+    cluster.kubectl("delete", f"--filename={DEPLOY / 'rbac'}.yaml", "--ignore-not-found")
+    kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT)
+    environment = {"DRA_EXTENDER_CLUSTER__PATIENCE_SECONDS": "2"}
+    extender = ExtenderProcess(tmp_path, kubeconfig, environment=environment)
+    await extender.start(ready=None)
+    try:
+
+        async def ended() -> bool:
+            return extender.pid is None
+
+        await cluster.api.wait_for(ended, READY_SECONDS, "the extender has ended")
+        said = extender.log.read_text()
+        assert "the account lacks a right, for 2 s at least: list " in said
+        assert "403 Forbidden" in said
+    finally:
+        await extender.terminate()
