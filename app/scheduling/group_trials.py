@@ -21,6 +21,8 @@ from app.telemetry.metrics import Metrics
 
 UNABLE_SECONDS: Final = 600.0
 """So long a node on which a pod did not start is not tried again for its namespace: the pod may have had other troubles."""
+_SLOW_TIMES: Final = 4
+"""So many times longer a pod is waited for while its node has not started all pods with entries of their own, either."""
 _TICK_SECONDS: Final = 0.5
 _AGAIN_SECONDS: Final = 5.0
 
@@ -65,8 +67,10 @@ class GroupTrials:
         now = self._clock.monotonic()
         waiting = {trial.pod.uid: trial for trial in self._ledger.group_starts.waiting()}
         self._due = {uid: self._due.get(uid, now + self._seconds) for uid in waiting}
+        slow = {pod.node_name for pod in self._ledger.group_starts.unstarted()}
         for uid, trial in waiting.items():
-            if now >= self._due[uid]:
+            patience = _SLOW_TIMES * self._seconds if trial.node in slow else 0.0
+            if now >= self._due[uid] + patience:
                 await self._help(trial)
         for (namespace, node), until in list(self._unable.items()):
             if now >= until:

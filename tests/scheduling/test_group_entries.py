@@ -84,6 +84,29 @@ async def test_a_pod_that_does_not_start_gets_its_own_entry_and_the_node_is_left
         assert "third" not in world.entries()
 
 
+async def test_a_kubelet_that_has_not_started_pods_with_entries_of_their_own_is_slow_and_waited_for() -> None:
+    world = await crowded({"n1": False})
+    world.members("first")
+    world.started("m0", status="False")
+    async with world.watching():
+        assert await world.try_all(["first"]) == []
+        await world.look(TRIAL)
+        assert "first" not in world.entries()
+        world.started("m0")
+        await world.look()
+        assert "first" in world.entries()
+
+
+async def test_a_kubelet_is_not_waited_for_without_end() -> None:
+    world = await crowded({"n1": False})
+    world.members("first")
+    world.started("m0", status="False")
+    async with world.watching():
+        assert await world.try_all(["first"]) == []
+        await world.look(5 * TRIAL)
+    assert "first" in world.entries()
+
+
 async def test_pods_are_refused_in_words_when_no_entry_is_left_for_finding_out() -> None:
     world = await crowded({"n1": False, "n2": True})
     more = names(MAX_RESERVATIONS - OWN_ENTRIES - 1, "more")
