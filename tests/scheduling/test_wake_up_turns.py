@@ -33,7 +33,7 @@ class Waiting(Tenants):
         super().__init__(nodes=1, devices=1)
         self.looked: list[str] = []
         self.fitting: set[str] = set()
-        monkeypatch.setattr(self.extender._wake_up, "_may_fit", self._may_fit)
+        monkeypatch.setattr(self.extender._wake_up._trial, "may_fit", self._may_fit)
 
     def _may_fit(self, pod: Pod, _: Sequence[str], __: CallBudget) -> bool:
         self.looked.append(pod.key)
