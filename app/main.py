@@ -3,8 +3,6 @@
 import asyncio
 import signal
 import socket
-from pathlib import Path
-from typing import Final
 from uuid import uuid4
 
 import structlog
@@ -24,8 +22,6 @@ from app.service import Service
 from app.settings import BadSettings, LeaderElectionSettings, Settings
 from app.telemetry.metrics import Metrics
 from app.telemetry.observer import ClusterObserver, TermCounter
-
-_OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 _LOG = structlog.get_logger(__name__)
 
@@ -136,15 +132,13 @@ def _route(
 
 
 def _namespace(settings: LeaderElectionSettings) -> str:
-    if settings.namespace is not None:
-        return settings.namespace
-    try:
-        return _OWN_NAMESPACE.read_text(encoding="utf-8").strip()
-    except OSError as problem:
+    found = settings.known_namespace()
+    if found is None:
         raise BadSettings(
             "setting leader_election.namespace (DRA_EXTENDER_LEADER_ELECTION__NAMESPACE): expected the namespace of the Lease, "
             "because this is not a pod that could have one"
-        ) from problem
+        )
+    return found
 
 
 def _stop_on_signal() -> asyncio.Event:

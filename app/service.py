@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, Protocol
 
 import structlog
@@ -97,6 +98,7 @@ class Service:
         options = settings.scheduling.options(
             extended_resources=features.extended_resources, pod_group_claims=features.pod_group_claims
         )
+        options = replace(options, own_namespace=settings.leader_election.known_namespace() or options.own_namespace)
         self.extender = Extender(self.ledger, cluster, metrics, options, features.features())
         self.policy = PolicyWatch(
             settings.scheduling.policy_file,

@@ -25,13 +25,14 @@ from app.cel.environment import LATEST, Release
 from app.ledger.kept_claims import NAMESPACE_BYTES
 from app.ledger.pod_groups import GroupReservation
 from app.scheduler_timing import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, WRITE_SECONDS
-from app.scheduling.options import DevicesBesideCounters, Options
+from app.scheduling.options import DevicesBesideCounters, Options, Yield
 from app.telemetry.logging import LogFormat, LogLevel
 from app.yaml_text import YamlError, read_yaml
 
 ENV_PREFIX: Final = "DRA_EXTENDER_"
 _DELIMITER: Final = "__"
 _ON: Final = Features()
+_OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 class BadSettings(ValueError):  # noqa: N818 - it describes what was given
@@ -154,6 +155,15 @@ class LeaderElectionSettings(_Group):
             raise ValueError("service is set, but address is not: the Service could not be pointed anywhere")
         return self
 
+    def known_namespace(self) -> str | None:
+        """The namespace of this service: the one that is set, else the pod's own; None where there is neither."""
+        if self.namespace is not None:
+            return self.namespace
+        try:
+            return _OWN_NAMESPACE.read_text(encoding="utf-8").strip()
+        except OSError:
+            return None
+
 
 class SchedulingSettings(_Group):
     """How pods are placed."""
@@ -229,6 +239,11 @@ class SchedulingSettings(_Group):
     )
     shared_claim_wait_seconds: float = Field(
         30.0, gt=0, le=600, description="Seconds that a bind waits for another one that is writing a shared claim"
+    )
+    yield_policy: Yield = Field(
+        Yield.GUARD,
+        description="What happens, before the Binding, to an allocation of ours that overlaps one of another scheduler: it is"
+        " cleared (clear), or cleared and replaced by a guard claim (guard), or it stays and the pod waits (wait)",
     )
     new_claim_wait_seconds: float = Field(
         1.0,

@@ -39,6 +39,7 @@ class BackgroundTask(StrEnum):
     GROUP_CLAIMS = "group-claims"
     GROUP_TRIALS = "group-trials"
     FOREIGN_ALLOCATIONS = "foreign-allocations"
+    GUARD_CLAIMS = "guard-claims"
     POLICY = "policy"
     COLLECTOR = "collector"
     LEASE = "lease"

@@ -17,6 +17,8 @@ from app.policy_watch import PolicyWatch
 from app.scheduling.bind import Bind
 from app.scheduling.foreign_allocations import ForeignAllocations
 from app.scheduling.group_claims import GroupClaims
+from app.scheduling.group_trials import GroupTrials
+from app.scheduling.guard_claims import GuardClaims
 from app.scheduling.look_ahead import LookAhead
 from app.scheduling.reclaim import Reclaim
 from app.scheduling.reservations import Reservations
@@ -33,7 +35,9 @@ OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
     BackgroundTask.WAKE_UP: (WakeUp, "run"),
     BackgroundTask.RECLAIM: (Reclaim, "run"),
     BackgroundTask.GROUP_CLAIMS: (GroupClaims, "run"),
+    BackgroundTask.GROUP_TRIALS: (GroupTrials, "run"),
     BackgroundTask.FOREIGN_ALLOCATIONS: (ForeignAllocations, "run"),
+    BackgroundTask.GUARD_CLAIMS: (GuardClaims, "run"),
     BackgroundTask.POLICY: (PolicyWatch, "run"),
     BackgroundTask.COLLECTOR: (Collector, "run"),
     BackgroundTask.SERVICE_ROUTE: (Elected, "announce"),

@@ -8,6 +8,7 @@ from app.ledger.claims import ClaimIndex, UsageChange
 from app.ledger.feed import Feed
 from app.ledger.feeds import feeds_of
 from app.ledger.group_starts import GroupStarts
+from app.ledger.guards import GUARD_MARK, Device, Guard, GuardIndex, whole_devices
 from app.ledger.held_nodes import HeldNodes
 from app.ledger.holds import HoldBook
 from app.ledger.orphans import Orphan, users_of
@@ -24,7 +25,7 @@ from app.model.device_class import DeviceClass
 from app.model.node import Node
 from app.model.pod import Pod
 from app.model.pod_group import GROUP
-from app.model.resource_claim import ClaimHead
+from app.model.resource_claim import ClaimHead, read_claim
 
 
 @dataclass(slots=True)
@@ -72,6 +73,9 @@ class Ledger:
         self.on_allocation: Callable[[ClaimRecord], None] | None = None
         # Called for each claim that was deleted while pods use its devices.
         self.on_orphan: Callable[[Orphan], None] | None = None
+        # Told the devices that a stored allocation no longer has to itself.
+        self.on_devices_lost: Callable[[Collection[Device]], None] | None = None
+        self.guards = GuardIndex()
         # Told the UID of each pod that is bound by whomever, is being deleted, or goes away; and each node that goes away.
         self.on_pod_settled: Callable[[str], None] | None = None
         self.on_node_gone: Callable[[str], None] | None = None
@@ -145,7 +149,16 @@ class Ledger:
         """
         record, change = self.claims.store(data, from_watch=False)
         self._allocations_moved(change)
+        self._devices_lost(change)
         return record
+
+    def guard_stored(self, data: bytes) -> Guard:
+        """The answer to a read or a write of a guard claim.
+
+        Raises:
+            ModelError: the answer is not a claim.
+        """
+        return self.guards.put(read_claim(data), data)
 
     def claim_seen(self, data: bytes) -> None:
         """A claim event of the watch.  An allocation that is stored needs no hold.
@@ -153,8 +166,14 @@ class Ledger:
         Raises:
             ModelError: the claim cannot be read.  If only its spec cannot, its devices count all the same.
         """
+        if GUARD_MARK in data:
+            claim = read_claim(data)
+            if self.guards.has(*claim.metadata.key):
+                self.guards.put(claim, data)
+                return
         record, change = self.claims.store(data, from_watch=True)
         self._allocations_moved(change)
+        self._devices_lost(change)
         if record.claim.status.allocation is not None:
             self.holds.end(record.claim.metadata.uid, allocated=True)
         if change.created or change.has_room:
@@ -169,8 +188,15 @@ class Ledger:
 
     def claim_gone(self, namespace: str, name: str, uid: str) -> None:
         """A claim was deleted."""
+        if self.guards.has(namespace, name):
+            guard = self.guards.drop(name)
+            if guard is not None and guard.device is not None and self.on_devices_lost is not None:
+                self.on_devices_lost((guard.device,))
+            return
         known = self.claims.by_uid(uid) or self.claims.by_key(namespace, name)
-        self._allocations_moved(self.claims.delete(namespace, name, uid))
+        change = self.claims.delete(namespace, name, uid)
+        self._allocations_moved(change)
+        self._devices_lost(change)
         if known is not None:
             self.holds.end(known.claim.metadata.uid)
             self._owner_touched(known.claim)
@@ -282,6 +308,10 @@ class Ledger:
             self.helpful_devices()
         if change.orphan is not None and self.on_orphan is not None:
             self.on_orphan(change.orphan)
+
+    def _devices_lost(self, change: UsageChange) -> None:
+        if change.removed and self.on_devices_lost is not None:
+            self.on_devices_lost(whole_devices(change.removed) - whole_devices(change.added))
 
     def _keep_promises(self) -> None:
         while self._promises:

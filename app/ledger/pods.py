@@ -1,4 +1,4 @@
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
@@ -11,7 +11,7 @@ _REMEMBERED_DELETIONS: Final = 20_000
 class PodIndex:
     """Pods by UID, by name and by PodGroup, which ones are gone for sure, and where pods wait for a node."""
 
-    __slots__ = ("_being_bound", "_by_group", "_by_key", "_by_uid", "_deleted", "_running", "_waiting")
+    __slots__ = ("_being_bound", "_by_group", "_by_key", "_by_uid", "_deleted", "_running", "_waiting", "_wanting")
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Pod] = {}
@@ -22,6 +22,8 @@ class PodIndex:
         self._deleted: OrderedDict[str, None] = OrderedDict()
         # How many pods wait, by scheduler and namespace.
         self._waiting: dict[str, dict[str, int]] = {}
+        # Those of them that need devices, by scheduler.
+        self._wanting: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._by_uid)
@@ -87,6 +89,8 @@ class PodIndex:
         if _waits(pod):
             of_scheduler = self._waiting.setdefault(pod.scheduler_name, {})
             of_scheduler[pod.namespace] = of_scheduler.get(pod.namespace, 0) + 1
+            if pod.needs_devices:
+                self._wanting[pod.scheduler_name] += 1
         return old
 
     def drop(self, namespace: str, name: str, uid: str) -> Pod | None:
@@ -114,11 +118,19 @@ class PodIndex:
         known = self._by_uid.get(pod.uid)
         return waiting > (known is not None and _waits(known))
 
+    def others_want_devices(self, scheduler: str) -> bool:
+        """Whether pods of other schedulers wait that need devices."""
+        return len(self._wanting) > (scheduler in self._wanting)
+
     def _forget(self, pod: Pod | None) -> None:
         """Undo what `put` noted beside the indexes by UID and name."""
         self._leave_group(pod)
         if pod is None or not _waits(pod):
             return
+        if pod.needs_devices:
+            self._wanting[pod.scheduler_name] -= 1
+            if not self._wanting[pod.scheduler_name]:
+                del self._wanting[pod.scheduler_name]
         of_scheduler = self._waiting[pod.scheduler_name]
         of_scheduler[pod.namespace] -= 1
         if not of_scheduler[pod.namespace]:

@@ -74,6 +74,14 @@ def with_allocation(raw: bytes, allocation: AllocationResult, consumer: Consumer
     return _with_status(claim, {**status, "reservedFor": _reserved(status, (consumer,))})
 
 
+def with_only_device(raw: bytes, request: str, device: tuple[str, str, str]) -> bytes:
+    """The claim (API JSON), allocated with this one device (driver, pool, name) for this request, and reserved for nobody."""
+    claim, status = _parts(raw)
+    result = dict(zip(("driver", "pool", "device"), device, strict=True))
+    allocation = {"devices": {"results": [{"request": request, **result}]}}
+    return _with_status(claim, {**status, "allocation": _json(allocation)})
+
+
 def with_reservations(raw: bytes, consumers: Iterable[ConsumerReference]) -> bytes:
     """The allocated claim, additionally reserved for these consumers."""
     claim, status = _parts(raw)

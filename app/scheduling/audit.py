@@ -9,6 +9,7 @@ from typing import Final
 
 from app.allocator.state import PoolId
 from app.allocator.verdict import CAPACITY, COUNTERS, DEVICE, GROUPS, contradictions, published_pool
+from app.ledger.guards import is_guard
 from app.ledger.pod_groups import GroupReservation
 from app.ledger.usage import UsageTable
 from app.model.allocation import DeviceHolding
@@ -61,6 +62,7 @@ def audit(
     Without `pod_groups`, reservations of PodGroups are not judged.  `kubelets`: which of them accept claims of PodGroups, or
     reservations for these, as their pods' own (AUTO: those whose nodes declare it).
     """
+    claims = [claim for claim in claims if not is_guard(claim)]
     holdings: list[tuple[str, DeviceHolding]] = []
     unreadable: list[Finding] = []
     for claim in claims:

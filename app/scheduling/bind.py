@@ -92,7 +92,9 @@ class Bind:
         self._supervisor = Supervisor(metrics.background_failed)
         self._reserve = Reservations(self._writing, self._supervisor)
         self._giving_back = GivingBack(ledger, self._writing)
-        self._release_overlaps = OverlapRelease(ledger, decision, self._giving_back, cool_downs, metrics)
+        self.release_overlaps = OverlapRelease(
+            ledger, decision, self._giving_back, cool_downs, metrics, cluster.clock, options.yield_policy
+        )
         self._extended = ExtendedClaims(ledger, self._writing, cluster, options.field_manager)
         self._ready = BindingWait(ledger, self._giving_back, cool_downs, cluster, metrics, options)
         self._running: dict[str, _Running] = {}
@@ -201,9 +203,11 @@ class Bind:
             finally:
                 self._give_up_unwritten(found)
 
+            check, end = partial(self._check_waited_for, running, uid), begun + self._options.binding_timeout_seconds
+
             async def go_on() -> None:
-                self._check_waited_for(running, uid)
-                await self._release_overlaps(found, pod, node)
+                check()
+                await self.release_overlaps(found, pod, node, check, running.nudge, end)
 
             before = [each.record.claim for each in found]
             await self._ready(found, pod, node, go_on, running.nudge)
@@ -223,14 +227,15 @@ class Bind:
         prebind: PreBind,
     ) -> None:
         """Through the gate, and bound if everything is still as it was."""
-        left = begun + self._options.binding_timeout_seconds - self._cluster.clock.monotonic()
+        end = begun + self._options.binding_timeout_seconds
+        left = end - self._cluster.clock.monotonic()
         check = partial(self._check_waited_for, running, pod.uid)
         prebind.pause()
         try:
             async with self.gate.passing(pod, left, check, running.nudge):
                 prebind.go_on()
                 check()
-                await self._release_overlaps(found, pod, running.node)
+                await self.release_overlaps(found, pod, running.node, check, running.nudge, end)
                 await self._ready.confirm(found, ready, pod)
                 prebind.pause()
                 with self._giving_back.at_the_point(pod):

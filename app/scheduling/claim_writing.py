@@ -195,6 +195,8 @@ class ClaimWriting:
             if left:
                 return await self._update_status("unreserve", claim, without_reservations(raw, consumers))
             raw = await self._update_status("release", claim, without_allocation(raw))
+            # Whoever has to react to the loss of the devices does so before the next write.
+            self._ledger.own_write(raw)
             released = read_claim(raw)
             if SNAPSHOT_ANNOTATION not in released.metadata.annotations:
                 return raw

@@ -22,10 +22,11 @@ from app.scheduling.gang_planning import GangPlanning
 from app.scheduling.gangs import Gangs
 from app.scheduling.group_claims import GroupClaims
 from app.scheduling.group_trials import GroupTrials
+from app.scheduling.guard_claims import GuardClaims
 from app.scheduling.hold_fairness import HoldFairness
 from app.scheduling.judging import Judging
 from app.scheduling.likeness import Likeness
-from app.scheduling.options import DevicesBesideCounters, Options
+from app.scheduling.options import DevicesBesideCounters, Options, Yield
 from app.scheduling.orphan_reports import OrphanReports
 from app.scheduling.ports import Cluster
 from app.scheduling.preempt import Preempt
@@ -103,18 +104,29 @@ class Extender:
         self._foreign = ForeignAllocations(
             ledger, self._bind.nudge, cluster.events, metrics, _REPORT_SECONDS, supervisor
         )
+        self._guards = self._guarding(options)
         self._orphans = OrphanReports(ledger, cluster.events, metrics)
         self._snapshots = SnapshotReports(ledger, metrics)
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._binds: set[asyncio.Task[None]] = set()
+        metrics.before_render(lambda: metrics.guarded(len(ledger.guards)))
         metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.unsettled))
         metrics.before_render(lambda: metrics.claims_kept(ledger.claims.kept.total, ledger.claims.kept.short))
+
+    def _guarding(self, options: Options) -> GuardClaims | None:
+        if options.yield_policy is not Yield.GUARD:
+            return None
+        self._ledger.guards.namespace = options.own_namespace
+        guards = GuardClaims(self._ledger, self._cluster.claims, options.own_namespace)
+        self._bind.release_overlaps.guards = guards
+        return guards
 
     async def start(self) -> None:
         """Begin the work that goes on between requests; also again after a `stop`."""
         self._stopping.over()
         self._decide_by_the_api_server()
         self._ledger.on_allocation = self._foreign.seen
+        self._ledger.on_devices_lost = None if self._guards is None else self._guards.ended
         self._orphans.start()
         going_on = {
             BackgroundTask.WAKE_UP: self._wake_up.run,
@@ -123,6 +135,8 @@ class Extender:
             BackgroundTask.GROUP_TRIALS: self.group_trials.run,
             BackgroundTask.FOREIGN_ALLOCATIONS: self._foreign.run,
         }
+        if self._guards is not None:
+            going_on[BackgroundTask.GUARD_CLAIMS] = self._guards.run
         keep = self.supervisor.keep
         self._background = tuple(keep(work, partial(self._unless_stopping, run)) for work, run in going_on.items())
 
@@ -133,6 +147,7 @@ class Extender:
         """
         self._stopping.begin(reason)
         self._ledger.on_allocation = None
+        self._ledger.on_devices_lost = None
         self._orphans.stop()
         self._bind.nudge()
         try:

@@ -14,6 +14,19 @@ class DevicesBesideCounters(StrEnum):
     NEVER = "never"
 
 
+class Yield(StrEnum):
+    """What happens, before the Binding, to an allocation of ours whose device a claim of another scheduler has, too.
+
+    CLEAR releases it at once: the other scheduler may then give the device to a second pod of its own (see `app.ledger.guards`).
+    GUARD keeps it while a pod of another scheduler is pending that could be that second pod; then a guard claim replaces it.
+    WAIT keeps it until the other allocation has ended.
+    """
+
+    CLEAR = "clear"
+    GUARD = "guard"
+    WAIT = "wait"
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """How the use cases behave; times in seconds.  The settings of the service give their defaults and bounds."""
@@ -42,6 +55,8 @@ class Options:
     group_claims_enabled: bool = False
     group_claims_grace_seconds: float = 5.0
     field_manager: str = "dra-extender"
+    own_namespace: str = "dra-extender"
+    yield_policy: Yield = Yield.GUARD
     scheduler_names: tuple[str, ...] = ()
     remembered_answers: int = 200_000
     extended_resources: bool = True

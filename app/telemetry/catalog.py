@@ -166,6 +166,7 @@ DEFINITIONS: Final = (
         "1 after the controller of PodGroup claims has stopped because another one is at work, else 0",
     ),
     Definition("held_claims", "gauge", "Claims for which devices are held, not yet allocated"),
+    Definition("guard_claims", "gauge", "Guard claims that keep devices for claims of other schedulers"),
     Definition("unsettled_claims", "gauge", "Held claims that may still land on one of several nodes"),
     Definition("waiting_pods", "gauge", "Pods that were refused on every node and have not been placed since"),
     Definition("claims_kept_bytes", "gauge", "Bytes that are kept of ResourceClaims, by estimate"),

@@ -66,6 +66,7 @@ class Metrics:
         self._resumed = make.plain_counter("searches_resumed")
         self._stopped = make.plain_counter("searches_stopped")
         self._held, self._unsettled = map(make.plain_gauge, ("held_claims", "unsettled_claims"))
+        self._guards = make.plain_gauge("guard_claims")
         self._waiting = make.plain_gauge("waiting_pods")
         self._orphaned, self._contradicted = map(make.plain_gauge, ("orphaned_allocations", "contradicted_snapshots"))
         self._claims_kept, self._claims_short = map(make.plain_gauge, ("claims_kept_bytes", "claims_kept_short"))
@@ -176,6 +177,10 @@ class Metrics:
     def claim_read_again(self, outcome: str) -> None:
         """A claim of which the spec is not kept was read, or could not be."""
         self._claims_read_again.of(outcome).inc()
+
+    def guarded(self, claims: int) -> None:
+        """How many guard claims there are."""
+        self._guards.set(claims)
 
     def orphaned(self, allocations: int) -> None:
         """How many allocations of deleted claims are counted because pods still use their devices."""

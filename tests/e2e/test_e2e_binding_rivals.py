@@ -9,17 +9,19 @@ import pytest_asyncio
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
+from tests.controlplane.schedulers import in_tree_config
 from tests.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, said
 from tests.e2e.gpus import gpu, partition
 from tests.e2e.relay import Relay
 from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
-from tests.e2e.world import Setup, World, page, shipped_configuration, total
+from tests.e2e.world import NAMESPACE, Setup, World, page, shipped_configuration, total
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 DEVICES = 8
 ROUNDS = 6
 RIVAL = "rival-scheduler"
+IN_TREE = "in-tree-scheduler"
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +138,41 @@ async def test_pod_that_waits_gives_way_to_a_foreign_partition_with_which_its_ow
     again = await allocated_claim(scene, after=taken)
     await FakeDriver(scene).report(again, ATTACHED)
     assert await scene.bound("worker", PROMPT_SECONDS) == node
+
+
+async def test_an_in_tree_scheduler_does_not_give_its_device_to_a_second_pod_when_ours_is_released(
+    scene: Scene, world: World
+) -> None:
+    """Its set of allocated devices loses the device with our release; the guard claim puts it back."""
+    await world.cluster.start_scheduler(in_tree_config(IN_TREE), IN_TREE)
+    try:
+        await fabric(scene, "gpu-0")
+        await scene.claim("one")
+        await scene.pod("worker", claim="one")
+        taken = await allocated_claim(scene)
+        await scene.told("worker", "waits for")
+        await foreign_claim(scene, taken)
+        await said(scene, "worker", f"another writer allocated device {scene.driver}/fabric/gpu-0 first")
+        await scene.delete_pod("worker")
+
+        async def guarded() -> bool:
+            claims = await scene.api.list(RESOURCE_CLAIMS, NAMESPACE)
+            return any("allocation" in each.get("status", {}) for each in claims)
+
+        await scene.api.wait_for(guarded, SECONDS, "a guard claim is allocated")
+        await scene.claim("next")
+        await scene.pod("theirs", claim="next", scheduler=IN_TREE)
+        await scene.waits("theirs", "cannot allocate all claims")
+        assert await scene.allocated() == ["fabric/gpu-0"]
+        await foreign_claim_ends(scene)
+
+        async def theirs() -> bool:
+            return bool((await scene.stored_claim("next")).get("status", {}).get("allocation"))
+
+        await scene.api.wait_for(theirs, SECONDS, "the in-tree scheduler allocates the device that is free")
+        assert await scene.api.list(RESOURCE_CLAIMS, NAMESPACE) == []
+    finally:
+        await world.cluster.stop_scheduler(IN_TREE)
 
 
 async def test_what_a_foreign_writer_takes_of_a_bound_pod_is_reported(scene: Scene, world: World) -> None:

@@ -1,0 +1,90 @@
+"""Guard claims: ResourceClaims of this service that keep a device in another scheduler's books while a claim of its own has it.
+
+kube-scheduler's DynamicResources plugin keeps a set of allocated devices that counts no references: when one of two claims with the
+same device loses its allocation, the device leaves the set although the other claim still has it, and the next pod gets it, too.
+A guard claim, allocated after that loss, puts the device back.  Guard claims take nothing here: the claim they stand for does.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+from app.model.allocation import DeviceHolding
+from app.model.base import Value
+from app.model.metadata import version_number
+from app.model.resource_claim import ClaimHead, ResourceClaim
+
+GUARD_PREFIX: Final = "dra-extender-guard-"
+GUARD_MARK: Final = GUARD_PREFIX.encode()
+"""The JSON of an object without these bytes is no guard claim."""
+
+Device = tuple[str, str, str]
+"""Driver, pool, name."""
+
+
+class Guard(Value, frozen=True, rename=None):
+    """A guard claim as stored; `device` is None as long as it is not allocated."""
+
+    name: str
+    uid: str
+    raw: bytes
+    version: int
+    device: Device | None = None
+
+
+class GuardIndex:
+    """The guard claims of one namespace, by name.  Claims of other namespaces that are called like one are ordinary claims."""
+
+    def __init__(self) -> None:
+        self.namespace = ""
+        self._guards: dict[str, Guard] = {}
+
+    def __len__(self) -> int:
+        return len(self._guards)
+
+    def all(self) -> Iterable[Guard]:
+        """Every guard claim."""
+        return tuple(self._guards.values())
+
+    def of(self, device: Device) -> Guard | None:
+        """The guard claim of this device."""
+        return self._guards.get(name_of_guard(device))
+
+    def has(self, namespace: str, name: str) -> bool:
+        """Whether a claim of this name is a guard claim."""
+        return bool(namespace) and namespace == self.namespace and name.startswith(GUARD_PREFIX)
+
+    def put(self, claim: ResourceClaim, raw: bytes) -> Guard:
+        """Take over a guard claim as the server has it; what is known of it then.  An older state changes nothing."""
+        meta, allocation = claim.metadata, claim.status.allocation
+        known = self._guards.get(meta.name)
+        if known is not None and known.uid == meta.uid and known.version >= version_number(meta.resource_version):
+            return known
+        results = () if allocation is None else allocation.devices.results
+        device = (results[0].driver, results[0].pool, results[0].device) if results else None
+        guard = Guard(
+            name=meta.name, uid=meta.uid, raw=raw, version=version_number(meta.resource_version), device=device
+        )
+        self._guards[meta.name] = guard
+        return guard
+
+    def drop(self, name: str) -> Guard | None:
+        """The guard claim was deleted; what it was."""
+        return self._guards.pop(name, None)
+
+
+def is_guard(claim: ClaimHead) -> bool:
+    """Whether the claim is called like a guard claim and reserved for nobody, as guard claims are."""
+    return claim.metadata.name.startswith(GUARD_PREFIX) and not claim.status.reserved_for
+
+
+def name_of_guard(device: Device) -> str:
+    """The name of the guard claim of this device."""
+    return GUARD_PREFIX + hashlib.blake2b("/".join(device).encode(), digest_size=16).hexdigest()
+
+
+def whole_devices(holdings: Iterable[DeviceHolding]) -> frozenset[Device]:
+    """The devices that these holdings have to themselves: neither a share nor administrative access."""
+    return frozenset(
+        (each.driver, each.pool, each.device) for each in holdings if each.share_id is None and not each.admin
+    )
