@@ -2,7 +2,7 @@ import itertools
 from collections.abc import Callable
 
 from app.allocator.demand import ClaimDemand, Demand, Wanted
-from app.allocator.mode_all import gather_all
+from app.allocator.mode_all import Gathering
 from app.allocator.node_facts import NodeFacts
 from app.allocator.outcome import DEFAULT_MAX_STEPS, Fatal, NoFit
 from app.allocator.pools import NodePools
@@ -42,7 +42,7 @@ def allocate(
 class Allocation:
     """One question to the allocator, which may be paused: `allocate` says what it takes and answers."""
 
-    __slots__ = ("_demand", "_facts", "_max_steps", "_naming", "_pools", "_search")
+    __slots__ = ("_demand", "_facts", "_gathering", "_max_steps", "_naming", "_pools", "_search")
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class Allocation:
         self._facts = NodeFacts(node, pools, usage, None, rules)
         self._naming = new_share_id
         self._max_steps = max_steps
+        self._gathering = Gathering(demand, self._facts)
         self._search: PreferringSearch | None = None
 
     def __call__(self, deadline: Callable[[], bool] | None) -> Placement | NoFit:
@@ -72,7 +73,7 @@ class Allocation:
         self._facts.deadline = deadline
         try:
             if self._search is None:
-                gathered = gather_all(self._demand, self._facts)
+                gathered = self._gathering.run()
                 self._search = PreferringSearch(self._demand, self._facts, gathered, self._max_steps)
             if not self._search.run():
                 return _no_fit(self._search.search, self._pools, self.steps)

@@ -35,6 +35,7 @@ class Bounds:
         """How many of these devices can be taken together at most, by shared counters and compatibility groups."""
         known = self._known.get(mask)
         if known is None:
+            self._facts.look(len(self._facts.pools.devices))
             known = self._known[mask] = self._most(mask)
         return known
 

@@ -41,8 +41,7 @@ def _fails(
 ) -> bool:
     try:
         for index, wanted in enumerate(wish.options):
-            of = eligibility(index, wanted).of
-            standings = [of(location) for location in range(len(facts.pools.devices))]
+            standings = eligibility(index, wanted).all()
             for name in {claim.constraints[number].attribute for number in wanted.constraints} & set(wanted.derived):
                 for location, standing in enumerate(standings):
                     if standing == Standing.ELIGIBLE:

@@ -1,6 +1,7 @@
 """What decides about a device without looking at the picks of this attempt; asked once per request option and device of a node."""
 
 from enum import IntEnum
+from typing import Final
 
 from app.allocator.capacity import CapacityError, Misfit
 from app.allocator.demand import ALL, Wanted
@@ -44,6 +45,9 @@ UNSELECTABLE = frozenset(
 """Standings of devices that a request does not mean at all; mode All leaves them out, while any other bad standing makes
 it fail."""
 
+_LOOKS: Final = 255
+"""Devices are counted in groups of one more."""
+
 
 class Eligibility:
     """The standings of all devices of a node for one request option, found out on first need."""
@@ -78,6 +82,15 @@ class Eligibility:
             standing = self._standings[location] = self._find(location)
         return standing
 
+    def all(self) -> bytes:
+        """The standings of all devices, by location; raises as `of` does, and goes on where it was interrupted."""
+        standings = self._standings
+        location = standings.find(0)
+        while location >= 0:
+            standings[location] = self._find(location)
+            location = standings.find(0, location)
+        return bytes(standings)
+
     def means(self, location: int) -> bool:
         """Whether the request means this device, taken or not; for explanations.
 
@@ -95,6 +108,8 @@ class Eligibility:
             return Standing.UNKNOWN
 
     def _find(self, location: int) -> int:
+        if location & _LOOKS == _LOOKS:
+            self._facts.look(_LOOKS + 1)
         pools = self._facts.pools
         device, view = pools.devices[location], pools.views[location]
         if self._facts.groups_hide and any(each.compatibility_groups for each in device.consumes_counters):

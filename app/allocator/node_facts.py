@@ -4,6 +4,7 @@ import msgspec
 
 from app.allocator.constraints import lookup
 from app.allocator.demand import Wanted
+from app.allocator.outcome import Fatal
 from app.allocator.pools import NodePools, Pool
 from app.allocator.rules import OWN, Rules
 from app.allocator.selectors import Deadline
@@ -12,6 +13,10 @@ from app.allocator.state import PoolUsage, Usage
 from app.model.allocation import DeviceHolding
 from app.model.device import NODE, Attribute
 from app.model.node import Node
+from app.model.rejection import Code, Rejection
+
+_POLL_DEVICES = 4_096
+"""Looks at devices between two looks at the deadline: 5 to 20 ms."""
 
 
 class NodeFacts:
@@ -20,6 +25,7 @@ class NodeFacts:
     __slots__ = (
         "_choosy",
         "_derived",
+        "_looked",
         "_pool",
         "_pool_usage",
         "_usage",
@@ -60,6 +66,7 @@ class NodeFacts:
         self._derived: dict[tuple[int, str], Attribute] = {}
         self._choosy: tuple[Pool, ...] | None = None
         self.judges_node = False
+        self._looked = 0
         self._pool: Pool | None = None
         self._pool_usage: PoolUsage = {}
         self.sharing = Sharing(pools, self.holdings)
@@ -83,6 +90,20 @@ class NodeFacts:
             each.neighbours_on == NODE for pool in found for held in self.usage(pool).values() for each in held
         )
         return pools if self.judges_node else found
+
+    def look(self, devices: int) -> None:
+        """Count what is about to be looked at, and ask now and then whether there is time for it.
+
+        Raises:
+            Fatal: the time is up.
+            Paused: the deadline raised it.
+        """
+        self._looked += devices
+        if self._looked >= _POLL_DEVICES:
+            self._looked = 0
+            if self.deadline is not None and self.deadline():
+                detail = "time was up while the devices of the node were looked at"
+                raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=detail))
 
     def is_taken(self, location: int) -> bool:
         """Whether an allocated claim has the whole device; admin access takes nothing."""

@@ -5,7 +5,8 @@ for wishes with a selector that fails on any device, and has no say about claims
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from itertools import repeat
+from typing import Any, Final, NamedTuple
 
 from app.allocator.attempt import Attempt
 from app.allocator.bounds import Bounds, Mask, Wish, is_hopeless, locations
@@ -18,6 +19,11 @@ from app.allocator.node_facts import NodeFacts
 from app.model.device import Attribute
 
 Option = tuple[int, int, int]
+
+_STANDINGS_LIKE_A_DEVICE: Final = 64
+"""So many standings of a device take as long to compare as to look at a device."""
+_FEW: Final = 64
+_ONE: Final = ord("1")
 
 
 class Rest(NamedTuple):
@@ -55,7 +61,23 @@ class Outlook:
     `alike[location]` is a number; devices with the same number are equal in everything that the rest of the search reads.
     """
 
-    __slots__ = ("_by_value", "_demand", "_drawing", "_facts", "_gathered", "_rests", "alike", "masks")
+    __slots__ = (
+        "_bounds",
+        "_by_value",
+        "_demand",
+        "_derivations",
+        "_drawing",
+        "_eligibility",
+        "_facts",
+        "_gathered",
+        "_joined",
+        "_looks",
+        "_never_less",
+        "_numbers",
+        "_rests",
+        "alike",
+        "masks",
+    )
 
     def __init__(
         self,
@@ -64,41 +86,64 @@ class Outlook:
         gathered: Gathered,
         eligibility: Callable[[int, int, int, Wanted], Eligibility],
     ) -> None:
-        """Find the standing of every device for every option.
-
-        Raises:
-            Fatal: a selector or a derived attribute fails somewhere; there is no outlook then, and the search goes on without.
-        """
+        """Nothing is known before `find`."""
         self._demand = demand
         self._facts = facts
         self._gathered = gathered
-        count = len(facts.pools.devices)
-        looks: dict[Hashable, tuple[bytes, Mask]] = {}
-        derived: list[list[Attribute | None]] = []
+        self._eligibility = eligibility
+        self._looks: dict[Hashable, tuple[bytes, Mask]] = {}
+        self._derivations: list[list[Attribute | None]] = []
+        # How far an option has come, if it was interrupted: constraints that were looked at, and what they left.
+        self._joined: tuple[int, Mask] | None = None
+        self._numbers: dict[Hashable, int] = {}
+        self._never_less: set[Option] = set()
+        self._bounds = Bounds(facts)
         self.masks: dict[Option, Mask] = {}
         self._by_value: dict[tuple[Option, int], dict[tuple[str, Any], Mask]] = {}
-        for claim, wish in enumerate(demand.claims):
+        self.alike: list[int] = []
+        self._drawing: list[Mask] = []
+        self._rests: dict[tuple[int, int], Rest] = {}
+
+    def find(self) -> None:
+        """Find the standing of every device for every option.
+
+        Raises:
+            Fatal: a selector or a derived attribute fails somewhere, or the time is up; there is no outlook then, and the search
+                goes on without.
+            Paused: the deadline raised it; a further call goes on.
+        """
+        for claim, wish in enumerate(self._demand.claims):
             for request, each in enumerate(wish.requests):
                 for option, wanted in enumerate(each.options):
-                    look = (claim, request, option) if wanted.look is None else wanted.look
-                    if look not in looks:
-                        of = eligibility(claim, request, option, wanted).of
-                        found = bytes(map(of, range(count)))
-                        looks[look] = found, _mask(found)
-                    standings, mask = looks[look]
-                    self.masks[claim, request, option] = self._joining(claim, wanted, mask)
-                    derived += self._derived(claim, wanted, standings)
-        self.alike = self._alike([standings for standings, _ in looks.values()], derived)
+                    if (claim, request, option) not in self.masks:
+                        self._find((claim, request, option), wanted)
+        self._find_alike()
         self._drawing = self._drawing_by_pool()
-        self._rests: dict[tuple[int, int], Rest] = {}
+
+    def _find(self, option: Option, wanted: Wanted) -> None:
+        count = len(self._facts.pools.devices)
+        look = option if wanted.look is None else wanted.look
+        if look not in self._looks:
+            self._facts.look(count)
+            found = self._eligibility(*option, wanted).all()
+            self._looks[look] = found, _mask(found)
+        standings, mask = self._looks[look]
+        derived = list(self._derived(option[0], wanted, standings))
+        mask = self._joining(option[0], wanted, mask)
+        self._derivations += derived
+        self.masks[option] = mask
+        self._joined = None
 
     def _joining(self, claim: int, wanted: Wanted, mask: Mask) -> Mask:
         """Those of the devices that every constraint could admit, each seen by itself."""
-        for index in wanted.constraints:
+        done, mask = self._joined or (0, mask)
+        for place, index in enumerate(wanted.constraints[done:], done):
+            self._joined = place, mask
+            self._facts.look(mask.bit_count())
             constraint = self._demand.claims[claim].constraints[index]
             if not constraint.lists:
-                having = (each for each in locations(mask) if self._facts.attribute(wanted, constraint.attribute, each))
-                mask = sum(1 << location for location in having)
+                having = [each for each in locations(mask) if self._facts.attribute(wanted, constraint.attribute, each)]
+                mask = _mask_at(having)
                 continue
             # Without a value a device joins nothing, and with matchAttribute one value has to be on all devices of the request.
             fewest = 1 if constraint.distinct else wanted.count
@@ -110,12 +155,12 @@ class Outlook:
 
     def _by_values(self, wanted: Wanted, name: str, mask: Mask) -> dict[tuple[str, Any], Mask]:
         """Those of the devices that have a value, by value."""
-        found: dict[tuple[str, Any], Mask] = {}
+        found: dict[tuple[str, Any], list[int]] = {}
         for location in locations(mask):
             attribute = self._facts.attribute(wanted, name, location)
             for value in value_set(attribute) if attribute is not None else ():
-                found[value] = found.get(value, 0) | 1 << location
-        return found
+                found.setdefault(value, []).append(location)
+        return {value: _mask_at(places) for value, places in found.items()}
 
     def _drawing_by_pool(self) -> list[Mask]:
         pools, found = self._facts.pools, dict[int, Mask]()
@@ -191,7 +236,7 @@ class Outlook:
 
     def is_hopeless(self, claims: int) -> bool:
         """Whether it is certain that the first so many claims have no solution, whatever the search picks."""
-        demand, bounds = self._demand, Bounds(self._facts)
+        demand, bounds = self._demand, self._bounds
         separate: list[Wish] = []
         shareable = _mask_of(self._facts.sharing.is_shareable(each) for each in range(len(self._facts.pools.devices)))
         for claim, each in enumerate(demand.claims[:claims]):
@@ -227,18 +272,21 @@ class Outlook:
                     for location, standing in enumerate(standings)
                 ]
 
-    def _alike(self, standings: list[bytes], derived: list[list[Attribute | None]]) -> list[int]:
+    def _find_alike(self) -> None:
         pools = self._facts.pools
         if self._demand.constrained and not self._facts.features.list_type_attributes:
             # Scalar constraints can depend on the order of devices, so nothing is interchangeable.
-            return list(range(len(pools.devices)))
+            self.alike = list(range(len(pools.devices)))
+            return
         names = sorted({each.attribute for claim in self._demand.claims for each in claim.constraints})
-        numbers: dict[Hashable, int] = {}
-        sharing = self._facts.sharing
+        sharing, derived, found = self._facts.sharing, self._derivations, self.alike
         choosy = {id(pool) for pool in self._facts.choosy}
-        found: list[int] = []
-        for location, device in enumerate(pools.devices):
-            pool = pools.views[location].pool
+        standings = [each for each, _ in self._looks.values()]
+        begun = len(found)
+        columns = zip(*(each[begun:] for each in standings), strict=True) if standings else repeat(())
+        for location, column in zip(range(begun, len(pools.devices)), columns, strict=False):
+            self._facts.look(1 + len(standings) // _STANDINGS_LIKE_A_DEVICE)
+            device, pool = pools.devices[location], pools.views[location].pool
             consumption = device.consumes_counters
             values: tuple[Any, ...] = tuple(lookup(name, pool.pool_id[0], device) for name in names)
             state = sharing.state(location)
@@ -248,16 +296,28 @@ class Outlook:
                 consumption,
                 location if id(pool) in choosy else None,
                 shared,
-                bytes(each[location] for each in standings),
+                bytes(column),
                 values,
                 tuple(each[location] for each in derived),
             )
-            found.append(numbers.setdefault(key, len(numbers)))
-        return found
+            found.append(self._numbers.setdefault(key, len(self._numbers)))
 
 
 def _mask(standings: bytes) -> Mask:
     return _mask_of(each == Standing.ELIGIBLE for each in standings)
+
+
+def _mask_at(places: Sequence[int]) -> Mask:
+    """A mask of some places, the lowest first: by shifts if they are few, else by digits, which takes linear time."""
+    mask = 0
+    if len(places) < _FEW:
+        for place in places:
+            mask |= 1 << place
+        return mask
+    digits = bytearray(b"0" * (places[-1] + 1))
+    for place in places:
+        digits[~place] = _ONE
+    return int(digits, 2)
 
 
 def _mask_of(members: Iterable[bool]) -> Mask:

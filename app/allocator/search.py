@@ -51,6 +51,7 @@ class Search:
         "_claim",
         "_demand",
         "_eligibilities",
+        "_finding",
         "_frames",
         "_gathered",
         "_looked_out",
@@ -106,6 +107,7 @@ class Search:
         # What `run` goes on with: the outcome that the frame on top has still to judge, or the next call.
         self._outcome = Outcome.GOES_ON
         self._lookout: _Lookout | None = None
+        self._finding: Outlook | None = None
         self._alone: dict[int, Search] = {}
         self._met: bool | None = None
         self._poll = _POLL if len(facts.pools.devices) < _MANY_DEVICES else 0
@@ -233,8 +235,11 @@ class Search:
         self._memory = Unlike(self._demand, len(self.facts.pools.devices))
         demand = unfailing(self._demand, self.facts, self.eligibility)
         calm = next((index for index, each in enumerate(demand.claims) if may_break_off(each)), len(demand.claims))
+        if self._finding is None:
+            self._finding = Outlook(demand, self.facts, self._gathered, self.eligibility)
+        outlook = self._finding
         try:
-            outlook = Outlook(demand, self.facts, self._gathered, self.eligibility)
+            outlook.find()
         except Fatal:
             return _Lookout(demand, calm, None)  # the time is up
         if demand is self._demand and calm == len(demand.claims):

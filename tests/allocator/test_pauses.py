@@ -13,12 +13,25 @@ from app.cel import Budget
 from app.cel.cost import Deadline
 from app.model.allocation import Placement
 from app.model.rejection import Code
-from tests.allocator.building import NODE, Held, claim_of, demand_of, exactly, pools_of, reasons, slice_of
+from tests.allocator.building import (
+    NODE,
+    Held,
+    claim_of,
+    demand_of,
+    either,
+    every,
+    exactly,
+    pools_of,
+    reasons,
+    slice_of,
+)
 from tests.allocator.generated import claims, nodes, usages
 
 POLL = "app.allocator.search._POLL"
 LOOKOUT = "app.allocator.search._VAIN_BEFORE_LOOKOUT"
 ALONE = "app.allocator.search._STEPS_ALONE"
+POLL_DEVICES = "app.allocator.node_facts._POLL_DEVICES"
+LOOKS = "app.allocator.eligibility._LOOKS"
 
 
 class Interrupting(Budget):
@@ -61,12 +74,13 @@ def with_pauses(asked: Allocation, budget: Budget) -> Placement | NoFit:
     usage=usages,
     seed=st.integers(0, 999),
     lookout=st.sampled_from((1, 3, 10**9)),
+    often=st.sampled_from((1, 7, 4_096)),
 )
 def test_pauses_never_change_an_answer(
-    slices: list[Any], wanted: list[Any], usage: list[Any], seed: int, lookout: int
+    slices: list[Any], wanted: list[Any], usage: list[Any], seed: int, lookout: int, often: int
 ) -> None:
     pools = pools_of(slices)
-    with patch(POLL, 0), patch(LOOKOUT, lookout), patch(ALONE, 20):
+    with patch(POLL, 0), patch(LOOKOUT, lookout), patch(ALONE, 20), patch(POLL_DEVICES, often), patch(LOOKS, 0):
         plain = allocate(demand_of(*wanted), NODE, pools, Held(*usage), deadline=Budget())
         paused = with_pauses(Allocation(demand_of(*wanted), NODE, pools_of(slices), Held(*usage)), Interrupting(seed))
     assert paused == plain
@@ -107,3 +121,48 @@ def test_picks_in_another_order_are_the_same_state_of_a_constraint_for_different
     answer = reasons(allocate(demand_of(*wanted), NODE, pools_of(slices), Held()))
     assert answer.rejections[0].code is Code.CONSTRAINT
     assert answer.steps < 50_000
+
+
+class Counting(Budget):
+    """Pauses each second time that it is asked, and counts how often that was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def __call__(self) -> bool:
+        """See Budget."""
+        self.asked += 1
+        if self.asked % 2:
+            raise Paused
+        return super().__call__()
+
+
+def test_what_mode_all_means_is_looked_up_in_pieces() -> None:
+    """32 requests over 1,024 devices: there is time for others every few thousand devices."""
+    devices = [{"name": f"d{number}", "attributes": {"u": {"int": number}}} for number in range(128)]
+    slices = [slice_of(*devices, name=f"s{each}", pool=f"p{each}") for each in range(8)]
+    wanted = claim_of(*(every(name=f"r{each}", expression=f"device.driver == 'n{each}'") for each in range(32)))
+    plain = allocate(demand_of(wanted), NODE, pools_of(slices), Held())
+    budget = Counting()
+    paused = with_pauses(Allocation(demand_of(wanted), NODE, pools_of(slices), Held()), budget)
+    assert paused == plain
+    assert budget.asked >= 32 * 8 * 128 // 4_096
+
+
+def test_a_look_at_the_whole_node_is_made_in_pieces() -> None:
+    """What is learned for pruning goes over all devices, for each alternative."""
+    devices = [{"name": f"d{number}", "attributes": {"k": {"int": 0}, "u": {"int": number}}} for number in range(128)]
+    slices = [slice_of(*devices, name=f"s{each}", pool=f"p{each}") for each in range(8)]
+    attribute = "device.attributes['gpu.example.com'].u"
+    requests = [
+        either(*(exactly(expression=f"{attribute} > {-1 - 8 * each - way}") for way in range(8)), name=f"r{each}")
+        for each in range(4)
+    ]
+    wanted = claim_of(*requests, constraints=[{"distinctAttribute": "gpu.example.com/k"}])
+    with patch(LOOKOUT, 1):
+        plain = allocate(demand_of(wanted), NODE, pools_of(slices), Held())
+        budget = Counting()
+        paused = with_pauses(Allocation(demand_of(wanted), NODE, pools_of(slices), Held()), budget)
+    assert paused == plain
+    assert budget.asked - paused.steps >= 4 * 8 * 8 * 128 // 4_096
