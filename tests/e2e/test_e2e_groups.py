@@ -50,6 +50,22 @@ async def test_mig_pod_waits_for_the_only_gpu_and_is_bound_soon_after_the_vgpu_p
     assert await scene.bound("mig", PROMPT_SECONDS) == node
 
 
+async def test_groups_are_kept_in_the_annotation_alone_by_a_server_without_the_field(
+    scene: Scene, world: World
+) -> None:
+    """Its schema does not have `results[].compatibilityGroups`, so that it is not written, and the allocation is written once."""
+    await cut(scene, "a")
+    before = await world.metric("claim_writes_total", step="allocate")
+    await scene.pod("vgpu", template="vgpu")
+    await scene.bound("vgpu")
+    claim = await scene.claim_of("vgpu")
+    assert "compatibilityGroups" not in claim["status"]["allocation"]["devices"]["results"][0]
+    assert '"vgpu"' in claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
+    assert await world.metric("claim_writes_total", step="allocate") == before + 1
+    assert await world.metric("stripped_fields_total", field="compatibilityGroups") == 0
+    assert "[i]allocation-groups" not in await world.page("/readyz?verbose")
+
+
 async def test_groups_edited_after_an_allocation_do_not_change_what_was_allocated(scene: Scene) -> None:
     """The snapshot on the claim counts; when the administrator removes it, the live slice does."""
     (node,) = await cut(scene, "a")
