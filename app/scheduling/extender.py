@@ -96,11 +96,7 @@ class Extender:
         self._devices_beside_counters = options.devices_beside_counters
         self._searching = searching
         self._decide_by_the_api_server()
-        ledger.pod_groups.reservation = options.reserve_for_pod_groups
-        ledger.pod_groups.have_claims = options.pod_group_claims
-        ledger.pod_groups.ends_entries = options.reclaim_enabled
-        ledger.on_pod_settled = lambda uid: self._bind.nudge((uid,))
-        ledger.on_node_gone = self._bind.nudge_node
+        self._connect(options)
         self._foreign = ForeignAllocations(
             ledger, self._bind.nudge, cluster.events, metrics, _REPORT_SECONDS, supervisor
         )
@@ -109,6 +105,15 @@ class Extender:
         self._snapshots = SnapshotReports(ledger, metrics)
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._binds: set[asyncio.Task[None]] = set()
+
+    def _connect(self, options: Options) -> None:
+        """Tell the ledger what it goes by and whom it tells, and the metrics what to read."""
+        ledger, metrics = self._ledger, self._metrics
+        ledger.pod_groups.reservation = options.reserve_for_pod_groups
+        ledger.pod_groups.have_claims = options.pod_group_claims
+        ledger.pod_groups.ends_entries = options.reclaim_enabled
+        ledger.on_pod_settled = lambda uid: self._bind.nudge((uid,))
+        ledger.on_node_gone = self._bind.nudge_node
         metrics.before_render(lambda: metrics.guarded(len(ledger.guards)))
         metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.unsettled))
         metrics.before_render(lambda: metrics.claims_kept(ledger.claims.kept.total, ledger.claims.kept.short))
