@@ -93,16 +93,17 @@ class Extender:
         self.group_claims = GroupClaims(ledger, cluster, claims, metrics, options, supervisor)
         self.group_trials = GroupTrials(ledger, cluster, claims, metrics, options)
         self._extended_resources = options.extended_resources
-        self._devices_beside_counters = options.devices_beside_counters
-        self._searching = searching
+        self._searching, self._devices_beside_counters = searching, options.devices_beside_counters
         self._decide_by_the_api_server()
         self._connect(options)
         self._foreign = ForeignAllocations(
             ledger, self._bind.nudge, cluster.events, metrics, _REPORT_SECONDS, supervisor
         )
         self._guards = self._guarding(options)
-        self._orphans = OrphanReports(ledger, cluster.events, metrics)
-        self._snapshots = SnapshotReports(ledger, metrics)
+        self._orphans, self._snapshots = (
+            OrphanReports(ledger, cluster.events, metrics),
+            SnapshotReports(ledger, metrics),
+        )
         self._background: tuple[asyncio.Task[None], ...] = ()
         self._binds: set[asyncio.Task[None]] = set()
 
