@@ -13,10 +13,11 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from app.allocator.node_facts import NodeFacts
+from app.allocator.occupancy import held_consumption
 from app.allocator.outcome import Fatal
 from app.allocator.pools import Pool
 from app.allocator.selectors import Deadline, SelectionTimeoutError, SelectorError, SelectorList
-from app.allocator.state import PoolId
+from app.allocator.state import PoolId, PoolUsage
 from app.allocator.undo import Trail
 from app.cel import Budget, CelBudgetError
 from app.model.allocation import DeviceHolding
@@ -61,6 +62,10 @@ class Rule(NamedTuple):
 
     expression: str
     on: str
+
+
+IsTrue = Callable[[str, Site], bool]
+"""Whether an expression is true for a device; one without a value is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,26 +194,9 @@ class NeighbourTable:
         """What is held of a pool, and what this attempt has picked of it so far."""
         found = self._members.get(pool.pool_id)
         if found is None:
-            held = list(self._held_members(pool))
+            held = list(_held_members(pool, self._facts.usage(pool), self._held(pool)))
             found = self._members[pool.pool_id] = _Members(held, [each for each in held if each.rules])
         return found
-
-    def _held_members(self, pool: Pool) -> Iterator[Member]:
-        usage, drawn = self._facts.usage(pool), dict[str, set[str]]()
-        for name, entry in self._held(pool):
-            drawn.setdefault(name, set()).add(entry.counter_set)
-        names = [name for name, held in usage.items() if any(not each.admin and not each.set_aside for each in held)]
-        sites = _sites(pool, names)
-        nodes = {each.node_name for each in pool.published}
-        home = nodes.pop() if len(nodes) == 1 else None
-        for name in names:
-            site, counter_sets = sites.get(name), drawn.get(name, ())
-            device = None if site is None else site.device
-            if site is None or device is None:
-                spot = Spot(pool.pool_id, home, frozenset(counter_sets))
-            else:
-                spot = spot_of(site.published, device, counter_sets)
-            yield Member(name, spot, frozen_rules(usage[name], device), site, allocated=True)
 
     def _charge(self, neighbours: int) -> None:
         budget = self._facts.deadline
@@ -227,6 +215,51 @@ class NeighbourTable:
             detail = "time was up while compatibleOnlyWith was running"
             raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=detail)) from problem
         return None if matches else ""
+
+
+def _held_members(pool: Pool, usage: PoolUsage, drawing: Iterable[tuple[str, CounterConsumption]]) -> Iterator[Member]:
+    """The devices of a pool of which something is held; `drawing` says what each draws on."""
+    drawn: dict[str, set[str]] = {}
+    for name, entry in drawing:
+        drawn.setdefault(name, set()).add(entry.counter_set)
+    names = [name for name, held in usage.items() if any(not each.admin and not each.set_aside for each in held)]
+    sites = _sites(pool, names)
+    nodes = {each.node_name for each in pool.published}
+    home = nodes.pop() if len(nodes) == 1 else None
+    for name in names:
+        site, counter_sets = sites.get(name), drawn.get(name, ())
+        device = None if site is None else site.device
+        if site is None or device is None:
+            spot = Spot(pool.pool_id, home, frozenset(counter_sets))
+        else:
+            spot = spot_of(site.published, device, counter_sets)
+        yield Member(name, spot, frozen_rules(usage[name], device), site, allocated=True)
+
+
+def unsuited(pool: Pool, usage: PoolUsage, addition: Sequence[DeviceHolding], is_true: IsTrue) -> str | None:
+    """The first device that the addition brings into its pool beside a neighbour of that pool with which it does not go together.
+
+    A further share of a device brings none.  Rules count as they are frozen with the holdings.
+    """
+    joining: dict[str, tuple[DeviceHolding, ...]] = {}
+    for each in addition:
+        if not each.admin and all(held.admin for held in usage.get(each.device, ())):
+            joining[each.device] = (*joining.get(each.device, ()), each)
+    members = list(_held_members(pool, usage, held_consumption(pool.published, usage)))
+    for new in _held_members(pool, joining, held_consumption(pool.published, joining)):
+        if not all(_suits(new, each, is_true) and _suits(each, new, is_true) for each in members):
+            return new.name
+        members.append(new)
+    return None
+
+
+def _suits(one: Member, other: Member, is_true: IsTrue) -> bool:
+    """Whether every rule of the first is true for the second, as far as that is a neighbour."""
+    return all(
+        other.site is not None and is_true(rule.expression, other.site)
+        for rule in one.rules
+        if is_neighbour(rule.on, one.spot, other.spot)
+    )
 
 
 def conflict_words(device: Device, conflict: Conflict) -> str:

@@ -3,6 +3,7 @@ from collections.abc import Sequence
 import msgspec
 
 from app.allocator import NodePools, NoFit
+from app.allocator.neighbours import IsTrue
 from app.allocator.occupancy import refrozen
 from app.ledger.claim_record import SpecNotKeptError
 from app.ledger.ledger import Ledger
@@ -77,6 +78,11 @@ class BindDecision:
             raise TryAgain(f"pod does not fit on node {node_name} any more: {clash.kind} {clash.what}")
         return anew
 
+    @property
+    def judge(self) -> IsTrue | None:
+        """See `Searching`."""
+        return self._searching.judge
+
     def pools_of(self, node_name: str) -> NodePools | None:
         """The pools of this node as searches see them; None if that is not known."""
         node = self._ledger.nodes.get(node_name)
@@ -140,7 +146,7 @@ class BindDecision:
         """What these placements would break beside what is allocated: they would be undone after they are written."""
         holdings = [holding for _, placement in decided for holding in placement.holdings]
         pool_of = pools_of(self._ledger.slices, self.pools_of(node_name))
-        return broken(holdings, self._ledger.claims.usage, pool_of)
+        return broken(holdings, self._ledger.claims.usage, pool_of, self._searching.judge)
 
     def _held(self, undecided: tuple[FoundClaim, ...], node: str) -> Sequence[tuple[FoundClaim, ClaimPlacement]] | None:
         """The held placements, if each claim has one here and nothing that was read to decide it has changed since."""

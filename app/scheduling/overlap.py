@@ -5,9 +5,10 @@ program the one delivered later yields.  A foreign scheduler knows no such rule:
 What overlaps is decided by the rule of the search (`app.allocator.verdict`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from app.allocator.neighbours import IsTrue, unsuited
 from app.allocator.pools import NodePools, Pool
 from app.allocator.state import PoolId, Usage
 from app.allocator.verdict import CAPACITY, COUNTERS, Breach, published_pool, verdict
@@ -21,6 +22,7 @@ from app.model.snapshot import is_snapshotted
 FOREIGN: Final = "foreign"
 OWN: Final = "own"
 NOBODY: Final = "none"
+NEIGHBOURS: Final = "neighbours"
 
 PoolOf = Callable[[PoolId], Pool]
 
@@ -41,6 +43,8 @@ class Overlap(NamedTuple):
         """E.g. `another writer allocated device gpu.example.com/node-1/gpu-0 first`."""
         if self.writer == FOREIGN:
             return f"another writer allocated {self.kind} {self.what} first"
+        if self.kind == NEIGHBOURS and self.writer != FOREIGN:
+            return f"device {self.what} is not compatible with devices beside it that were allocated first"
         if self.writer == OWN:
             return f"{self.kind} {self.what} was allocated to another claim of this scheduler first"
         return f"{self.kind} {self.what}: less is published than was allocated"
@@ -60,21 +64,42 @@ def pools_of(slices: SliceIndex, node: NodePools | None = None) -> PoolOf:
     return pool_of
 
 
-def broken(holdings: Iterable[DeviceHolding], usage: Usage, pool_of: PoolOf) -> Overlap | None:
-    """The first thing that these holdings break beside the usage, of which they are no part."""
+def broken(
+    holdings: Iterable[DeviceHolding], usage: Usage, pool_of: PoolOf, judge: IsTrue | None = None
+) -> Overlap | None:
+    """The first thing that these holdings break beside the usage, of which they are no part.
+
+    Neighbours of one pool are judged by `judge`, if there is one.
+    """
     by_pool: dict[PoolId, list[DeviceHolding]] = {}
     for each in holdings:
         if not each.admin:
             by_pool.setdefault(each.pool_id, []).append(each)
     for pool_id, found in by_pool.items():
-        breach = verdict(pool_of(pool_id), usage.pool(pool_id), found)
+        pool = pool_of(pool_id)
+        breach = verdict(pool, usage.pool(pool_id), found) or _unsuited(pool, usage, found, judge)
         if breach is not None:
             return _overlap(pool_id, breach)
     return None
 
 
+def _unsuited(pool: Pool, usage: Usage, found: Sequence[DeviceHolding], judge: IsTrue | None) -> Breach | None:
+    if judge is None or not (
+        pool.choosy
+        or usage.has_compatibility_rules(pool.pool_id)
+        or any(each.compatible_only_with is not None for each in found)
+    ):
+        return None
+    name = unsuited(pool, usage.pool(pool.pool_id), found, judge)
+    return None if name is None else Breach(NEIGHBOURS, name)
+
+
 def overlap(
-    record: ClaimRecord, claims: ClaimIndex, slices: SliceIndex, node: NodePools | None = None
+    record: ClaimRecord,
+    claims: ClaimIndex,
+    slices: SliceIndex,
+    node: NodePools | None = None,
+    judge: IsTrue | None = None,
 ) -> Overlap | None:
     """What this stored allocation cannot have beside what others hold that it must yield to; None if all is well.
 
@@ -83,7 +108,7 @@ def overlap(
     """
     holdings, pool_of = record.holdings, pools_of(slices, node)
     # Almost always there is no trouble even with everything that is known, which is indexed; only else it matters whose it is.
-    if broken(holdings, Reduced(claims.usage, record.counted), pool_of) is None:
+    if broken(holdings, Reduced(claims.usage, record.counted), pool_of, judge) is None:
         return None
     pools = {each.pool_id for each in holdings}
     rivals, foreign = UsageTable(), UsageTable()
@@ -94,11 +119,11 @@ def overlap(
             rivals.add(other.holdings)
         if _is_foreign(other):
             foreign.add(other.holdings)
-    found = broken(holdings, rivals, pool_of)
+    found = broken(holdings, rivals, pool_of, judge)
     if found is None:
         return None
     for writer, usage in ((NOBODY, UsageTable()), (FOREIGN, foreign)):
-        cause = broken(holdings, usage, pool_of)
+        cause = broken(holdings, usage, pool_of, judge)
         if cause is not None:
             return cause._replace(writer=writer)
     return found._replace(writer=OWN)

@@ -103,7 +103,7 @@ class OverlapRelease:
 
     def _clash(self, claim: FoundClaim, pod: Pod, node: str) -> Overlap | None:
         pools = self._decision.pools_of(node)
-        clash = overlap(claim.record, self._ledger.claims, self._ledger.slices, pools)
+        clash = overlap(claim.record, self._ledger.claims, self._ledger.slices, pools, self._decision.judge)
         return None if clash is None or self._giving_back.runs_somewhere(claim, pod) else clash
 
     def _must_wait(self, clash: Overlap, pod: Pod) -> bool:

@@ -15,7 +15,9 @@ from app.allocator import (
     prepare,
     survey,
 )
+from app.allocator.neighbours import IsTrue, Site
 from app.allocator.rules import OWN
+from app.allocator.selectors import SelectionTimeoutError, SelectorError
 from app.allocator.state import Usage
 from app.cel import Budget, CelCompileError, ProgramCache
 from app.cel.bounded import BoundedCache
@@ -212,6 +214,18 @@ class Searching:
             return survey(demand, node, self._pools_of(node), usage, deadline=budget, only=only, most=most)
         except ModelError:
             return ()
+
+    @property
+    def judge(self) -> IsTrue | None:
+        """Says whether `compatibleOnlyWith` is true for a device; None while compatibility does not count."""
+        return self._is_true if self.features.compatibility_groups else None
+
+    def _is_true(self, expression: str, site: Site) -> bool:
+        row = self._verdicts.of((expression,), self._programs).row(site.published)
+        try:
+            return row.matches(site.published, site.position, None)
+        except (SelectorError, SelectionTimeoutError):
+            return False
 
     def asking(self, demand: Demand, budget: CallBudget) -> Callable[[Node, Usage, Hashable], Placement | Rejection]:
         """`once` for this demand, with the first reason where it does not fit."""

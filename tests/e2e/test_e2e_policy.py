@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.model.snapshot import SNAPSHOT_ANNOTATION
+from tests.controlplane.objects import device
 from tests.controlplane.options import ControlPlaneOptions
 from tests.e2e.gpus import gpu, mig_or_vgpu
 from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
@@ -125,5 +126,54 @@ async def test_a_wrong_file_changes_nothing_and_is_told_and_a_right_one_wakes_th
         await scene.waits("vgpu", "compatibility groups in conflict")
         await rewritten(policy, TOGETHER, world)
         assert await scene.bound("vgpu", PROMPT_SECONDS) == node
+    finally:
+        await rewritten(policy, RULES, world)
+
+
+BY_ATTRIBUTES = """
+rules:
+  - name: whole
+    devices: device.attributes[device.driver].kind == "whole"
+    compatibleOnlyWith: device.attributes[device.driver].physicalDevice != "dev-0"
+    neighbours:
+      within: pool
+  - name: partitions
+    devices: device.attributes[device.driver].kind == "partition"
+    compatibleOnlyWith: device.attributes[device.driver].kind == "partition"
+    neighbours:
+      within: pool
+      devices: device.attributes[device.driver].physicalDevice == "dev-0"
+"""
+
+
+async def test_devices_that_only_attributes_tell_apart_exclude_each_other(
+    scene: Scene, policy: Path, world: World
+) -> None:
+    """Patterns 1 and 2 of the proposal: no counters, no groups, and another physical device in the same pool that nobody minds."""
+    attributes = {
+        "whole": {"kind": "whole", "physicalDevice": "dev-0"},
+        "partition": {"kind": "partition", "physicalDevice": "dev-0"},
+        "beside": {"kind": "beside", "physicalDevice": "dev-1"},
+    }
+    node = await scene.node_with_devices("a", *(device(name, attributes=each) for name, each in attributes.items()))
+    for name, each in attributes.items():
+        await scene.template(name, f'{scene.attribute("kind")} == "{each["kind"]}"')
+    try:
+        await rewritten(policy, BY_ATTRIBUTES, world)
+        for name in ("partition", "beside"):
+            await scene.pod(name, template=name)
+            assert await scene.bound(name) == node
+        claim = await scene.claim_of("partition")
+        (frozen,) = json.loads(claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION])["devices"]
+        assert frozen["neighboursOn"] == "pool"
+        assert frozen["sources"] == {"compatibleOnlyWith": "partitions"}
+        await scene.pod("whole", template="whole")
+        await scene.waits("whole", "devices are not compatible with their neighbours")
+        await scene.delete_pod("partition")
+        assert await scene.bound("whole", PROMPT_SECONDS) == node
+        await scene.pod("partition", template="partition")
+        await scene.waits("partition", "devices are not compatible with their neighbours")
+        await scene.delete_pod("whole")
+        assert await scene.bound("partition", PROMPT_SECONDS) == node
     finally:
         await rewritten(policy, RULES, world)
