@@ -26,6 +26,11 @@ class UsageTable:
         return pool_id in self._choosy
 
     @property
+    def has_rules(self) -> bool:
+        """Whether any holding in any pool has `compatibleOnlyWith` frozen with it."""
+        return bool(self._choosy)
+
+    @property
     def pools(self) -> Iterable[PoolId]:
         """The pools in which something is held."""
         return self._pools.keys()

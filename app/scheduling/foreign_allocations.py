@@ -28,7 +28,7 @@ class ForeignAllocations:
     def __init__(
         self,
         ledger: Ledger,
-        nudge: Callable[[Collection[str]], None],
+        nudge: Callable[[Collection[str] | None], None],
         events: Events,
         metrics: Metrics,
         seconds: float,
@@ -49,12 +49,24 @@ class ForeignAllocations:
             self._suspect(record)
 
     def _suspect(self, record: ClaimRecord) -> None:
+        if self._minds_neighbours(record):
+            self._nudge(None)
         found = overlapped(record, self._ledger.claims, self._ledger.slices)
         if found is None:
             return
         self._nudge({pod.uid for other in found[1] for pod in self._users(other)})
         self._suspects[record.claim.metadata.uid] = record.allocated_version
         self._seen.set()
+
+    def _minds_neighbours(self, record: ClaimRecord) -> bool:
+        """Whether `compatibleOnlyWith` may keep devices of waiting binds from these; each bind finds out for its node."""
+        names, slices = {(each.pool_id, each.device) for each in record.holdings}, self._ledger.slices
+        return self._ledger.claims.usage.has_rules or any(
+            device.compatible_only_with is not None and (pool_id, device.name) in names
+            for pool_id in {each.pool_id for each in record.holdings}
+            for published in slices.of_pool(pool_id)
+            for device in published.devices
+        )
 
     async def run(self) -> None:
         """Report until cancelled."""

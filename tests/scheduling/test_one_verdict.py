@@ -1,10 +1,12 @@
 """Filter, bind and the check after the write judge alike: what filter offers is bound, and nothing is written to be undone."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from app.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from app.cel import compile_expression
 from app.scheduling.answers import TryAgain
 from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.world import DRIVER, World
@@ -172,3 +174,37 @@ async def test_counter_set_on_which_another_scheduler_mixed_none_with_groups_adm
         assert await scheduled(world, "pod", "n1") == ["unschedulable"]
         assert "contradict each other" in world.messages("pod")[-1]
         assert await scheduled(world, "pod", "n1", "n2") == ["bound to n2"]
+
+
+MODE = f'device.attributes["{DRIVER}"].mode'
+
+
+async def test_neighbour_that_comes_during_the_wait_is_yielded_to_before_the_binding(world: World) -> None:
+    """The foreign allocation arrives between the write and the Binding."""
+    parts = [
+        {
+            **device(name),
+            "attributes": {"name": {"string": name}, "mode": {"string": mode}},
+            **({"bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]} if mode == "part" else {}),
+        }
+        for name, mode in (("whole", "all"), ("half", "part"))
+    ]
+    rule = PolicyRule(
+        name="parts", devices=compile_expression(f'{MODE} == "part"'), compatible_only_with=f'{MODE} == "part"'
+    )
+    world.ledger.overlaid(world.ledger.overlays.use_policy(PolicyOverlay([rule])))
+    await world.extender.start()
+    async with world.watching():
+        publish(world, *parts)
+        add_pod(world, "pod", "half")
+        assert list((await world.filter("pod", "n1")).fitting) == ["n1"]
+        bind = asyncio.create_task(world.bind("pod", "n1"))
+        async with asyncio.timeout(60):
+            while not world.devices("pod-claim"):
+                await world.cluster.watch.caught_up()
+                await asyncio.sleep(0)
+        foreign(world, "whole")
+        with pytest.raises(TryAgain, match=f"another writer allocated neighbours {DRIVER}/n1/half first"):
+            await asyncio.wait_for(bind, 60)
+    await world.extender.stop()
+    assert world.devices("pod-claim") == []
