@@ -50,7 +50,7 @@ def _find_all(frame: Frame, text: str, pattern: str, limit: int = -1) -> list[st
     for found in compiled.regexp.finditer(raw):
         start, stop = found.span()
         frame.spend(_MATCH_WORK + compiled.scan_work(length - stop))
-        if stop == start == end:
+        if start == stop and (start == end or _inside_a_character(raw, start)):
             continue
         end = stop
         frame.build_text(stop - start, plain=plain)
@@ -58,6 +58,11 @@ def _find_all(frame: Frame, text: str, pattern: str, limit: int = -1) -> list[st
         if len(results) == limit:
             break
     return results
+
+
+def _inside_a_character(raw: bytes, place: int) -> bool:
+    """Whether the place in this UTF-8 is not the begin of a character; RE2 finds nothing also there."""
+    return place < len(raw) and raw[place] & 0xC0 == 0x80
 
 
 def _of_type(run: Implementation, result: Type, *more: Type) -> Overload:

@@ -77,7 +77,7 @@ WAYS: Final[Mapping[str, Way]] = {
     ),
     "types": Way(
         "names of types are values there, as are those of protocol buffers",
-        _we_say(r"undeclared reference to '(google|net)'|reference to undefined type"),
+        _we_say(r"undeclared reference to '(google|net|dyn)'|reference to undefined type"),
     ),
     "texts": Way(
         "splitting an empty text, searching behind the end, and %e and %s of some values give something else there",
