@@ -13,6 +13,9 @@ PATTERN_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
 """Functions whose second argument is a pattern; a constant one is compiled with the expression."""
 
 _MATCH_WORK: Final = 80
+# The two highest bits of a byte, and what they are in all but the first bytes of a character in UTF-8.
+_KIND: Final = 0xC0
+_CONTINUATION: Final = 0x80
 
 
 def _searched(frame: Frame, text: str, pattern: str) -> Any:
@@ -62,7 +65,7 @@ def _find_all(frame: Frame, text: str, pattern: str, limit: int = -1) -> list[st
 
 def _inside_a_character(raw: bytes, place: int) -> bool:
     """Whether the place in this UTF-8 is not the begin of a character; RE2 finds nothing also there."""
-    return place < len(raw) and raw[place] & 0xC0 == 0x80
+    return place < len(raw) and raw[place] & _KIND == _CONTINUATION
 
 
 def _of_type(run: Implementation, result: Type, *more: Type) -> Overload:
