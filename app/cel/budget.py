@@ -79,6 +79,15 @@ class Budget:
         """Take off what is about to be done."""
         self.left -= units
 
+    def spend_on_compiling(self, work: int) -> None:
+        """Take off what compiling a regular expression again takes, in units of work, before an evaluation does so.
+
+        Raises:
+            CelBudgetError: The units or the time of the call are used up; another call may succeed.
+        """
+        self.afford("the compilation of a regular expression")
+        self.spend(work // _WORK_PER_COST)
+
     def _interrupts(self) -> bool:
         if self._clock is not None:
             now = self._clock()
@@ -94,7 +103,8 @@ class Budget:
         self.left -= spent_in(frame)
 
     def watch(self, frame: Frame) -> None:
-        """Have an evaluation that is about to begin end where this budget does, if it is strict."""
+        """Pay for what an evaluation that is about to begin compiles, and have it end where this budget does if it is strict."""
+        frame.budget = self
         if self.strict:
             asked = frame.deadline
             frame.deadline = lambda: spent_in(frame) > self.left or (asked is not None and asked())

@@ -46,7 +46,8 @@ class Frame(msgspec.Struct, gc=False):
     """One evaluation: the device, the variables, and what was spent.
 
     `same` holds pairs of containers (by identity) that the comparison under way has found equal; None if none is under way.
-    What is compiled meanwhile is kept for `owner`.
+    What is compiled meanwhile is kept for `owner`; `budget` is the one of the call, `charged` the computed pattern whose
+    compilation was charged last.
     """
 
     device: Any
@@ -57,6 +58,8 @@ class Frame(msgspec.Struct, gc=False):
     work: int = 0
     next_poll: int = POLL_EVERY
     same: set[tuple[int, int]] | None = None
+    budget: Any = None
+    charged: str | None = None
 
     def spend(self, elements: int) -> None:
         """Charge elements that are about to be copied or compared, and ask the deadline now and then."""

@@ -5,7 +5,7 @@ from typing import Any, Final
 from app.cel.cost import Frame, pattern_searched
 from app.cel.declarations import Implementation, Overload, function, method, overload
 from app.cel.native_texts import ENCODE, decoded_lenient
-from app.cel.patterns import compile_pattern
+from app.cel.patterns import pattern_in
 from app.cel.types import BOOL, DYN, INT, STRING, Type, list_of, type_of
 from app.cel.values import TypeValue
 
@@ -19,7 +19,7 @@ _CONTINUATION: Final = 0x80
 
 
 def _searched(frame: Frame, text: str, pattern: str) -> Any:
-    compiled = compile_pattern(pattern, frame.owner)
+    compiled = pattern_in(frame, pattern)
     raw = ENCODE(frame, text)
     frame.spend(compiled.scan_work(len(raw)))
     return compiled.regexp.search(raw)
@@ -46,7 +46,7 @@ def _find_all(frame: Frame, text: str, pattern: str, limit: int = -1) -> list[st
     end = -1
     if limit == 0:
         return results
-    compiled = compile_pattern(pattern, frame.owner)
+    compiled = pattern_in(frame, pattern)
     raw = ENCODE(frame, text)
     length, plain = len(raw), text.isascii()
     frame.spend(compiled.scan_work(length))

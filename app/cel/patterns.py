@@ -89,7 +89,33 @@ def compile_pattern(pattern: str, owner: str = "") -> Pattern:
     Raises:
         CelRuntimeError: RE2 does not accept it, or it expands to too many instructions.
     """
-    return SMALL_PATTERNS.peek(pattern) or LARGE_PATTERNS.peek(pattern) or _kept(pattern, owner)
+    return kept_pattern(pattern) or _kept(pattern, owner)
+
+
+def kept_pattern(pattern: str) -> Pattern | None:
+    """What a pattern was compiled to, None if it is not kept."""
+    return SMALL_PATTERNS.peek(pattern) or LARGE_PATTERNS.peek(pattern)
+
+
+def pattern_in(frame: Frame, pattern: str) -> Pattern:
+    """What an evaluation searches with; a constant pattern that is not kept any more is charged and compiled again.
+
+    The budget of the call pays for that: whether a pattern is kept depends on what else is, so the evaluation's own limits do
+    not count it. Without such a budget they do.
+
+    Raises:
+        CelRuntimeError: As `compile_pattern`.
+        CelCostError: There is not that much left; nothing was compiled.
+    """
+    known = kept_pattern(pattern)
+    if known is not None:
+        return known
+    if frame.charged is not pattern:
+        if frame.budget is None:
+            charge_pattern(frame, pattern)
+        else:
+            frame.budget.spend_on_compiling(pattern_cost(pattern))
+    return _kept(pattern, frame.owner)
 
 
 def is_pattern(pattern: str, owner: str = "") -> bool:
@@ -110,6 +136,7 @@ def charge_pattern(frame: Frame, pattern: str) -> None:
     if len(pattern) <= MAX_LENGTH:
         frame.spend(_CHARACTER_WORK * len(pattern))
     frame.spend(pattern_cost(pattern))
+    frame.charged = pattern
 
 
 SMALL_PATTERNS: Final[BoundedCache[str, Pattern]] = BoundedCache(CACHE_BYTES * 3 // 4)

@@ -229,7 +229,7 @@ def _searched(operand: Quick, wanted: str) -> int:
 def _match(operand: Quick, wanted: str, owner: str) -> Quick | None:
     if not is_pattern(wanted, owner) or compile_pattern(wanted, owner).size > LARGEST_PATTERN:
         return None
-    return Quick(of_match(operand.ask, wanted, owner), _searched(operand, wanted), bool)
+    return Quick(of_match(operand.ask, wanted), _searched(operand, wanted), bool)
 
 
 def _known(node: c.Checked) -> tuple[Any, int] | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from app.cel.device import DeviceActivation
-from app.cel.patterns import compile_pattern
+from app.cel.patterns import kept_pattern
 
 Ask = Callable[[DeviceActivation], Any]
 Check = tuple[str, type, Any, bool]
@@ -122,13 +122,15 @@ def of_text(ask: Ask, run: Callable[..., Any], wanted: str | None = None) -> Ask
     return asked
 
 
-def of_match(ask: Ask, pattern: str, owner: str) -> Ask:
-    """Whether a short text of ASCII matches a pattern, which is compiled again if it is not kept any more."""
+def of_match(ask: Ask, pattern: str) -> Ask:
+    """Whether a short text of ASCII matches a pattern, undecided if that is not kept any more: compiling it is charged."""
 
     def asked(device: DeviceActivation) -> bool:
         value = ask(device)
         if type(value) is str and len(value) <= LONGEST_MATCHED and value.isascii():
-            return compile_pattern(pattern, owner).regexp.search(value.encode()) is not None
+            compiled = kept_pattern(pattern)
+            if compiled is not None:
+                return compiled.regexp.search(value.encode()) is not None
         raise Undecided
 
     return asked

@@ -5,7 +5,16 @@ import random
 import pytest
 import re2
 
-from app.cel import CelCompileError, CelCostError, CelRuntimeError, compile_expression, prepare_device
+from app.cel import (
+    Budget,
+    CelBudgetError,
+    CelCompileError,
+    CelCostError,
+    CelRuntimeError,
+    compile_expression,
+    prepare_device,
+)
+from app.cel import patterns as patterns_module
 from app.cel.bounded import BoundedCache
 from app.cel.cost import CALL_LIMIT, WORK_LIMIT, Frame
 from app.cel.native import Native
@@ -139,6 +148,73 @@ def test_a_constant_pattern_that_is_compiled_again_is_its_namespaces() -> None:
     assert KEPT_SMALL.held_by("ours") < before
     program.matches(DEVICE)
     assert KEPT_SMALL.held_by("ours") == before
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The patterns that RE2 compiled, in order."""
+    patterns: list[str] = []
+    original = re2.compile
+
+    def compile_one(pattern: str, options: object) -> object:
+        patterns.append(pattern)
+        return original(pattern, options)
+
+    monkeypatch.setattr(re2, "compile", compile_one)
+    return patterns
+
+
+def test_large_patterns_that_are_not_kept_are_charged_to_the_call_each_time_they_are_compiled_again(
+    compiled: list[str],
+) -> None:
+    patterns = [f"^more-{number}-.{{545}}$" for number in range(30)]
+    programs = [compile_expression(f"!device.driver.matches('{pattern}')", owner="evil") for pattern in patterns]
+    compiled.clear()
+    share = 2_000_000
+    budget = Budget(share)
+    with pytest.raises(CelBudgetError, match="the call has spent its budget for expressions"):
+        all(program.matches(DEVICE, budget=budget) for program in programs * 40)
+    assert 5 < len(compiled) <= 1 + share // (pattern_cost(patterns[0]) // 2)
+
+
+def test_a_loop_that_compiles_its_patterns_again_ends_at_the_budget_of_the_call(
+    compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patterns_module, "LARGE_PATTERNS", BoundedCache(1024 * 1024, largest=1))
+    terms = " && ".join(f"!device.driver.matches('^loop-{number}-.{{545}}$')" for number in range(3))
+    program = compile_expression(f"lists.range(200).all(i, {terms})", owner="evil")
+    compiled.clear()
+    share = 2_000_000
+    with pytest.raises(CelBudgetError, match="the compilation of a regular expression was not begun"):
+        program.matches(DEVICE, budget=Budget(share))
+    assert 5 < len(compiled) <= 1 + share // (pattern_cost("^loop-0-.{545}$") // 2)
+    compiled.clear()
+    with pytest.raises(CelCostError, match="visits more than"):
+        program.matches(DEVICE)
+    assert 5 < len(compiled) <= WORK_LIMIT // pattern_cost("^loop-0-.{545}$")
+
+
+def test_a_pattern_is_charged_only_if_it_is_compiled_again(compiled: list[str]) -> None:
+    program = compile_expression("device.driver.matches('^once-[a-z]+x?$')", owner="ours")
+    assert program.quick is not None
+    compiled.clear()
+    budget = Budget()
+    program.matches(DEVICE, budget=budget)
+    assert budget.left == Budget().left - program.most
+    KEPT_SMALL.drop("^once-[a-z]+x?$")
+    before = budget.left
+    program.matches(DEVICE, budget=budget)
+    assert compiled == ["^once-[a-z]+x?$"]
+    assert before - budget.left >= pattern_cost("^once-[a-z]+x?$") // 2
+
+
+def test_a_computed_pattern_is_charged_once_whether_or_not_it_is_kept() -> None:
+    program = compile_expression("device.driver.matches('^twice-' + '[a-z]+$')", owner="ours")
+    KEPT_SMALL.drop("^twice-[a-z]+$")
+    compiling, keeping = Budget(), Budget()
+    program.matches(DEVICE, budget=compiling)
+    program.matches(DEVICE, budget=keeping)
+    assert compiling.left == keeping.left < Budget().left - pattern_cost("^twice-[a-z]+$") // 2
 
 
 _PLAIN = (
