@@ -194,7 +194,7 @@ class Checker(Inference):
             applied = f"({', '.join(kinds)})" if target is None else f"{kinds[0]}.({', '.join(kinds[1:])})"
             raise self._error(f"found no matching overload for {name!r} applied to '{applied}'", node)
         if not self.careful and any(candidate.result.open for candidate in candidates):
-            self.careful = opened and not result.open
+            self.careful = opened and (result.free or not result.open)
         return self._specialise(node, name, result, tuple(candidates), arguments)
 
     def _simple(self, node: s.Call, name: str, left: c.Checked, right: c.Checked) -> c.Checked | None:
@@ -288,6 +288,7 @@ class Checker(Inference):
             result = map_of(self._types.fresh(), self._types.fresh())
             if not self._types.assign((body.type,), (result,)):
                 raise self._error(f"expected a map but found '{self.final(body.type)}'", node.body)
+            self._doubt(result)
             return result
         self._expect_bool(body, node.body)
         return BOOL
@@ -296,6 +297,7 @@ class Checker(Inference):
         value = self._types.fresh()
         if not self._types.assign((source.type,), (optional_of(value),)):
             raise self._error(f"expected an optional value but found '{self.final(source.type)}'", node.source)
+        self._doubt(value)
         self._require_value(value, node.names[0], node)
         slot, inner = self._declare(node.names, (self._types.resolve(value),), scopes, lazy=True)
         body = self._check(node.body, inner)
@@ -316,6 +318,7 @@ class Checker(Inference):
         element = self._types.fresh()
         if not self._types.assign((source.type,), (list_of(element),)):
             raise self._error(f"found no matching overload for 'sortBy' applied to '{self.final(source.type)}'", node)
+        self._doubt(element)
         known = strict or self._types.resolve(element).kind != "variable"
         return c.Sort(node.offset, list_of(element) if known else DYN, source, slot, key, strict)
 

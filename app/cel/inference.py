@@ -27,8 +27,9 @@ class Inference:
     """The types of one expression, which open ones are settled as, and what finding them took.
 
     Afterwards `slots` is the number of variables it needs, and `careful` says that a value may be of another type than the
-    check took it for, as an element of `device.attributes["d"].links + [1]` is. `nodes` is the size of the tree, and
-    `constants` how many of these are literals.
+    check took it for, as an element of `device.attributes["d"].links + [1]` is, or of `dyn(["a"]).flatten().sort()`, which
+    is a list of int by the first overload of `sort`. `nodes` is the size of the tree, and `constants` how many of these are
+    literals.
     """
 
     def __init__(
@@ -86,6 +87,10 @@ class Inference:
         """Look once more at the variables whose types were open, when all types are final."""
         for item, name, part in self._unsettled:
             self._require_value(self.final(item), name, part)
+
+    def _doubt(self, item: Type) -> None:
+        """Trust no static types if this one is open: a later use settles it, whatever the value is."""
+        self.careful = self.careful or self._types.resolve(item).free
 
     def _expect_bool(self, item: c.Checked, node: s.Node) -> None:
         if not self._types.assign((item.type,), (BOOL,)):
