@@ -72,7 +72,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not condition():  # noqa: ASYNC110 - there is nothing to wait for but the state
             await asyncio.sleep(0.01)
 

@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 
 from app.kube.claims import KubeClaims
+from app.kube.errors import Forbidden
 from app.kube.pods import KubePods
 from app.kube.settings import KubeSettings, Timeouts
 from app.kube.transport import Transport
@@ -67,7 +68,7 @@ async def test_a_claim_is_read_byte_by_byte(server: FakeApiServer, claims: KubeC
     [
         (400, Refused),
         (401, Refused),
-        (403, Refused),
+        (403, Forbidden),
         (404, NotFound),
         (405, Refused),
         (408, Unavailable),
