@@ -6,7 +6,7 @@ from app.allocator.mode_all import Gathering
 from app.allocator.node_facts import NodeFacts
 from app.allocator.outcome import DEFAULT_MAX_STEPS, Fatal, NoFit
 from app.allocator.pools import NodePools
-from app.allocator.preferring import PreferringSearch
+from app.allocator.preferring import PreferringSearch, preference
 from app.allocator.results import claim_placement
 from app.allocator.rules import OWN, Rules
 from app.allocator.search import Search
@@ -62,7 +62,7 @@ class Allocation:
         self._naming = new_share_id
         self._max_steps = max_steps
         self._gathering = Gathering(demand, self._facts)
-        self._search: PreferringSearch | None = None
+        self._search: Search | PreferringSearch | None = None
 
     def __call__(self, deadline: Callable[[], bool] | None) -> Placement | NoFit:
         """The answer; once.
@@ -73,11 +73,11 @@ class Allocation:
         self._facts.deadline = deadline
         try:
             if self._search is None:
-                gathered = self._gathering.run()
-                self._search = PreferringSearch(self._demand, self._facts, gathered, self._max_steps)
-            if not self._search.run():
-                return _no_fit(self._search.search, self._pools, self.steps)
-            return Placement(claims=self._placements(self._search.search), steps=self.steps)
+                self._search = self._begin()
+            found, search = self._search.run(), self._decisive(self._search)
+            if not found:
+                return _no_fit(search, self._pools, self.steps)
+            return Placement(claims=self._placements(search), steps=self.steps)
         except Fatal as fatal:
             return NoFit(verdict=fatal.verdict, rejections=(fatal.rejection,), steps=self.steps, counted=fatal.counted)
 
@@ -89,7 +89,18 @@ class Allocation:
     @property
     def kept(self) -> int:
         """How many states the search remembers: what it takes to keep it."""
-        return 0 if self._search is None else len(self._search.search.failed_states)
+        return 0 if self._search is None else len(self._decisive(self._search).failed_states)
+
+    def _begin(self) -> Search | PreferringSearch:
+        demand, facts, gathered = self._demand, self._facts, self._gathering.run()
+        order = preference(demand, facts)
+        if order is None:
+            return Search(demand, facts, gathered, self._max_steps)
+        return PreferringSearch(demand, facts, gathered, self._max_steps, order)
+
+    @staticmethod
+    def _decisive(search: Search | PreferringSearch) -> Search:
+        return search if isinstance(search, Search) else search.search
 
     def _placements(self, search: Search) -> tuple[ClaimPlacement, ...]:
         numbers = itertools.count()

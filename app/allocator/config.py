@@ -21,6 +21,9 @@ def configuration(claim: ClaimDemand, chosen: Sequence[Wanted]) -> tuple[Allocat
     Raises:
         Fatal: an API server would not store so many entries.
     """
+    config = claim.claim.spec.devices.config
+    if not config and not any(wanted.device_class.spec.config for wanted in chosen):
+        return ()
     names_of_class: dict[str, list[str]] = {}
     for wanted in chosen:
         names_of_class.setdefault(wanted.device_class.name, []).append(wanted.name)
@@ -33,7 +36,7 @@ def configuration(claim: ClaimDemand, chosen: Sequence[Wanted]) -> tuple[Allocat
     served = {request.name for request in claim.requests} | {wanted.name for wanted in chosen}
     entries += [
         AllocationConfiguration(source="FromClaim", requests=each.requests, opaque=each.opaque)
-        for each in claim.claim.spec.devices.config
+        for each in config
         if not each.requests or not served.isdisjoint(each.requests)
     ]
     if len(entries) > MAX_CONFIGURATIONS:

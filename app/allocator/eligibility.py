@@ -108,22 +108,23 @@ class Eligibility:
             return Standing.UNKNOWN
 
     def _find(self, location: int) -> int:
+        facts, wanted = self._facts, self._wanted
         if location & _LOOKS == _LOOKS:
-            self._facts.look(_LOOKS + 1)
-        pools = self._facts.pools
+            facts.look(_LOOKS + 1)
+        pools = facts.pools
         device, view = pools.devices[location], pools.views[location]
-        if self._facts.groups_hide and any(each.compatibility_groups for each in device.consumes_counters):
+        if facts.groups_hide and any(each.compatibility_groups for each in device.consumes_counters):
             return Standing.GROUPS_OFF
-        taken = not self._wanted.admin and self._facts.is_taken(location)
+        taken = not wanted.admin and facts.is_taken(location)
         if taken and self._exact:
             return Standing.TAKEN
-        if device.binding_conditions and self._facts.conditions_hide:
+        if device.binding_conditions and facts.conditions_hide:
             return Standing.BINDING_CONDITIONS_OFF
-        if not self._wanted.selectors.always and not self._selected(view, location - view.base):
+        if not wanted.selectors.always and not self._selected(view, location - view.base):
             return Standing.NO_MATCH
         if view.reachable is not None and not self._reachable(device, view.reachable[location - view.base]):
             return Standing.OTHER_NODE
-        if self._sharing.on and (device.capacity or self._wanted.capacity):
+        if self._sharing.on and (device.capacity or wanted.capacity):
             lacking = self._lacking(location)
             if lacking:
                 return lacking

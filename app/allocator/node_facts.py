@@ -83,7 +83,7 @@ class NodeFacts:
 
     def _find_choosy(self) -> tuple[Pool, ...]:
         pools, rules = self.pools.pools, self._usage.has_compatibility_rules
-        found = tuple(pool for pool in pools if pool.choosy or rules(pool.pool_id))
+        found = tuple([pool for pool in pools if pool.choosy or rules(pool.pool_id)])
         if not found:
             return ()
         self.judges_node = any(pool.judges_node for pool in found) or any(

@@ -18,20 +18,21 @@ _MAX_STEPS: Final = 2_000
 
 
 class PreferringSearch:
-    """One question; `run` until it returns, then read `search`."""
+    """One question, tried in this order first; `run` until it returns, then read `search`."""
 
     __slots__ = ("_demand", "_facts", "_gathered", "_max_steps", "_preferred", "_spent", "_undecided", "search")
 
-    def __init__(self, demand: Demand, facts: NodeFacts, gathered: Gathered, max_steps: int) -> None:
+    def __init__(
+        self, demand: Demand, facts: NodeFacts, gathered: Gathered, max_steps: int, order: DeviceOrder
+    ) -> None:
         self._demand = demand
         self._facts = facts
         self._gathered = gathered
         self._max_steps = max_steps
         self._preferred: Search | None = None
         self._spent = 0
-        order = _order(demand, facts)
-        self._undecided = order is not None
-        self.search = self._plain() if order is None else Search(demand, facts, gathered, _limit(max_steps), order)
+        self._undecided = True
+        self.search = Search(demand, facts, gathered, min(max_steps, _MAX_STEPS), order)
 
     @property
     def steps(self) -> int:
@@ -75,17 +76,13 @@ class PreferringSearch:
         return Search(self._demand, self._facts, self._gathered, self._max_steps)
 
 
-def _limit(max_steps: int) -> int:
-    return min(max_steps, _MAX_STEPS)
-
-
-def _order(demand: Demand, facts: NodeFacts) -> DeviceOrder | None:
+def preference(demand: Demand, facts: NodeFacts) -> DeviceOrder | None:
     """The order of preference; None where it changes nothing, or would change what is possible."""
-    features = facts.features
-    if not facts.rules.ready_devices_first or not features.device_binding_and_status:
+    order, features = facts.pools.ready_first, facts.features
+    if order is None or not facts.rules.ready_devices_first or not features.device_binding_and_status:
         return None
     # Whether scalar constraints can be met depends on the order of devices.
-    return None if demand.constrained and not features.list_type_attributes else facts.pools.ready_first
+    return None if demand.constrained and not features.list_type_attributes else order
 
 
 def _alternatives(search: Search) -> tuple[int, ...]:
