@@ -42,7 +42,7 @@ _FREE_NODES: Final = 4
 Deadline = Callable[[], bool]
 
 
-class Frame(msgspec.Struct, gc=False):
+class Frame(msgspec.Struct):
     """One evaluation: the device, the variables, and what was spent.
 
     `same` holds pairs of containers (by identity) that the comparison under way has found equal; None if none is under way.

@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import pytest
 
 from app.cel import (
@@ -9,6 +12,7 @@ from app.cel import (
     compile_expression,
     prepare_device,
 )
+from app.cel.explain_evaluation import Evaluation
 
 DEVICE = prepare_device("gpu.example.com", {}, {}, allow_multiple_allocations=False)
 LOOP = compile_expression("lists.range(1000).all(x, x >= 0)")
@@ -79,3 +83,23 @@ def test_a_budget_is_a_deadline_that_passes_when_it_is_spent() -> None:
     LOOP.matches(DEVICE, budget=budget)
     assert budget()
     assert Budget(deadline=lambda: True)()
+
+
+def test_an_evaluation_that_a_budget_may_end_is_freed_afterwards() -> None:
+    def deadline() -> bool:
+        return False
+
+    held = weakref.ref(deadline)
+    compile_expression("[1].exists(x, x == 1)").matches(DEVICE, deadline=deadline, budget=Budget(strict=True))
+    del deadline
+    gc.collect()
+    assert held() is None
+
+
+def test_an_explanation_is_freed_afterwards() -> None:
+    evaluation = Evaluation("[1].exists(x, x == 1)", DEVICE)
+    assert evaluation.outcome(evaluation.root).value is True
+    held = weakref.ref(evaluation)
+    del evaluation
+    gc.collect()
+    assert held() is None
