@@ -175,10 +175,13 @@ class GroupStarts:
 
     def owed(self, claim_uid: str, besides: str = "") -> int:
         """Entries that pods on trial may yet need in this claim, other than the pod with the UID `besides`."""
+        users = self._by_claim.get(claim_uid)
+        if users is None:
+            return 0
         record = self._claims.by_uid(claim_uid)
         return sum(
             uid != besides and self._may_fail(uid) and not (record is not None and record.claim.reserved_by(uid))
-            for uid in self._by_claim.get(claim_uid, ())
+            for uid in users
         )
 
     def room(self, claim: ClaimHead, consumer_uid: str, most: int = MAX_RESERVATIONS) -> int:

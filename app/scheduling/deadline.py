@@ -65,9 +65,8 @@ class CallBudget(Budget):
 
     def lap(self) -> float:
         """Seconds since the slice began, or since they were asked for in this way."""
-        seconds = self.used
-        self.slice_start += seconds
-        return seconds
+        start, self.slice_start = self.slice_start, self._now()
+        return self.slice_start - start
 
     @property
     def seconds_left(self) -> float:

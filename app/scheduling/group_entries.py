@@ -27,10 +27,10 @@ _ADVICE: Final = (
 def fully_reserved(found: tuple[FoundClaim, ...], ledger: Ledger) -> Rejection | None:
     """Why a claim cannot take one more consumer, whatever the node."""
     for each in found:
-        claim, consumer = each.record.claim, each.consumer
-        if each.reserved or (is_crowded(each, ledger) and each.group is not None and claim.reserved_by(each.group.uid)):
+        claim = each.record.claim
+        if ledger.group_starts.room(claim, each.consumer.uid) > 0 or each.reserved:
             continue
-        if ledger.group_starts.room(claim, consumer.uid) <= 0:
+        if not (each.group is not None and is_crowded(each, ledger) and claim.reserved_by(each.group.uid)):
             return Rejection(code=Code.CLAIM_FULLY_RESERVED, claim=each.label, detail=_why_full(each, ledger))
     return None
 

@@ -100,9 +100,9 @@ class Refusals:
             pod=pod,
             nodes=asked,
             mark=self.mark(),
-            by_holds=attempt.unsettled or bool(attempt.behind) or bool(codes & _BY_HOLDS),
-            about_claims=bool(codes & _ABOUT_CLAIMS),
-            by_allocation=bool(codes & _BY_ALLOCATION),
+            by_holds=attempt.unsettled or bool(attempt.behind) or not codes.isdisjoint(_BY_HOLDS),
+            about_claims=not codes.isdisjoint(_ABOUT_CLAIMS),
+            by_allocation=not codes.isdisjoint(_BY_ALLOCATION),
         )
         for each in reasons:
             self._metrics.rejected(each.rejection.code.name.lower(), each.nodes)
