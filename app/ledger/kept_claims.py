@@ -13,7 +13,15 @@ import msgspec
 from app.cel.bounded import BoundedCache
 from app.model.generated_claim import DRAFTED_ENTRY_ANNOTATION, ENTRY_ANNOTATION
 from app.model.metadata import OwnerReference
-from app.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER, ClaimHead, ClaimSpec, ClaimStatus, ResourceClaim
+from app.model.resource_claim import (
+    EXTENDED_ANNOTATION,
+    FINALIZER,
+    AllocatedDeviceStatus,
+    ClaimHead,
+    ClaimSpec,
+    ClaimStatus,
+    ResourceClaim,
+)
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 
 WHOLE_BYTES: Final = 4096
@@ -28,6 +36,8 @@ _RECORD_BYTES: Final = 900
 _QUOTE_BYTES: Final = 30
 # The longest name that the API knows, that of a DNS subdomain.
 _LONGEST_NAME: Final = 253
+_LONGEST_SAID: Final = 256
+_ANY_LENGTH: Final = 2**31
 _ENTRIES: Final = (ENTRY_ANNOTATION, DRAFTED_ENTRY_ANNOTATION)
 
 
@@ -124,7 +134,7 @@ def kept(claim: ClaimHead, size: int) -> ClaimHead:
         annotations=_annotations(claim),
         owner=controller if controller is not None and _is_possible(controller) else None,
     )
-    status = _status(claim.status)
+    status = _status(claim.status, _ANY_LENGTH if size <= WHOLE_BYTES else _LONGEST_SAID)
     if size > WHOLE_BYTES or not isinstance(claim, ResourceClaim):
         return ClaimHead(metadata=metadata, status=status)
     return ResourceClaim(metadata=metadata, status=status, spec=claim.spec)
@@ -145,13 +155,30 @@ def _decoded_bytes(value: ClaimHead | ClaimSpec) -> int:
     return len(encoded) + _QUOTE_BYTES * encoded.count(b'"')
 
 
-def _status(status: ClaimStatus) -> ClaimStatus:
-    """Without the configuration of the allocation: no decision reads it, and it would keep all bytes of the claim."""
+def _status(status: ClaimStatus, longest: int) -> ClaimStatus:
+    """Without the configuration of the allocation: no decision reads it, and it would keep all bytes of the claim.
+
+    Reasons and messages of drivers, which only people read, are cut to `longest` characters.
+    """
+    if any(
+        len(said.message) > longest or len(said.reason) > longest
+        for each in status.devices
+        for said in each.conditions or ()
+    ):
+        status = msgspec.structs.replace(status, devices=tuple(_cut(each, longest) for each in status.devices))
     allocation = status.allocation
     if allocation is None or not allocation.devices.config:
         return status
     devices = msgspec.structs.replace(allocation.devices, config=())
     return msgspec.structs.replace(status, allocation=msgspec.structs.replace(allocation, devices=devices))
+
+
+def _cut(device: AllocatedDeviceStatus, longest: int) -> AllocatedDeviceStatus:
+    said = tuple(
+        msgspec.structs.replace(each, reason=each.reason[:longest], message=each.message[:longest])
+        for each in device.conditions or ()
+    )
+    return msgspec.structs.replace(device, conditions=said)
 
 
 def _annotations(claim: ClaimHead) -> dict[str, str]:

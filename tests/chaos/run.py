@@ -18,6 +18,7 @@ from tests.chaos.patience import patiently, unless
 from tests.chaos.troubles import Troubles
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.options import ControlPlaneOptions
+from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS
 from tests.controlplane.waiting import wait_for
 from tests.e2e.api_relay import ApiRelay
 from tests.e2e.checker import findings_at_rest, forbidden_findings
@@ -139,9 +140,35 @@ class _Run:
                 await wait_for(lambda before=before: self._fewer(before), CALM_SECONDS, "one more pod is bound")  # type: ignore[misc]
             except TimeoutError:
                 for name in self._load.waiting:
+                    if await self._shares_with_a_closed_node(name):
+                        continue
                     state = await unless(_NOT_FOUND, lambda name=name: self._scene.state(name))  # type: ignore[misc]
                     self._result.stuck.append(f"{name}: {state}")
                 return
+
+    async def _shares_with_a_closed_node(self, name: str) -> bool:
+        """Whether a claim of this pod is in use by a pod that is bound to a node that takes no pods any more."""
+        scene = self._scene
+        pods = await patiently(lambda: scene.api.list(PODS, scene.name))
+        closed = {
+            each["metadata"]["name"]
+            for each in await patiently(lambda: scene.api.list(NODES))
+            if each["spec"].get("unschedulable")
+        }
+        there = {each["metadata"]["uid"] for each in pods if each["spec"].get("nodeName") in closed}
+        wanted = {
+            claim.get("resourceClaimName")
+            for each in pods
+            if each["metadata"]["name"] == name
+            for claim in each["spec"].get("resourceClaims", ())
+        }
+        claims = await patiently(lambda: scene.api.list(RESOURCE_CLAIMS, scene.name))
+        return any(
+            consumer["uid"] in there
+            for claim in claims
+            if claim["metadata"]["name"] in wanted
+            for consumer in claim.get("status", {}).get("reservedFor", ())
+        )
 
     async def _fewer(self, than: int) -> bool:
         return len(self._load.waiting) < than

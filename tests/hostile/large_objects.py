@@ -340,6 +340,12 @@ def size_of(gene: Gene) -> int:
     return SIZES[gene.numbers[0] % len(SIZES)]
 
 
+def in_the_status(gene: Gene) -> bool:
+    """Whether anything of it is where only controllers, drivers and kubelets write."""
+    places = PLACES[gene.kind]
+    return any(places[part.numbers[0] % len(places)].path[0] == "status" for part in gene.parts)
+
+
 def text_of(gene: Gene) -> str:
     """The object in JSON, with NAME and VERSION to be replaced in each copy."""
     kind = gene.kind

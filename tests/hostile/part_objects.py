@@ -10,6 +10,7 @@ from tests.hostile.large_objects import (
     SIZES,
     changed_object,
     described,
+    in_the_status,
     new_object,
     size_of,
     smaller_object,
@@ -25,7 +26,7 @@ LEFT: Final = Limit("left", 0.1, "of what was deleted")
 FLOODED: Final = Limit("resident", 100 * 2**20, "B")
 LIMITS: Final = (KEPT, LEFT, STALL, BROKEN, FLOODED)
 _TENANTS: Final = ("resourceclaims", "pods", "podgroups")
-"""What the user of a namespace writes; administrators, nodes and drivers write the rest."""
+"""What the user of a namespace writes; administrators, nodes and drivers write the rest, and the status of these."""
 _KINDS: Final = ("kept", "loops", "flood")
 _FLOOD: Final = 5_000
 _LEAST_BYTES: Final = 9 * 1024
@@ -51,6 +52,8 @@ def measure_fresh(target: Path, job: Job) -> Measured:
 def _subject(plural: str, kind: str) -> Subject[Gene]:
     def job(gene: Gene) -> Job | None:
         if kind == "flood" and size_of(gene) != SIZES[0]:
+            return None
+        if kind == "kept" and in_the_status(gene):
             return None
         text = text_of(gene)
         if not _LEAST_BYTES <= len(text.encode(errors="surrogatepass")) <= _MOST_BYTES:
