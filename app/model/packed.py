@@ -1,3 +1,4 @@
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Generic, TypeVar, overload
 
@@ -7,19 +8,25 @@ T = TypeVar("T")
 
 FEW: Final = 16
 """Lists that are no longer than this stay tuples."""
+_LONG_BYTES: Final = 4096
+_FASTEST: Final = 1
 
 
 class Packed(Sequence[T], Generic[T]):
     """A long list of values of the model, kept as JSON and decoded for each reader: a fraction of what the values would take.
 
+    Longer JSON than 4 KiB is compressed: what a list repeats in another form than the object had it takes less than the object.
+
     Two are equal if they have the same entries; one is never equal to a tuple.
     """
 
-    __slots__ = ("_count", "_data", "_kind")
+    __slots__ = ("_compressed", "_count", "_data", "_kind")
 
     def __init__(self, values: Sequence[T], kind: type[T]) -> None:
         """`values` are of the type `kind`."""
-        self._data = msgspec.json.encode(values)
+        data = msgspec.json.encode(values)
+        self._compressed = len(data) > _LONG_BYTES
+        self._data = zlib.compress(data, _FASTEST) if self._compressed else data
         self._count = len(values)
         self._kind = kind
 
@@ -45,7 +52,8 @@ class Packed(Sequence[T], Generic[T]):
         return hash(self._data)
 
     def _values(self) -> tuple[T, ...]:
-        found: tuple[T, ...] = msgspec.json.decode(self._data, type=_tuple_of(self._kind))
+        data = zlib.decompress(self._data) if self._compressed else self._data
+        found: tuple[T, ...] = msgspec.json.decode(data, type=_tuple_of(self._kind))
         return found
 
 

@@ -33,3 +33,13 @@ def test_packed_requests_of_containers_are_read_as_they_were() -> None:
     assert tuple(kept) == values
     assert kept[7] == values[7]
     assert kept[1:3] == values[1:3]
+
+
+def test_long_list_is_read_as_it_was_and_takes_less_than_its_names() -> None:
+    values = tuple(f"example.com/k{number}" for number in range(10_000))
+    kept = packed(values, str)
+    assert isinstance(kept, Packed)
+    assert tuple(kept) == values
+    assert kept == packed(values, str)
+    assert kept != packed(values[:-1], str)
+    assert len(kept._data) < sum(map(len, values)) / 2
