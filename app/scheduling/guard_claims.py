@@ -48,7 +48,8 @@ class GuardClaims:
     async def prepare(self, devices: Iterable[Device]) -> None:
         """Create the guard claims of these devices, as far as other schedulers' claims have them, before they are needed."""
         for device in devices:
-            if self._ledger.guards.of(device) is None and self._is_needed(device):
+            guards = self._ledger.guards
+            if guards.of(device) is None and len(guards) < MOST_GUARDS and self._is_needed(device):
                 with suppress(ClusterError, ModelError):
                     self._take_over(await self._claims.create(self._namespace, _body(self._namespace, device)))
 

@@ -229,3 +229,15 @@ async def test_claim_of_a_tenant_that_is_called_like_a_guard_counts() -> None:
         await world.cluster.watch.caught_up()
         assert (await world.filter("p1", "n1")).fitting == ()
     assert len(world.ledger.guards) == 0
+
+
+async def test_no_more_guards_are_made_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.scheduling.guard_claims.MOST_GUARDS", 0)
+    world = a_world()
+    async with at_work(world):
+        bind = await waiting(world)
+        foreign(world)
+        with pytest.raises(TryAgain, match="another writer allocated device"):
+            await bind
+        await turns()
+        assert guards(world) == []
