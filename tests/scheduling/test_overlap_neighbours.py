@@ -65,7 +65,9 @@ async def test_a_neighbour_that_does_not_fit_makes_the_bind_give_way() -> None:
         bind = await waiting_for_mig_0(world)
         foreign(world, "vgpu")
         await world.cluster.watch.caught_up()
-        attached(world)
+        # The bind may have given way already, for it looks again when the neighbour comes.
+        if world.devices("c1"):
+            attached(world)
         with pytest.raises(TryAgain, match=rf"another writer allocated neighbours {DRIVER}/n1/mig-0 first"):
             await asyncio.wait_for(bind, 30)
         assert world.devices("c1") == []
