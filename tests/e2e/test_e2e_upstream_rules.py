@@ -89,10 +89,12 @@ async def test_claim_that_skips_node_operations_is_shared_only_on_nodes_that_dec
 async def test_device_that_counts_against_its_node_is_not_chosen(scene: Scene) -> None:
     counted = device("cpus", nodeAllocatableResources={"cpu": {"mapping": {"deviceMultiplier": "4"}}})
     node = await scene.node("a")
-    # The API server takes such a device of a node only from one that declares the feature.
+    # The API server takes such a device of a node only from one that declares the feature, as far as its own watch has told it.
     await declare(scene, node, COUNTS)
-    await scene.publish(scene.slice_of("a", node=node, devices=[counted]))
-    published = await scene.api.get(RESOURCE_SLICES, f"{scene.name}-a")
+    body = scene.slice_of("a", node=node, devices=[counted])
+    published = await scene.api.wait_for(
+        lambda: scene.api.create(RESOURCE_SLICES, body), SECONDS, "the API server takes the slice"
+    )
     assert "nodeAllocatableResources" in published["spec"]["devices"][0]
     await scene.template("one")
     await scene.pod("waiting", template="one")
