@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from app.allocator.requests import MAX_RESULTS
 from app.model.pod import ContainerRequests, ResourceRequest
 from app.model.resource_claim import DeviceRequest, DeviceRequestBody
+
+MOST_PLACES: Final = 1_000
+"""So often the containers of one pod may name resources that device classes serve; each init container can use all 32 devices."""
 
 
 class RequestMapping(NamedTuple):
@@ -23,6 +27,33 @@ class ExtendedRequests(NamedTuple):
     mappings: tuple[RequestMapping, ...]
 
 
+def why_too_much(containers: Sequence[ContainerRequests], classes: Mapping[str, str]) -> str:
+    """Why no claim can serve the resources in `classes`, in time that is linear in what the containers ask; empty if one may.
+
+    It is to be asked before `extended_requests`, which takes the product of what init containers and containers ask.
+    """
+    places = 0
+    lasting: dict[str, int] = {}
+    beyond: dict[str, int] = {}
+    # From the last container to the first: an init container has what is asked after it.
+    for container in reversed(tuple(containers)):
+        for each in container.requests:
+            if each.resource not in classes:
+                continue
+            places += 1
+            later = lasting.get(each.resource, 0)
+            if container.long_lived:
+                lasting[each.resource] = later + each.amount
+            else:
+                beyond[each.resource] = max(each.amount - later, beyond.get(each.resource, 0))
+    devices = sum(lasting.values()) + sum(beyond.values())
+    if devices > MAX_RESULTS:
+        return f"asks for {devices} devices, a claim may have {MAX_RESULTS}"
+    if places > MOST_PLACES:
+        return f"asks for devices in {places} places of its containers, {MOST_PLACES} are served"
+    return ""
+
+
 def extended_requests(containers: Sequence[ContainerRequests], classes: Mapping[str, str]) -> ExtendedRequests:
     """The requests for the resources in `classes` (resource -> device class); other resources of the containers are left out.
 
@@ -32,9 +63,9 @@ def extended_requests(containers: Sequence[ContainerRequests], classes: Mapping[
     """
     requests: list[DeviceRequest] = []
     mappings: list[RequestMapping] = []
-    each_container = tuple(containers)
-    for resource in sorted(classes):
-        found = _of_resource(each_container, resource)
+    asking = _by_resource(containers, classes)
+    for resource in sorted(asking):
+        found = _of_resource(asking[resource], resource)
         requests.extend(_device_request(each, classes[resource]) for each in found.shares)
         mappings.extend(found.mappings)
     return ExtendedRequests(tuple(sorted(requests, key=lambda each: each.name)), tuple(mappings))
@@ -54,16 +85,29 @@ class _Found(NamedTuple):
     mappings: Sequence[RequestMapping]
 
 
-def _of_resource(containers: Sequence[ContainerRequests], resource: str) -> _Found:
+_Asking = tuple[ContainerRequests, ResourceRequest]
+
+
+def _by_resource(containers: Sequence[ContainerRequests], classes: Mapping[str, str]) -> Mapping[str, list[_Asking]]:
+    """Who asks for each of the resources, in the order of the containers."""
+    found: dict[str, list[_Asking]] = {}
+    for container in containers:
+        for each in container.requests:
+            if each.resource in classes:
+                found.setdefault(each.resource, []).append((container, each))
+    return found
+
+
+def _of_resource(asking: Sequence[_Asking], resource: str) -> _Found:
     lasting: list[_Share] = []
     mappings: list[RequestMapping] = []
-    for container, request in _asking(containers, resource, long_lived=True):
+    for container, request in _asking(asking, long_lived=True):
         share = _Share(_name(container, request), request.amount, container.index)
         lasting.append(share)
         mappings.append(RequestMapping(container.name, resource, share.name))
     passing: list[_Share] = []
     used: list[tuple[str, str]] = []
-    for container, request in _asking(containers, resource, long_lived=False):
+    for container, request in _asking(asking, long_lived=False):
         missing = request.amount
         for share in lasting:
             if missing > 0 and share.index > container.index:
@@ -80,12 +124,8 @@ def _of_resource(containers: Sequence[ContainerRequests], resource: str) -> _Fou
     return _Found([largest, *lasting], [*mappings, *shared])
 
 
-def _asking(
-    containers: Sequence[ContainerRequests], resource: str, *, long_lived: bool
-) -> Iterator[tuple[ContainerRequests, ResourceRequest]]:
-    for container in containers:
-        if container.long_lived is long_lived:
-            yield from ((container, each) for each in container.requests if each.resource == resource)
+def _asking(asking: Sequence[_Asking], *, long_lived: bool) -> Iterator[_Asking]:
+    return (each for each in asking if each[0].long_lived is long_lived)
 
 
 def _name(container: ContainerRequests, request: ResourceRequest) -> str:

@@ -15,7 +15,7 @@ from app.model.pod import NO_COUNT, Pod
 from app.model.rejection import Code, Rejection
 from app.model.resource_claim import ClaimSpec, DeviceClaim, ResourceClaim
 from app.scheduling.claim_lookup import FoundClaim, consumer_of
-from app.scheduling.extended_requests import RequestMapping, extended_requests
+from app.scheduling.extended_requests import RequestMapping, extended_requests, why_too_much
 
 EXTENDED_LABEL: Final = "<extended-resources>"
 """What the claim for extended resources is called in words; no claim of a pod can be called so."""
@@ -98,6 +98,9 @@ class ExtendedNeed:
                 if each.amount == NO_COUNT and each.resource in classes:
                     detail = f"container {container.name} asks for no whole number of {each.resource}"
                     return Rejection(code=Code.EXTENDED_RESOURCE, detail=detail)
+        too_much = why_too_much(self._pod.extended_requests, classes)
+        if too_much:
+            return Rejection(code=Code.TOO_MANY_DEVICES, claim=EXTENDED_LABEL, detail=too_much)
         asked = extended_requests(self._pod.extended_requests, classes)
         metadata = ObjectMeta(name=EXTENDED_LABEL, namespace=self._pod.namespace, uid=special_uid(self._pod))
         claim = ResourceClaim(metadata=metadata, spec=ClaimSpec(devices=DeviceClaim(requests=asked.requests)))

@@ -1,29 +1,35 @@
 """Which requests a claim for extended resources has, and which container uses which of them: upstream's rules, one by one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.model.pod import NO_COUNT, pod_from
-from app.scheduling.extended_requests import ExtendedRequests, extended_requests
+from app.model.pod import NO_COUNT, ContainerRequests, pod_from
+from app.scheduling.extended_requests import MOST_PLACES, ExtendedRequests, extended_requests, why_too_much
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 CLASSES = {GPU: "gpu-class", NIC: "nic-class"}
 Container = tuple[str, Mapping[str, object]]
 
 
-def asked(
+def asking(
     main: list[Container], init: list[Container] | None = None, sidecars: tuple[str, ...] = ()
-) -> ExtendedRequests:
+) -> Sequence[ContainerRequests]:
     def container(each: Container) -> dict[str, object]:
         name, requests = each
         restart = {"restartPolicy": "Always"} if name in sidecars else {}
         return {"name": name, "resources": {"requests": dict(requests)}, **restart}
 
     spec = {"containers": list(map(container, main)), "initContainers": list(map(container, init or []))}
-    return extended_requests(pod_from({"metadata": {"name": "p"}, "spec": spec}).extended_requests, CLASSES)
+    return pod_from({"metadata": {"name": "p"}, "spec": spec}).extended_requests
+
+
+def asked(
+    main: list[Container], init: list[Container] | None = None, sidecars: tuple[str, ...] = ()
+) -> ExtendedRequests:
+    return extended_requests(asking(main, init, sidecars), CLASSES)
 
 
 def counts(found: ExtendedRequests) -> dict[str, int]:
@@ -103,19 +109,23 @@ def test_only_whole_numbers_are_counted(amount: object, count: int) -> None:
 
 
 @given(
-    st.lists(st.integers(0, 4), max_size=4),
-    st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=4),
+    st.lists(st.integers(0, 14), max_size=4),
+    st.lists(st.tuples(st.integers(0, 14), st.booleans()), max_size=4),
 )
 def test_every_container_has_what_it_asks_for_and_no_two_that_run_together_share(
     main: list[int], init: list[tuple[int, bool]]
 ) -> None:
     sidecars = tuple(f"i{index}" for index, (_, sidecar) in enumerate(init) if sidecar)
-    found = asked(
+    containers: tuple[list[Container], list[Container], tuple[str, ...]] = (
         [(f"m{index}", {GPU: str(amount)}) for index, amount in enumerate(main)],
         [(f"i{index}", {GPU: str(amount)}) for index, (amount, _) in enumerate(init)],
         sidecars,
     )
+    found = asked(*containers)
     sizes, mapped = counts(found), uses(found)
+    devices = sum(sizes.values())
+    told = f"asks for {devices} devices, a claim may have 32" if devices > 32 else ""
+    assert why_too_much(asking(*containers), CLASSES) == told
     wanted = {f"m{index}": amount for index, amount in enumerate(main)}
     wanted |= {f"i{index}": amount for index, (amount, _) in enumerate(init)}
     for name, amount in wanted.items():
@@ -124,3 +134,13 @@ def test_every_container_has_what_it_asks_for_and_no_two_that_run_together_share
         assert sum(sizes[request] for request in own) >= amount
     lasting = [request for name, request in mapped if name.startswith("m") or name in sidecars]
     assert len(lasting) == len(set(lasting))
+
+
+def test_a_pod_that_asks_in_more_places_than_are_served_is_told_so() -> None:
+    init: list[Container] = [(f"i{index}", {GPU: "1"}) for index in range(MOST_PLACES)]
+
+    assert why_too_much(asking([("main", {})], init), CLASSES) == ""
+    assert (
+        why_too_much(asking([("main", {GPU: "1"})], init), CLASSES)
+        == f"asks for devices in {MOST_PLACES + 1} places of its containers, {MOST_PLACES} are served"
+    )

@@ -1,6 +1,7 @@
 """Pods whose extended resources device classes back: where they fit, what is written for them, and what is left after trouble."""
 
 import asyncio
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -413,3 +414,25 @@ async def test_victims_free_the_devices_of_their_extended_resources(world: World
     assert pod is not None
     kept = await world.extender.preempt(pod, {"n1": [uids["low"]], "n2": []})
     assert kept == {"n1": [uids["low"]]}
+
+
+async def test_containers_that_ask_for_more_devices_than_a_claim_may_have_are_not_matched_with_each_other() -> None:
+    world = filled()
+    resources = {GPU: "1000"}
+    spec = {
+        "initContainers": [{"name": f"i{index}", "resources": {"requests": resources}} for index in range(300)],
+        "containers": [{"name": f"c{index}", "resources": {"requests": {GPU: "1"}}} for index in range(300)],
+    }
+    world.create(Kind.POD, {"metadata": {"name": "many"}, "spec": {"schedulerName": "dra-scheduler", **spec}})
+
+    tracemalloc.start()
+    answer = await world.filter("many", "n1", "n2")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert set(answer.unresolvable.values()) == {SPECIAL + "more devices than one claim may have"}
+    assert world.messages("many") == [
+        "2 of 2 nodes: " + SPECIAL + "more devices than one claim may have: "
+        "asks for 1000 devices, a claim may have 32 (on n1)"
+    ]
+    assert peak < 2 * 2**20
