@@ -155,7 +155,7 @@ class Checker(Inference):
         return result
 
     def _function(self, node: s.Call, scopes: Scopes) -> c.Checked:
-        qualified = qualified_call(node)
+        qualified = None if node.target is None else qualified_call(node)
         if qualified is not None and qualified in self._functions:
             return self._resolve(node, qualified, None, scopes)
         if node.function not in self._functions:
@@ -183,7 +183,7 @@ class Checker(Inference):
         opened = any(map(_is_open, map(self._types.resolve, types)))
         self._types.step(len(overloads))
         for candidate in overloads:
-            *parameters, returned = self._types.instantiate((*candidate.parameters, candidate.result))
+            parameters, returned = self._types.instantiate(candidate.parameters, candidate.result)
             if self._types.assign(types, parameters):
                 candidates.append(candidate)
                 found = self._types.resolve(returned)

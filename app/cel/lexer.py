@@ -9,16 +9,19 @@ from app.cel.errors import CelCompileError
 # One alternative decides by the first characters, and every repetition is possessive, so the time is linear in the text.
 _TOKENS: Final = re.compile(
     r"""
-    (?P<blank>   [\ \t\r\n\f]++ | //[^\n]*+ )
+    (?: [\ \t\r\n\f]++ | //[^\n]*+ )*+
+  (?:
+    (?P<name>    (?![bB]?+[rR]?+["']) [_a-zA-Z][_a-zA-Z0-9]*+ )
+  | (?P<symbol>  && | \|\| | == | != | <= | >= | [-+*/%<>!?:,()\[\]{}] | \.(?![0-9]) )
   | (?P<string>  [bB]?+[rR](?: \"{3}(?:[^"]|"(?!""))*+\"{3} | '{3}(?:[^']|'(?!''))*+'{3} | "[^"\r\n]*+" | '[^'\r\n]*+' )
   |              [bB]?+(?: \"{3}(?:[^"\\]|\\[\s\S]|"(?!""))*+\"{3} | '{3}(?:[^'\\]|\\[\s\S]|'(?!''))*+'{3}
                          | "(?:[^"\\\r\n]|\\[^\r\n])*+" | '(?:[^'\\\r\n]|\\[^\r\n])*+' ) )
   | (?P<double>  [0-9]++\.[0-9]++(?:[eE][+-]?+[0-9]++)?+ | [0-9]++[eE][+-]?+[0-9]++ | \.[0-9]++(?:[eE][+-]?+[0-9]++)?+ )
   | (?P<integer> (?:0[xX][0-9a-fA-F]++|[0-9]++)[uU]?+ )
-  | (?P<name>    [_a-zA-Z][_a-zA-Z0-9]*+ )
   | (?P<quoted>  `[a-zA-Z0-9_.\-/\ ]++` )
-  | (?P<symbol>  && | \|\| | == | != | <= | >= | [-+*/%<>!?:.,()\[\]{}] )
-  | (?P<none>    [\s\S] )
+  | (?P<end>     \Z )
+  | (?P<none>    [bB]?+[rR]?+["'] | [\s\S] )
+  )
     """,
     re.VERBOSE,
 )
@@ -42,12 +45,12 @@ def tokenize(source: str, meter: CompileMeter) -> list[Token]:
     tokens = []
     for found in _TOKENS.finditer(source):
         kind = found.lastgroup
-        if kind == "blank":
-            continue
         if kind is None or kind == "none":
-            raise CelCompileError(_complaint(found[0]), source, found.start())
-        tokens.append(Token(kind, found[0], found.start()))
-    tokens.append(Token("end", "", len(source)))
+            place = found.end() - 1
+            raise CelCompileError(_complaint(source[place]), source, place)
+        tokens.append(Token(kind, found[kind], found.start(kind)))
+        if kind == "end":
+            break
     meter.spend(TOKEN_UNITS * len(tokens))
     return tokens
 

@@ -22,6 +22,7 @@ _SIMPLE: Final = {
     "'": "'",
     "`": "`",
 }
+_QUOTES: Final = frozenset("\"'")
 _LONGEST_INTEGER: Final = 100
 _SURROGATES: Final = range(0xD800, 0xE000)
 _UNICODE_END: Final = 0x110000
@@ -53,6 +54,9 @@ def string_value(token: str) -> str | bytes:
     Raises:
         ValueError: An escape sequence is wrong; the message is a sentence.
     """
+    quote = token[0]
+    if quote in _QUOTES and "\\" not in token and "\r" not in token and not token.startswith(quote, 1, -1):
+        return token[1:-1]
     opening = min(position for position in (token.find('"'), token.find("'")) if position >= 0)
     prefix = token[:opening].lower()
     width = 3 if len(token) - opening >= 6 and token[opening : opening + 3] == token[opening] * 3 else 1  # noqa: PLR2004 - two triple quotes

@@ -35,8 +35,11 @@ _BINARY: Final = {
     **dict.fromkeys("+-", 4),
     **dict.fromkeys("*/%", 5),
 }
+_PREFIXES: Final = frozenset("!-")
 _LOGICAL: Final = frozenset({"||", "&&"})
 _KEYWORDS: Final = {"true": True, "false": False, "null": None}
+_NO_NAMES: Final = frozenset({*_KEYWORDS, "in"})
+_NAMES: Final = frozenset({"name", "quoted"})
 _RESERVED: Final = frozenset(
     {
         "as",
@@ -84,7 +87,9 @@ class _Parser:
         if self._nesting > _MAX_NESTING:
             raise self._error(f"the expression is nested deeper than {_MAX_NESTING} levels")
         node = self._binary(1)
-        if (question := self._accept("?")) is not None:
+        question = self._here
+        if question.text == "?":
+            self._advance()
             chosen = self._binary(1)
             self._expect(":")
             node = self._call("_?_:_", question.offset, node, chosen, self.expression())
@@ -110,7 +115,8 @@ class _Parser:
         token = self._here
         if token.text != symbol:
             return None
-        self._advance()
+        self._position += 1
+        self._here = self._tokens[self._position]
         return token
 
     def _expect(self, symbol: str) -> Token:
@@ -131,7 +137,7 @@ class _Parser:
         left = self._unary()
         while True:
             token = self._here
-            precedence = _BINARY.get(token.text, 0) if token.kind in {"symbol", "name"} else 0
+            precedence = _BINARY.get(token.text, 0)
             if precedence < lowest:
                 return left
             if token.text in _LOGICAL:
@@ -145,13 +151,14 @@ class _Parser:
         """Take a whole chain of one logical operator as one call: order and absorption of errors do not depend on grouping."""
         terms = [first]
         offset = self._here.offset
-        while self._accept(symbol) is not None:
+        while self._here.text == symbol:
+            self._advance()
             terms.append(self._binary(precedence + 1))
         return self._call(f"_{symbol}_", offset, *terms)
 
     def _unary(self) -> Node:
         token = self._here
-        if token.kind == "symbol" and token.text in {"!", "-"}:
+        if token.text in _PREFIXES:
             return self._prefixed(token)
         return self._postfix(self._primary())
 
@@ -173,7 +180,9 @@ class _Parser:
             text = token.text
             if text == ".":
                 self._advance()
-                node = self._deep(self._member(node, token.offset))
+                node = self._member(node, token.offset)
+                if node.depth > MAX_DEPTH:
+                    self._deep(node)
             elif text == "[":
                 self._advance()
                 function = "_[?_]" if self._accept("?") is not None else "_[_]"
@@ -188,14 +197,16 @@ class _Parser:
     def _member(self, operand: Node, offset: int) -> Node:
         optional = self._accept("?") is not None
         token = self._here
-        if token.kind not in {"name", "quoted"} or token.text in _KEYWORDS or token.text == "in":
+        name = token.text
+        if token.kind not in _NAMES or name in _NO_NAMES:
             raise self._unexpected("a name")
         self._advance()
-        if token.kind == "name" and not optional and self._accept("(") is not None:
+        if self._here.text == "(" and token.kind == "name" and not optional:
+            self._advance()
             arguments = tuple(self._list_of(self.expression, ")"))
-            expanded = expand(self._source, token.text, operand, arguments, offset)
-            return expanded or Call(offset, depth_above(operand, *arguments), token.text, operand, arguments)
-        return Select(offset, depth_above(operand), operand, token.text.strip("`"), optional)
+            expanded = expand(self._source, name, operand, arguments, offset)
+            return expanded or Call(offset, depth_above(operand, *arguments), name, operand, arguments)
+        return Select(offset, operand.depth + 1, operand, name.strip("`"), optional)
 
     def _primary(self) -> Node:
         token = self._here

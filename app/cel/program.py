@@ -199,11 +199,12 @@ def compile_expression(
     try:
         checker, checked, tree = _checked(expression, emulate, meter, derived=derived)
         meter.spend(READ_UNITS * (checker.nodes - checker.constants) + checker.constants)
-        reads = attributes_read(tree)
         quick = None if derived else quick_answer(checked, owner)
         if quick is not None:
-            size = _PROGRAM_BYTES + size_of_program(quick[0], reads)
-            return Program(expression, emulate, None, *quick, meter.spent, owner, size, reads)
+            ask, most, names = quick
+            size = _PROGRAM_BYTES + size_of_program(ask, names)
+            return Program(expression, emulate, None, ask, most, meter.spent, owner, size, names)
+        reads = attributes_read(tree)
         counted = _counted(expression, checker, checked, owner)
         size = _PROGRAM_BYTES + size_of_program(counted.run, reads)
         return Program(expression, emulate, counted, units=meter.spent, owner=owner, size=size, reads=reads)

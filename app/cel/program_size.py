@@ -1,13 +1,14 @@
 """The bytes of a compiled program, by looking through its closures."""
 
 from sys import getsizeof
-from types import CellType, FunctionType
+from types import BuiltinFunctionType, CellType, FunctionType
 from typing import Any, Final
 
 from app.cel.semver import Semver
 from app.cel.values import Optional, Uint
 
-_PLAIN: Final = frozenset({str, bytes, int, float, Uint})
+_UNCOUNTED: Final = frozenset({type, bool, type(None), BuiltinFunctionType})
+_PLAIN: Final = frozenset({str, bytes, int, float, Uint, Semver})
 _PARTS: Final = frozenset({tuple, list, frozenset, set})
 _GC_HEADER: Final = 16
 _FUNCTION_BYTES: Final = getsizeof(lambda: None) + _GC_HEADER
@@ -28,33 +29,26 @@ def size_of_program(*roots: Any) -> int:
     while pending:
         item = pending.pop()
         kind = type(item)
-        if kind is FunctionType:
-            closure = item.__closure__
-            if id(item) in seen or (closure is None and not item.__defaults__):
-                continue
-            seen.add(id(item))
-            total += _FUNCTION_BYTES
-            if closure is not None:
-                pending.extend(closure)
-                total += _TUPLE_BYTES + _PLACE_BYTES * len(closure)
-            if item.__defaults__:
-                pending.append(item.__defaults__)
-            continue
-        if id(item) in seen or (kind is int and item in _SHARED):
+        if kind in _UNCOUNTED or id(item) in seen or (kind is int and item in _SHARED):
             continue
         seen.add(id(item))
-        if kind is CellType:
-            total += _CELL_BYTES
-            pending.append(item.cell_contents)
+        if kind is FunctionType:
+            closure = item.__closure__
+            if closure is not None:
+                pending += [cell.cell_contents for cell in closure]
+                total += _FUNCTION_BYTES + _TUPLE_BYTES + (_PLACE_BYTES + _CELL_BYTES) * len(closure)
+            if item.__defaults__:
+                pending.append(item.__defaults__)
+                total += _FUNCTION_BYTES if closure is None else 0
+        elif kind in _PLAIN:
+            total += getsizeof(item)
         elif kind in _PARTS:
             total += getsizeof(item)
-            pending.extend(item)
+            pending += item
         elif kind is dict:
             total += getsizeof(item)
-            pending.extend(item.keys())
-            pending.extend(item.values())
-        elif kind in _PLAIN or kind is Semver:
-            total += getsizeof(item)
+            pending += item.keys()
+            pending += item.values()
         elif kind is Optional:
             total += getsizeof(item)
             pending.append(item.value)

@@ -35,6 +35,7 @@ from app.cel.quick_terms import (
     of_text,
     same_domain,
 )
+from app.cel.reads import named
 from app.cel.semver import Semver
 
 _KINDS: Final = frozenset({str, int, bool})
@@ -61,23 +62,31 @@ class Quick(msgspec.Struct, frozen=True):
     check: tuple[str, Check] | None = None
 
 
-def quick_answer(node: c.Checked, owner: str = "") -> tuple[Ask, int] | None:
-    """How to ask a device, and the most it costs; None for what only the other back end can do.
+class _Making(msgspec.Struct, frozen=True):
+    """What all parts of an answer share: regular expressions are kept for `owner`, attributes that are read go to `reads`."""
 
-    Regular expressions are kept for `owner`.
+    owner: str
+    reads: set[str]
+
+
+def quick_answer(node: c.Checked, owner: str = "") -> tuple[Ask, int, frozenset[str]] | None:
+    """How to ask a device, the most it costs, and the attributes it reads; None for what only the other back end can do.
+
+    Regular expressions are kept for `owner`. The attributes are those that `attributes_read` finds in the expression.
     """
-    found = _quick(node, owner)
+    making = _Making(owner, set())
+    found = _quick(node, making)
     if found is None or found.cost > COST_LIMIT // 2:
         return None
-    return found.ask, found.cost
+    return found.ask, found.cost, frozenset(making.reads)
 
 
-def _quick(node: c.Checked, owner: str) -> Quick | None:
+def _quick(node: c.Checked, making: _Making) -> Quick | None:
     rule = _RULES.get(type(node))
-    return None if rule is None else rule(node, owner)
+    return None if rule is None else rule(node, making)
 
 
-def _field(node: c.Field | c.Index, _: str) -> Quick | None:
+def _field(node: c.Field | c.Index, making: _Making) -> Quick | None:
     name = _name(node)
     operand = node.operand
     if name is None or node.optional or not isinstance(operand, c.Device | c.Field | c.Index):
@@ -93,6 +102,7 @@ def _field(node: c.Field | c.Index, _: str) -> Quick | None:
         return None
     if not isinstance(place.operand, c.Device) or place.name not in {"attributes", "capacity"}:
         return None
+    making.reads.add(named(domain, name))
     return _entry(place.name, domain, name, tests=tests)
 
 
@@ -112,8 +122,8 @@ def _name(node: c.Field | c.Index) -> str | None:
     return node.key.value if isinstance(node.key, c.Constant) and type(node.key.value) is str else None
 
 
-def _logical(node: c.Logical, owner: str) -> Quick | None:
-    terms = [_quick(term, owner) for term in node.terms]
+def _logical(node: c.Logical, making: _Making) -> Quick | None:
+    terms = [_quick(term, making) for term in node.terms]
     known = [term for term in terms if term is not None]
     if len(known) < len(terms):
         return None
@@ -138,8 +148,8 @@ def _truth(term: Quick) -> Ask:
     return term.ask if term.kind is bool else certain(term.ask, bool)
 
 
-def _conditional(node: c.Conditional, owner: str) -> Quick | None:
-    condition, chosen, other = (_quick(each, owner) for each in (node.condition, node.chosen, node.other))
+def _conditional(node: c.Conditional, making: _Making) -> Quick | None:
+    condition, chosen, other = (_quick(each, making) for each in (node.condition, node.chosen, node.other))
     if condition is None or chosen is None or other is None:
         return None
     kind = chosen.kind if chosen.kind is other.kind else None
@@ -147,25 +157,25 @@ def _conditional(node: c.Conditional, owner: str) -> Quick | None:
     return Quick(either(_truth(condition), chosen.ask, other.ask), cost, kind)
 
 
-def _invoke(node: c.Invoke, owner: str) -> Quick | None:
+def _invoke(node: c.Invoke, making: _Making) -> Quick | None:
     name, arguments = node.function.name, node.arguments
     if name == "!_":
-        term = _quick(arguments[0], owner)
+        term = _quick(arguments[0], making)
         return None if term is None else Quick(negation(_truth(term)), term.cost + 1, bool)
     if name in {"_==_", "_!=_"}:
         one, other = arguments if isinstance(arguments[1], c.Constant) else arguments[::-1]
-        return _equality(one, other, owner, same=name == "_==_")
+        return _equality(one, other, making, same=name == "_==_")
     if name in ORDERINGS:
         if isinstance(arguments[1], c.Constant):
-            return _ordering(arguments[0], arguments[1], name, owner)
-        return _ordering(arguments[1], arguments[0], _MIRRORED[name], owner)
+            return _ordering(arguments[0], arguments[1], name, making)
+        return _ordering(arguments[1], arguments[0], _MIRRORED[name], making)
     if name == "@in":
-        return _membership(arguments[0], arguments[1], owner)
-    return _method(node, owner) if node.member else None
+        return _membership(arguments[0], arguments[1], making)
+    return _method(node, making) if node.member else None
 
 
-def _equality(part: c.Checked, constant: c.Checked, owner: str, *, same: bool) -> Quick | None:
-    operand = _quick(part, owner)
+def _equality(part: c.Checked, constant: c.Checked, making: _Making, *, same: bool) -> Quick | None:
+    operand = _quick(part, making)
     if operand is None or not isinstance(constant, c.Constant) or type(constant.value) not in _KINDS:
         return None
     value, kind = constant.value, type(constant.value)
@@ -177,15 +187,15 @@ def _equality(part: c.Checked, constant: c.Checked, owner: str, *, same: bool) -
     return Quick(comparison(operand.ask, operand.kind, value, "_==_" if same else "_!=_"), cost, bool)
 
 
-def _ordering(part: c.Checked, constant: c.Checked, name: str, owner: str) -> Quick | None:
-    operand = _quick(part, owner)
+def _ordering(part: c.Checked, constant: c.Checked, name: str, making: _Making) -> Quick | None:
+    operand = _quick(part, making)
     if operand is None or not isinstance(constant, c.Constant) or type(constant.value) is not int:
         return None
     return Quick(comparison(operand.ask, operand.kind, constant.value, name), operand.cost + 2, bool)
 
 
-def _membership(part: c.Checked, among: c.Checked, owner: str) -> Quick | None:
-    operand = _quick(part, owner)
+def _membership(part: c.Checked, among: c.Checked, making: _Making) -> Quick | None:
+    operand = _quick(part, making)
     if operand is None or not isinstance(among, c.MakeList) or any(among.optional):
         return None
     values = [each.value for each in among.elements if isinstance(each, c.Constant)]
@@ -195,9 +205,9 @@ def _membership(part: c.Checked, among: c.Checked, owner: str) -> Quick | None:
     return Quick(member(operand.ask, kinds.pop(), frozenset(values)), operand.cost + 1, bool)
 
 
-def _method(node: c.Invoke, owner: str) -> Quick | None:
+def _method(node: c.Invoke, making: _Making) -> Quick | None:
     name = node.function.name
-    operand = _quick(node.arguments[0], owner)
+    operand = _quick(node.arguments[0], making)
     if operand is None or len(node.candidates) != 1:
         return None
     single = node.candidates[0]
@@ -209,7 +219,7 @@ def _method(node: c.Invoke, owner: str) -> Quick | None:
     argument = node.arguments[1]
     if name in _TEXT_METHODS and isinstance(argument, c.Constant) and type(argument.value) is str:
         if name == "matches":
-            return _match(operand, argument.value, owner)
+            return _match(operand, argument.value, making)
         return Quick(of_text(operand.ask, single.run, argument.value), _searched(operand, argument.value), bool)
     if name in _ORDERED_METHODS:
         known = _known(argument)
@@ -226,8 +236,8 @@ def _searched(operand: Quick, wanted: str) -> int:
     return operand.cost + tenth(LONGEST) * len(wanted) + tenth(LONGEST)
 
 
-def _match(operand: Quick, wanted: str, owner: str) -> Quick | None:
-    if not is_pattern(wanted, owner) or compile_pattern(wanted, owner).size > LARGEST_PATTERN:
+def _match(operand: Quick, wanted: str, making: _Making) -> Quick | None:
+    if not is_pattern(wanted, making.owner) or compile_pattern(wanted, making.owner).size > LARGEST_PATTERN:
         return None
     return Quick(of_match(operand.ask, wanted), _searched(operand, wanted), bool)
 
@@ -259,7 +269,7 @@ def _shared(device: DeviceActivation) -> bool:
 
 _DRIVER: Final = Quick(_driver, 2, str)
 _SHARED: Final = Quick(_shared, 2, bool)
-_RULES: Final[Mapping[type[c.Checked], Callable[[Any, str], Quick | None]]] = {
+_RULES: Final[Mapping[type[c.Checked], Callable[[Any, _Making], Quick | None]]] = {
     c.Field: _field,
     c.Index: _field,
     c.Logical: _logical,

@@ -14,6 +14,11 @@ _DEVICE_MAPS: Final = frozenset({"attributes", "capacity"})
 _INDEXES: Final = frozenset({"_[_]", "_[?_]"})
 
 
+def named(domain: str, name: str) -> str:
+    """How an attribute of a domain is told."""
+    return f"{domain}/{name}"
+
+
 def attributes_read(root: s.Node) -> frozenset[str] | None:
     """The attributes, as domain/name, whose values an expression can depend on; None if its text does not tell.
 
@@ -43,7 +48,7 @@ def attributes_read(root: s.Node) -> frozenset[str] | None:
         elif isinstance(node, s.Identifier) and node.name == "device":
             return None
         else:
-            pending.extend([each for each in children_of(node) if not isinstance(each, s.Literal)])
+            pending += [each for each in reversed(children_of(node)) if type(each) is not s.Literal]
     return frozenset(names)
 
 
@@ -56,8 +61,8 @@ def _attribute(node: s.Node) -> str | None:
     if not (isinstance(place, s.Select) and place.field in _DEVICE_MAPS and is_device_field(place, place.field)):
         return None
     if type(domain) is str:
-        return f"{domain}/{name}"
-    return f"{ANY_DOMAIN}/{name}" if isinstance(domain, s.Select) and is_device_field(domain, "driver") else None
+        return named(domain, name)
+    return named(ANY_DOMAIN, name) if isinstance(domain, s.Select) and is_device_field(domain, "driver") else None
 
 
 def _selection(node: s.Node) -> tuple[s.Node | None, str | s.Node]:

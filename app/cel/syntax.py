@@ -88,4 +88,8 @@ class Comprehension(Node, frozen=True, gc=False):
 
 def depth_above(*children: Node | None) -> int:
     """The depth of a node with these children."""
-    return 1 + max((child.depth for child in children if child is not None), default=0)
+    deepest = 0
+    for child in children:
+        if child is not None and child.depth > deepest:
+            deepest = child.depth
+    return deepest + 1

@@ -38,6 +38,7 @@ _SHOWN_WEIGHT: Final = 100
 
 
 def _primitive(name: str) -> Type:
+    """A primitive type, of which there is one object each."""
     return Type("primitive", name)
 
 
@@ -140,10 +141,17 @@ class Substitution:
         self._fresh += 1
         return variable(f"_{self._fresh}")
 
-    def instantiate(self, declared: tuple[Type, ...]) -> tuple[Type, ...]:
+    def instantiate(self, parameters: tuple[Type, ...], result: Type) -> tuple[tuple[Type, ...], Type]:
         """The declared types with their variables replaced by fresh ones, the same one for the same name."""
+        for item in parameters:
+            if item.free:
+                break
+        else:
+            if not result.free:
+                return parameters, result
         names: dict[Type, Type] = {}
-        return tuple([self._renamed(item, names) if item.free else item for item in declared])
+        fresh = tuple([self._renamed(item, names) if item.free else item for item in parameters])
+        return fresh, self._renamed(result, names) if result.free else result
 
     def _renamed(self, item: Type, names: dict[Type, Type]) -> Type:
         if item.kind == "variable":
@@ -156,13 +164,17 @@ class Substitution:
 
     def assign(self, values: Sequence[Type], declared: Sequence[Type]) -> bool:
         """Whether all values fit their declarations together; binds variables if so."""
-        self._trail.clear()
+        trail = self._trail
+        if trail:
+            trail.clear()
         for value, target in zip(values, declared, strict=True):
-            if value is not target and not self._assignable(value, target):
+            if value is target:
+                continue
+            if value.kind == "primitive" == target.kind or not self._assignable(value, target):
                 break
         else:
             return True
-        for target, before in reversed(self._trail):
+        for target, before in reversed(trail):
             if before is None:
                 del self._bound[target]
             else:
@@ -201,7 +213,7 @@ class Substitution:
     def _assignable(self, value: Type, target: Type) -> bool:
         kind, target_kind = value.kind, target.kind
         if kind == "primitive" and target_kind == "primitive":
-            return value.name == target.name
+            return value is target
         self.step()
         if target_kind == "variable":
             bound = self._bind(value, target)

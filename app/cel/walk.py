@@ -38,8 +38,9 @@ def children_of(node: s.Node) -> list[s.Node]:
         case s.Select():
             return [node.operand]
         case s.Call():
-            namespace = qualified_call(node) in FUNCTIONS
-            return [*([node.target] if node.target is not None and not namespace else []), *node.arguments]
+            if node.target is None or qualified_call(node) in FUNCTIONS:
+                return [*node.arguments]
+            return [node.target, *node.arguments]
         case s.ListLiteral():
             return [element.value for element in node.elements]
         case s.MapLiteral():
