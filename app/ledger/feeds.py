@@ -50,6 +50,7 @@ class NodeFeed(_Feed):
         ledger, node = self._ledger, read_node(data)
         old = ledger.nodes.get(node.name)
         ledger.nodes[node.name] = node
+        ledger.group_starts.node_seen()
         ledger.node_news.moved({node.name})
         if old is None or (old.labels, old.declared_features, old.extended_resources) != (
             node.labels,

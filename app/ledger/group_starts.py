@@ -8,13 +8,15 @@ it starts, the kubelet is known to accept the entry until the node reboots or it
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 from app.ledger.claims import ClaimIndex
 from app.ledger.pod_groups import known_on
 from app.model.node import Node
 from app.model.pod import Pod
 from app.model.resource_claim import MAX_RESERVATIONS, ClaimHead
+
+_Key = TypeVar("_Key", str, tuple[str, str])
 
 
 class Kubelet(NamedTuple):
@@ -56,7 +58,18 @@ class GroupStarts:
     a pod can be made not to start by whoever writes its spec.
     """
 
-    __slots__ = ("_by_claim", "_claims", "_nodes", "_proven", "_started", "_trials", "_unable", "_unstarted")
+    __slots__ = (
+        "_by_claim",
+        "_by_place",
+        "_claims",
+        "_nodes",
+        "_owed",
+        "_proven",
+        "_started",
+        "_trials",
+        "_unable",
+        "_unstarted",
+    )
 
     def __init__(self, nodes: Mapping[str, Node], claims: ClaimIndex) -> None:
         self._nodes = nodes
@@ -65,24 +78,19 @@ class GroupStarts:
         self._unable: dict[tuple[str, str], Kubelet] = {}
         self._trials: dict[str, Trial] = {}
         self._by_claim: dict[str, set[str]] = {}
+        self._by_place: dict[tuple[str, str], set[str]] = {}
+        # By claim: the pods to which an entry is owed, and the state of the claim for which that was counted.
+        self._owed: dict[str, tuple[ClaimHead | None, frozenset[str]]] = {}
         self._unstarted: dict[str, Pod] = {}
         self._started: dict[str, Trial] = {}
 
     def ability(self, namespace: str, node: Node, pod_uid: str = "") -> Ability:
         """What is known for pods of this namespace; a trial of the pod itself is no trial to it."""
-        known = known_on(node)
-        if known is not None:
-            return Ability.ABLE if known else Ability.UNABLE
-        kubelet = Kubelet.on(node)
-        if self._unable.get((namespace, node.name)) == kubelet:
-            return Ability.UNABLE
-        if self._proven.get(node.name) == kubelet:
-            return Ability.ABLE
-        tried = any(
-            each.node == node.name and each.pod.namespace == namespace and uid != pod_uid
-            for uid, each in self._trials.items()
-        )
-        return Ability.ON_TRIAL if tried else Ability.UNKNOWN
+        found = self._found_out(namespace, node)
+        if found is not Ability.UNKNOWN:
+            return found
+        tried = self._by_place.get((namespace, node.name), ())
+        return Ability.ON_TRIAL if len(tried) > (pod_uid in tried) else Ability.UNKNOWN
 
     def begin(self, pod: Pod, node: Node, claims: Collection[str]) -> None:
         """The pod goes to this node with nothing but its group's entry in these claims (UIDs)."""
@@ -92,6 +100,8 @@ class GroupStarts:
         self.end(pod.uid)
         trial = Trial(pod, node.name, Kubelet.on(node), frozenset(claims))
         self._trials[pod.uid] = trial
+        self._owed.clear()
+        self._by_place.setdefault((pod.namespace, node.name), set()).add(pod.uid)
         for claim in trial.claims:
             self._by_claim.setdefault(claim, set()).add(pod.uid)
 
@@ -99,11 +109,12 @@ class GroupStarts:
         """The pod is on no trial any more."""
         trial = self._trials.pop(pod_uid, None)
         self._started.pop(pod_uid, None)
-        for claim in trial.claims if trial is not None else ():
-            users = self._by_claim[claim]
-            users.discard(pod_uid)
-            if not users:
-                del self._by_claim[claim]
+        if trial is None:
+            return
+        self._owed.clear()
+        _leave(self._by_place, (trial.pod.namespace, trial.node), pod_uid)
+        for claim in trial.claims:
+            _leave(self._by_claim, claim, pod_uid)
 
     def not_bound(self, pod_uid: str) -> None:
         """The pod's bind has failed, as far as is known; the watch shows if it is bound nevertheless."""
@@ -163,34 +174,63 @@ class GroupStarts:
 
     def fail(self, trial: Trial) -> None:
         """The pod has not started in time."""
+        self._owed.clear()
         self._unable[trial.pod.namespace, trial.node] = trial.kubelet
 
     def forgive(self, namespace: str, node: str) -> None:
         """The node may be tried again."""
+        self._owed.clear()
         self._unable.pop((namespace, node), None)
+
+    def node_seen(self) -> None:
+        """A node event: its label, its run or its version may be another."""
+        self._owed.clear()
 
     def node_gone(self, node: str) -> None:
         """Forget what was known of this node."""
+        self._owed.clear()
         self._proven.pop(node, None)
 
     def owed(self, claim_uid: str, besides: str = "") -> int:
         """Entries that pods on trial may yet need in this claim, other than the pod with the UID `besides`."""
-        users = self._by_claim.get(claim_uid)
-        if users is None:
+        if claim_uid not in self._by_claim:
             return 0
         record = self._claims.by_uid(claim_uid)
-        return sum(
-            uid != besides and self._may_fail(uid) and not (record is not None and record.claim.reserved_by(uid))
-            for uid in users
-        )
+        claim = None if record is None else record.claim
+        known = self._owed.get(claim_uid)
+        if known is None or known[0] is not claim:
+            # It is asked for each of thousands of nodes.
+            known = self._owed[claim_uid] = claim, self._owed_now(claim_uid, claim)
+        return len(known[1]) - (besides in known[1])
 
     def room(self, claim: ClaimHead, consumer_uid: str, most: int = MAX_RESERVATIONS) -> int:
         """How many more entries the claim takes for this consumer, so that pods on trial find room; may be negative."""
         least = min(most, MAX_RESERVATIONS - self.owed(claim.metadata.uid, consumer_uid))
         return least - len(claim.status.reserved_for)
 
+    def _owed_now(self, claim_uid: str, claim: ClaimHead | None) -> frozenset[str]:
+        reserved = () if claim is None else {each.uid for each in claim.status.reserved_for}
+        return frozenset(uid for uid in self._by_claim[claim_uid] if uid not in reserved and self._may_fail(uid))
+
     def _may_fail(self, pod_uid: str) -> bool:
         """Whether it is not known that the pod will start."""
         trial = self._trials[pod_uid]
         node = self._nodes.get(trial.node)
-        return node is None or self.ability(trial.pod.namespace, node, pod_uid) is not Ability.ABLE
+        return node is None or self._found_out(trial.pod.namespace, node) is not Ability.ABLE
+
+    def _found_out(self, namespace: str, node: Node) -> Ability:
+        """What is known without regard to trials that go on."""
+        known = known_on(node)
+        if known is not None:
+            return Ability.ABLE if known else Ability.UNABLE
+        kubelet = Kubelet.on(node)
+        if self._unable.get((namespace, node.name)) == kubelet:
+            return Ability.UNABLE
+        return Ability.ABLE if self._proven.get(node.name) == kubelet else Ability.UNKNOWN
+
+
+def _leave(index: dict[_Key, set[str]], key: _Key, pod_uid: str) -> None:
+    pods = index[key]
+    pods.discard(pod_uid)
+    if not pods:
+        del index[key]

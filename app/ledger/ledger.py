@@ -25,7 +25,7 @@ from app.model.device_class import DeviceClass
 from app.model.node import Node
 from app.model.pod import Pod
 from app.model.pod_group import GROUP
-from app.model.resource_claim import ClaimHead, read_claim
+from app.model.resource_claim import ClaimHead, read_claim, read_key
 
 
 @dataclass(slots=True)
@@ -166,11 +166,9 @@ class Ledger:
         Raises:
             ModelError: the claim cannot be read.  If only its spec cannot, its devices count all the same.
         """
-        if GUARD_MARK in data:
-            claim = read_claim(data)
-            if self.guards.has(*claim.metadata.key):
-                self.guards.put(claim, data)
-                return
+        if GUARD_MARK in data and self.guards.has(*read_key(data)):
+            self.guards.put(read_claim(data), data)
+            return
         record, change = self.claims.store(data, from_watch=True)
         self._allocations_moved(change)
         self._devices_lost(change)

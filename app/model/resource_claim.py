@@ -170,7 +170,17 @@ class _Asked(Value, frozen=True):
     spec: ClaimSpec = ClaimSpec()
 
 
+class _Named(Value, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Identified(Value, frozen=True):
+    metadata: _Named = _Named()
+
+
 _DECODER = msgspec.json.Decoder(ResourceClaim)
+_KEY_DECODER = msgspec.json.Decoder(_Identified)
 _HEAD_DECODER = msgspec.json.Decoder(ClaimHead)
 _SPEC_DECODER = msgspec.json.Decoder(_Asked)
 
@@ -182,6 +192,16 @@ def read_claim(data: bytes) -> ResourceClaim:
         ModelError: not a ResourceClaim; the message names the field.
     """
     return decode("ResourceClaim", _DECODER, data)
+
+
+def read_key(data: bytes) -> tuple[str, str]:
+    """(namespace, name) of the claim in `data` (API JSON), of which nothing else need be readable.
+
+    Raises:
+        ModelError: it has none.
+    """
+    metadata = decode("ResourceClaim", _KEY_DECODER, data).metadata
+    return metadata.namespace, metadata.name
 
 
 def read_head(data: bytes) -> ClaimHead:

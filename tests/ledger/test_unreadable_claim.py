@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from app.ledger.guards import GUARD_PREFIX
 from app.ledger.ledger import Ledger
 from app.model.allocation import DeviceHolding
 from app.model.base import ModelError
@@ -132,3 +133,16 @@ def test_a_claim_without_allocation_whose_spec_cannot_be_read_is_passed_over() -
     with pytest.raises(ModelError, match=r"spec\.devices\.requests"):
         ledger.feeds["resourceclaims"].changed(encode(odd))
     assert len(ledger.claims) == 0
+
+
+@pytest.mark.parametrize("namespace", ["", "default", "dra-extender"])
+def test_devices_of_a_claim_that_cannot_be_read_are_taken_although_it_mentions_guard_claims(namespace: str) -> None:
+    """Only the name in the namespace of guard claims makes a claim one; a label that any tenant may write does not."""
+    ledger = Ledger()
+    ledger.guards.namespace = namespace
+    raw = raw_claim("c1", 1, devices=(("p1", "d1"),), consumers=("a",))
+    raw["metadata"]["labels"] = {"mine": f"{GUARD_PREFIX}x"}
+    _everything(raw["status"])
+    with pytest.raises(ModelError, match="ResourceClaim"):
+        ledger.feeds["resourceclaims"].changed(encode(raw))
+    assert set(ledger.claims.usage.frozen()["gpu.example.com", "p1"]) == {"d1"}
