@@ -8,6 +8,8 @@ from app.model.base import ModelError
 
 _DECODE: Final = msgspec.json.Decoder(list[Annotated[str, msgspec.Meta(max_length=253)]]).decode
 _BETWEEN: Final = b'","'
+_NOT_IN_A_NAME: Final = b",[ \t\n\r"
+"""What stands before the name `,` itself, which looks like a border."""
 _FIRST_PIECE: Final = 512
 _GROWTH: Final = 4
 
@@ -15,7 +17,8 @@ _GROWTH: Final = 4
 class NodeNames(Sequence[str]):
     """Names of nodes in a JSON list that is decoded as far as it is looked at: mostly the first few of thousands are enough.
 
-    Any access raises ModelError where the list is not one of strings of at most 253 characters.
+    Any access raises ModelError where the list is not one of strings of at most 253 characters; `turned` also where what looks like
+    a border may be the inside of a name.
     """
 
     __slots__ = ("_decoded", "_raw")
@@ -27,12 +30,8 @@ class NodeNames(Sequence[str]):
 
     @classmethod
     def read(cls, raw: bytes) -> "NodeNames | None":
-        """None for anything in which the borders between names cannot be found.
-
-        Nothing but unescaped strings without commas will do: these have two quotes for each comma, and two more.
-        """
-        plain = raw[:2] == b'["' and raw[-2:] == b'"]' and b"\\" not in raw
-        return cls(raw) if plain and raw.count(b'"') == 2 * (raw.count(b",") + 1) else None
+        """None for anything in which the borders between names cannot be found: nothing but unescaped strings will do."""
+        return cls(raw) if raw[:2] == b'["' and raw[-2:] == b'"]' and b"\\" not in raw else None
 
     def __len__(self) -> int:
         return len(self._all())
@@ -52,7 +51,7 @@ class NodeNames(Sequence[str]):
     def turned(self, number: int) -> Iterable[str]:
         """All names, beginning somewhere; where, depends on the number alone."""
         raw = self._raw
-        border = raw.find(_BETWEEN, 1 + number % len(raw))
+        border = self._border(1 + number % len(raw), len(raw))
         if border < 0:
             return chain.from_iterable(self._pieces(1, len(raw) - 1))
         return chain.from_iterable(chain(self._pieces(border + 2, len(raw) - 1), self._pieces(1, border + 1)))
@@ -60,14 +59,25 @@ class NodeNames(Sequence[str]):
     def _pieces(self, start: int, end: int) -> Iterator[Sequence[str]]:
         """What stands between these places, in pieces that become larger."""
         raw, size = self._raw, _FIRST_PIECE
-        while (border := raw.find(_BETWEEN, start + size, end)) >= 0:
-            yield _names(raw[start : border + 1])
+        while (border := self._border(start + size, end)) >= 0:
+            yield _decoded(b"[%b]" % raw[start : border + 1])
             start, size = border + 2, size * _GROWTH
-        yield _names(raw[start:end])
+        yield _decoded(b"[%b]" % raw[start:end])
+
+    def _border(self, start: int, end: int) -> int:
+        """Where the first name ends that another one follows without a space; negative if none does.
+
+        Without backslashes every quote begins or ends a name.  One that begins a name stands after a bracket, a comma or a space.
+        """
+        raw = self._raw
+        border = raw.find(_BETWEEN, start, end)
+        if border >= 0 and raw[border - 1] in _NOT_IN_A_NAME:
+            raise ModelError("names of nodes: a comma is no name")
+        return border
 
     def _all(self) -> Sequence[str]:
         if self._decoded is None:
-            self._decoded = _names(self._raw[1:-1])
+            self._decoded = _decoded(self._raw)
         return self._decoded
 
 
@@ -79,8 +89,8 @@ def turned(names: Sequence[str], number: int) -> Iterable[str]:
     return chain(islice(names, start, None), islice(names, start))
 
 
-def _names(items: bytes) -> list[str]:
+def _decoded(items: bytes) -> list[str]:
     try:
-        return _DECODE(b"[%b]" % items)
+        return _DECODE(items)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise ModelError(f"names of nodes: {problem}") from problem

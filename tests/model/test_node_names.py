@@ -1,14 +1,15 @@
 import json
+from itertools import islice
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.model.base import ModelError
 from app.model.node_names import NodeNames, turned
 
-plain = st.text(st.characters(codec="utf-8", exclude_characters='"\\,', exclude_categories=["Cc"]))
+plain = st.text(st.characters(codec="utf-8", exclude_characters='"\\,[ ', exclude_categories=["Cc"]))
 lists = st.lists(plain, min_size=1, max_size=300)
 
 
@@ -42,7 +43,7 @@ def test_long_lists_are_decoded_piece_by_piece(number: int) -> None:
 
 @pytest.mark.parametrize(
     "sent",
-    ["null", "[]", "5", '["a", "b\\n"]', '[ "a"]', '["a",5,"b"]', '["",","]', '[","]', '{"a":"b"}', '"a"', '[["a"]]'],
+    ["null", "[]", "5", '["a", "b\\n"]', '[ "a"]', '["a",5]', '{"a":"b"}', '"a"', '[["a"]]'],
 )
 def test_anything_unusual_is_left_to_others(sent: str) -> None:
     assert NodeNames.read(sent.encode()) is None
@@ -68,10 +69,83 @@ def test_no_names_turn_into_none() -> None:
     assert list(turned((), 5)) == []
 
 
-@given(st.lists(st.text('a,"', max_size=3), max_size=5), st.booleans(), st.integers(0, 40))
-def test_names_with_commas_or_quotes_are_read_as_they_are_or_left_to_others(
-    names: list[str], spaced: bool, number: int
-) -> None:
-    read = NodeNames.read(json.dumps(names, separators=(", " if spaced else ",", ":")).encode())
-    assert read is None or sorted(read.turned(number)) == sorted(names)
-    assert read is None or list(read) == names
+def taken(read: NodeNames, number: int, count: int | None) -> list[str] | None:
+    """The first of the turned names; None if they are left to others."""
+    try:
+        return list(islice(read.turned(number), count))
+    except ModelError:
+        return None
+
+
+@pytest.mark.parametrize("sent", ['["a",5,"b"]', '["a",["b","c"],"d"]', '["a",{"b":"c"},"d"]', '["a",null,"b"]'])
+def test_what_is_no_name_is_refused_when_it_is_looked_at(sent: str) -> None:
+    read = NodeNames.read(sent.encode())
+    assert read is not None
+    with pytest.raises(ModelError, match="names of nodes"):
+        list(read)
+    for number in range(len(sent)):
+        assert taken(read, number, None) is None
+
+
+@pytest.mark.parametrize("sent", ['["a",",","b"]', '[","]', '["a", ",", "b"]', '[",",",",","]', '["a,","b","c"]'])
+def test_a_comma_in_a_name_is_never_taken_for_a_border(sent: str) -> None:
+    """Which names are read of a list does not depend on where the reading begins."""
+    names = json.loads(sent)
+    read = NodeNames.read(sent.encode())
+    assert read is not None
+    assert list(read) == names
+    for number in range(len(sent)):
+        for count in range(1, len(names) + 1):
+            found = taken(read, number, count)
+            assert found is None or found in [(names[start:] + names[:start])[:count] for start in range(len(names))]
+
+
+# Names of commas, quotes and white space, among which a border is hard to find, and long ones, so that there are several pieces.
+odd = st.one_of(
+    st.sampled_from(
+        ["", ",", " ,", ", ", ",,", " ", "]", "[", "a,", ",a", "\\", '"', '","', "\n", "\u00e9", "\U0001f600"]
+    ),
+    st.text(", a[]{}:0", max_size=4),
+    st.text(max_size=5),
+    st.sampled_from(["n" * 253, "gpu-pool-a-00017"]),
+)
+separators = st.sampled_from([",", ", ", " ,", " , ", ",\n", "\t,\r\n"])
+
+
+@st.composite
+def written_lists(draw: st.DrawFn) -> tuple[list[str], str]:
+    """Names, and one of the many ways to write them."""
+    block = draw(st.lists(odd, min_size=1, max_size=12))
+    names = block * draw(st.sampled_from([1, 1, 2, 40]))
+    ascii_only = draw(st.booleans())
+    between = draw(st.lists(separators, min_size=1, max_size=4))
+    text = "["
+    for index, name in enumerate(names):
+        text += (between[index % len(between)] if index else "") + json.dumps(name, ensure_ascii=ascii_only)
+    return names, text + "]"
+
+
+@settings(max_examples=300)
+@given(written_lists(), st.integers(0, 2**32), st.integers(0, 50))
+def test_names_are_read_as_they_are_or_left_to_others(written: tuple[list[str], str], number: int, count: int) -> None:
+    names, text = written
+    assert json.loads(text) == names
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:
+        return
+    read = NodeNames.read(raw)
+    if read is None:
+        return
+    assert list(read) == names
+    assert (len(read), read[0], read[1:]) == (len(names), names[0], names[1:])
+    whole, first = taken(read, number, None), taken(read, number, count)
+    turns = [names[start:] + names[:start] for start in range(len(names))]
+    assert whole is None or whole in turns
+    assert first is None or first in [turn[:count] for turn in turns]
+
+
+def test_usual_names_are_never_left_to_others() -> None:
+    for number in range(300):
+        names = [f"node-{index}.example.com" for index in range(number % 60 + 1)]
+        assert sorted(names_of(names).turned(number)) == sorted(names)
