@@ -11,24 +11,30 @@ from typing import Final
 
 from app.model.allocation import DeviceHolding
 from app.model.base import Value
-from app.model.metadata import version_number
+from app.model.metadata import ObjectMeta, version_number
 from app.model.resource_claim import ClaimHead, ResourceClaim
 
 GUARD_PREFIX: Final = "dra-extender-guard-"
 GUARD_MARK: Final = GUARD_PREFIX.encode()
 """The JSON of an object without these bytes is no guard claim."""
 
+DEVICE_ANNOTATION: Final = "dra-extender.io/device"
+
 Device = tuple[str, str, str]
 """Driver, pool, name."""
 
 
 class Guard(Value, frozen=True, rename=None):
-    """A guard claim as stored; `device` is None as long as it is not allocated."""
+    """A guard claim as stored: the device for which it was made, None if that cannot be told any more.
+
+    `device` is what it has, None as long as it is not allocated.
+    """
 
     name: str
     uid: str
     raw: bytes
     version: int
+    made_for: Device | None = None
     device: Device | None = None
 
 
@@ -58,19 +64,38 @@ class GuardIndex:
         """Take over a guard claim as the server has it; what is known of it then.  An older state changes nothing."""
         meta, allocation = claim.metadata, claim.status.allocation
         known = self._guards.get(meta.name)
-        if known is not None and known.uid == meta.uid and known.version >= version_number(meta.resource_version):
+        if known is not None and known.version >= version_number(meta.resource_version):
             return known
         results = () if allocation is None else allocation.devices.results
         device = (results[0].driver, results[0].pool, results[0].device) if results else None
         guard = Guard(
-            name=meta.name, uid=meta.uid, raw=raw, version=version_number(meta.resource_version), device=device
+            name=meta.name,
+            uid=meta.uid,
+            raw=raw,
+            version=version_number(meta.resource_version),
+            made_for=device or _made_for(meta),
+            device=device,
         )
         self._guards[meta.name] = guard
         return guard
 
-    def drop(self, name: str) -> Guard | None:
-        """The guard claim was deleted; what it was."""
-        return self._guards.pop(name, None)
+    def drop(self, name: str, uid: str) -> Guard | None:
+        """The guard claim with this UID was deleted; what it was, None if another one has its name by now."""
+        known = self._guards.get(name)
+        return None if known is None or uid not in ("", known.uid) else self._guards.pop(name)
+
+
+def written(device: Device) -> str:
+    """The device as the annotation of its guard claim names it."""
+    return "/".join(device)
+
+
+def _made_for(meta: ObjectMeta) -> Device | None:
+    """What the annotation says, if the name agrees; of the three parts, only the name of a pool may have slashes."""
+    driver, _, rest = meta.annotations.get(DEVICE_ANNOTATION, "").partition("/")
+    pool, _, name = rest.rpartition("/")
+    device = (driver, pool, name)
+    return device if name_of_guard(device) == meta.name else None
 
 
 def is_guard(claim: ClaimHead) -> bool:
@@ -80,7 +105,7 @@ def is_guard(claim: ClaimHead) -> bool:
 
 def name_of_guard(device: Device) -> str:
     """The name of the guard claim of this device."""
-    return GUARD_PREFIX + hashlib.blake2b("/".join(device).encode(), digest_size=16).hexdigest()
+    return GUARD_PREFIX + hashlib.blake2b(written(device).encode(), digest_size=16).hexdigest()
 
 
 def whole_devices(holdings: Iterable[DeviceHolding]) -> frozenset[Device]:

@@ -187,7 +187,7 @@ class Ledger:
     def claim_gone(self, namespace: str, name: str, uid: str) -> None:
         """A claim was deleted."""
         if self.guards.has(namespace, name):
-            guard = self.guards.drop(name)
+            guard = self.guards.drop(name, uid)
             if guard is not None and guard.device is not None and self.on_devices_lost is not None:
                 self.on_devices_lost((guard.device,))
             return

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from app.ledger.guards import Device, Guard, name_of_guard, whole_devices
+from app.ledger.guards import DEVICE_ANNOTATION, Device, Guard, name_of_guard, whole_devices, written
 from app.ledger.ledger import Ledger
 from app.model.base import ModelError
 from app.model.snapshot import is_snapshotted
@@ -56,10 +56,10 @@ class GuardClaims:
     async def run(self) -> None:
         """Keep guard claims as needed until cancelled."""
         for guard in self._ledger.guards.all():
-            if guard.device is None:
+            if guard.made_for is None:
                 await self._attempt(None, guard)
             else:
-                self._due[guard.device] = None
+                self._due[guard.made_for] = None
                 self._some_due.set()
         while True:
             await self._some_due.wait()
@@ -77,7 +77,7 @@ class GuardClaims:
             elif guard is not None:
                 await self._remove(guard)
         except (ClusterError, ModelError) as problem:
-            _LOG.warning("a guard claim could not be written", device=device and "/".join(device), problem=str(problem))
+            _LOG.warning("a guard claim could not be written", device=device and written(device), problem=str(problem))
             if device is not None:
                 self._due[device] = None
                 self._some_due.set()
@@ -97,7 +97,7 @@ class GuardClaims:
     async def _allocate(self, device: Device, guard: Guard | None) -> None:
         if guard is None:
             if len(self._ledger.guards) >= MOST_GUARDS:
-                _LOG.warning("no guard claim is made: there are too many", device="/".join(device), most=MOST_GUARDS)
+                _LOG.warning("no guard claim is made: there are too many", device=written(device), most=MOST_GUARDS)
                 return
             try:
                 guard = self._take_over(await self._claims.create(self._namespace, _body(self._namespace, device)))
@@ -106,13 +106,13 @@ class GuardClaims:
         if guard.device is not None:
             guard = await self._write(guard, without_allocation(guard.raw))
         await self._write(guard, with_only_device(guard.raw, GUARD_REQUEST, device))
-        _LOG.info("a guard claim keeps a device that another scheduler's claim has", device="/".join(device))
+        _LOG.info("a guard claim keeps a device that another scheduler's claim has", device=written(device))
 
     async def _remove(self, guard: Guard) -> None:
         try:
             await self._claims.delete(self._namespace, guard.name, guard.uid)
         except NotFound:
-            self._ledger.guards.drop(guard.name)
+            self._ledger.guards.drop(guard.name, guard.uid)
 
     async def _write(self, guard: Guard, body: bytes) -> Guard:
         try:
@@ -135,7 +135,7 @@ def _body(namespace: str, device: Device) -> bytes:
                 "name": name_of_guard(device),
                 "namespace": namespace,
                 "labels": {GUARD_LABEL: "device", "app.kubernetes.io/managed-by": "dra-extender"},
-                "annotations": {"dra-extender.io/device": "/".join(device)},
+                "annotations": {DEVICE_ANNOTATION: written(device)},
             },
             "spec": {"devices": {"requests": [request]}},
         }

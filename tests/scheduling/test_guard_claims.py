@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from app.ledger.guards import GUARD_PREFIX, name_of_guard
+from app.ledger.ledger import Ledger
 from app.model.resource_claim import claim_from
 from app.scheduling.answers import TryAgain
 from app.scheduling.audit import audit
@@ -241,3 +243,42 @@ async def test_no_more_guards_are_made_than_there_may_be(monkeypatch: pytest.Mon
             await bind
         await turns()
         assert guards(world) == []
+
+
+async def test_guard_that_a_stop_left_unallocated_is_allocated_at_the_next_start() -> None:
+    """The service was killed after ours was released, or the guard claim made, and before the guard claim had the device."""
+    world = a_world()
+    async with at_work(world):
+        bind = await waiting(world)
+        foreign(world)
+        with pytest.raises(TryAgain):
+            await bind
+        guard = await guarded(world)
+    del guard["status"]["allocation"]
+    world.cluster.store.update_status(Kind.CLAIM, guard)
+    world.start()
+    async with at_work(world):
+        again = await guarded(world)
+        assert again["status"]["allocation"]["devices"]["results"] == [{"request": "guard", **device()}]
+
+
+async def test_late_news_of_a_guard_claim_that_was_made_anew_say_nothing_of_the_new_one() -> None:
+    world = a_world()
+    async with at_work(world):
+        bind = await waiting(world)
+        foreign(world)
+        with pytest.raises(TryAgain):
+            await bind
+        stored = await guarded(world)
+    ledger = Ledger()
+    ledger.guards.namespace = OURS
+    old, new = (
+        {**stored, "metadata": {**stored["metadata"], "uid": uid, "resourceVersion": version}}
+        for uid, version in (("old", "7"), ("new", "9"))
+    )
+    ledger.guard_stored(msgspec.json.encode(new))
+    ledger.claim_seen(msgspec.json.encode(old))
+    ledger.claim_gone(OURS, stored["metadata"]["name"], "old")
+    guard = ledger.guards.of(GPU)
+    assert guard is not None
+    assert guard.uid == "new"
