@@ -70,7 +70,7 @@ class Filter:
         if not pod.needs_devices:
             return FilterAnswer(nodes, {}, {})
         pod = self._ledger.pods.newest(pod)
-        if not pod.node_name:
+        if not (pod.node_name or self._ledger.pods.is_being_bound(pod.uid)):
             self._ledger.pod_uses_nothing(pod.uid)
         budget = self._slices.begin(pod, self._options.filter_budget_seconds)
         start = budget.slice_start

@@ -162,3 +162,29 @@ async def test_audit_names_the_running_pod_whose_claim_is_gone() -> None:
     found = audit([], [], pods, list(world.ledger.nodes.values()))
 
     assert [(each.rule, each.about) for each in found] == [(ORPHANED, "default/first")]
+
+
+async def test_a_filter_call_frees_nothing_of_a_pod_whose_binding_is_on_its_way() -> None:
+    """kube-scheduler may ask again about a pod whose bind it gave up, and which is bound all the same."""
+    world = World(Options(settle_wait_seconds=0.0, new_claim_wait_seconds=0.0))
+    world.node("n1")
+    world.gpus("n1", 1)
+    world.device_class()
+    for name in ("first", "second"):
+        world.add_claim(name)
+        world.add_pod(name, name)
+    pod = pod_from(world.pod("first"))
+    holder = {"resource": "pods", "name": pod.name, "uid": pod.uid}
+    result = {"request": "req", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
+    raw = world.claim("first")
+    raw["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [holder]}
+    world.cluster.store.update_status(Kind.CLAIM, raw)
+    world.sync()
+    world.ledger.pods.begin_binding(pod)
+    world.delete(Kind.CLAIM, "first")
+    assert (await world.filter("second", "n1")).fitting == ()
+    assert (await world.filter("first", "n1")).fitting == ()
+    assert (await world.filter("second", "n1")).fitting == ()
+    world.ledger.pods.binding_failed(pod.uid)
+    await world.filter("first", "n1")
+    assert (await world.filter("second", "n1")).fitting == ("n1",)
