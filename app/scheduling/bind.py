@@ -1,10 +1,8 @@
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
 
 import msgspec
 
@@ -36,28 +34,10 @@ from app.scheduling.ports import Cluster, ClusterError, Conflict, Unavailable
 from app.scheduling.prebind import PreBind
 from app.scheduling.refusals import Refusals
 from app.scheduling.reservations import Reservations
+from app.scheduling.running_bind import ALREADY, RunningBind
 from app.scheduling.stopping import Stopping
 from app.supervision import BackgroundTask, Supervisor
 from app.telemetry.metrics import Metrics
-
-_ALREADY: Final = "pod {} is bound to node {} already"
-
-
-@dataclass(slots=True, eq=False)
-class _Running:
-    """A bind in progress and everybody who waits for it; `nudge` fires when there may be a reason to end it."""
-
-    pod: str
-    node: str
-    callers: list[asyncio.Event] = field(default_factory=list)
-    other_node: str = ""
-    nudge: Signal = field(default_factory=Signal)
-    task: asyncio.Task[None] | None = None
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether nobody waits for it any more."""
-        return all(caller.is_set() for caller in self.callers)
 
 
 class Bind:
@@ -97,7 +77,7 @@ class Bind:
         )
         self._extended = ExtendedClaims(ledger, self._writing, cluster, options.field_manager)
         self._ready = BindingWait(ledger, self._giving_back, cool_downs, cluster, metrics, options)
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, RunningBind] = {}
         self._written = Signal()
         self._set_aside: set[str] = set()
         self._in_doubt: dict[str, asyncio.Task[None]] = {}
@@ -137,7 +117,7 @@ class Bind:
         if running is not None and running.pod != f"{namespace}/{name}":
             raise TryAgain(f"the pod with UID {uid} is {running.pod}, not {namespace}/{name}")
         if running is None:
-            running = self._running[uid] = _Running(f"{namespace}/{name}", node)
+            running = self._running[uid] = RunningBind(f"{namespace}/{name}", node)
             transaction = self._transaction(running, namespace, name, uid)
             running.task = self._supervisor.begin(BackgroundTask.BIND, transaction, (TryAgain,))
             running.task.add_done_callback(lambda done: self._ended(uid, done))
@@ -174,12 +154,12 @@ class Bind:
         if not task.cancelled():
             task.exception()
 
-    async def _transaction(self, running: _Running, namespace: str, name: str, uid: str) -> None:
+    async def _transaction(self, running: RunningBind, namespace: str, name: str, uid: str) -> None:
         node, begun = running.node, self._cluster.clock.monotonic()
         pod = await self._pod(namespace, name, uid)
         if pod.node_name:
             if pod.node_name != node:
-                raise TryAgain(_ALREADY.format(pod.key, pod.node_name))
+                raise TryAgain(ALREADY.format(pod.key, pod.node_name))
             return
         async with self._extended.claimed(pod, node) as extended:
             try:
@@ -188,7 +168,7 @@ class Bind:
                 self._ledger.group_starts.not_bound(uid)
                 raise
 
-    async def _bound(self, running: _Running, pod: Pod, extended: Claimed | None, begun: float) -> None:
+    async def _bound(self, running: RunningBind, pod: Pod, extended: Claimed | None, begun: float) -> None:
         """Everything from the decision to the Binding; `extended` is the pod's claim for extended resources, if it needs one."""
         node, uid, clock = running.node, pod.uid, self._cluster.clock
         if not pod.needs_devices:
@@ -203,7 +183,10 @@ class Bind:
             finally:
                 self._give_up_unwritten(found)
 
-            check, end = partial(self._check_waited_for, running, uid), begun + self._options.binding_timeout_seconds
+            check, end = (
+                partial(running.check_waited_for, uid, self._ledger, self._stopping),
+                begun + self._options.binding_timeout_seconds,
+            )
 
             async def go_on() -> None:
                 check()
@@ -219,7 +202,7 @@ class Bind:
 
     async def _passed(
         self,
-        running: _Running,
+        running: RunningBind,
         pod: Pod,
         found: Sequence[FoundClaim],
         ready: Sequence[ClaimHead],
@@ -229,7 +212,7 @@ class Bind:
         """Through the gate, and bound if everything is still as it was."""
         end = begun + self._options.binding_timeout_seconds
         left = end - self._cluster.clock.monotonic()
-        check = partial(self._check_waited_for, running, pod.uid)
+        check = partial(running.check_waited_for, pod.uid, self._ledger, self._stopping)
         prebind.pause()
         try:
             async with self.gate.passing(pod, left, check, running.nudge):
@@ -245,31 +228,6 @@ class Bind:
                 await self._giving_back(each, pod)
             raise
 
-    def _check_sensible(self, running: _Running, uid: str) -> None:
-        """Raises TryAgain if the bind has lost its sense."""
-        if self._stopping.reason is not None:
-            raise TryAgain(f"{self._stopping.reason}; the next bind of pod {running.pod} carries on")
-        pod = self._ledger.pods.by_uid(uid)
-        if self._ledger.pods.gone(uid) or (pod is not None and pod.deleting):
-            raise TryAgain(f"pod {running.pod} does not exist any more")
-        if pod is not None and pod.node_name not in ("", running.node):
-            raise TryAgain(_ALREADY.format(running.pod, pod.node_name))
-        if running.other_node:
-            raise TryAgain(
-                f"pod {running.pod} is to be bound to node {running.other_node} now, no more to {running.node}"
-            )
-
-    def _check_waited_for(self, running: _Running, uid: str) -> None:
-        """As above, and if nobody would hear of a Binding: its scheduler gives the pod's CPU and memory to others then.
-
-        To a node that is gone the API server would bind, too, and the pod would be deleted soon after.
-        """
-        self._check_sensible(running, uid)
-        if running.node not in self._ledger.nodes:
-            raise TryAgain(f"node {running.node} does not exist any more")
-        if running.abandoned:
-            raise TryAgain(f"nobody waits for the bind of pod {running.pod} any more; its devices stay reserved for it")
-
     async def _pod(self, namespace: str, name: str, uid: str) -> Pod:
         pod = self.pods.known(namespace, name, uid)
         if pod is None or names_missing(pod):
@@ -279,7 +237,7 @@ class Bind:
             raise TryAgain(f"pod {namespace}/{name} with UID {uid} does not exist any more")
         return pod
 
-    async def _decided(self, running: _Running, pod: Pod, extended: Claimed | None) -> tuple[FoundClaim, ...]:
+    async def _decided(self, running: RunningBind, pod: Pod, extended: Claimed | None) -> tuple[FoundClaim, ...]:
         """Decide for every open claim of the pod and take it; without any await between decision and taking."""
         budget = self._decision.begin(pod)
         while True:
@@ -302,12 +260,12 @@ class Bind:
             self._ledger.group_starts.begin(pod, node, claims)
         return found
 
-    async def _ours_to_decide(self, running: _Running, pod: Pod, extended: Claimed | None) -> tuple[FoundClaim, ...]:
+    async def _ours_to_decide(self, running: RunningBind, pod: Pod, extended: Claimed | None) -> tuple[FoundClaim, ...]:
         """The claims of the pod, none of which another bind is writing."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._options.shared_claim_wait_seconds
         while True:
-            self._check_sensible(running, pod.uid)
+            running.check_sensible(pod.uid, self._ledger, self._stopping)
             found = find_claims(pod, self._ledger, self._ledger.nodes.get(running.node))
             if isinstance(found, Rejection):
                 raise TryAgain(found.text)
