@@ -1,6 +1,6 @@
 """The back end: closures over closures, no generated source."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from app.cel.code import Code, Run, constant
 from app.cel.cost import FAILURE_WORK, LIST_COST, MAP_COST, Frame, round_work
 from app.cel.errors import CelCostError, CelRuntimeError
 from app.cel.loops import compile_bind, compile_loop, compile_optional_map, compile_sort, lazy_variable
-from app.cel.native_maps import charge_key
+from app.cel.native_maps import charge_key, key_work
 from app.cel.values import Optional, map_key, no_overload
 
 
@@ -98,6 +98,9 @@ class Compiler:
         if not any(node.optional) and all(item.constant for item in elements):
             self._size = before
             return constant(tuple(item.value for item in elements))
+        cost = LIST_COST + sum(item.cost for item in elements)
+        if not any(node.optional):
+            return Code(run=_filled_list(elements), cost=cost)
         parts = tuple(zip((item.run for item in elements), node.optional, _later_costs(elements), strict=True))
 
         def run(frame: Frame) -> list[Any]:
@@ -116,7 +119,7 @@ class Compiler:
                 raise
             return values
 
-        return Code(run=run, cost=LIST_COST + sum(item.cost for item in elements))
+        return Code(run=run, cost=cost)
 
     def _make_map(self, node: c.MakeMap) -> Code:
         keys = [self.compile(item) for item in node.keys]
@@ -153,7 +156,8 @@ class Compiler:
                 return constant(run(Frame(None, 0, ())))
             except CelRuntimeError:
                 return Code(run=run, cost=0)
-        return Code(run=run, cost=MAP_COST + sum(item.cost for item in (*keys, *values)))
+        filled = None if any(node.optional) else _filled_map(keys, values)
+        return Code(run=filled or run, cost=MAP_COST + sum(item.cost for item in (*keys, *values)))
 
     def _loop(self, node: c.Loop) -> Code:
         condition, test_size = (None, 0) if node.condition is None else self._sized(node.condition)
@@ -198,6 +202,57 @@ def _later_costs(items: list[Code]) -> list[int]:
         later.append(total)
         total += item.cost
     return later[::-1]
+
+
+def _filled_list(elements: list[Code]) -> Run:
+    """Copy a list that has the constants already, and fill the other places in."""
+    template = [item.value if item.constant else None for item in elements]
+    parts = _parts_to_fill(range(len(elements)), elements, _later_costs(elements))
+
+    def run(frame: Frame) -> list[Any]:
+        values = template.copy()
+        unspent = 0
+        try:
+            for place, element, unspent in parts:  # noqa: B007 - read when an element fails
+                values[place] = element(frame)
+        except CelRuntimeError:
+            frame.cost -= unspent
+            raise
+        return values
+
+    return run
+
+
+def _filled_map(keys: list[Code], values: list[Code]) -> Run | None:
+    """As `_filled_list`; None if there is a key that is not constant, is there twice, or takes work to be looked for."""
+    try:
+        places = [map_key(key.value) for key in keys if key.constant]
+    except CelRuntimeError:
+        return None
+    template = {place: value.value if value.constant else None for place, value in zip(places, values, strict=False)}
+    if len(template) < len(keys) or any(key_work(place, len(keys)) for place in places):
+        return None
+    parts = _parts_to_fill(places, values, _later_costs(values))
+
+    def run(frame: Frame) -> dict[Any, Any]:
+        made = template.copy()
+        unspent = 0
+        try:
+            for place, value, unspent in parts:  # noqa: B007 - read when a value fails
+                made[place] = value(frame)
+        except CelRuntimeError:
+            frame.cost -= unspent
+            raise
+        return made
+
+    return run
+
+
+def _parts_to_fill(places: Iterable[Any], items: list[Code], later: list[int]) -> tuple[tuple[Any, Run, int], ...]:
+    """Where the items go that are not constant, and what all after each cost."""
+    return tuple(
+        (place, item.run, rest) for place, item, rest in zip(places, items, later, strict=True) if not item.constant
+    )
 
 
 def _present(value: Any) -> bool:

@@ -195,11 +195,14 @@ def elements_traversed(frame: Frame, arguments: tuple[Any, ...], _: Any) -> int:
     value = arguments[0]
     if type(value) is str and value.isascii():
         return len(value) // 10 - 1
+    if type(value) in _LISTS and len(value) <= _FEW and _PLAIN.issuperset(map(type, value)):
+        return len(value) - 1
     return min(_leaves(frame, value, {}), _MAX_LEAVES) - 1
 
 
 _MAX_LEAVES: Final = COST_LIMIT + 2
 _TEXTS: Final = frozenset({str, bytes})
+_LISTS: Final = frozenset({list, tuple})
 _PLAIN: Final = NUMBERS | {bool}
 _FEW: Final = 16
 PIECE: Final = 10_000

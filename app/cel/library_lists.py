@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import islice
+from math import inf
 from typing import Any, Final
 
 from app.cel.cost import COMPARISON_WORK, Extra, Frame, elements_traversed
@@ -21,7 +22,18 @@ from app.cel.native_lists import (
 )
 from app.cel.times import Duration, Timestamp, duration_of
 from app.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, STRING, TIMESTAMP, UINT, list_of, variable
-from app.cel.values import LISTS, MAX_INT, NUMBERS, integer, no_overload, size_of, unsigned
+from app.cel.values import (
+    LISTS,
+    MAX_INT,
+    MAX_UINT,
+    MIN_INT,
+    NUMBERS,
+    Uint,
+    integer,
+    no_overload,
+    size_of,
+    unsigned,
+)
 
 _T: Final = variable("T")
 _LIST: Final = list_of(_T)
@@ -30,6 +42,7 @@ _ORDERED: Final = frozenset({bool, str, bytes, Duration, Timestamp}) | NUMBERS
 _PLAIN: Final = ({int}, {str}, {bytes}, {bool})
 _BASE: Final = 10
 _ROUND_WORK: Final = 4
+_SUMMED_PIECE: Final = 100
 _MAX_INCLUDED: Final = 48
 
 
@@ -148,15 +161,21 @@ def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[Frame, 
     return run
 
 
-def _sum(kind: type, zero: Any, checked: Callable[[Any], Any]) -> Callable[[Frame, Elements], Any]:
+def _sum(kind: type, least: float, most: float, checked: Callable[[Any], Any]) -> Callable[[Frame, Elements], Any]:
+    """Add numbers of one type; `checked` is asked about sums that are not between `least` and `most`."""
+
     def run(frame: Frame, values: Elements) -> Any:
-        total = zero
-        for value in values:
-            frame.spend(_ROUND_WORK)
-            if type(value) is not kind:
-                raise no_overload(total, value)
-            total = checked(total + value)
-        return total
+        total: Any = kind(0)
+        for start in range(0, len(values), _SUMMED_PIECE):
+            piece = values if len(values) <= _SUMMED_PIECE else values[start : start + _SUMMED_PIECE]
+            frame.spend(_ROUND_WORK * len(piece))
+            for value in piece:
+                if type(value) is not kind:
+                    raise no_overload(kind(total), value)
+                total += value
+                if total > most or total < least:
+                    checked(total)
+        return kind(total)
 
     return run
 
@@ -245,9 +264,9 @@ def _ordered() -> tuple[Function, ...]:
     lists = tuple(list_of(kind) for kind in _COMPARABLE)
     pairs = tuple(zip(lists, _COMPARABLE, strict=True))
     sums = (
-        method((list_of(INT),), INT, _sum(int, 0, integer), metered=True),
-        method((list_of(UINT),), UINT, _sum(type(unsigned(0)), unsigned(0), unsigned), metered=True),
-        method((list_of(DOUBLE),), DOUBLE, _sum(float, 0.0, float), metered=True),
+        method((list_of(INT),), INT, _sum(int, MIN_INT, MAX_INT, integer), metered=True),
+        method((list_of(UINT),), UINT, _sum(Uint, 0, MAX_UINT, unsigned), metered=True),
+        method((list_of(DOUBLE),), DOUBLE, _sum(float, -inf, inf, float), metered=True),
         method((list_of(DURATION),), DURATION, _sum_durations, metered=True),
     )
     sorts = (method((kind,), kind, _sort, metered=True, unguarded=True, extra=self_compared) for kind in lists)

@@ -93,6 +93,7 @@ ALLOWED: Final = {
     ("calls", "_compile_membership"): _PARTS,
     ("compiler", "Compiler"): _PARTS,
     ("compiler", "_later_costs"): _PARTS,
+    ("compiler", "_parts_to_fill"): _PARTS,
     ("format_text", "format_text"): "the template and the result are charged before",
     ("format_text", "check_format"): "a constant of the expression",
     ("format_text", "_floating"): _DOUBLE,
