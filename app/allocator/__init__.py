@@ -11,6 +11,7 @@ solution in the same order.
 
 from app.allocator.allocate import Allocation as Allocation
 from app.allocator.allocate import allocate as allocate
+from app.allocator.demand import ClaimDemand as ClaimDemand
 from app.allocator.demand import Demand as Demand
 from app.allocator.demand import NamedClaim as NamedClaim
 from app.allocator.features import Features as Features

@@ -1,6 +1,6 @@
 """Validation of claims as far as it needs no node, in upstream's order, and their translation into a `Demand`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -29,6 +29,8 @@ from app.model.resource_claim import DeviceConstraint, DeviceRequest, DeviceRequ
 
 MAX_RESULTS: Final = 32
 """Devices that one claim may have."""
+MOST_OPTIONS: Final = 4_096
+"""Requests and alternatives that the claims of one pod may have together; one claim may have 256."""
 
 
 class _Refused(Exception):  # noqa: N818 - carries a value out of nested validation, it is not an error of this program
@@ -45,12 +47,15 @@ def prepare(
     features: Features,
     verdicts: SelectorVerdicts | None = None,
     budget: Budget | None = None,
+    prepared: MutableMapping[int, ClaimDemand] | None = None,
 ) -> Demand | Rejection:
     """Validate the claims of one pod, to be allocated together, and make them ready for any number of searches.
 
     `verdicts` remembers selector verdicts between pods; without it they last as long as the demand.  What depends on a
     node (mode All, selectors that do not compile or fail on a device) is judged by `allocate`.  Compiling expressions is charged
-    to `budget`; what was compiled before it was spent is kept in `programs`.
+    to `budget`; what was compiled before it was spent is kept in `programs`.  The budget is asked before each further claim, and
+    claims that are ready are put into `prepared` by their place, so that another call with the same claims, classes and features
+    goes on where a pause has ended this one.
 
     Returns:
         The demand, or the first reason why no node can ever serve these claims as they are; SEARCH_LIMIT says that the budget
@@ -58,18 +63,28 @@ def prepare(
     """
     known = verdicts or SelectorVerdicts()
     preparation = _Preparation(classes, programs, features, known, budget)
-    ready: list[ClaimDemand] = []
-    for label, claim in claims:
+    options = sum(len(each.first_available) or 1 for _, claim in claims for each in claim.spec.devices.requests or ())
+    if options > MOST_OPTIONS:
+        detail = f"claims have {options} requests and alternatives, {MOST_OPTIONS} are looked at"
+        return Rejection(code=Code.TOO_MUCH, detail=detail)
+    ready = {} if prepared is None else prepared
+    for place, (label, claim) in enumerate(claims):
+        if place in ready:
+            continue
+        if place and budget is not None and budget():
+            detail = "the call has spent its budget before the claim was looked at"
+            return Rejection(code=Code.SEARCH_LIMIT, claim=label, detail=detail)
         try:
-            ready.append(preparation.claim(NamedClaim(label, claim)))
+            ready[place] = preparation.claim(NamedClaim(label, claim))
         except _Refused as refused:
             return Rejection(code=refused.code, claim=label, request=refused.request, detail=str(refused))
     content = content_of(claims, classes, features)
+    demands = tuple(ready[place] for place in range(len(claims)))
     return Demand(
-        claims=tuple(ready),
+        claims=demands,
         features=features,
         signature=signature_of(content),
-        size=size_of(ready, content),
+        size=size_of(demands, content),
         judge=partial(_judge, known, programs),
     )
 

@@ -11,13 +11,24 @@ _REMEMBERED_DELETIONS: Final = 20_000
 class PodIndex:
     """Pods by UID, by name and by PodGroup, which ones are gone for sure, and where pods wait for a node."""
 
-    __slots__ = ("_being_bound", "_by_group", "_by_key", "_by_uid", "_deleted", "_running", "_waiting", "_wanting")
+    __slots__ = (
+        "_being_bound",
+        "_by_group",
+        "_by_key",
+        "_by_uid",
+        "_deleted",
+        "_group_parts",
+        "_running",
+        "_waiting",
+        "_wanting",
+    )
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Pod] = {}
         self._by_key: dict[tuple[str, str], str] = {}
         self._by_group: dict[tuple[str, str], set[str]] = {}
         self._running: dict[tuple[str, str], set[str]] = {}
+        self._group_parts: Counter[tuple[str, str]] = Counter()
         self._being_bound: dict[str, Pod] = {}
         self._deleted: OrderedDict[str, None] = OrderedDict()
         # How many pods wait, by scheduler and namespace.
@@ -45,6 +56,10 @@ class PodIndex:
         """The pods that name this PodGroup, by name."""
         uids = self._by_group.get((namespace, group), ())
         return tuple(sorted((self._by_uid[uid] for uid in uids), key=lambda pod: pod.name))
+
+    def waiting_parts(self, namespace: str, group: str) -> int:
+        """How many pods of this PodGroup wait for a node and need devices, with all their claims and extended resources."""
+        return self._group_parts[namespace, group]
 
     def group_runs(self, namespace: str, group: str, besides: str = "") -> bool:
         """Whether a pod of this PodGroup, other than the one with the UID `besides`, is bound and not over."""
@@ -145,6 +160,9 @@ class PodIndex:
         self._by_group.setdefault(key, set()).add(pod.uid)
         if pod.node_name and not pod.finished:
             self._running.setdefault(key, set()).add(pod.uid)
+        parts = _parts(pod)
+        if parts:
+            self._group_parts[key] += parts
 
     def _leave_group(self, pod: Pod | None) -> None:
         if pod is None or pod.pod_group is None:
@@ -156,6 +174,11 @@ class PodIndex:
                 uids.discard(pod.uid)
                 if not uids:
                     del index[key]
+        parts = _parts(pod)
+        if parts:
+            self._group_parts[key] -= parts
+            if not self._group_parts[key]:
+                del self._group_parts[key]
 
     def _remember_deletion(self, uid: str) -> None:
         self._being_bound.pop(uid, None)
@@ -175,3 +198,7 @@ class PodIndex:
 
 def _waits(pod: Pod) -> bool:
     return not pod.node_name and not pod.deleting and not pod.finished
+
+
+def _parts(pod: Pod) -> int:
+    return 1 + pod.parts if _waits(pod) and pod.needs_devices else 0

@@ -57,7 +57,8 @@ class Pod(Value, frozen=True, rename=None):
 
     `extended_resources` are the names in `extended_requests`, sorted; `extended_claim` is the name of the claim that
     `status.extendedResourceClaimStatus` tells of.  `has_started`: its kubelet reports PodReadyToStartContainers, for which
-    the pod's claims must be prepared.
+    the pod's claims must be prepared.  `parts` are its entries of `spec.resourceClaims` and its containers' requests for
+    extended resources: how much there is to look at.
     """
 
     namespace: str
@@ -77,6 +78,7 @@ class Pod(Value, frozen=True, rename=None):
     extended_claim: str = ""
     pod_group: str | None = None
     has_started: bool = False
+    parts: int = 0
 
     @property
     def key(self) -> str:
@@ -159,6 +161,7 @@ class WirePod(Value, frozen=True):
         if group is None and spec.workload_ref is not None:
             group = spec.workload_ref.pod_group_name or spec.workload_ref.pod_group
         asking = _extended(spec.init_containers or (), spec.containers or ())
+        requested = sum(len(each.requests) for each in asking)
         told = status.extended_resource_claim_status
         return Pod(
             namespace=meta.namespace,
@@ -174,10 +177,11 @@ class WirePod(Value, frozen=True):
             claims=packed(spec.resource_claims or (), PodResourceClaim),
             claim_statuses=packed(status.resource_claim_statuses or (), PodClaimStatus),
             extended_resources=packed(_resources(asking), str) if asking else (),
-            extended_requests=packed(asking, ContainerRequests, sum(len(each.requests) for each in asking)),
+            extended_requests=packed(asking, ContainerRequests, requested),
             extended_claim=told.resource_claim_name if told is not None else "",
             pod_group=group,
             has_started=any(each == _STARTED for each in status.conditions or ()),
+            parts=len(spec.resource_claims or ()) + requested,
         )
 
 

@@ -58,6 +58,7 @@ class Code(StrEnum):
     GANG = "not enough members of the PodGroup fit at once"
     GANG_INCOMPLETE = "too few members of the PodGroup can be placed yet"
     GANG_ELSEWHERE = "PodGroup is planned on other nodes"
+    TOO_MUCH = "more is asked for than is looked at"
     SEARCH_LIMIT = "search was stopped at its limit"
     VICTIMS_NOT_ENOUGH = "devices would not suffice after preemption"
 

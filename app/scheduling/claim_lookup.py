@@ -15,6 +15,8 @@ from app.model.rejection import Code, Rejection
 from app.model.resource_claim import OWN_ENTRIES, ConsumerReference
 
 PODS: Final = "pods"
+MOST_CLAIMS: Final = 1_000
+"""So many entries of `spec.resourceClaims` of one pod are looked at; the API server stores tens of thousands."""
 _FEATURE_OFF: Final = "features.pod_group_claims is off"
 
 
@@ -49,20 +51,23 @@ def find_claims(pod: Pod, ledger: Ledger, node: Node | None = None) -> tuple[Fou
     with `podGroupResourceClaim` (KEP-5729 as drafted); such a claim is reserved for the group if that is so on the `node`, which
     is None as long as it is open, and one that was generated for the group always.  Without the feature PodGroups have no claims.
     """
+    if len(pod.claims) > MOST_CLAIMS:
+        detail = f"spec.resourceClaims has {len(pod.claims)} entries, {MOST_CLAIMS} are looked at"
+        return Rejection(code=Code.TOO_MUCH, detail=detail)
     group = None
     if pod.pod_group is not None and ledger.pod_groups.have_claims:
         group = ledger.pod_groups.get(pod.namespace, pod.pod_group)
         if group is None and ledger.pod_groups.served:
             return Rejection(code=Code.POD_GROUP_MISSING, detail=f"{pod.namespace}/{pod.pod_group}")
     lookup = _Lookup(pod, group, ledger, node)
-    found: list[FoundClaim] = []
+    found: dict[int, FoundClaim] = {}
     for entry in pod.claims:
         claim = lookup.of(entry)
         if isinstance(claim, Rejection):
             return claim
-        if claim is not None and all(claim.record is not other.record for other in found):
-            found.append(claim)
-    return tuple(found)
+        if claim is not None:
+            found.setdefault(id(claim.record), claim)
+    return tuple(found.values())
 
 
 def is_crowded(found: FoundClaim, ledger: Ledger) -> bool:

@@ -3,17 +3,21 @@
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from app.ledger.ledger import Ledger
 from app.model.node import Node
 from app.model.pod import Pod
 from app.model.pod_group import PodGroup
-from app.model.rejection import Rejection
+from app.model.rejection import Code, Rejection
 from app.scheduling.claim_lookup import find_claims
 from app.scheduling.extended_resources import ExtendedNeed, Special, extended_need, left_over, special_uid
 from app.scheduling.gang_board import Member
 from app.scheduling.group_entries import fully_reserved
 from app.scheduling.standing import Sorted, excluded, sort_claims
+
+MOST_PARTS: Final = 5_000
+"""So many members of a gang that wait, claims of theirs and requests for extended resources are looked at, all counted together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,17 @@ def gang_of(pod: Pod, ledger: Ledger) -> PodGroup | None:
         return None
     group = ledger.pod_groups.get(pod.namespace, pod.pod_group)
     return group if group is not None and group.min_count is not None else None
+
+
+def too_large(group: PodGroup, ledger: Ledger) -> Rejection | None:
+    """Why the gang is not looked at as a whole, which cannot be paused; None if it is."""
+    parts = ledger.pods.waiting_parts(*group.metadata.key)
+    if parts <= MOST_PARTS:
+        return None
+    detail = (
+        f"PodGroup {group.metadata.name}: waiting members and their claims come to {parts}, {MOST_PARTS} are looked at"
+    )
+    return Rejection(code=Code.TOO_MUCH, detail=detail)
 
 
 def existing_members(group: PodGroup, ledger: Ledger) -> Iterator[Pod]:

@@ -19,7 +19,7 @@ from app.scheduling.fresh_shares import new_share_id, with_fresh_shares
 from app.scheduling.gang_board import Seat
 from app.scheduling.gang_failures import GangFailures
 from app.scheduling.gang_gate import GangGate
-from app.scheduling.gang_members import Candidate, Roll, call_the_roll, candidate_of
+from app.scheduling.gang_members import Candidate, Roll, call_the_roll, candidate_of, too_large
 from app.scheduling.gang_offers import Offers
 from app.scheduling.gang_plan import MAX_STEPS
 from app.scheduling.gang_planning import GangPlanning, Planned, PlanUnfinishedError
@@ -99,6 +99,9 @@ class Gangs:
         Raises:
             Paused: the slice of the budget is over; asked again, it goes on.
         """
+        refusal = too_large(group, self._ledger)
+        if refusal is not None:
+            return refused_everywhere(nodes, refusal)
         try:
             return self._attempt(pod, group, nodes, budget)
         except PlanUnfinishedError:
@@ -165,6 +168,8 @@ class Gangs:
         if plan is not None and any(self._ledger.holds.of_pod(uid) for uid in plan.seats):
             return True
         if self._failures.known(group, pod.uid, self._offers.revision(group)) is not None:
+            return False
+        if too_large(group, self._ledger) is not None:
             return False
         roll = call_the_roll(group, self._ledger)
         if any(other.uid == pod.uid for other, _ in roll.missing):

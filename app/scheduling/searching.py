@@ -1,8 +1,10 @@
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from typing import Final, NamedTuple
 
 from app.allocator import (
     Allocation,
+    ClaimDemand,
     Demand,
     Features,
     NamedClaim,
@@ -35,6 +37,8 @@ from app.scheduling.fresh_shares import new_share_id
 from app.scheduling.options import Options
 from app.scheduling.paused_searches import PausedSearches
 
+MOST_CLAIM_BYTES: Final = 8 * 2**20
+"""Bytes that the claims of one pod may have together, as the API server sends them."""
 _FIXED_BYTES = 20 * 2**20
 """Regular expressions, and programs that quick answers fall back to: they are not shared out here."""
 _SHARES = 11
@@ -49,6 +53,13 @@ _NOT_SEARCHED = NoFit(
     rejections=(Rejection(code=Code.SEARCH_LIMIT, detail="time was up before the search came to an end"),),
 )
 _SLACK = 2
+
+
+class _Begun(NamedTuple):
+    """How far a call has got with what a pod asks for, from one slice to the next."""
+
+    claims: list[NamedClaim]
+    prepared: dict[int, ClaimDemand]
 
 
 class Searching:
@@ -93,21 +104,36 @@ class Searching:
         """
         key = self._key(claims)
         known = self._demands.get(key)
+        answers = budget.answers if isinstance(budget, CallBudget) else {}
+        if known is None and key in answers:
+            # It is too large to be kept for longer than the call.
+            known = answers[key]
         if known is None:
             missing = self._unread(claims)
             if missing:
                 raise SpecNotKeptError(missing)
-            try:
-                named = [NamedClaim(each.label, each.record.whole) for each in claims]
-            except ModelError as problem:
-                return Rejection(code=Code.CLAIM_UNREADABLE, detail=str(problem))
-            known = prepare(named, self._ledger.classes, self._programs, self.features, self._verdicts, budget)
+            begun = answers.setdefault(("begun", key), _Begun([], {}))
+            known = _decode(claims, begun.claims, budget)
+            if known is not None:
+                return known
+            known = prepare(
+                begun.claims,
+                self._ledger.classes,
+                self._programs,
+                self.features,
+                self._verdicts,
+                budget,
+                begun.prepared,
+            )
             if isinstance(known, Demand):
                 known = self._invalid_selector(known) or known
             elif known.code is Code.SEARCH_LIMIT:
                 return known
             size = known.size if isinstance(known, Demand) else _REJECTION_BYTES + 2 * len(known.detail)
             self._demands.put(key, known, size, claims[0].record.claim.metadata.namespace if claims else "")
+            answers.pop(("begun", key), None)
+            if key not in self._demands:
+                answers[key] = known
         return known
 
     def count_devices_beside_counters(self, *, counted: bool) -> None:
@@ -255,3 +281,19 @@ class Searching:
             nodes = self._ledger.nodes
             self._pools = {name: kept for name, kept in self._pools.items() if name in nodes}
         return pools
+
+
+def _decode(claims: Sequence[FoundClaim], into: list[NamedClaim], budget: Budget | None) -> Rejection | None:
+    """Have the specs of all claims `into` the list, one after the other; why that is impossible, if it is."""
+    size = sum(len(each.record.raw) for each in claims)
+    if size > MOST_CLAIM_BYTES:
+        return Rejection(code=Code.TOO_MUCH, detail=f"claims have {size} bytes, {MOST_CLAIM_BYTES} are looked at")
+    for each in claims[len(into) :]:
+        if into and budget is not None and budget():
+            detail = "the call has spent its budget before the claim was decoded"
+            return Rejection(code=Code.SEARCH_LIMIT, claim=each.label, detail=detail)
+        try:
+            into.append(NamedClaim(each.label, each.record.whole))
+        except ModelError as problem:
+            return Rejection(code=Code.CLAIM_UNREADABLE, detail=str(problem))
+    return None

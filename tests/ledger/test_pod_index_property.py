@@ -21,6 +21,9 @@ def pods(draw: st.DrawFn) -> Pod:
     body["spec"]["schedulingGroup"] = group and {"podGroupName": group}
     body["metadata"] |= {"uid": f"{name}{uid}", "resourceVersion": "1"}
     body["spec"] |= draw(st.sampled_from(({}, {"nodeName": "node-a"})))
+    claims = [{"name": f"c{place}", "resourceClaimName": "c"} for place in range(draw(st.integers(0, 2)))]
+    requests = {"example.com/gpu": "1"} if draw(st.booleans()) else {}
+    body["spec"] |= {"resourceClaims": claims, "containers": [{"name": "c", "resources": {"requests": requests}}]}
     body["status"] = {"phase": draw(st.sampled_from(("Pending", "Running", "Succeeded", "Failed")))}
     return pod_from(body)
 
@@ -42,6 +45,9 @@ def test_group_has_the_pods_that_name_it_and_runs_if_one_of_them_is_bound_and_no
         for group in GROUPS:
             members = looked_at(index, group)
             assert list(index.members("default", group)) == members
+            waiting = [each for each in members if not (each.node_name or each.finished) and each.needs_devices]
+            parts = sum(1 + len(each.claims) + len(each.extended_requests) for each in waiting)
+            assert index.waiting_parts("default", group) == parts
             running = {each.uid for each in members if each.node_name and not each.finished}
             assert index.group_runs("default", group) == bool(running)
             for name in NAMES:
