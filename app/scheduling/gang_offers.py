@@ -5,7 +5,7 @@ plan that was made with it, so that a gang whose members may go to different nod
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -13,6 +13,9 @@ from app.ledger.ledger import Ledger
 from app.model.pod_group import PodGroup
 
 _REMEMBERED: Final = 1_000
+MOST_NAMES: Final = 500_000
+"""So many names of nodes are kept in all offers together, equal ones of a gang counted once: about 30 to 60 bytes each."""
+_LARGE: Final = 4
 
 Names = frozenset[str]
 
@@ -28,22 +31,59 @@ class _Offer(NamedTuple):
 class _Known:
     """What is known of one gang.  `order` has every node once, in the order in which they were offered first.
 
-    `revision` moves when more is known than was assumed.
+    `revision` moves when more is known than was assumed.  `size` counts the names in `order` and in different offers.
     """
 
     uid: str
     revision: int = 0
+    size: int = 0
     offers: dict[str, _Offer] = field(default_factory=dict)
     order: dict[str, None] = field(default_factory=dict)
+    _sets: dict[Names, tuple[Names, int]] = field(default_factory=dict)
+
+    def put(self, pod_uid: str, names: Names, place: int) -> None:
+        """The member was offered these nodes; equal sets become one object."""
+        kept, users = self._sets.get(names, (names, 0))
+        self._sets[kept] = kept, users + 1
+        if not users:
+            self.size += len(names)
+        before = self.offers.get(pod_uid)
+        self.offers[pod_uid] = _Offer(kept, place)
+        if before is not None:
+            self._release(before.nodes)
+
+    def drop(self, pod_uid: str) -> None:
+        """Forget what the member was offered."""
+        self._release(self.offers.pop(pod_uid).nodes)
+
+    def _release(self, names: Names) -> None:
+        kept, users = self._sets[names]
+        if users > 1:
+            self._sets[kept] = kept, users - 1
+        else:
+            del self._sets[kept]
+            self.size -= len(kept)
+
+    def order_by(self, names: Iterable[str]) -> None:
+        """These are the nodes, in this order."""
+        self.size -= len(self.order)
+        self.order = dict.fromkeys(names)
+        self.size += len(self.order)
 
 
 class Offers:
-    """The offers to the members of the gangs that were asked about last."""
+    """The offers to the members of the gangs that were asked about last.
 
-    def __init__(self, ledger: Ledger, remembered: int = _REMEMBERED) -> None:
-        """Keep those of so many gangs."""
+    They are bounded in all.  A gang with many different offers forgets the older half of them first; else the gang is forgotten
+    that was asked about longest ago.
+    """
+
+    def __init__(self, ledger: Ledger, remembered: int = _REMEMBERED, most_names: int = MOST_NAMES) -> None:
+        """Keep those of so many gangs, with so many names of nodes."""
         self._ledger = ledger
         self._limit = remembered
+        self._most_names = most_names
+        self._names = 0
         self._gangs: OrderedDict[tuple[str, str], _Known] = OrderedDict()
 
     def __len__(self) -> int:
@@ -54,19 +94,45 @@ class Offers:
         key, uid = group.metadata.key, group.metadata.uid
         known = self._gangs.get(key)
         if known is None or known.uid != uid:
+            self._names -= 0 if known is None else known.size
             known = self._gangs[key] = _Known(uid)
             if len(self._gangs) > self._limit:
-                self._gangs.popitem(last=False)
+                self._forget_oldest()
         self._gangs.move_to_end(key)
+        before = known.size
         names, place = frozenset(nodes), self._ledger.node_news.since(-1)[1]
         assumed = known.offers.get(pod_uid) or next(iter(known.offers.values()), None)
         if assumed is None or assumed.nodes != names:
             known.revision += 1
-            known.order.update(dict.fromkeys(nodes))
-            same = next((each.nodes for each in known.offers.values() if each.nodes == names), names)
-        else:
-            same = assumed.nodes
-        known.offers[pod_uid] = _Offer(same, place)
+            known.order_by((*known.order, *nodes))
+        known.put(pod_uid, names, place)
+        self._names += known.size - before
+        while self._names > self._most_names and self._make_room(pod_uid):
+            pass
+
+    @property
+    def names(self) -> int:
+        """How many names of nodes are kept."""
+        return self._names
+
+    def _make_room(self, asked: str) -> bool:
+        """Forget something, but not what this member was offered; whether there was anything to forget."""
+        largest = max(self._gangs.values(), key=lambda each: each.size)
+        if len(self._gangs) > 1 and largest.size <= self._most_names // _LARGE:
+            self._forget_oldest()
+            return True
+        before = largest.size
+        others = [uid for uid in largest.offers if uid != asked]
+        for uid in others[: (len(others) + 1) // 2]:
+            largest.drop(uid)
+        largest.revision += 1
+        self._names += largest.size - before
+        if not others and len(self._gangs) > 1:
+            self._forget_oldest()
+        return bool(others) or len(self._gangs) > 1
+
+    def _forget_oldest(self) -> None:
+        self._names -= self._gangs.popitem(last=False)[1].size
 
     def revision(self, group: PodGroup) -> int:
         """The same as long as what is known of the gang's members, or was assumed, has not changed, but by changes of nodes."""
@@ -87,12 +153,15 @@ class Offers:
         known, news = self._gangs.get(group.metadata.key), self._ledger.node_news
         if known is None or known.uid != group.metadata.uid:
             known = _Known(group.metadata.uid)
+        before = known.size
         for uid, offer in list(known.offers.items()):
             if self._has_settled(uid) or news.since(offer.place)[0] is None:
-                del known.offers[uid]
+                known.drop(uid)
         exist = self._ledger.nodes
         if any(name not in exist for name in known.order):
-            known.order = {name: None for name in known.order if name in exist}
+            known.order_by(name for name in known.order if name in exist)
+        if self._gangs.get(group.metadata.key) is known:
+            self._names += known.size - before
         begin = min((each.place for each in known.offers.values()), default=0)
         changed = {name: begin + index for index, name in enumerate(news.since(begin)[0] or (), start=1)}
         order = tuple(name for name in {**known.order, **dict.fromkeys(nodes)} if name in exist)

@@ -230,3 +230,45 @@ def test_only_so_many_gangs_are_remembered(notes: Notes) -> None:
     assert len(offers) == 2
     assert offers.last(notes.group("g2", "g2"), "a") == ()
     assert offers.last(notes.group("g1", "g1"), "a") == {"n0"}
+
+
+def names_kept(offers: Offers) -> int:
+    return sum(
+        len(known.order) + sum(map(len, {id(each.nodes): each.nodes for each in known.offers.values()}.values()))
+        for known in offers._gangs.values()
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_names_kept_are_counted_and_bounded_whatever_gangs_are_offered(seed: int) -> None:
+    chance = random.Random(seed)
+    notes = Notes()
+    nodes = [f"n{index}" for index in range(12)]
+    for node in nodes:
+        notes.node(node)
+    gangs = [notes.group(f"u{index}", f"g{index}") for index in range(6)]
+    offers = Offers(notes.ledger, 5, most_names=150)
+    for _ in range(300):
+        group, member = chance.choice(gangs), f"p{chance.randrange(20)}"
+        offered = chance.sample(nodes, chance.randint(1, len(nodes)))
+        offers.note(group, member, offered)
+        assert set(offers.last(group, member)) == set(offered)
+        if chance.random() < 0.2:
+            offers.among(chance.choice(gangs), member, nodes)
+        assert offers.names == names_kept(offers) <= 150
+
+
+def test_a_gang_with_many_different_offers_forgets_its_own_and_no_others() -> None:
+    notes = Notes()
+    nodes = [f"n{index}" for index in range(40)]
+    for node in nodes:
+        notes.node(node)
+    quiet, hostile = notes.group("quiet", "quiet"), notes.group("hostile", "hostile")
+    offers = Offers(notes.ledger, most_names=1_000)
+    offers.note(quiet, "a", nodes[:30])
+
+    for index in range(500):
+        offers.note(hostile, f"p{index}", nodes[: index % 40] + nodes[index % 40 + 1 :])
+
+    assert set(offers.last(quiet, "a")) == set(nodes[:30])
+    assert offers.names <= 1_000
