@@ -16,6 +16,7 @@ from app.allocator.overlay_policy import PolicyOverlay
 from app.allocator.policy_effects import devices_of, without_effect
 from app.ledger.ledger import Ledger
 from app.ledger.overlays import Prepared
+from app.model.resource_slice import ResourceSlice
 from app.policy_file import BadPolicy, MissingPolicy, read_policy
 from app.telemetry.metrics import Metrics
 
@@ -41,6 +42,9 @@ class PolicyWatch:
         self._seen: Fingerprint | None = None
         self._policy: PolicyOverlay | None = None
         self._problem: str | None = None
+        # Sentences about rules that change nothing, and the policy and the state of slices of which they tell.
+        self._idle: Sequence[str] = ()
+        self._judged: tuple[PolicyOverlay | None, int] = (None, -1)
 
     def load(self) -> None:
         """Read the file before anything is decided.  One that does not exist (yet) means no policy.
@@ -62,6 +66,7 @@ class PolicyWatch:
             raise
         else:
             self._take(policy, {})
+            self._tell_idle(_without_effect(policy, tuple(self._ledger.overlays.under_policy)))
 
     async def run(self) -> None:
         """Take over changes until cancelled; nothing to do without a file."""
@@ -70,7 +75,11 @@ class PolicyWatch:
             await self.check()
 
     async def check(self) -> None:
-        """Take over the file if it is not the one seen last."""
+        """Take over the file if it is not the one seen last, and find out which rules have no effect if anything has changed."""
+        await self._check_file()
+        await self._check_effects()
+
+    async def _check_file(self) -> None:
         path = self._path
         if path is None:
             return
@@ -99,9 +108,8 @@ class PolicyWatch:
         notes = {"policy": f"{rules} of {self._path} in force"}
         if self._problem is not None:
             notes["policy"] = f"{rules} in force; {self._problem}"
-        idle = self._without_effect()
-        if idle:
-            notes["policy-effects"] = "; ".join(idle)
+        if self._idle:
+            notes["policy-effects"] = "; ".join(self._idle)
         troubles = self._ledger.overlays.troubles
         shown = list(islice(troubles, _TROUBLES_SHOWN))
         if shown:
@@ -109,12 +117,21 @@ class PolicyWatch:
             notes["policy-rules"] = "; ".join(shown) + (f"; and {more} more" if more else "")
         return notes
 
-    def _without_effect(self) -> Sequence[str]:
-        """Rules that change nothing about the devices published now, in sentences."""
-        if self._policy is None:
-            return ()
-        devices = devices_of(self._ledger.overlays.under_policy)
-        return [f"rule {name} has no effect: {why}" for name, why in without_effect(self._policy.rules, devices or ())]
+    async def _check_effects(self) -> None:
+        """Look at all devices, beside the event loop: it takes some 100 ms, and nothing waits for it."""
+        policy, place = self._policy, self._ledger.inventory.since(-1)[1]
+        if policy is None or (self._judged[0] is policy and self._judged[1] == place):
+            return
+        slices = tuple(self._ledger.overlays.under_policy)
+        idle = await asyncio.to_thread(_without_effect, policy, slices)
+        self._judged = policy, place
+        self._tell_idle(idle)
+
+    def _tell_idle(self, idle: Sequence[str]) -> None:
+        for sentence in idle:
+            if sentence not in self._idle:
+                _LOG.warning(sentence, file=str(self._path))
+        self._idle = idle
 
     def _read(self, path: Path) -> PolicyOverlay:
         return read_policy(path, compatibility_groups=self._groups)
@@ -136,14 +153,18 @@ class PolicyWatch:
         self._policy, self._problem = policy, None
         self._metrics.policy("taken")
         _LOG.info("policy is in force", file=str(self._path), rules=len(policy.rules), changed_pools=len(changed))
-        for sentence in self._without_effect():
-            _LOG.warning(sentence, file=str(self._path))
 
     def _refuse(self, problem: BadPolicy, outcome: str) -> None:
         self._problem = str(problem)
         self._metrics.policy(outcome)
         kept = "no policy" if self._policy is None else "the policy read before"
         _LOG.warning(f"{kept} stays in force", problem=self._problem)
+
+
+def _without_effect(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Sequence[str]:
+    """Rules that change nothing about these slices, in sentences."""
+    found = without_effect(policy.rules, devices_of(slices) or ())
+    return [f"rule {name} has no effect: {why}" for name, why in found]
 
 
 def fingerprint(path: Path) -> Fingerprint | None:

@@ -4,12 +4,15 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from app.allocator.policy_effects import Published, devices_of
 from app.ledger.ledger import Ledger
+from app.model.resource_slice import ResourceSlice
 from app.policy_file import BadPolicy
 from app.policy_watch import PolicyWatch
 from app.telemetry.metrics import Metrics
@@ -191,3 +194,32 @@ def test_serve_refuses_to_start_on_a_wrong_file_with_a_sentence_and_status_2(tmp
     )
     assert expected in done.stderr.splitlines()
     assert "Traceback" not in done.stderr
+
+
+async def test_rules_without_effect_are_looked_for_once_for_each_change_and_not_for_each_reader_of_the_page(
+    tmp_path: Path, ledger: Ledger, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody who reaches the port may read the page, as often as he likes, and looking takes a while."""
+    looks = list[int]()
+
+    def counted(slices: Iterable[ResourceSlice]) -> list[Published] | None:
+        looks.append(1)
+        return devices_of(slices)
+
+    monkeypatch.setattr("app.policy_watch.devices_of", counted)
+    file = tmp_path / "policy.yaml"
+    file.write_text("rules: [{name: a, pool: p3, bindsToNode: true}]\n")
+    watch = watch_of(file, ledger, metrics)
+    watch.load()
+    seen = len(looks)
+    idle = "rule a has no effect: none of 4 published devices takes anything from it"
+    for _ in range(3):
+        assert watch.notes()["policy-effects"] == idle
+    assert len(looks) == seen
+    await watch.check()
+    await watch.check()
+    assert len(looks) == seen + 1
+    raw = raw_slice("s3", 3, pool="p3", node="n3", devices=1)
+    ledger.feeds["resourceslices"].changed(msgspec.json.encode(raw))
+    await watch.check()
+    assert "policy-effects" not in watch.notes()

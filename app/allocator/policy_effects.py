@@ -11,7 +11,7 @@ from app.model.device import Device
 from app.model.resource_slice import ResourceSlice
 
 MOST_DEVICES: Final = 20_000
-"""With more devices than this nothing is said about effects; looking at them takes about a microsecond each."""
+"""With more devices than this nothing is said about effects; looking at them takes some microseconds each."""
 MOST_PAIRS: Final = 200_000
 _ONLY_WITH: Final = "compatibleOnlyWith"
 

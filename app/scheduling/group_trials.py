@@ -1,10 +1,12 @@
 """Finds out which kubelets start pods that are reserved through their PodGroup alone, and helps pods that do not start so."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
 
+from app.ledger.claim_record import ClaimRecord
 from app.ledger.group_starts import Trial
 from app.ledger.ledger import Ledger
 from app.ledger.pod_groups import GroupReservation, known_on
@@ -98,20 +100,21 @@ class GroupTrials:
                 found.add(record.claim.metadata.uid)
         return frozenset(found)
 
+    def _claims_of(self, trial: Trial) -> Sequence[ClaimRecord]:
+        """The claims of the trial that still exist."""
+        return [record for uid in trial.claims if (record := self._ledger.claims.by_uid(uid)) is not None]
+
     async def _verify(self, trial: Trial) -> None:
         """The pod has started: whether with nothing but its group's entry only the live claims tell."""
         alone = False
-        for uid in trial.claims:
-            record = self._ledger.claims.by_uid(uid)
-            if record is None:
-                continue
+        for record in self._claims_of(trial):
             try:
                 live = read_claim(await self._claims.read(*record.claim.metadata.key))
             except NotFound:
                 continue
             except (ClusterError, ModelError):
                 return
-            alone = alone or (live.metadata.uid == uid and not live.reserved_by(trial.pod.uid))
+            alone = alone or (live.metadata.uid == record.claim.metadata.uid and not live.reserved_by(trial.pod.uid))
         if not self._ledger.group_starts.is_open(trial):
             return
         if not alone:
@@ -132,10 +135,7 @@ class GroupTrials:
         self._unable[pod.namespace, trial.node] = now + UNABLE_SECONDS
         self._due[pod.uid] = now + _AGAIN_SECONDS
         done = True
-        for uid in trial.claims:
-            record = self._ledger.claims.by_uid(uid)
-            if record is None:
-                continue
+        for record in self._claims_of(trial):
             try:
                 without = await self._writing.reserve(record, ((consumer_of(pod), MAX_RESERVATIONS),))
             except TryAgain as problem:

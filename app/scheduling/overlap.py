@@ -43,7 +43,7 @@ class Overlap(NamedTuple):
         """E.g. `another writer allocated device gpu.example.com/node-1/gpu-0 first`."""
         if self.writer == FOREIGN:
             return f"another writer allocated {self.kind} {self.what} first"
-        if self.kind == NEIGHBOURS and self.writer != FOREIGN:
+        if self.kind == NEIGHBOURS:
             return f"device {self.what} is not compatible with devices beside it that were allocated first"
         if self.writer == OWN:
             return f"{self.kind} {self.what} was allocated to another claim of this scheduler first"
