@@ -107,7 +107,7 @@ def test_an_api_server_that_never_answers_gives_a_sentence_and_status_1(kubeconf
 def get(url: str) -> tuple[int, str]:
     opener = build_opener(ProxyHandler({}))
     try:
-        with opener.open(url, timeout=10) as answer:
+        with opener.open(url, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as refused:
         with refused:

@@ -80,7 +80,7 @@ class Running:
 
     async def until_ready(self) -> None:
         self.cluster.complete.set()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while (await self.client.get("/readyz")).status_code != 200:  # noqa: ASYNC110 - as a probe does
                 await asyncio.sleep(0.01)
 
@@ -127,14 +127,14 @@ async def running(leadership: Elected | None = None) -> AsyncIterator[Running]:
     service = Service(Settings(server=LOOPBACK), cluster, Metrics(), leadership)
     with listen(LOOPBACK) as listener:
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with httpx.AsyncClient(base_url=base) as client:
+        async with httpx.AsyncClient(base_url=base, timeout=120) as client:
             site = Running(cluster, client, stop)
             site.task = asyncio.create_task(service.run(stop, listener))
             try:
                 yield site
             finally:
                 stop.set()
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(120):
                     await site.task
                 assert cluster.stopped
 
@@ -177,7 +177,7 @@ async def test_a_stop_answers_waiting_binds_and_lets_the_write_in_flight_end() -
         await site.until_ready()
         body = {"PodName": "p", "PodNamespace": "ns", "PodUID": uid, "Node": "a"}
         bind = asyncio.create_task(site.post("bind", body))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             await site.cluster.slow.entered.wait()
             site.stop.set()
             assert "stopping" in (await bind)["Error"]
@@ -219,7 +219,7 @@ async def test_a_leader_that_loses_the_lease_answers_waiting_binds_and_can_lead_
         await site.until_ready()
         body = {"PodName": "p", "PodNamespace": "ns", "PodUID": uid, "Node": "a"}
         bind = asyncio.create_task(site.post("bind", body))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             await site.cluster.slow.entered.wait()
             elected.lost.set()
             assert "this replica stands by, b leads; the next bind of the pod carries on" in (await bind)["Error"]
@@ -251,7 +251,7 @@ async def test_a_stop_while_standing_by_ends_the_service() -> None:
 
 async def until_said(site: Running, words: str) -> None:
     """Waits until the readiness page has these words."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         while words not in await site.ready():  # noqa: ASYNC110 - as a probe does
             await asyncio.sleep(0.01)
 

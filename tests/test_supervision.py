@@ -42,7 +42,7 @@ class Site:
         return self.supervisor.keep(BackgroundTask.WAKE_UP, run)
 
     async def until_runs(self, count: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while self.runs < count:  # noqa: ASYNC110 - one turn at a time
                 await asyncio.sleep(0)
 
@@ -129,7 +129,7 @@ async def test_callbacks_of_the_event_loop_that_raise_are_counted() -> None:
         future = loop.create_future()
         future.add_done_callback(lambda _: int("x"))
         future.set_result(None)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while site.counted["callback"] < 3:  # noqa: ASYNC110 - the handler of a loop cannot be awaited
                 await asyncio.sleep(0)
     finally:

@@ -17,7 +17,7 @@ def site() -> Site:
 @pytest.fixture
 async def client(site: Site) -> AsyncIterator[httpx.AsyncClient]:
     transport = httpx.ASGITransport(site.app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://extender") as made:
+    async with httpx.AsyncClient(transport=transport, base_url="http://extender", timeout=120) as made:
         yield made
 
 

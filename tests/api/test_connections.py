@@ -15,7 +15,7 @@ async def test_answers_carry_content_length_and_keep_the_connection(site: Site, 
     body = json.dumps(ECHO).encode()
     async with serve(site.app) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             for _ in range(3):
                 writer.write(b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()

@@ -85,7 +85,7 @@ BODIES = st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).enco
 
 async def _post(verb: str, content: bytes) -> httpx.Response:
     transport = httpx.ASGITransport(make_site().app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://extender") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://extender", timeout=120) as client:
         return await client.post(f"/{verb}", content=content)
 
 

@@ -125,7 +125,7 @@ async def test_in_tree_scheduler_binds_a_pod_with_a_claim_from_a_template(
     async with api.watch(PODS, namespace) as events:
         await api.create(PODS, objects.pod("first", namespace, templates={"gpu": "one"}))
         await cluster.start_scheduler(in_tree_config(objects.SCHEDULER_NAME))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             async for event in events:
                 if event["object"]["spec"].get("nodeName"):
                     break

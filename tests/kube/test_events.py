@@ -58,7 +58,7 @@ class Desk:
 
     async def written(self) -> list[Seen]:
         """What was sent for what was said so far."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             await self.events.flush()
         return self.server.seen
 
@@ -86,7 +86,7 @@ def accept_events(desk: Desk, namespace: str) -> None:
 
 
 async def written_when(desk: Desk, enough: Callable[[list[Seen]], bool]) -> list[Seen]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         while not enough(desk.server.seen):  # noqa: ASYNC110 - the server has no event for it
             await asyncio.sleep(0.001)
     return desk.server.seen

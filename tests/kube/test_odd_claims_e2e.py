@@ -82,7 +82,7 @@ async def test_the_deepest_and_oddest_claims_that_the_server_admits_are_followed
     cluster = KubeCluster(settings, observer=observer)
     try:
         await cluster.start({"resourceclaims": again.feeds["resourceclaims"]})
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await cluster.wait_synced()
         assert len(again.claims) == len(admitted)
         assert (observer.of("unreadable"), observer.of("watch_failed")) == ([], [])

@@ -42,7 +42,7 @@ class Bench:
         task = asyncio.create_task(reflector.run())
         try:
             if synced:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(120):
                     await reflector.synced.wait()
                 await until(self.watches)
             yield reflector

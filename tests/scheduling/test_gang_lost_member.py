@@ -181,7 +181,7 @@ async def wait_out(world: LossWorld, binds: list[asyncio.Task[None]]) -> None:
 
 async def until(happened: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None) -> None:
     """Wait until it has happened."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not happened():
             meanwhile()
             await asyncio.sleep(0.01)
