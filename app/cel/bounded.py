@@ -14,8 +14,7 @@ _LARGEST: Final = 8
 _FREED: Final = 16
 
 
-class _Entry(NamedTuple, Generic[_V]):
-    value: _V
+class _Share(NamedTuple):
     size: int
     owner: str
 
@@ -42,28 +41,26 @@ class BoundedCache(Generic[_K, _V]):
         self._largest = max_bytes // largest
         self.held = 0
         self._forgotten = forgotten
-        self._entries: dict[_K, _Entry[_V]] = {}
+        self._values: dict[_K, _V] = {}
+        self._shares: dict[_K, _Share] = {}
         self._owners: dict[str, OrderedDict[_K, None]] = {}
         self._bytes: dict[str, int] = {}
+        self.peek: Final[Callable[[_K], _V | None]] = self._values.get
+        """As `get`, but faster: the value does not count as used."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._values)
 
     def __contains__(self, key: _K) -> bool:
-        return key in self._entries
+        return key in self._values
 
     def get(self, key: _K) -> _V | None:
         """The value, which counts as used from now on; None if it is not kept."""
-        entry = self._entries.get(key)
-        if entry is None:
+        share = self._shares.get(key)
+        if share is None:
             return None
-        self._owners[entry.owner].move_to_end(key)
-        return entry.value
-
-    def peek(self, key: _K) -> _V | None:
-        """As `get`, but faster: it does not count as used."""
-        entry = self._entries.get(key)
-        return None if entry is None else entry.value
+        self._owners[share.owner].move_to_end(key)
+        return self._values[key]
 
     def put(self, key: _K, value: _V, size: int, owner: str = "") -> bool:
         """Keep a value of `size` bytes, key included; returns whether it is kept."""
@@ -71,7 +68,8 @@ class BoundedCache(Generic[_K, _V]):
         self.drop(key)
         if size > self._largest:
             return False
-        self._entries[key] = _Entry(value, size, owner)
+        self._values[key] = value
+        self._shares[key] = _Share(size, owner)
         self._owners.setdefault(owner, OrderedDict())[key] = None
         self._count(owner, size)
         if self.held > self.max_bytes:
@@ -80,12 +78,12 @@ class BoundedCache(Generic[_K, _V]):
 
     def resize(self, key: _K, size: int) -> None:
         """Tell the present size of a value that has grown since; nothing happens if it is not kept."""
-        entry = self._entries.get(key)
-        if entry is None:
+        share = self._shares.get(key)
+        if share is None:
             return
         size += ENTRY_BYTES
-        self._count(entry.owner, size - entry.size)
-        self._entries[key] = entry._replace(size=size)
+        self._count(share.owner, size - share.size)
+        self._shares[key] = _Share(size, share.owner)
         if size > self._largest:
             self._forget(key)
         elif self.held > self.max_bytes:
@@ -93,10 +91,11 @@ class BoundedCache(Generic[_K, _V]):
 
     def drop(self, key: _K) -> None:
         """Forget an entry, if there is one, without a word to `forgotten`."""
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            del self._owners[entry.owner][key]
-            self._count(entry.owner, -entry.size)
+        share = self._shares.pop(key, None)
+        if share is not None:
+            del self._values[key]
+            del self._owners[share.owner][key]
+            self._count(share.owner, -share.size)
 
     def held_by(self, owner: str) -> int:
         """The bytes that the entries of an owner take."""
@@ -111,7 +110,7 @@ class BoundedCache(Generic[_K, _V]):
             del self._bytes[owner], self._owners[owner]
 
     def _forget(self, key: _K) -> None:
-        value = self._entries[key].value
+        value = self._values[key]
         self.drop(key)
         if self._forgotten is not None:
             self._forgotten(key, value)

@@ -69,14 +69,14 @@ def compile_loop(node: c.Loop, source: Code, condition: Code | None, body: Code,
     return Code(run=_collect_entries(loop, body), cost=source.cost)
 
 
-_Range = tuple[Any, Callable[[Frame], Iterable[Any]]]
-"""Where in the frame's slots a round's variables are put, an index or a slice, and what is put there round by round."""
+_Range = tuple[Any, Run, Callable[[Any], Iterable[Any]]]
+"""Where in the frame's slots a round's variables are put, an index or a slice; what is gone through; what is put there."""
 
 
 def _range(slots: tuple[int, ...], source: Run) -> _Range:
     if len(slots) == 1:
-        return slots[0], lambda frame: _elements(source(frame))
-    return slice(slots[0], slots[0] + len(slots)), lambda frame: _pairs(source(frame))
+        return slots[0], source, _elements
+    return slice(slots[0], slots[0] + len(slots)), source, _pairs
 
 
 def _elements(value: Any) -> Iterable[Any]:
@@ -98,7 +98,7 @@ def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
 
 def _quantifier(over: _Range, body: Code, effort: int, *, check: int, absorbing: bool) -> Run:
     """Compile all and exists: errors count only if no round decides."""
-    place, items = over
+    place, source, items = over
     predicate = body.run
     step = body.cost + check + 1
 
@@ -106,7 +106,7 @@ def _quantifier(over: _Range, body: Code, effort: int, *, check: int, absorbing:
         slots = frame.slots
         failure: str | None = None
         decided = False
-        for item in items(frame):
+        for item in items(source(frame)):
             if decided:
                 frame.cost += check
                 break
@@ -141,14 +141,14 @@ def _failed(frame: Frame, error: CelRuntimeError, before: str | None) -> str:
 
 
 def _exactly_one(over: _Range, body: Code, effort: int) -> Run:
-    place, items = over
+    place, source, items = over
     predicate, step = body.run, body.cost
 
     def run(frame: Frame) -> bool:
         slots = frame.slots
         count = 0
         failure: str | None = None
-        for item in items(frame):
+        for item in items(source(frame)):
             slots[place] = item
             frame.cost += step
             frame.work = work = frame.work + effort
@@ -176,20 +176,22 @@ class _Loop(msgspec.Struct, frozen=True):
     """A loop that builds something, without what it builds."""
 
     place: Any
-    items: Callable[[Frame], Iterable[Any]]
+    source: Run
+    items: Callable[[Any], Iterable[Any]]
     condition: Code | None
     effort: int
 
     def collecting(self, cost: int, take: _Step) -> _Step:
         """Run `take` for each round that passes the condition."""
-        place, items, condition, effort = self.place, self.items, self.condition, self.effort
+        place, source, items, effort = self.place, self.source, self.items, self.effort
+        condition = self.condition
         passes = None if condition is None else condition.run
         step, cost_of_taken = (cost, 0) if condition is None else (condition.cost, cost)
 
         def run(frame: Frame, into: Any) -> None:
             slots = frame.slots
             failure: str | None = None
-            for item in items(frame):
+            for item in items(source(frame)):
                 slots[place] = item
                 frame.cost += step
                 frame.work = work = frame.work + effort

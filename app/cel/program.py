@@ -97,7 +97,7 @@ class Program(msgspec.Struct, frozen=True):
         else:
             if device.defect is not None:
                 raise CelRuntimeError(device.defect)
-            counted = self._counted()
+            counted = self.counted or self._counted()
             value = _finish(counted, counted.frame(device, deadline))[0]
         if value is True or value is False:
             return value

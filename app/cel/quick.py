@@ -14,7 +14,7 @@ from app.cel import checked as c
 from app.cel.cost import COST_LIMIT, Frame, tenth
 from app.cel.device import DeviceActivation
 from app.cel.errors import CelRuntimeError
-from app.cel.patterns import compile_pattern, is_pattern
+from app.cel.patterns import compile_pattern
 from app.cel.quantities import Quantity
 from app.cel.quick_terms import (
     CASES,
@@ -237,7 +237,11 @@ def _searched(operand: Quick, wanted: str) -> int:
 
 
 def _match(operand: Quick, wanted: str, making: _Making) -> Quick | None:
-    if not is_pattern(wanted, making.owner) or compile_pattern(wanted, making.owner).size > LARGEST_PATTERN:
+    try:
+        compiled = compile_pattern(wanted, making.owner)
+    except CelRuntimeError:
+        return None
+    if compiled.size > LARGEST_PATTERN:
         return None
     return Quick(of_match(operand.ask, wanted), _searched(operand, wanted), bool)
 
