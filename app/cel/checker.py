@@ -10,21 +10,19 @@ from app.cel.call_units import call_units
 from app.cel.compile_limits import CHECK_UNITS, NODE_UNITS
 from app.cel.declarations import Overload
 from app.cel.errors import CelCompileError
-from app.cel.inference import Inference, Scopes
+from app.cel.expansions import Expansions, end_of_operand
+from app.cel.inference import Scopes
 from app.cel.macros import qualified_call
 from app.cel.types import (
-    ANY,
     BOOL,
     BYTES,
     DEVICE,
     DOUBLE,
-    DURATION,
     DYN,
     INT,
     NULL,
     OPTIONAL_NAME,
     STRING,
-    TIMESTAMP,
     TYPE_NAMES,
     UINT,
     Type,
@@ -45,7 +43,6 @@ _LITERALS: Final[Mapping[type, Type]] = {
     str: STRING,
     bytes: BYTES,
 }
-_SORTABLE: Final = frozenset({INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES})
 _LOGICAL: Final = {"_&&_": False, "_||_": True}
 _INDEX: Final = {"_[_]": False, "_[?_]": True}
 _NULL_VALUE: Final = "google.protobuf.NullValue.NULL_VALUE"
@@ -56,7 +53,7 @@ _METERED_NODES: Final = 16
 """Nodes that are checked between two looks at the meter."""
 
 
-class Checker(Inference):
+class Checker(Expansions):
     """Checks one expression; what compiling it will take is charged at the end."""
 
     def check(self, node: s.Node) -> c.Checked:
@@ -163,14 +160,25 @@ class Checker(Inference):
         return self._resolve(node, node.function, node.target, scopes)
 
     def _logical(self, node: s.Call, scopes: Scopes) -> c.Checked:
-        terms = tuple(self._check(term, scopes) for term in node.arguments)
-        for term, written in zip(terms, node.arguments, strict=True):
-            self._expect_bool(term, written)
-        return c.Logical(node.offset, BOOL, _LOGICAL[node.function], terms)
+        terms: list[c.Checked] = []
+        open_terms: list[tuple[int, c.Checked, s.Node]] = []
+        last = len(node.arguments) - 1
+        for place, written in enumerate(node.arguments):
+            term = self._check(written, scopes)
+            terms.append(term)
+            if term.type.kind == "variable":
+                open_terms.append((end_of_operand(place, last), term, written))
+            elif term.type is not BOOL:
+                self._expect_bool(term, written)
+            for end, earlier, shown in open_terms:
+                if end == place:
+                    self._expect_bool(earlier, shown)
+        return c.Logical(node.offset, BOOL, _LOGICAL[node.function], tuple(terms))
 
     def _resolve(self, node: s.Call, name: str, target: s.Node | None, scopes: Scopes) -> c.Checked:
-        written = node.arguments if target is None else (target, *node.arguments)
-        arguments = tuple([self._check(item, scopes) for item in written])
+        arguments = tuple([self._check(item, scopes) for item in node.arguments])
+        if target is not None:
+            arguments = (self._check(target, scopes), *arguments)
         if name in _SIMPLE:
             simple = self._simple(node, name, *arguments)
             if simple is not None:
@@ -180,21 +188,25 @@ class Checker(Inference):
         candidates: list[Overload] = []
         result: Type | None = None
         overloads = self._functions[name].shapes.get((target is not None, len(arguments)), ())
-        opened = any(map(_is_open, map(self._types.resolve, types)))
+        opened = any(map(_is_open, types)) and any(map(_is_open, map(self._types.resolve, types)))
         self._types.step(len(overloads))
         for candidate in overloads:
             parameters, returned = self._types.instantiate(candidate.parameters, candidate.result)
             if self._types.assign(types, parameters):
                 candidates.append(candidate)
                 found = self._types.resolve(returned)
-                result = found if result is None or self._types.same(result, found) else DYN
+                if result is None:
+                    result = found
+                elif result.kind != "dyn" and not self._types.same(result, found):
+                    result = DYN
         if result is None:
             kinds = [str(self.final(item.type)) for item in arguments[:_SHOWN_ARGUMENTS]]
             kinds.extend(["..."] * (len(arguments) > len(kinds)))
             applied = f"({', '.join(kinds)})" if target is None else f"{kinds[0]}.({', '.join(kinds[1:])})"
             raise self._error(f"found no matching overload for {name!r} applied to '{applied}'", node)
-        if not self.careful and any(candidate.result.open for candidate in candidates):
-            self.careful = opened and (result.free or not result.open)
+        if opened and not self.careful and result.kind != "dyn" and any(item.result.open for item in candidates):
+            closed = result.free or not result.open
+            self.careful = closed or any(self._types.resolve(item).kind == "dyn" for item in types)
         return self._specialise(node, name, result, tuple(candidates), arguments)
 
     def _simple(self, node: s.Call, name: str, left: c.Checked, right: c.Checked) -> c.Checked | None:
@@ -228,99 +240,71 @@ class Checker(Inference):
         return c.Invoke(node.offset, result, self._functions[name], candidates, arguments, member)
 
     def _list_literal(self, node: s.ListLiteral, scopes: Scopes) -> c.Checked:
-        values = tuple(self._check(item.value, scopes) for item in node.elements)
-        optional = tuple(item.optional for item in node.elements)
-        written = tuple(item.value for item in node.elements)
-        element = self._common(self._element_types(values, optional, written), written)
-        return c.MakeList(node.offset, list_of(element), values, optional)
+        values: list[c.Checked] = []
+        common = None
+        for element in node.elements:
+            value = self._check(element.value, scopes)
+            values.append(value)
+            found = self._element_type(value.type, element.value, optional=element.optional)
+            common = self._join(common, found, element.value)
+        optional = tuple([item.optional for item in node.elements])
+        return c.MakeList(node.offset, list_of(self._joined(common)), tuple(values), optional)
 
     def _map_literal(self, node: s.MapLiteral, scopes: Scopes) -> c.Checked:
-        keys = tuple(self._check(entry.key, scopes) for entry in node.entries)
-        values = tuple(self._check(entry.value, scopes) for entry in node.entries)
-        optional = tuple(entry.optional for entry in node.entries)
-        written_keys = tuple(entry.key for entry in node.entries)
-        written_values = tuple(entry.value for entry in node.entries)
-        key = self._common([item.type for item in keys], written_keys)
-        value = self._common(self._element_types(values, optional, written_values), written_values)
-        return c.MakeMap(node.offset, map_of(key, value), keys, values, optional)
+        keys: list[c.Checked] = []
+        values: list[c.Checked] = []
+        common_key = common_value = None
+        for entry in node.entries:
+            key = self._check(entry.key, scopes)
+            keys.append(key)
+            common_key = self._join(common_key, key.type, entry.key)
+            value = self._check(entry.value, scopes)
+            values.append(value)
+            found = self._element_type(value.type, entry.value, optional=entry.optional)
+            common_value = self._join(common_value, found, entry.value)
+        optional = tuple([entry.optional for entry in node.entries])
+        result = map_of(self._joined(common_key), self._joined(common_value))
+        return c.MakeMap(node.offset, result, tuple(keys), tuple(values), optional)
 
     def _comprehension(self, node: s.Comprehension, scopes: Scopes) -> c.Checked:
+        if node.kind in {"opt_map", "opt_flat_map"}:
+            return self._optional_map(node, scopes)
         source = self._check(node.source, scopes)
         if node.kind == "bind":
-            self._require_value(source.type, node.names[0], node)
-            slot, inner = self._declare(node.names, (source.type,), scopes, lazy=True)
-            body = self._check(node.body, inner)
-            return c.Bind(node.offset, body.type, slot, source, body)
-        if node.kind in {"opt_map", "opt_flat_map"}:
-            return self._optional_map(node, source, scopes)
+            return self._bind(node, source, scopes)
         slot, inner = self._declare(node.names, self._range(node, source.type), scopes)
         condition = None if node.condition is None else self._check(node.condition, inner)
-        if condition is not None and node.condition is not None:
-            self._expect_bool(condition, node.condition)
         body = self._check(node.body, inner)
         if node.kind == "sort":
-            return self._sort(node, source, slot, body)
+            result, strict = self._sorted(node, source.type, body.type)
+            return c.Sort(node.offset, result, source, slot, body, strict)
+        if condition is not None and node.condition is not None:
+            self._expect_bool(condition, node.condition)
         result = self._loop_type(node, body, inner)
         slots = tuple(range(slot, slot + len(node.names)))
         return c.Loop(node.offset, result, node.kind, source, slots, condition, body)
 
-    def _range(self, node: s.Comprehension, source: Type) -> tuple[Type, ...]:
-        """The types of the variables of a loop over a source of this type."""
-        found = self._types.resolve(source)
-        single = len(node.names) == 1
-        if found.kind == "list":
-            return (found.parameters[0],) if single else (INT, found.parameters[0])
-        if found.kind == "map":
-            return found.parameters[: len(node.names)]
-        if found.kind == "variable":
-            self._types.assign((DYN,), (found,))
-        elif found.kind != "dyn" or found == ANY:
-            message = f"expression of type '{found}' cannot be range of a comprehension (must be list, map, or dynamic)"
-            raise self._error(message, node.source)
-        return (DYN,) * len(node.names)
+    def _bind(self, node: s.Comprehension, value: c.Checked, scopes: Scopes) -> c.Checked:
+        self._require_value(value.type, node.names[0], node)
+        slot, inner = self._declare(node.names, (value.type,), scopes, lazy=True)
+        body = self._check(node.body, inner)
+        return c.Bind(node.offset, self._types.resolve(body.type), slot, value, body)
 
-    def _loop_type(self, node: s.Comprehension, body: c.Checked, inner: Scopes) -> Type:
-        if node.kind == "list":
-            return list_of(body.type)
-        if node.kind == "map":
-            return map_of(inner[node.names[0]].type, body.type)
-        if node.kind == "entries":
-            result = map_of(self._types.fresh(), self._types.fresh())
-            if not self._types.assign((body.type,), (result,)):
-                raise self._error(f"expected a map but found '{self.final(body.type)}'", node.body)
-            self._doubt(result)
-            return result
-        self._expect_bool(body, node.body)
-        return BOOL
-
-    def _optional_map(self, node: s.Comprehension, source: c.Checked, scopes: Scopes) -> c.Checked:
-        value = self._types.fresh()
-        if not self._types.assign((source.type,), (optional_of(value),)):
-            raise self._error(f"expected an optional value but found '{self.final(source.type)}'", node.source)
+    def _optional_map(self, node: s.Comprehension, scopes: Scopes) -> c.Checked:
+        """Check the source twice if that makes a difference: cel-go asks one copy whether it has a value, another for it."""
+        flat = node.kind == "opt_flat_map"
+        known = self._open_variables(scopes)
+        source = self._check(node.source, scopes)
+        self._value_of(source, node.source)
+        if known and self._open_variables(scopes) != known:
+            source = self._check(node.source, scopes)
+        value = self._value_of(source, node.source)
         self._doubt(value)
         self._require_value(value, node.names[0], node)
-        slot, inner = self._declare(node.names, (self._types.resolve(value),), scopes, lazy=True)
+        slot, inner = self._declare(node.names, (value,), scopes, lazy=True)
         body = self._check(node.body, inner)
-        flat = node.kind == "opt_flat_map"
-        result = body.type if flat else optional_of(body.type)
-        if flat and not self._types.assign((body.type,), (optional_of(self._types.fresh()),)):
-            raise self._error(f"expected an optional value but found '{self.final(body.type)}'", node.body)
+        result = self._optional_result(node.body, body.type, flat=flat)
         return c.OptionalMap(node.offset, result, source, slot, body, flat)
-
-    def _sort(self, node: s.Comprehension, source: c.Checked, slot: int, key: c.Checked) -> c.Checked:
-        if self._types.resolve(key.type).kind == "variable":
-            self._types.assign((key.type,), (INT,))
-        found = self._types.resolve(key.type)
-        self._types.step(found.weight // 2)
-        strict = found in _SORTABLE
-        if found.kind != "dyn" and found != NULL and not strict:
-            raise self._error(f"found no matching overload for 'sortBy' with a key of type '{self.final(found)}'", node)
-        element = self._types.fresh()
-        if not self._types.assign((source.type,), (list_of(element),)):
-            raise self._error(f"found no matching overload for 'sortBy' applied to '{self.final(source.type)}'", node)
-        self._doubt(element)
-        known = strict or self._types.resolve(element).kind != "variable"
-        return c.Sort(node.offset, list_of(element) if known else DYN, source, slot, key, strict)
 
     _RULES: ClassVar[Mapping[type[s.Node], Callable[[Any, Any, Scopes], c.Checked]]] = {
         s.Literal: _literal,

@@ -21,6 +21,8 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
 
 
 Scopes = Mapping[str, Scope]
+_Common = tuple[Type, Type]
+"""The type of the first element of a literal, and the one that all elements so far fit."""
 
 
 class Inference:
@@ -96,35 +98,31 @@ class Inference:
         if not self._types.assign((item.type,), (BOOL,)):
             raise self._error(f"expected type 'bool' but found '{self.final(item.type)}'", node)
 
-    def _element_types(
-        self,
-        values: tuple[c.Checked, ...],
-        optional: tuple[bool, ...],
-        written: tuple[s.Node, ...],
-    ) -> list[Type]:
-        types = []
-        for value, skippable, node in zip(values, optional, written, strict=True):
-            found = self._types.resolve(value.type)
-            if skippable and found.name == OPTIONAL_NAME:
-                found = found.parameters[0]
-            elif skippable and found.kind != "dyn":
-                raise self._error(f"expected type 'optional_type' but found '{found}'", node)
-            types.append(found)
-        return types
+    def _element_type(self, value: Type, written: s.Node, *, optional: bool) -> Type:
+        """The type of an element or entry of a literal; a variable of its own is none that may be left out."""
+        if not optional:
+            return value
+        if value.name == OPTIONAL_NAME:
+            return value.parameters[0]
+        if value.kind != "dyn":
+            raise self._error(f"expected type 'optional_type' but found '{self.final(value)}'", written)
+        return value
 
-    def _common(self, types: list[Type], written: tuple[s.Node, ...]) -> Type:
-        """The type that all elements fit; the check that they are all of one type has to wait until types are final."""
-        if not types:
-            return self._types.fresh()
-        joined = types[0]
-        for item, node in zip(types[1:], written[1:], strict=True):
-            if item is joined and item is types[0]:
-                continue
-            self._types.step(0 if joined is item else joined.weight // 2)
-            joined = most_general(joined, item) if self._types.assign((joined,), (item,)) else DYN
-            if not self._exempt:
-                self._literals.append((types[0], node, item))
-        return joined
+    def _join(self, known: _Common | None, item: Type, written: s.Node) -> _Common:
+        """One more element of a literal; the check that all are of one type has to wait until types are final."""
+        if known is None:
+            return item, item
+        first, common = known
+        if item is common and item is first:
+            return known
+        self._types.step(0 if common is item else common.weight // 2)
+        if not self._exempt:
+            self._literals.append((first, written, item))
+        return first, most_general(common, item) if self._types.assign((common,), (item,)) else DYN
+
+    def _joined(self, known: _Common | None) -> Type:
+        """What all elements fit, which is open for none."""
+        return self._types.fresh() if known is None else known[1]
 
     def _require_homogeneous(self) -> None:
         known = expected = None

@@ -160,7 +160,8 @@ def _doubles_compared(run: Callable[[Any, Any], bool]) -> Callable[[Any, Any], b
 
 
 def _ordering() -> tuple[Function, ...]:
-    pairs = [(one, other) for one in (INT, UINT, DOUBLE) for other in (INT, UINT, DOUBLE)]
+    orders = ((INT, (INT, DOUBLE, UINT)), (UINT, (UINT, DOUBLE, INT)), (DOUBLE, (DOUBLE, INT, UINT)))
+    pairs = [(one, other) for one, others in orders for other in others]
     operators: dict[str, Callable[[Any, Any], bool]] = {
         "_<_": lambda one, other: one < other,
         "_<=_": lambda one, other: one <= other,

@@ -35,6 +35,7 @@ _COUNT: Final = 2
 _APPEND: Final = 2
 _INSERT: Final = 3
 _MERGE: Final = 2
+_SORT: Final = 3
 _ENTRY_WORK: Final = 8
 _SHOWN: Final = 200
 """Characters of a key that a message names."""
@@ -359,16 +360,23 @@ def compile_sort(node: c.Sort, source: Code, key: Code, effort: int) -> Code:
 
     def run(frame: Frame) -> Any:
         values = run_source(frame)
-        if type(values) not in LISTS:
-            raise no_overload(values)
         keys = []
-        for value in values:
+        failure: str | None = None
+        for value in _elements(values):
             frame.cost += step
             frame.spend(effort)
             frame.slots[slot] = value
-            keys.append(run_key(frame))
+            try:
+                keys.append(run_key(frame))
+            except CelRuntimeError as error:
+                failure = _failed(frame, error, failure)
+        frame.cost += _RESULT
+        if failure is not None:
+            raise CelRuntimeError(failure)
+        if type(values) not in LISTS:
+            raise no_overload(values)
         if strict:
             frame.cost += self_compared(frame, (keys,), None)
         return sort_by_keys(frame, values, keys)
 
-    return Code(run=run, cost=source.cost + 4)
+    return Code(run=run, cost=source.cost + _SORT)

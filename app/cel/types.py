@@ -281,6 +281,8 @@ def equal_or_less_specific(one: Type, other: Type) -> bool:
         return False
     if one.kind != other.kind or one.name != other.name:
         return False
+    if one.kind == "type":
+        return True
     pairs = zip(one.parameters, other.parameters, strict=True)
     return all(equal_or_less_specific(left, right) for left, right in pairs)
 

@@ -25,7 +25,7 @@ _BATCH: Final = 500
 _AGAIN: Final = 12
 _OFTEN: Final = 1000
 _MOST_SHOWN: Final = 25
-_DERIVED: Final = ("int", "string", "v", "i", "s", "vl", "bl", "dyn", "bool")
+_DERIVED: Final = ("int", "string", "v", "i", "s", "vl", "bl", "dyn", "bool", "fs", "fv")
 
 
 @dataclass
@@ -77,7 +77,8 @@ def scenarios(seed: int) -> Iterator[Json]:
         if choice > 0.8:
             text = mutated(random, known)
         else:
-            text = grammar.expression(random.choice(_DERIVED) if kind == "derived" else "bool", random.randint(1, 9))
+            wanted = random.choice(_DERIVED) if kind == "derived" else "fb" if choice > 0.7 else "bool"
+            text = grammar.expression(wanted, random.randint(1, 9))
         yield {"kind": kind, "expression": text, "device": device(random)}
 
 

@@ -81,7 +81,10 @@ WAYS: Final[Mapping[str, Way]] = {
     ),
     "texts": Way(
         "splitting an empty text, searching behind the end, and %e and %s of some values give something else there",
-        lambda case: _written(r"split\(|format\(")(case) or _they_say(r"index out of range|formatting")(case),
+        lambda case: (
+            _written(r"split\(|format\(|lastIndexOf\([^()]*,")(case)
+            or _they_say(r"index out of range|formatting")(case)
+        ),
     ),
     "conversions": Way(
         "int() takes no duration, getMilliseconds() gives the rest of a second, spellings that Go reads are refused there",
@@ -101,6 +104,11 @@ WAYS: Final[Mapping[str, Way]] = {
             or _they_say("[Bb]udget|depth|bad_alloc")(case)
         ),
     ),
+    "dotted": Way(
+        "a variable of a macro that is declared with a dot before its name is refused there",
+        _they_say("variable name must be a simple identifier"),
+    ),
+    "order": Way("entries of a map that become a list have another order there", _written(r"transformList\(")),
     "empty": Way("what is looked for in an empty list is evaluated there", _written(r"in \(*\[\]")),
 }
 
