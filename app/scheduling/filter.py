@@ -280,7 +280,8 @@ class Filter:
             if found is None:
                 return nodes
             reached |= found
-        return [*held, *(name for name in nodes if name in reached and name not in held)]
+        reached.difference_update(held)
+        return [*held, *(name for name in nodes if name in reached)]
 
     def _offer(self, pod: Pod, attempt: Attempt) -> Sequence[str]:
         """Choose the best nodes and hold there what the pod would take; for a member of a gang that is done already."""
