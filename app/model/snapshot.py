@@ -280,7 +280,7 @@ def _by_set(consumption: Iterable[CounterConsumption]) -> dict[str, set[str]]:
 
 def _consumed(result: DeviceResult) -> tuple[tuple[str, int], ...]:
     try:
-        return _amounts(result.consumed_capacity)
+        return tuple((name, _drawn(text)) for name, text in (result.consumed_capacity or {}).items())
     except QuantityError as problem:
         where = "/".join(result.device_id)
         raise ModelError(f"ResourceClaim: consumedCapacity of device {where}: {problem}") from problem
@@ -313,9 +313,14 @@ def _consumption(holding: DeviceHolding) -> tuple[_Consumption, ...]:
 def _model(wire: _Consumption) -> CounterConsumption:
     return CounterConsumption(
         counter_set=wire.counter_set,
-        counters=tuple((name, parse_quantity(text)) for name, text in wire.counters.items()),
+        counters=tuple((name, _drawn(text)) for name, text in wire.counters.items()),
         compatibility_groups=wire.compatibility_groups,
     )
+
+
+def _drawn(text: str) -> int:
+    """The amount that an allocation draws.  API servers store negative ones, with which others would seem to have more."""
+    return max(0, parse_quantity(text))
 
 
 def _digest(results: tuple[DeviceResult, ...], timestamp: str | None) -> str:

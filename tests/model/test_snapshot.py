@@ -277,3 +277,11 @@ def test_amount_that_cannot_be_read_is_an_error_that_names_device_and_text() -> 
 
     with pytest.raises(ModelError, match="consumedCapacity of device d/p/g0: cannot read quantity 'much'"):
         holdings_of(claim)
+
+
+def test_counters_of_a_snapshot_are_never_drawn_backwards() -> None:
+    claim = stored(allocation("a"), encode_snapshot(allocation("a"), (holding("a", units=-5),)))
+
+    (drawn,) = holdings_of(claim)[0].consumption or ()
+
+    assert drawn.counters == (("units", 0),)

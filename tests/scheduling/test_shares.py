@@ -192,3 +192,18 @@ async def test_audit_finds_shares_that_take_more_than_the_device_has(world: Worl
     raw["spec"]["devices"][0]["capacity"] = {"memory": {"value": "4Gi"}}
     world.update(Kind.SLICE, raw)
     assert findings(world) == ["capacity exceeded: gpu.example.com/n1/gpu-0: memory: 6442450944 of 4Gi taken"]
+
+
+async def test_a_share_that_claims_to_have_less_than_nothing_leaves_others_no_more_than_there_is(world: World) -> None:
+    """API servers do not look at consumedCapacity, and some users write the status of their claims."""
+    for name, amount, number in (("forged", "-1000Gi", 1), ("honest", "6Gi", 2)):
+        add_claim(world, name)
+        share = {"shareID": f"00000000-0000-4000-8000-00000000000{number}", "consumedCapacity": {"memory": amount}}
+        found = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-0", **share}
+        allocated = world.claim(name) | {"status": {"allocation": {"devices": {"results": [found]}}}}
+        world.cluster.store.update_status(Kind.CLAIM, allocated)
+    world.sync()
+
+    answer = await world.filter("p0", "n1")
+
+    assert answer.unresolvable == {"n1": "claim c0: request req: capacity is exhausted"}
