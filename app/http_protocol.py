@@ -59,9 +59,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refused:
             return
         super().data_received(data)
-        self._wire += len(data)
         if self.begun is None or self._refused:
             return
+        self._wire += len(data)
         if not self._head_complete and self._wire > _HEAD_BYTES:
             self.refuse(431, "large_head", f"the head of the request has more than {_HEAD_BYTES} bytes")
         elif self._wire > self._book.limits.body + _OVERHEAD:
@@ -88,11 +88,22 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """See HttpToolsProtocol."""
-        if self._refused:
+        cycle = self.cycle
+        if self._refused or cycle.response_complete:
             return
-        super().on_body(body)
-        if not self.cycle.response_complete:
-            self._book.holds(self, self.held + len(body))
+        size = len(body)
+        self._body += size
+        # The application reads `bytes(cycle.body)`, which copies no bytes: mostly the whole body comes at once.
+        if not cycle.body:
+            cycle.body = cast("bytearray", body)
+        else:
+            before = cast("bytes | bytearray", cycle.body)
+            cycle.body = before if isinstance(before, bytearray) else bytearray(before)
+            cycle.body += body
+        if self._body > self._book.limits.body:
+            # Otherwise it is woken when the body is complete.
+            cycle.message_event.set()
+        self._book.holds(self, self.held + size)
 
     def on_message_complete(self) -> None:
         """See HttpToolsProtocol."""

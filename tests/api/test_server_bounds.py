@@ -8,10 +8,15 @@ import sys
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import cast
 
 import pytest
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from app.http_connections import PROBES, Connections, HttpLimits, Uncounted
+from app.http_server import listen, serving
+from app.settings import ServerSettings
 from tests.api.serving import HEAD, PROBE, Peer, serve
 
 ECHO = json.dumps({"Pod": {}, "NodeNames": ["a"]}).encode()
@@ -111,6 +116,35 @@ async def test_answers_that_nobody_takes_end_with_their_connection() -> None:
                 await asyncio.sleep(0.05)
         assert await server.metric("in_flight_bytes") == 0
         peer.close()
+
+
+async def test_the_application_is_woken_once_for_a_body_in_pieces() -> None:
+    """Whoever sends byte by byte costs a copy of the byte, not a turn of the application and a copy of all that came before."""
+    received: list[bytes] = []
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        more = True
+        while more:
+            message = await receive()
+            received.append(message["body"])
+            more = message["more_body"]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    given = ServerSettings(host="127.0.0.1", port=0)
+    with listen(given) as listener:
+        async with serving(cast("FastAPI", application), given, listener):
+            peer = Peer(*await asyncio.open_connection("127.0.0.1", listener.getsockname()[1]))
+            for pieces in ([b"one"], [b"%d" % number for number in range(30)]):
+                whole = b"".join(pieces)
+                await peer.send(HEAD % len(whole))
+                for piece in pieces:
+                    await peer.send(piece)
+                    await asyncio.sleep(0.001)
+                assert await peer.answer() == (200, b"{}")
+                assert received == [whole]
+                received.clear()
+            peer.close()
 
 
 async def test_requests_sent_ahead_are_limited() -> None:

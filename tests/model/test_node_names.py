@@ -100,6 +100,16 @@ def test_a_comma_in_a_name_is_never_taken_for_a_border(sent: str) -> None:
             assert found is None or found in [(names[start:] + names[:start])[:count] for start in range(len(names))]
 
 
+def test_what_stands_between_names_is_never_taken_for_names() -> None:
+    """Read from the middle of the name `,`, names of commas and spaces and what stands between them change places."""
+    names = [",", *[" ,"] * 200] * 4
+    read = NodeNames.read(json.dumps(names).encode())
+    assert read is not None
+    for number in range(0, 6_000, 7):
+        found = taken(read, number, 20)
+        assert found is None or set(found) <= set(names)
+
+
 # Names of commas, quotes and white space, among which a border is hard to find, and long ones, so that there are several pieces.
 odd = st.one_of(
     st.sampled_from(
