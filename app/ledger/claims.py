@@ -178,6 +178,8 @@ class ClaimIndex:
     def pod_over(self, pod_uid: str) -> "UsageChange":
         """The pod has ended, or is gone: it uses nothing of deleted claims any more."""
         ended = self.orphans.leave(pod_uid)
+        if not ended:
+            return UsageChange()
         freed = tuple(holding for each in ended for holding in each.record.holdings)
         self.usage.remove(freed)
         return UsageChange(removed=freed)

@@ -251,6 +251,8 @@ class Ledger:
 
     def pod_uses_nothing(self, uid: str) -> None:
         """The pod is over, gone, or not bound after all: devices of deleted claims that it alone used are free."""
+        if not len(self.claims.orphans):
+            return
         change = self.claims.pod_over(uid)
         if change.removed:
             self._allocations_moved(change)

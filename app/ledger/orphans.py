@@ -74,8 +74,11 @@ class Orphans:
 
     def leave(self, pod_uid: str) -> tuple[Orphan, ...]:
         """The pod uses nothing any more; returns the allocations that nobody uses now, which are forgotten."""
+        used = self._by_pod.pop(pod_uid, None)
+        if not used:
+            return ()
         ended = []
-        for uid in self._by_pod.pop(pod_uid, {}).values():
+        for uid in used.values():
             orphan = self._by_claim[uid]
             orphan.pods.discard(pod_uid)
             if not orphan.pods:

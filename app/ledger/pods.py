@@ -189,7 +189,7 @@ class PodIndex:
     def newest(self, pod: Pod) -> Pod:
         """This pod as given, or as known if that is a later version of the same pod."""
         known = self._by_uid.get(pod.uid)
-        if known is None or known.resource_version == pod.resource_version:
+        if known is None or known is pod or known.resource_version == pod.resource_version:
             return pod
         if version_number(known.resource_version) > version_number(pod.resource_version):
             return known

@@ -95,8 +95,8 @@ def goes_by_group(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger
 
 def names_missing(pod: Pod) -> bool:
     """Whether this state of the pod does not tell yet which claim was made for one of its templates."""
-    named = {each.name for each in pod.claim_statuses}
-    return any(not each.resource_claim_name and each.name not in named for each in pod.claims)
+    made = [each.name for each in pod.claims if not each.resource_claim_name]
+    return bool(made) and not {each.name for each in pod.claim_statuses}.issuperset(made)
 
 
 class _Target(NamedTuple):

@@ -81,7 +81,8 @@ class Filter:
                 break
             self._slices.reopen(pod, budget)
             attempt = await self._tried(pod, nodes, budget)
-        attempt = await self._fairness.make_room(attempt, lambda: self._tried(pod, nodes, budget))
+        if attempt.revocable and not attempt.fits:
+            attempt = await self._fairness.make_room(attempt, lambda: self._tried(pod, nodes, budget))
         if not attempt.fits:
             self._fairness.refused(pod, attempt)
             if attempt.limited:
@@ -168,28 +169,39 @@ class Filter:
         if refusal is not None:
             return refused_everywhere(nodes, refusal)
         claims, need = sort_claims(found, ledger), extended_need(pod, ledger)
+        asked: Demand | None = None
         if claims.open:
-            asked = self._searching.demand(claims.open, budget)
-            if isinstance(asked, Rejection):
-                attempt = refused_everywhere(nodes, asked)
-                attempt.limited = asked.code is Code.SEARCH_LIMIT
+            demand = self._searching.demand(claims.open, budget)
+            if isinstance(demand, Rejection):
+                attempt = refused_everywhere(nodes, demand)
+                attempt.limited = demand.code is Code.SEARCH_LIMIT
                 return attempt
+            asked = demand
         left = None if need is None else left_over(pod, ledger)
         if need is None or left is None:
-            return self._placed(pod, claims, need, nodes, budget)
+            return self._placed(pod, claims, need, nodes, budget, asked)
         # An earlier attempt wrote it: the pod goes where it can be used, or everything is decided anew without it.
-        adopted = self._placed(pod, claims.with_allocated(left), need.met_by(left), nodes, budget)
+        adopted = self._placed(pod, claims.with_allocated(left), need.met_by(left), nodes, budget, asked)
         if adopted.fits:
             return adopted
-        anew = self._placed(pod, claims, need, nodes, budget)
+        anew = self._placed(pod, claims, need, nodes, budget, asked)
         if anew.fits or anew.unsettled:
             return anew
         return refused_everywhere(nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=left.label))
 
     def _placed(
-        self, pod: Pod, claims: Sorted, need: ExtendedNeed | None, nodes: Sequence[str], budget: CallBudget
+        self,
+        pod: Pod,
+        claims: Sorted,
+        need: ExtendedNeed | None,
+        nodes: Sequence[str],
+        budget: CallBudget,
+        asked: Demand | None,
     ) -> Attempt:
-        """Where everything that is open fits; nodes that serve extended resources in different ways are asked differently."""
+        """Where everything that is open fits; nodes that serve extended resources in different ways are asked differently.
+
+        `asked` is what the open claims ask for.
+        """
         attempt = Attempt(open=claims.open, held=claims.held)
         groups: Sequence[Group] = (Group(None, nodes),)
         if need is not None or claims.allocated or claims.held or not claims.open:
@@ -199,7 +211,7 @@ class Filter:
             if not wanted:
                 attempt.fits.update(dict.fromkeys(names))
                 continue
-            demand = self._searching.demand(wanted, budget)
+            demand = asked if wanted is claims.open and asked else self._searching.demand(wanted, budget)
             if isinstance(demand, Rejection):
                 attempt.limited |= demand.code is Code.SEARCH_LIMIT
                 for name in names:

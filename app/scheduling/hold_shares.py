@@ -162,13 +162,17 @@ class HoldShares:
 
     def offered(self, unit: str) -> None:
         """A pod was offered nodes where devices are held for it, or a plan for a gang was made."""
-        known = self._offers.setdefault(unit, _Offers())
-        known.count += 1
-        pause = min(2.0 ** min(known.count - _FREE_OFFERS, 10), LONGEST_PAUSE) if known.count >= _FREE_OFFERS else 0.0
-        known.pause_until = self._clock.monotonic() + pause
+        known = self._offers.get(unit)
+        if known is None:
+            self._offers[unit] = _Offers(count=1)
+            if len(self._offers) > _REMEMBERED:
+                self._offers.popitem(last=False)
+            return
         self._offers.move_to_end(unit)
-        if len(self._offers) > _REMEMBERED:
-            self._offers.popitem(last=False)
+        known.count += 1
+        if known.count >= _FREE_OFFERS:
+            pause = min(2.0 ** min(known.count - _FREE_OFFERS, 10), LONGEST_PAUSE)
+            known.pause_until = self._clock.monotonic() + pause
 
     def revoked(self, unit: str) -> None:
         """What was held for this pod or gang was taken for another pod."""

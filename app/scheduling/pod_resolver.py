@@ -40,7 +40,7 @@ class PodResolver:
                 scheduler, or the API server does not answer.  Never a reason to call the pod unschedulable.
         """
         known = self._ledger.pods.by_uid(sent.uid)
-        if known is not None and not (self._is_newer(sent, known) and names_missing(known)):
+        if known is not None and not (names_missing(known) and self._is_newer(sent, known)):
             pod = known
         elif known is None and not self._needs_devices(sent):
             return sent if isinstance(sent, Pod) else sent.read()
@@ -112,7 +112,8 @@ class PodResolver:
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     def _is_newer(self, sent: Pod | SentPod, known: Pod) -> bool:
-        return version_number(sent.resource_version) > version_number(known.resource_version)
+        version = sent.resource_version
+        return version != known.resource_version and version_number(version) > version_number(known.resource_version)
 
     def _needs_devices(self, sent: Pod | SentPod) -> bool:
         if isinstance(sent, Pod):
