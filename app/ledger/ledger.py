@@ -191,12 +191,12 @@ class Ledger:
             if guard is not None and guard.device is not None and self.on_devices_lost is not None:
                 self.on_devices_lost((guard.device,))
             return
-        known = self.claims.by_uid(uid) or self.claims.by_key(namespace, name)
+        known = self.claims.by_uid(uid) if uid else self.claims.by_key(namespace, name)
         change = self.claims.delete(namespace, name, uid)
         self._allocations_moved(change)
         self._devices_lost(change)
+        self.holds.end(uid if known is None else known.claim.metadata.uid)
         if known is not None:
-            self.holds.end(known.claim.metadata.uid)
             self._owner_touched(known.claim)
         self.helpful_claim()
 

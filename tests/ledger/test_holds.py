@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from app.ledger import holds
 from app.ledger.holds import Hold, HoldBook
+from app.ledger.ledger import Ledger
 from app.ledger.usage import UsageTable
 from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+from tests.ledger.ledger_events import encode, raw_claim
 
 
 def placement(device: str) -> ClaimPlacement:
@@ -74,3 +76,23 @@ def test_overlay_without_some_holds_is_what_the_others_keep(
             if each.claim_uid not in left_out:
                 expected.add([holding for found in each.placements.values() for holding in found.holdings])
         assert book.overlay_without(left_out).frozen() == expected.frozen()
+
+
+def test_late_news_that_a_claim_is_gone_end_no_hold_of_the_one_made_anew_under_its_name() -> None:
+    ledger = Ledger()
+    ledger.feeds["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
+    ledger.own_write(encode(raw_claim("c", 3, uid="new")))
+    ledger.holds.place(hold("new"))
+    ledger.feeds["resourceclaims"].deleted("default", "c", "old")
+    assert ledger.holds.get("new") is not None
+    ledger.feeds["resourceclaims"].deleted("default", "c", "new")
+    assert ledger.holds.get("new") is None
+
+
+def test_hold_of_a_claim_ends_when_another_one_takes_its_name() -> None:
+    ledger = Ledger()
+    ledger.feeds["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
+    ledger.holds.place(hold("old"))
+    ledger.own_write(encode(raw_claim("c", 3, uid="new")))
+    ledger.feeds["resourceclaims"].deleted("default", "c", "old")
+    assert ledger.holds.get("old") is None
