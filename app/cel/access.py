@@ -86,9 +86,9 @@ def _opens(node: c.Field | c.Index) -> bool:
     One that is found on the way, as an element or entry, has neither entries nor elements.
     """
     operand = node.operand
-    if not isinstance(operand, c.Field | c.Index):
+    if not isinstance(operand, (c.Field, c.Index)):
         return True
-    while isinstance(operand, c.Field | c.Index):
+    while isinstance(operand, (c.Field, c.Index)):
         if operand.optional:
             return True
         operand = operand.operand
@@ -101,12 +101,12 @@ def _constant_key(name: str) -> Run:
 
 def _device_path(node: c.Checked) -> Run | None:
     """The shape of nearly every selector, `device.driver` and `device.attributes["domain"].name`, without detours."""
-    if not isinstance(node, c.Field | c.Index) or node.optional:
+    if not isinstance(node, (c.Field, c.Index)) or node.optional:
         return None
     if isinstance(node.operand, c.Device):
         return _DEVICE_FIELDS.get(node.name) if isinstance(node, c.Field) and not node.test else None
     name = _constant_name(node)
-    if name is None or not isinstance(node.operand, c.Field | c.Index) or node.operand.optional:
+    if name is None or not isinstance(node.operand, (c.Field, c.Index)) or node.operand.optional:
         return None
     if isinstance(node.operand.operand, c.Device):
         if isinstance(node.operand, c.Field) and node.operand.name in _DOMAINS and not _tests(node):
@@ -122,10 +122,10 @@ def _device_path(node: c.Checked) -> Run | None:
 
 def attribute_path(node: c.Checked) -> tuple[str, str] | None:
     """Domain and name, if a part is `device.attributes["domain"].name` without anything optional."""
-    if not isinstance(node, c.Field | c.Index) or node.optional or _tests(node):
+    if not isinstance(node, (c.Field, c.Index)) or node.optional or _tests(node):
         return None
     domains = node.operand
-    if not isinstance(domains, c.Field | c.Index) or domains.optional:
+    if not isinstance(domains, (c.Field, c.Index)) or domains.optional:
         return None
     maps, domain, name = domains.operand, _constant_name(domains), _constant_name(node)
     if not isinstance(maps, c.Field) or maps.optional or maps.name != "attributes" or domain is None or name is None:

@@ -115,7 +115,7 @@ def _may_be_null(item: c.Checked, parameter: Type) -> bool:
         return False
     if isinstance(item, c.Invoke):
         return any(candidate.result.kind == "variable" for candidate in item.candidates)
-    while isinstance(item, c.Field | c.Index):
+    while isinstance(item, (c.Field, c.Index)):
         item = item.operand
     return not isinstance(item, c.Device)
 

@@ -25,6 +25,9 @@ _TOKENS: Final = re.compile(
     """,
     re.VERBOSE,
 )
+_KINDS: Final = {place: name for name, place in _TOKENS.groupindex.items()}
+_END: Final = _TOKENS.groupindex["end"]
+_NONE: Final = _TOKENS.groupindex["none"]
 
 
 class Token(msgspec.Struct, frozen=True, gc=False):
@@ -44,12 +47,12 @@ def tokenize(source: str, meter: CompileMeter) -> list[Token]:
     meter.spend(BYTE_UNITS * len(source))
     tokens = []
     for found in _TOKENS.finditer(source):
-        kind = found.lastgroup
-        if kind is None or kind == "none":
+        group = found.lastindex or _NONE
+        if group == _NONE:
             place = found.end() - 1
             raise CelCompileError(_complaint(source[place]), source, place)
-        tokens.append(Token(kind, found[kind], found.start(kind)))
-        if kind == "end":
+        tokens.append(Token(_KINDS[group], found[group], found.start(group)))
+        if group == _END:
             break
     meter.spend(TOKEN_UNITS * len(tokens))
     return tokens

@@ -35,7 +35,7 @@ def size_of_program(*roots: Any) -> int:
         if kind is FunctionType:
             closure = item.__closure__
             if closure is not None:
-                pending += [cell.cell_contents for cell in closure]
+                pending += [part for cell in closure if type(part := cell.cell_contents) not in _UNCOUNTED]
                 total += _FUNCTION_BYTES + _TUPLE_BYTES + (_PLACE_BYTES + _CELL_BYTES) * len(closure)
             if item.__defaults__:
                 pending.append(item.__defaults__)

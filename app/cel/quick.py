@@ -89,13 +89,13 @@ def _quick(node: c.Checked, making: _Making) -> Quick | None:
 def _field(node: c.Field | c.Index, making: _Making) -> Quick | None:
     name = _name(node)
     operand = node.operand
-    if name is None or node.optional or not isinstance(operand, c.Device | c.Field | c.Index):
+    if name is None or node.optional:
         return None
-    tests = isinstance(node, c.Field) and node.test
-    if isinstance(operand, c.Device):
-        if tests or isinstance(node, c.Index):
-            return None
-        return {"driver": _DRIVER, "allowMultipleAllocations": _SHARED}.get(name)
+    tests = type(node) is c.Field and node.test
+    if type(operand) is c.Device:
+        return None if tests or type(node) is c.Index else _OF_DEVICE.get(name)
+    if not isinstance(operand, (c.Field, c.Index)):
+        return None
     place = operand.operand
     domain = None if operand.optional or (isinstance(operand, c.Field) and operand.test) else _name(operand)
     if domain is None or not isinstance(place, c.Field) or place.optional or place.test:
@@ -119,7 +119,8 @@ def _entry(place: str, domain: str, name: str, *, tests: bool) -> Quick:
 def _name(node: c.Field | c.Index) -> str | None:
     if isinstance(node, c.Field):
         return node.name
-    return node.key.value if isinstance(node.key, c.Constant) and type(node.key.value) is str else None
+    key = node.key
+    return key.value if type(key) is c.Constant and type(key.value) is str else None
 
 
 def _logical(node: c.Logical, making: _Making) -> Quick | None:
@@ -273,6 +274,7 @@ def _shared(device: DeviceActivation) -> bool:
 
 _DRIVER: Final = Quick(_driver, 2, str)
 _SHARED: Final = Quick(_shared, 2, bool)
+_OF_DEVICE: Final = {"driver": _DRIVER, "allowMultipleAllocations": _SHARED}
 _RULES: Final[Mapping[type[c.Checked], Callable[[Any, _Making], Quick | None]]] = {
     c.Field: _field,
     c.Index: _field,
