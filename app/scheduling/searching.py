@@ -104,10 +104,11 @@ class Searching:
         """
         key = self._key(claims)
         known = self._demands.get(key)
+        if known is not None:
+            return known
         answers = budget.answers if isinstance(budget, CallBudget) else {}
-        if known is None and key in answers:
-            # It is too large to be kept for longer than the call.
-            known = answers[key]
+        # It may be too large to be kept for longer than the call.
+        known = answers.get(key)
         if known is None:
             missing = self._unread(claims)
             if missing:
