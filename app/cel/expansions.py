@@ -18,9 +18,11 @@ from app.cel.types import (
     TIMESTAMP,
     UINT,
     Type,
+    compound,
     list_of,
     map_of,
     optional_of,
+    variable,
 )
 
 _SORTABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
@@ -50,12 +52,21 @@ def end_of_operand(place: int, last: int) -> int:
             return last
 
 
+def _numbered(item: Type, numbers: dict[Type, Type]) -> Type:
+    if not item.free:
+        return item
+    if item.kind == "variable":
+        return numbers.setdefault(item, variable(str(len(numbers))))
+    return compound(item.kind, item.name, *(_numbered(parameter, numbers) for parameter in item.parameters))
+
+
 class Expansions(Inference):
     """Finds the types of macros from those of their parts."""
 
     def _open_variables(self, scopes: Scopes) -> list[Type]:
-        """What the variables in reach have that are of open types."""
-        return [self._types.resolve(item.type) for item in scopes.values() if item.type.free]
+        """What the variables in reach have that are of open types, whatever stands for what is still open."""
+        numbers: dict[Type, Type] = {}
+        return [_numbered(self._types.resolve(item.type), numbers) for item in scopes.values() if item.type.free]
 
     def _value_of(self, source: c.Checked, written: s.Node) -> Type:
         """The type of the value of an optional one."""

@@ -106,6 +106,12 @@ def test_the_source_of_optmap_is_checked_once_for_having_a_value_and_once_for_it
     assert verdict(f"[].map(x, cel.bind(o, {TWICE}, o.optMap(y, [y, dyn(1)]))).size() == 0") == "compile-error"
 
 
+@pytest.mark.parametrize("step", ["a + x", "[x, dyn(1)][0]", "[a, x][0]"])
+def test_a_chain_of_optmap_is_not_checked_twice_for_each_link(step: str) -> None:
+    chain = "optional.of(x)" + f".optMap(a, {step})" * 10
+    assert verdict(f"[].map(x, {chain}.hasValue()).size() == 0") == "match"
+
+
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [

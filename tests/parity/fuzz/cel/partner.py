@@ -47,13 +47,17 @@ class Partner:
             value = program.eval(data=data)
             return _told(value)
         except (RuntimeError, ValueError, TypeError, MemoryError) as refusal:
-            return (OUTSIDE if _UNKNOWN.search(str(refusal)) else ERROR), str(refusal)
+            return _refused(str(refusal))
 
 
 def _told(value: cel.Value) -> tuple[str, str]:
     if value.type() == cel.Type.BOOL:
         return ("match" if value.value() else "no-match"), ""
-    return ERROR, str(value.value()) if value.type() == cel.Type.ERROR else "the result is no bool"
+    return _refused(str(value.value())) if value.type() == cel.Type.ERROR else (ERROR, "the result is no bool")
+
+
+def _refused(words: str) -> tuple[str, str]:
+    return OUTSIDE if _UNKNOWN.search(words) else ERROR, words
 
 
 def plain(scenario: Json) -> Json:

@@ -108,6 +108,10 @@ WAYS: Final[Mapping[str, Way]] = {
         "a variable of a macro that is declared with a dot before its name is refused there",
         _they_say("variable name must be a simple identifier"),
     ),
+    "ranges": Way(
+        "what has no type yet cannot be looped over there",
+        _they_say("expression of type 'dyn' cannot be the range of a comprehension"),
+    ),
     "order": Way("entries of a map that become a list have another order there", _written(r"transformList\(")),
     "empty": Way("what is looked for in an empty list is evaluated there", _written(r"in \(*\[\]")),
 }
