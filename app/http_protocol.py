@@ -6,6 +6,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from app.api.direct import ANSWER
 from app.http_connections import Connections
 
 _HEAD_BYTES: Final = 64 * 1024
@@ -35,6 +36,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._wire = 0
         self._body = 0
         self._head_complete = True
+        self._extensions: dict[str, dict[object, object]] = {ANSWER: {ANSWER: self._answer}}
         self.host = ""
         self.held = 0
         self.served = self.busy = self.probes_only = False
@@ -73,6 +75,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self.begun, self._wire, self._body, self._head_complete = self.loop.time(), 0, 0, False
         super().on_message_begin()
+        self.scope["extensions"] = self._extensions
 
     def on_headers_complete(self) -> None:
         """See HttpToolsProtocol."""
@@ -148,6 +151,22 @@ class BoundedProtocol(HttpToolsProtocol):
         """See Connection."""
         self._leave()
         self.transport.abort()
+
+    def _answer(self, status: int, media_type: bytes, body: bytes) -> bool:
+        """Answer the request that is being answered at once and completely; False if that has to be done in the usual way."""
+        cycle = self.cycle
+        usual = self.pipeline or not cycle.keep_alive or cycle.waiting_for_100_continue or self.flow.write_paused
+        if self._refused or usual or cycle.response_started or cycle.disconnected:
+            return False
+        head = [STATUS_LINE[status]]
+        for name, value in self.server_state.default_headers:
+            head += (name, b": ", value, b"\r\n")
+        head += (b"content-type: ", media_type, b"\r\ncontent-length: %d\r\n\r\n" % len(body))
+        cycle.response_started = cycle.response_complete = True
+        self.transport.writelines((b"".join(head), body))
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
 
     def _awaits_answer(self) -> bool:
         """Whether what is written now would be the answer to the request that is being received, or the first of all."""

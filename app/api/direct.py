@@ -8,6 +8,8 @@ from starlette.types import Receive, Scope, Send
 from app.api.answering import Answer, Answering, Verb
 
 JSON: Final = "application/json"
+ANSWER: Final = "dra_extender.answer"
+"""The extension of ASGI by which the server takes a whole answer in one call: (status, media type, body) -> whether it did."""
 _TYPE: Final = (b"content-type", JSON.encode())
 
 
@@ -37,6 +39,9 @@ class VerbsFirst(FastAPI):
             await super().__call__(scope, receive, send)
             return
         answer = await self._answering.answer(verb.name, verb.handler, scope, receive, in_words=verb.in_words)
+        at_once = scope.get("extensions", {}).get(ANSWER)
+        if at_once and not answer.closing and at_once[ANSWER](answer.status, _TYPE[1], answer.body):
+            return
         headers = [_TYPE, (b"content-length", b"%d" % len(answer.body))]
         if answer.closing:
             headers.append((b"connection", b"close"))

@@ -147,6 +147,21 @@ async def test_the_application_is_woken_once_for_a_body_in_pieces() -> None:
             peer.close()
 
 
+async def test_an_answer_given_to_the_server_at_once_reads_like_any_other() -> None:
+    """Only a connection that stays open is answered at once."""
+    told = []
+    async with serve() as server:
+        for connection in (b"keep-alive", b"close"):
+            peer = await server.peer()
+            await peer.send(HEAD.replace(b"Host: x", b"Host: x\r\nConnection: " + connection) % len(ECHO) + ECHO)
+            head = await peer.reader.readuntil(b"\r\n\r\n")
+            told.append([line for line in head.lower().split(b"\r\n") if not line.startswith(b"date: ")])
+            assert b"\r\ndate: " in head
+            assert await peer.reader.readexactly(19) == b'{"NodeNames":["a"]}'
+    at_once, usual = told
+    assert sorted(usual) == sorted([*at_once, b"connection: close"])
+
+
 async def test_requests_sent_ahead_are_limited() -> None:
     async with serve() as server:
         peer = await server.peer()
