@@ -10,6 +10,9 @@ MESSAGES = [
     ("device.driver", "1:7: must evaluate to bool or the unknown type, not string\n | device.driver\n | ......^"),
     ("1 +", "1:4: Syntax error: found the end of the expression, expected an expression\n | 1 +\n | ...^"),
     ("'abc", "1:1: Syntax error: the string is not closed\n | 'abc\n | ^"),
+    (" br'abc", "1:4: Syntax error: the string is not closed\n |  br'abc\n | ...^"),
+    ("1 + \t// nothing\n ", "2:2: Syntax error: found the end of the expression, expected an expression\n |  \n | .^"),
+    ("true ~ ", "1:6: Syntax error: unexpected character '~'\n | true ~ \n | .....^"),
     (
         "google.protobuf.Int64Value{value: 1} == 1",
         f"1:27: messages cannot be constructed in this environment\n | google.protobuf.Int64Value{{value: 1}} == 1\n | {'.' * 26}^",
