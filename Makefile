@@ -24,11 +24,13 @@ test: lint unit parity chart e2e ## Everything: what must be green before a chan
 	@echo "test: all parts passed"
 
 .PHONY: lint
-lint: $(READY) ## Format, lint, types, layers
+lint: $(READY) ## Format, lint, spelling, types, layers, workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	"$$($(BIN)/python tests/controlplane/build.py --only actionlint --print-dir)/actionlint" -color .github/workflows/*.yaml
 
 .PHONY: unit
 unit: $(READY) ## Unit and property tests with coverage
