@@ -15,6 +15,7 @@ from app.api.health import Health
 from app.collector import Collector, quiet_collector
 from app.http_server import serving
 from app.ledger.feed import Feed
+from app.ledger.feeds import feeds_of
 from app.ledger.ledger import Ledger
 from app.policy_watch import PolicyWatch
 from app.scheduling.extender import Extender
@@ -179,7 +180,7 @@ class Service:
 
     async def _load(self) -> None:
         self.policy.load()
-        await self._cluster.start(self.ledger.feeds)
+        await self._cluster.start(feeds_of(self.ledger))
         await self._cluster.wait_synced()
 
     async def _terms(self, stopped: asyncio.Task[bool]) -> None:

@@ -13,6 +13,7 @@ from app.kube.configuration import Credentials
 from app.kube.events import KubeEvents
 from app.kube.reflector import Reflector
 from app.ledger import feeds
+from app.ledger.feeds import feeds_of
 from app.policy_watch import PolicyWatch
 from app.scheduling.bind import Bind
 from app.scheduling.foreign_allocations import ForeignAllocations
@@ -199,7 +200,7 @@ async def test_a_handler_that_fails_costs_one_object(
 
     counted = CountingObserver()
     ledger = Ledger()
-    kind, feed = next((kind, feed) for kind, feed in ledger.feeds.items() if type(feed).__name__ == name)
+    kind, feed = next((kind, feed) for kind, feed in feeds_of(ledger).items() if type(feed).__name__ == name)
     original, seen = feed.changed, []
 
     def changed(data: bytes) -> None:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from app.allocator.policy_effects import Published, devices_of
+from app.ledger.feeds import feeds_of
 from app.ledger.ledger import Ledger
 from app.model.resource_slice import ResourceSlice
 from app.policy_file import BadPolicy
@@ -28,7 +29,7 @@ def ledger() -> Ledger:
     ledger = Ledger()
     for index, pool in enumerate(("p1", "p2"), 1):
         raw = raw_slice(f"s{index}", index, pool=pool, node=f"n{index}", devices=2)
-        ledger.feeds["resourceslices"].changed(msgspec.json.encode(raw))
+        feeds_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
     return ledger
 
 
@@ -149,7 +150,7 @@ async def test_slices_that_change_while_a_policy_is_worked_out_get_it_too(
     watch.load()
     for index in range(3, 9):
         raw = raw_slice(f"s{index}", index, pool="p1", node="n1", devices=64)
-        ledger.feeds["resourceslices"].changed(msgspec.json.encode(raw))
+        feeds_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
     file.write_text(GOOD)
     checking = asyncio.create_task(watch.check())
     await asyncio.sleep(0)
@@ -157,8 +158,8 @@ async def test_slices_that_change_while_a_policy_is_worked_out_get_it_too(
     assert not checking.done()
     for name, devices in (("s1", 3), ("s8", 1), ("new", 2)):
         raw = raw_slice(name, 20, pool="p1", node="n1", devices=devices)
-        ledger.feeds["resourceslices"].changed(msgspec.json.encode(raw))
-    ledger.feeds["resourceslices"].deleted("", "s2", "")
+        feeds_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
+    feeds_of(ledger)["resourceslices"].deleted("", "s2", "")
     await checking
     published = {each.name for item in ledger.overlays.published.values() for each in item.devices}
     assert {"s1-2", "new-1"} <= published
@@ -220,6 +221,6 @@ async def test_rules_without_effect_are_looked_for_once_for_each_change_and_not_
     await watch.check()
     assert len(looks) == seen + 1
     raw = raw_slice("s3", 3, pool="p3", node="n3", devices=1)
-    ledger.feeds["resourceslices"].changed(msgspec.json.encode(raw))
+    feeds_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
     await watch.check()
     assert "policy-effects" not in watch.notes()

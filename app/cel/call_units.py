@@ -5,8 +5,7 @@ from typing import Final
 
 from app.cel import checked as c
 from app.cel.compile_limits import CALL_UNITS, FOLD_UNITS
-from app.cel.library_regex import PATTERN_FUNCTIONS
-from app.cel.patterns import pattern_cost
+from app.cel.patterns import PATTERN_FUNCTIONS, pattern_cost
 
 _READS: Final = frozenset({c.Device, c.Variable, c.Field, c.Index})
 _WORK_PER_UNIT: Final = 2

@@ -15,8 +15,8 @@ from app.cel.format_text import check_format
 from app.cel.invocation import binary_known, direct, dispatched, find_overload, framed_known, with_frame
 from app.cel.library_conversions import CONVERSIONS
 from app.cel.library_optional import LAZY
-from app.cel.library_regex import OF_TYPES, PATTERN_FUNCTIONS
-from app.cel.patterns import charge_pattern, compile_pattern
+from app.cel.library_regex import OF_TYPES
+from app.cel.patterns import PATTERN_FUNCTIONS, charge_pattern, compile_pattern
 from app.cel.types import NULLABLE, Type
 from app.cel.values import NUMBERS, UNHASHABLE, Optional, member_key, no_overload
 

@@ -9,7 +9,6 @@ from app.cel.patterns import pattern_in
 from app.cel.types import BOOL, DYN, INT, STRING, Type, list_of, type_of
 from app.cel.values import TypeValue
 
-PATTERN_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
 """Functions whose second argument is a pattern; a constant one is compiled with the expression."""
 
 _MATCH_WORK: Final = 80

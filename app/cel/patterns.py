@@ -16,6 +16,7 @@ from app.cel.cost import Frame
 from app.cel.errors import CelCostError, CelRuntimeError
 from app.cel.pattern_size import estimated_size
 
+PATTERN_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
 MAX_INSTRUCTIONS: Final = 5_000
 """Most instructions that a pattern may expand to, by the estimate: RE2 compiles these within 2.5 ms."""
 MAX_LENGTH: Final = 3_000

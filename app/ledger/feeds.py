@@ -1,7 +1,7 @@
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from app.ledger.feed import Feed
+from app.ledger.ledger import Ledger
 from app.model.device_class import read_device_class
 from app.model.device_taint_rule import read_device_taint_rule
 from app.model.node import read_node
@@ -9,11 +9,8 @@ from app.model.pod import read_pod
 from app.model.pod_group import read_kept_pod_group
 from app.model.resource_slice import SliceReader
 
-if TYPE_CHECKING:
-    from app.ledger.ledger import Ledger
 
-
-def feeds_of(ledger: "Ledger") -> Mapping[str, Feed]:
+def feeds_of(ledger: Ledger) -> Mapping[str, Feed]:
     """The entrances of watch events into the ledger, by plural kind; nodes and classes first, because the rest refers to them."""
     return {
         "nodes": NodeFeed(ledger),
@@ -29,7 +26,7 @@ def feeds_of(ledger: "Ledger") -> Mapping[str, Feed]:
 class _Feed:
     """What the feeds have in common."""
 
-    def __init__(self, ledger: "Ledger") -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.ready = False
 
@@ -99,7 +96,7 @@ class ClassFeed(_Feed):
 class SliceFeed(_Feed):
     """Resource slices."""
 
-    def __init__(self, ledger: "Ledger") -> None:
+    def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
         self._reader = SliceReader()
 

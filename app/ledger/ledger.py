@@ -1,12 +1,10 @@
 from collections import deque
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
 
 from app.allocator.state import PoolId, Usage
 from app.ledger.claim_record import ClaimRecord
 from app.ledger.claims import ClaimIndex, UsageChange
-from app.ledger.feed import Feed
-from app.ledger.feeds import feeds_of
 from app.ledger.group_starts import GroupStarts
 from app.ledger.guards import GUARD_MARK, Device, Guard, GuardIndex, whole_devices
 from app.ledger.held_nodes import HeldNodes
@@ -40,7 +38,7 @@ class Progress:
 class Ledger:
     """What is free, taken and held right now.
 
-    Fed by watch events (`feeds`) and by our own writes, one object at a time, it keeps its indexes incrementally: whatever the
+    Fed by watch events (`feeds_of`) and by our own writes, one object at a time, it keeps its indexes incrementally: whatever the
     order of events, it equals a ledger built anew from the final objects.  It has no clock and does no I/O.
     """
 
@@ -82,14 +80,8 @@ class Ledger:
         self.group_starts = GroupStarts(self.nodes, self.claims)
         self._held_nodes = HeldNodes()
         self._held_nodes_known = True
-        self._feeds = feeds_of(self)
         # Told (namespace, name) of each PodGroup that changes, or of which a pod or a claim made for it does.
         self.on_group_touched: Callable[[tuple[str, str]], None] | None = None
-
-    @property
-    def feeds(self) -> Mapping[str, Feed]:
-        """Where watch events go, by plural kind."""
-        return self._feeds
 
     @property
     def holds(self) -> HoldBook:

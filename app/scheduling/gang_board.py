@@ -2,29 +2,13 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from app.model.allocation import ClaimPlacement, DeviceHolding
+from app.scheduling.gang_members import Member
 
 DeviceId = tuple[str, str, str]
 """(driver, pool, device)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A pod of the gang.
-
-    `claims` are the UIDs of its claims that have no allocation yet, and `asks` says of each what it asks for; `shared` are those
-    of them that other members have, too.  Members with equal `kind` want the same of their own, share the same claims, and may go
-    to the same nodes.
-    """
-
-    uid: str
-    claims: tuple[str, ...]
-    kind: Hashable
-    asks: tuple[Hashable, ...]
-    shared: frozenset[str] = frozenset()
 
 
 class Seat(NamedTuple):

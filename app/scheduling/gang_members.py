@@ -12,12 +12,27 @@ from app.model.pod_group import PodGroup
 from app.model.rejection import Code, Rejection
 from app.scheduling.claim_lookup import find_claims
 from app.scheduling.extended_resources import ExtendedNeed, Special, extended_need, left_over, special_uid
-from app.scheduling.gang_board import Member
 from app.scheduling.group_entries import fully_reserved
 from app.scheduling.standing import Sorted, excluded, sort_claims
 
 MOST_PARTS: Final = 5_000
 """So many members of a gang that wait, claims of theirs and requests for extended resources are looked at, all counted together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod of the gang.
+
+    `claims` are the UIDs of its claims that have no allocation yet, and `asks` says of each what it asks for; `shared` are those
+    of them that other members have, too.  Members with equal `kind` want the same of their own, share the same claims, and may go
+    to the same nodes.
+    """
+
+    uid: str
+    claims: tuple[str, ...]
+    kind: Hashable
+    asks: tuple[Hashable, ...]
+    shared: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from app.scheduling.claim_lookup import FoundClaim
 from app.scheduling.cool_downs import SetAside
 from app.scheduling.deadline import CallBudget
 from app.scheduling.extended_resources import Special
-from app.scheduling.gang_board import DeviceId, Member
-from app.scheduling.gang_members import Candidate
+from app.scheduling.gang_board import DeviceId
+from app.scheduling.gang_members import Candidate, Member
 from app.scheduling.gang_offers import Offered
 from app.scheduling.likeness import Likeness
 from app.scheduling.searching import Searching

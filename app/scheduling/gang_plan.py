@@ -18,7 +18,8 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from app.allocator import Paused
-from app.scheduling.gang_board import Board, DeviceId, Member, Places, Seat, Seated
+from app.scheduling.gang_board import Board, DeviceId, Places, Seat, Seated
+from app.scheduling.gang_members import Member
 
 MAX_STEPS: Final = 50_000
 MAX_EXCHANGES: Final = 2_000

@@ -1,9 +1,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from app.cel.environment import LATEST, Release
 from app.ledger.pod_groups import GroupReservation
-from app.scheduling.scoring import Weights
 
 
 class DevicesBesideCounters(StrEnum):
@@ -25,6 +25,14 @@ class Yield(StrEnum):
     CLEAR = "clear"
     GUARD = "guard"
     WAIT = "wait"
+
+
+class Weights(NamedTuple):
+    """How much each of the ratings of a node counts; 0 leaves it out."""
+
+    alternatives: int
+    readiness: int
+    packing: int
 
 
 @dataclass(frozen=True, slots=True)

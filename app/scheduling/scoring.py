@@ -8,7 +8,7 @@ could not have been chosen otherwise.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from app.allocator import Demand
 from app.allocator.state import PoolId, Usage
@@ -16,17 +16,10 @@ from app.ledger.slices import SliceIndex
 from app.model.allocation import ClaimPlacement, Placement
 from app.model.device import Device
 from app.model.merits import Merits
+from app.scheduling.options import Weights
 
 BEST: Final = 10.0
 _FIRST_ALTERNATIVE: Final = 8
-
-
-class Weights(NamedTuple):
-    """How much each of the three counts; 0 leaves it out."""
-
-    alternatives: int
-    readiness: int
-    packing: int
 
 
 def has_alternatives(demand: Demand) -> bool:

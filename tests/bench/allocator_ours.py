@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from app.allocator import Demand, Features
 from app.cel import ProgramCache
+from app.ledger.feeds import feeds_of
 from app.ledger.ledger import Ledger
 from app.model.resource_claim import ConsumerReference
 from app.scheduling.attempt import Attempt
@@ -47,7 +48,7 @@ class Ours:
         gc.disable()
         for kind, objects in cluster.objects.items():
             for each in objects:
-                self._ledger.feeds[kind].changed(json.dumps(each).encode())
+                feeds_of(self._ledger)[kind].changed(json.dumps(each).encode())
         # As the service does once it has read everything; it never collects by itself after that.
         gc.collect()
         gc.freeze()
@@ -101,7 +102,7 @@ class Ours:
     def _change(self, number: int) -> None:
         name = self._names[(number // 2 * _STRIDE) % len(self._names)]
         taken = allocated_claim(-1, name, [self._last[name]])
-        feed = self._ledger.feeds["resourceclaims"]
+        feed = feeds_of(self._ledger)["resourceclaims"]
         if number % 2:
             feed.deleted(NAMESPACE, taken["metadata"]["name"], taken["metadata"]["uid"])
         else:

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from app.allocator import Features
+from app.ledger.feeds import feeds_of
 from app.ledger.ledger import Ledger
 from app.ledger.pod_groups import GroupReservation
 from app.model.node import node_from
@@ -80,7 +81,7 @@ async def findings_at_rest(api: ApiClient, kubelets: GroupReservation = _AUTO) -
     """
     ledger = Ledger()
     for resource in _LEDGER:
-        feed = ledger.feeds[resource.plural]
+        feed = feeds_of(ledger)[resource.plural]
         for each in await _raw(api, resource):
             feed.changed(each)
     waiting = waiting_pods(ledger, Searching(ledger, Features(), Options()))

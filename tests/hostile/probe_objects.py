@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from app.kube.delivery import Delivery, read_meta
 from app.kube.observer import Unobserved
+from app.ledger.feeds import feeds_of
 from app.ledger.ledger import Ledger
 from tests.hostile.large_objects import NAME, VERSION
 from tests.hostile.measuring import resident
@@ -32,7 +33,7 @@ def kept(job: dict[str, Any]) -> dict[str, Any]:
     gc.collect()
     gc.freeze()
     tracemalloc.start()
-    delivery = Delivery(job["plural"], ledger.feeds[job["plural"]], Unobserved())
+    delivery = Delivery(job["plural"], feeds_of(ledger)[job["plural"]], Unobserved())
     before, given = _traced(), 0
     for data in copies(template, count):
         given += len(data)
@@ -60,7 +61,7 @@ def flood(job: dict[str, Any]) -> dict[str, Any]:
     _longest(job["plural"], template)
     gc.collect()
     before = resident()
-    delivery = Delivery(job["plural"], Ledger().feeds[job["plural"]], Unobserved())
+    delivery = Delivery(job["plural"], feeds_of(Ledger())[job["plural"]], Unobserved())
     for data in copies(template, job["count"], versions=1):
         delivery.present(read_meta(data), data)
     gc.collect()
@@ -87,7 +88,7 @@ def copies(template: bytes, count: int, *, versions: int = 2) -> Iterator[bytes]
 
 def _longest(kind: str, template: bytes) -> float:
     """The most CPU that taking in one of a few copies needed."""
-    delivery = Delivery(kind, Ledger().feeds[kind], Unobserved())
+    delivery = Delivery(kind, feeds_of(Ledger())[kind], Unobserved())
     longest = 0.0
     for data in copies(template, _LEAST):
         begun = thread_time()

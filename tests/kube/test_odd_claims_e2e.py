@@ -11,6 +11,7 @@ from app.kube.errors import CallFailed, Intent
 from app.kube.kinds import WATCHED
 from app.kube.settings import KubeSettings
 from app.kube.transport import Call, Transport
+from app.ledger.feeds import feeds_of
 from app.ledger.ledger import Ledger
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.kube.recording import CountingObserver, until
@@ -55,7 +56,7 @@ async def test_the_deepest_and_oddest_claims_that_the_server_admits_are_followed
     ledger, observer = Ledger(), CountingObserver()
     cluster = KubeCluster(settings, observer=observer)
     try:
-        await cluster.start({"resourceclaims": ledger.feeds["resourceclaims"]})
+        await cluster.start({"resourceclaims": feeds_of(ledger)["resourceclaims"]})
         await cluster.wait_synced()
         admitted: dict[str, bytes] = {}
         for name, parameters in {
@@ -81,7 +82,7 @@ async def test_the_deepest_and_oddest_claims_that_the_server_admits_are_followed
     again, observer = Ledger(), CountingObserver()
     cluster = KubeCluster(settings, observer=observer)
     try:
-        await cluster.start({"resourceclaims": again.feeds["resourceclaims"]})
+        await cluster.start({"resourceclaims": feeds_of(again)["resourceclaims"]})
         async with asyncio.timeout(120):
             await cluster.wait_synced()
         assert len(again.claims) == len(admitted)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.ledger.feeds import feeds_of
 from app.ledger.group_starts import Ability, GroupStarts
 from app.ledger.ledger import Ledger
 from app.ledger.pod_groups import START_LABEL
@@ -157,7 +158,7 @@ def test_room_for_pods_on_trial_is_counted_once_for_all_nodes() -> None:
 
 def _claim(ledger: Ledger, version: int, consumers: tuple[str, ...]) -> None:
     raw = raw_claim("claim", version, devices=(("p1", "d1"),), consumers=consumers, uid="claim")
-    ledger.feeds["resourceclaims"].changed(encode(raw))
+    feeds_of(ledger)["resourceclaims"].changed(encode(raw))
 
 
 def _node(ledger: Ledger, name: str, kubelet: str, label: str) -> None:
@@ -166,7 +167,7 @@ def _node(ledger: Ledger, name: str, kubelet: str, label: str) -> None:
         "metadata": {"name": name, "uid": name, "labels": labels},
         "status": {"nodeInfo": {"kubeletVersion": kubelet}},
     }
-    ledger.feeds["nodes"].changed(encode(raw))
+    feeds_of(ledger)["nodes"].changed(encode(raw))
 
 
 PODS, NODES = ("a", "b", "c"), ("n1", "n2")

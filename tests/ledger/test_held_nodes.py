@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.ledger.feeds import feeds_of
 from app.ledger.holds import Hold
 from app.ledger.ledger import Ledger
 from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
@@ -43,9 +44,9 @@ def apply(ledger: Ledger, version: int, operation: tuple[Any, ...]) -> None:
         case ("slice", pool, node):
             reached = None if node == EVERYWHERE else node
             raw = raw_slice(f"{pool}-{node}", version, pool=pool, node=reached, devices=1)
-            ledger.feeds["resourceslices"].changed(encode(raw))
+            feeds_of(ledger)["resourceslices"].changed(encode(raw))
         case ("gone", pool, node):
-            ledger.feeds["resourceslices"].deleted("", f"{pool}-{node}", "")
+            feeds_of(ledger)["resourceslices"].deleted("", f"{pool}-{node}", "")
 
 
 @given(operations)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.ledger import holds
+from app.ledger.feeds import feeds_of
 from app.ledger.holds import Hold, HoldBook
 from app.ledger.ledger import Ledger
 from app.ledger.usage import UsageTable
@@ -80,19 +81,19 @@ def test_overlay_without_some_holds_is_what_the_others_keep(
 
 def test_late_news_that_a_claim_is_gone_end_no_hold_of_the_one_made_anew_under_its_name() -> None:
     ledger = Ledger()
-    ledger.feeds["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
+    feeds_of(ledger)["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
     ledger.own_write(encode(raw_claim("c", 3, uid="new")))
     ledger.holds.place(hold("new"))
-    ledger.feeds["resourceclaims"].deleted("default", "c", "old")
+    feeds_of(ledger)["resourceclaims"].deleted("default", "c", "old")
     assert ledger.holds.get("new") is not None
-    ledger.feeds["resourceclaims"].deleted("default", "c", "new")
+    feeds_of(ledger)["resourceclaims"].deleted("default", "c", "new")
     assert ledger.holds.get("new") is None
 
 
 def test_hold_of_a_claim_ends_when_another_one_takes_its_name() -> None:
     ledger = Ledger()
-    ledger.feeds["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
+    feeds_of(ledger)["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
     ledger.holds.place(hold("old"))
     ledger.own_write(encode(raw_claim("c", 3, uid="new")))
-    ledger.feeds["resourceclaims"].deleted("default", "c", "old")
+    feeds_of(ledger)["resourceclaims"].deleted("default", "c", "old")
     assert ledger.holds.get("old") is None

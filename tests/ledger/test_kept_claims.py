@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from app.ledger.claims import ClaimIndex
+from app.ledger.feeds import feeds_of
 from app.ledger.kept_claims import WHOLE_BYTES, Specs
 from app.ledger.ledger import Ledger
 from app.model.resource_claim import FINALIZER, ClaimHead, ResourceClaim, read_claim
@@ -176,7 +177,7 @@ def test_a_long_pod_takes_not_much_more_than_its_bytes(shape: str) -> None:
     try:
         before = tracemalloc.get_traced_memory()[0]
         for body in bodies:
-            ledger.feeds["pods"].changed(body)
+            feeds_of(ledger)["pods"].changed(body)
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()

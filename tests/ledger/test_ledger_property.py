@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.ledger.feeds import feeds_of
 from app.ledger.ledger import Ledger
 from tests.ledger.ledger_events import encode, raw_claim, raw_node, raw_pod, raw_slice, shared_slices
 
@@ -82,19 +83,19 @@ def test_incremental_ledger_equals_a_rebuilt_one(sequence: list[tuple[Any, ...]]
                 name = names[index % len(names)]
                 meta = objects.pop((kind, name))["metadata"]
                 generation[kind, name] = version
-                ledger.feeds[kind].deleted(meta.get("namespace", ""), name, meta["uid"])
+                feeds_of(ledger)[kind].deleted(meta.get("namespace", ""), name, meta["uid"])
             continue
         kind, raw = build(event, version)
         name = raw["metadata"]["name"]
         raw["metadata"]["uid"] += f"-{generation.get((kind, name), 0)}"
         objects[kind, name] = raw
-        ledger.feeds[kind].changed(encode(raw))
+        feeds_of(ledger)[kind].changed(encode(raw))
 
     rebuilt = Ledger()
-    for kind in ledger.feeds:
+    for kind in feeds_of(ledger):
         for (found, _), raw in objects.items():
             if found == kind:
-                rebuilt.feeds[kind].changed(encode(raw))
+                feeds_of(rebuilt)[kind].changed(encode(raw))
 
     assert fingerprint(rebuilt) == fingerprint(ledger)
 
@@ -119,7 +120,7 @@ def test_a_node_whose_version_stands_still_reads_the_same(sequence: list[tuple[A
             continue
         kind, raw = build(event, version)
         raw["metadata"]["resourceVersion"] = str(version)
-        ledger.feeds[kind].changed(encode(raw))
+        feeds_of(ledger)[kind].changed(encode(raw))
         for node in NODES:
             now = (ledger.state.of(node), readable(node))
             if now[0] == before[node][0]:

@@ -7,6 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.kube.delivery import Delivery, read_meta
+from app.ledger.feeds import feeds_of
 from app.ledger.ledger import Ledger
 from app.model.generated_claim import ENTRY_ANNOTATION
 from app.model.resource_claim import EXTENDED_ANNOTATION
@@ -135,7 +136,7 @@ class Fed:
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.observer = CountingObserver()
-        self.deliveries = {kind: Delivery(kind, feed, self.observer) for kind, feed in self.ledger.feeds.items()}
+        self.deliveries = {kind: Delivery(kind, feed, self.observer) for kind, feed in feeds_of(self.ledger).items()}
 
     def bring(self, kind: str, raw: Object) -> None:
         data = encode(raw)

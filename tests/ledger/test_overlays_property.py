@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from app.allocator.overlay import Overlay, lay_all
 from app.allocator.overlay_policy import PolicyOverlay, PolicyRule
 from app.allocator.overlay_taints import TaintOverlay
+from app.ledger.feeds import feeds_of
 from app.ledger.ledger import Ledger
 from app.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule
 from app.model.resource_slice import ResourceSlice, SliceReader
@@ -59,7 +60,7 @@ class World:
         self.policy: PolicyOverlay | None = None
 
     def apply(self, event: Event, version: int) -> None:
-        feeds, overlays = self.ledger.feeds, self.ledger.overlays
+        feeds, overlays = feeds_of(self.ledger), self.ledger.overlays
         match event:
             case ("slice", name, pool, node, devices):
                 data = msgspec.json.encode(raw_slice(name, version, pool=pool, node=node or None, devices=devices))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from app.ledger.feeds import feeds_of
 from app.ledger.holds import Hold
 from app.ledger.ledger import Ledger
 from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
@@ -14,7 +15,7 @@ DRIVER = "gpu.example.com"
 
 def promised() -> Ledger:
     ledger = Ledger()
-    ledger.feeds["resourceslices"].changed(encode(raw_slice("n1", 1, pool="n1", node="n1", devices=1)))
+    feeds_of(ledger)["resourceslices"].changed(encode(raw_slice("n1", 1, pool="n1", node="n1", devices=1)))
     ledger.promise(lambda: ledger.holds.place(hold("c1")))
     return ledger
 

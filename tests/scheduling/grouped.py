@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from app.ledger.feeds import feeds_of
 from app.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from app.model.pod import pod_from
 from app.model.resource_claim import claim_from
@@ -44,7 +45,7 @@ class GroupWorld(World):
     def start(self) -> None:
         super().start()
         if not self._are_groups_served:
-            feeds = {kind: feed for kind, feed in self.ledger.feeds.items() if kind != str(Kind.POD_GROUP)}
+            feeds = {kind: feed for kind, feed in feeds_of(self.ledger).items() if kind != str(Kind.POD_GROUP)}
             self.cluster.watch.attach(feeds)
             self.ledger.pod_groups.served = False
 

@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from app.ledger.feeds import feeds_of
 from app.model.resource_claim import FINALIZER
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.scheduling.answers import TryAgain
@@ -107,7 +108,7 @@ async def test_a_pod_state_that_only_kube_scheduler_has_seen_yet_does_not_spoil_
 
     world.cluster.store.replace(Key(Kind.CLAIM, "default", "p2-gpu-x"), own)
     world.sync()
-    world.cluster.watch.attach({kind: feed for kind, feed in world.ledger.feeds.items() if kind != "pods"})
+    world.cluster.watch.attach({kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "pods"})
     world.cluster.store.replace(Key(Kind.POD, "default", "p2"), name)
     assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
     async with world.watching():

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from app.ledger.feeds import feeds_of
 from app.model.resource_claim import FINALIZER
 from app.scheduling.answers import TryAgain
 from app.scheduling.ports import Conflict, Refused, Unavailable
@@ -217,13 +218,13 @@ async def test_devices_stay_taken_while_nobody_knows_whether_they_were_written(w
     world.add_pod("p3", "all")
     async with world.watching():
         world.cluster.watch.attach(
-            {kind: feed for kind, feed in world.ledger.feeds.items() if kind != "resourceclaims"}
+            {kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "resourceclaims"}
         )
         with pytest.raises(TryAgain, match="connection refused"):
             await world.bind("p1", "n1")
         with pytest.raises(TryAgain, match="does not fit on node n1 any more"):
             await world.bind("p3", "n1")
-        world.cluster.watch.attach(world.ledger.feeds)
+        world.cluster.watch.attach(feeds_of(world.ledger))
         await world.bind("p1", "n1")
 
     assert world.devices("c1") == ["n1/gpu-0"]

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from app.ledger.feeds import feeds_of
 from app.ledger.ledger import Ledger
 from app.ledger.pod_groups import START_LABEL, GroupReservation
 from app.model.base import plain
@@ -56,7 +57,7 @@ class Scene:
 
     def _feed(self, kind: str, raw: Json) -> None:
         raw["metadata"]["resourceVersion"] = str(next(self._versions))
-        self.ledger.feeds[kind].changed(msgspec.json.encode(raw))
+        feeds_of(self.ledger)[kind].changed(msgspec.json.encode(raw))
 
 
 def pod(*entries: Json, group: str | None = "g", recorded: str | None = None) -> Pod:

@@ -18,7 +18,8 @@ from app.model.node import Node
 from app.model.resource_claim import ResourceClaim
 from app.model.resource_slice import ResourceSlice
 from app.scheduling.cool_downs import SetAside
-from app.scheduling.gang_board import DeviceId, Member, Seat
+from app.scheduling.gang_board import DeviceId, Seat
+from app.scheduling.gang_members import Member
 from app.scheduling.gang_plan import GangPlan
 from tests.allocator.building import DRIVER, Held, claim_of, demand_of, either, exactly, pools_of, slice_of
 

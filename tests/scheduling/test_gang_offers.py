@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 
+from app.ledger.feeds import feeds_of
 from app.ledger.ledger import Ledger
 from app.model.allocation import ClaimPlacement, DeviceHolding
 from app.model.pod_group import PodGroup, read_pod_group
@@ -168,7 +169,7 @@ class Notes:
 
     def node(self, name: str) -> None:
         meta = {"name": name, "uid": name, "resourceVersion": str(next(self._versions))}
-        self.ledger.feeds["nodes"].changed(msgspec.json.encode({"metadata": meta}))
+        feeds_of(self.ledger)["nodes"].changed(msgspec.json.encode({"metadata": meta}))
 
     def group(self, uid: str = "u", name: str = "g") -> PodGroup:
         return read_pod_group(msgspec.json.encode({"metadata": {"namespace": "ns", "name": name, "uid": uid}}))
@@ -207,8 +208,8 @@ def test_members_and_nodes_that_are_gone_are_forgotten(notes: Notes) -> None:
     offers, group = Offers(notes.ledger), notes.group()
     for pod in "abc":
         offers.note(group, pod, ["n0", "n1"] if pod == "a" else ["n2"])
-    notes.ledger.feeds["nodes"].deleted("", "n0", "n0")
-    notes.ledger.feeds["pods"].deleted("ns", "b", "b")
+    feeds_of(notes.ledger)["nodes"].deleted("", "n0", "n0")
+    feeds_of(notes.ledger)["pods"].deleted("ns", "b", "b")
     known = notes.among(offers, group, "n1")
     assert known.nodes == ("n1", "n2")
     assert (offers.last(group, "b"), offers.last(group, "c")) == ((), {"n2"})

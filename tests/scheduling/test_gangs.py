@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from app.ledger.feeds import feeds_of
 from app.scheduling.options import Options
 from app.simulator.objects import Kind
 from tests.scheduling.test_gang_plan import fits_somehow
@@ -37,7 +38,7 @@ class GangWorld(World):
             "resourceVersion": str(next(self._versions)),
         }
         group = {"metadata": meta, "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}}}}
-        self.ledger.feeds["podgroups"].changed(msgspec.json.encode(group))
+        feeds_of(self.ledger)["podgroups"].changed(msgspec.json.encode(group))
 
     def cards(self, node: str, count: int, *, whole: bool = True) -> None:
         """`count` cards, each two halves, and whole ones if they can be had whole."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.ledger.feeds import feeds_of
 from app.scheduling.answers import TryAgain
 from app.simulator.cluster import MemoryPods
 from app.simulator.objects import Key, Kind
@@ -208,7 +209,7 @@ async def test_a_member_bound_before_the_watch_tells_keeps_the_claim() -> None:
     async with world.watching():
         late = await waiting(world, "d")
         early = await waiting(world, "a")
-        feeds: dict[str, Any] = {kind: feed for kind, feed in world.ledger.feeds.items() if kind != "pods"}
+        feeds: dict[str, Any] = {kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "pods"}
         world.cluster.watch.attach(feeds)
         world.report("Attached")
         await asyncio.gather(*early)

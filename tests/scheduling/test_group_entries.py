@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from app.ledger.feeds import feeds_of
 from app.ledger.group_starts import Ability
 from app.ledger.pod_groups import START_LABEL, GroupReservation
 from app.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
@@ -201,7 +202,9 @@ async def test_a_pod_that_was_given_its_own_entry_before_it_started_proves_nothi
     claim = world.claim("shared")
     uid = world.pod("first")["metadata"]["uid"]
     claim["status"]["reservedFor"].append({"resource": "pods", "name": "first", "uid": uid})
-    world.cluster.watch.attach({kind: feed for kind, feed in world.ledger.feeds.items() if kind != "resourceclaims"})
+    world.cluster.watch.attach(
+        {kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "resourceclaims"}
+    )
     world.cluster.store.update_status(Kind.CLAIM, claim)
     world.started("first")
     await world.look()

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.allocator import Demand, Features, NoFit
+from app.ledger.feeds import feeds_of
 from app.ledger.holds import Hold
 from app.ledger.ledger import Ledger
 from app.model.allocation import Placement
@@ -139,24 +140,24 @@ class Scene:
     def feed(self, kind: str, name: str, **parts: Any) -> None:
         self.version += 1
         metadata = {"name": name, "uid": name, "namespace": "default", "resourceVersion": str(self.version)}
-        self.ledger.feeds[kind].changed(json.dumps({"metadata": metadata, **parts}).encode())
+        feeds_of(self.ledger)[kind].changed(json.dumps({"metadata": metadata, **parts}).encode())
 
     def apply(self, operation: tuple[Any, ...]) -> None:
         match operation:
             case ("slice", place, pool, devices, generation):
                 self._publish(place, pool, DEVICES[devices], generation)
             case ("drop", place, pool):
-                self.ledger.feeds["resourceslices"].deleted("", f"{place}-{pool}", "")
+                feeds_of(self.ledger)["resourceslices"].deleted("", f"{place}-{pool}", "")
             case ("node", node, east, features):
                 declared = ["DRAOptionalNodeOperations"] if features else []
                 metadata = {"name": node, "uid": node, "labels": {"zone": "east" if east else "west"}}
                 raw = {"metadata": metadata, "status": {"declaredFeatures": declared}}
-                self.ledger.feeds["nodes"].changed(json.dumps(raw).encode())
+                feeds_of(self.ledger)["nodes"].changed(json.dumps(raw).encode())
             case ("take", node, demand):
                 self._take(node, self.demand(demand % len(REQUESTS), 0))
             case ("free", number) if number < len(self.taken):
                 name = self.taken.pop(number)
-                self.ledger.feeds["resourceclaims"].deleted("default", name, name)
+                feeds_of(self.ledger)["resourceclaims"].deleted("default", name, name)
             case ("hold", nodes, demand):
                 self.hold((nodes,) if isinstance(nodes, str) else nodes, demand % len(REQUESTS))
             case ("lapse", number) if number < len(self.held):

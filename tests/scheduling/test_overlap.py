@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.ledger.claim_record import ClaimRecord
+from app.ledger.feeds import feeds_of
 from app.ledger.ledger import Ledger
 from app.model.allocation import AllocationResult, DeviceHolding
 from app.model.device import CounterConsumption
@@ -31,7 +32,7 @@ def slices(ledger: Ledger, devices: list[dict[str, Any]], capacity: str | None =
     counters = [{"name": "s", "counters": {"units": {"value": str(UNITS)}}}]
     for name, rest in (("a", {"sharedCounters": counters}), ("b", {"devices": devices})):
         raw = {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": {**common, **rest}}
-        ledger.feeds["resourceslices"].changed(msgspec.json.encode(raw))
+        feeds_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
 
 
 def partition(name: str, units: int, *groups: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from app.ledger.feeds import feeds_of
 from app.ledger.pod_groups import GroupReservation
 from app.model.pod import Pod
 from app.scheduling.answers import TryAgain
@@ -90,7 +91,7 @@ async def test_the_claim_of_a_group_of_which_one_member_is_bound_is_kept(world: 
 
 async def test_a_member_that_only_the_live_object_knows_to_be_bound_keeps_the_claim(world: World) -> None:
     await abandoned(world, "m1")
-    feeds = {kind: feed for kind, feed in world.ledger.feeds.items() if kind != "pods"}
+    feeds = {kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "pods"}
     world.cluster.watch.attach(feeds)
     pod = world.pod("m2")
     await world.cluster.pods.bind("default", "m2", pod["metadata"]["uid"], "n1")

@@ -2,7 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.model.merits import Merits
-from app.scheduling.scoring import BEST, Weights, ratings, total
+from app.scheduling.options import Weights
+from app.scheduling.scoring import BEST, ratings, total
 
 EQUAL = Weights(1, 1, 1)
 merits = st.builds(

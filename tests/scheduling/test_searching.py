@@ -2,6 +2,7 @@ import gc
 import weakref
 
 from app.allocator import Features
+from app.ledger.feeds import feeds_of
 from app.ledger.ledger import Ledger
 from app.model.node import Node
 from app.scheduling.options import Options
@@ -19,16 +20,16 @@ def _ask(searching: Searching, node: Node) -> None:
 def test_what_deleted_nodes_had_is_let_go() -> None:
     ledger = Ledger()
     for name in _NODES:
-        ledger.feeds["nodes"].changed(encode(raw_node(name, 1)))
-        ledger.feeds["resourceslices"].changed(encode(raw_slice(f"s-{name}", 1, pool=name, node=name, devices=1)))
+        feeds_of(ledger)["nodes"].changed(encode(raw_node(name, 1)))
+        feeds_of(ledger)["resourceslices"].changed(encode(raw_slice(f"s-{name}", 1, pool=name, node=name, devices=1)))
     searching = Searching(ledger, Features(), Options())
     for name in _NODES:
         _ask(searching, ledger.nodes[name])
     gone = [weakref.ref(ledger.slices.by_name[f"s-{name}"]) for name in _NODES[2:]]
     for name in _NODES[2:]:
-        ledger.feeds["nodes"].deleted("", name, f"node-{name}")
-        ledger.feeds["resourceslices"].deleted("", f"s-{name}", f"slice-{name}")
-    ledger.feeds["resourceslices"].changed(encode(raw_slice("s-n0", 2, pool="n0", node="n0", devices=2)))
+        feeds_of(ledger)["nodes"].deleted("", name, f"node-{name}")
+        feeds_of(ledger)["resourceslices"].deleted("", f"s-{name}", f"slice-{name}")
+    feeds_of(ledger)["resourceslices"].changed(encode(raw_slice("s-n0", 2, pool="n0", node="n0", devices=2)))
     _ask(searching, ledger.nodes["n0"])
     gc.collect()
     kept = [each for each in gone if each() is not None]

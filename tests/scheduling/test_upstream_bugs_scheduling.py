@@ -12,6 +12,7 @@ import pytest
 from app.kube.events import POD_BURST, KubeEvents
 from app.kube.settings import KubeSettings
 from app.kube.transport import Call, Transport
+from app.ledger.feeds import feeds_of
 from app.model.pod import pod_from
 from app.scheduling.answers import TryAgain
 from app.scheduling.options import Options
@@ -229,7 +230,7 @@ def test_123698_old_states_of_a_claim_that_arrive_late_change_nothing(world: Wor
 
     The watch itself brings nothing of a claim that it has said to be deleted, unless the server's store was set back.
     """
-    feed = world.ledger.feeds["resourceclaims"]
+    feed = feeds_of(world.ledger)["resourceclaims"]
     states: list[Json] = [world.claim("c1")]
     result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-0"}
     for change in (
@@ -258,7 +259,7 @@ def test_123698_old_states_of_a_claim_that_arrive_late_change_nothing(world: Wor
 @pytest.mark.parametrize("over", ["deleted", "ended"])
 def test_123698_late_answers_bring_nothing_back_of_a_claim_whose_pod_ended_after_it(world: World, over: str) -> None:
     """While the pod runs the devices stay counted, and after it no late state of the deleted claim counts them again."""
-    feed, pods = world.ledger.feeds["resourceclaims"], world.ledger.feeds["pods"]
+    feed, pods = feeds_of(world.ledger)["resourceclaims"], feeds_of(world.ledger)["pods"]
     pod = world.pod("p1")
     uid = pod["metadata"]["uid"]
     pod["spec"]["nodeName"] = "n1"

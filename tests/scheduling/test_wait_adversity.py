@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from app.ledger.feeds import feeds_of
 from app.model.resource_claim import FINALIZER
 from app.model.snapshot import SNAPSHOT_ANNOTATION
 from app.scheduling.answers import TryAgain
@@ -156,7 +157,7 @@ async def test_a_condition_that_comes_and_goes_counts_when_all_are_there_at_once
 async def test_everything_listed_anew_during_a_wait_neither_ends_nor_repeats_it(world: World) -> None:
     async with world.watching():
         bind = await waiting(world)
-        world.cluster.watch.attach(world.ledger.feeds)
+        world.cluster.watch.attach(feeds_of(world.ledger))
         await turns()
         assert not bind.done()
         report(world, "Attached")

@@ -12,6 +12,7 @@ from app.allocator import Demand, Features, NamedClaim, NodePools, allocate, gat
 from app.allocator.overlay_policy import PolicyOverlay, PolicyRule
 from app.allocator.verdict import contradictions, published_pool
 from app.cel import ProgramCache, compile_expression
+from app.ledger.feeds import feeds_of
 from app.ledger.ledger import Ledger
 from app.model.allocation import AllocationResult, DeviceHolding, Placement
 from app.model.device import CounterConsumption
@@ -172,7 +173,7 @@ class History:
         pool = {"name": POOL, "generation": 1, "resourceSliceCount": 3}
         metadata = {"name": name, "uid": name, "resourceVersion": str(self._versions)}
         raw = {"metadata": metadata, "spec": {"driver": DRIVER, "pool": pool, "nodeName": NODE.name, **content}}
-        self.ledger.feeds["resourceslices"].changed(msgspec.json.encode(raw))
+        feeds_of(self.ledger)["resourceslices"].changed(msgspec.json.encode(raw))
 
     def _use(self, policy: Policy | None) -> None:
         self._policy = policy

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from app.allocator import Features
+from app.ledger.feeds import feeds_of
 from app.ledger.ledger import Ledger
 from app.model.pod import pod_from
 from app.scheduling.answers import FilterAnswer
@@ -123,7 +124,7 @@ class World:
         self.metrics = Metrics()
         ports = Ports(self.cluster, self.clock, self.claims, self.pods, self.groups)
         self.extender = Extender(self.ledger, ports, self.metrics, self.options, self.features)
-        self.cluster.watch.attach(self.ledger.feeds)
+        self.cluster.watch.attach(feeds_of(self.ledger))
 
     def sync(self) -> None:
         self.cluster.watch.deliver()
