@@ -19,6 +19,7 @@ RUN python -m venv --without-pip /opt/dra-extender \
 
 COPY pyproject.toml README.md LICENSE ./
 COPY app ./app
+COPY deploy/examples ./deploy/examples
 RUN /opt/tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /dist . \
     && python -m pip --python /opt/dra-extender/bin/python install --no-deps --no-index /dist/*.whl
 

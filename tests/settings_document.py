@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from annotated_types import Ge, Gt, Le, Lt
+from dra_extender.settings import Settings
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-
-from app.settings import Settings
 
 DOCUMENT: Final = Path(__file__).parent.parent / "docs" / "settings.md"
 START: Final = "<!-- tables -->\n"

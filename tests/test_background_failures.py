@@ -6,25 +6,25 @@ from typing import Any
 
 import httpx
 import pytest
+from dra_extender import supervision
+from dra_extender.collector import Collector
+from dra_extender.kube.configuration import Credentials
+from dra_extender.kube.events import KubeEvents
+from dra_extender.kube.reflector import Reflector
+from dra_extender.ledger import feeds
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.policy_watch import PolicyWatch
+from dra_extender.scheduling.bind import Bind
+from dra_extender.scheduling.foreign_allocations import ForeignAllocations
+from dra_extender.scheduling.group_claims import GroupClaims
+from dra_extender.scheduling.group_trials import GroupTrials
+from dra_extender.scheduling.guard_claims import GuardClaims
+from dra_extender.scheduling.look_ahead import LookAhead
+from dra_extender.scheduling.reclaim import Reclaim
+from dra_extender.scheduling.reservations import Reservations
+from dra_extender.scheduling.wake_up import WakeUp
+from dra_extender.supervision import UNREADY_AFTER, BackgroundTask
 
-from app import supervision
-from app.collector import Collector
-from app.kube.configuration import Credentials
-from app.kube.events import KubeEvents
-from app.kube.reflector import Reflector
-from app.ledger import feeds
-from app.ledger.feeds import feeds_of
-from app.policy_watch import PolicyWatch
-from app.scheduling.bind import Bind
-from app.scheduling.foreign_allocations import ForeignAllocations
-from app.scheduling.group_claims import GroupClaims
-from app.scheduling.group_trials import GroupTrials
-from app.scheduling.guard_claims import GuardClaims
-from app.scheduling.look_ahead import LookAhead
-from app.scheduling.reclaim import Reclaim
-from app.scheduling.reservations import Reservations
-from app.scheduling.wake_up import WakeUp
-from app.supervision import UNREADY_AFTER, BackgroundTask
 from tests.kube.conftest import observer, server, settings  # noqa: F401 - fixtures
 from tests.kube.recording import CountingObserver, RecordingFeed
 from tests.kube.test_kube_cluster import Make, make, sleeper  # noqa: F401 - fixtures
@@ -195,8 +195,8 @@ async def test_a_handler_that_fails_costs_one_object(
     name: str, problem: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same for what takes in each kind: the object is counted and named, those after it are taken in."""
-    from app.kube.delivery import Delivery, read_meta  # noqa: PLC0415 - used here alone
-    from app.ledger.ledger import Ledger  # noqa: PLC0415
+    from dra_extender.kube.delivery import Delivery, read_meta  # noqa: PLC0415 - used here alone
+    from dra_extender.ledger.ledger import Ledger  # noqa: PLC0415
 
     counted = CountingObserver()
     ledger = Ledger()

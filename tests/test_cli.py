@@ -10,11 +10,10 @@ from urllib.request import ProxyHandler, build_opener
 
 import pytest
 import yaml
+from dra_extender.cli import app
 from typer.testing import CliRunner
 
-from app.cli import app
-
-PROGRAM = [sys.executable, "-W", "error", "-m", "app.cli"]
+PROGRAM = [sys.executable, "-W", "error", "-m", "dra_extender.cli"]
 ROOT = Path(__file__).parent.parent
 
 

@@ -3,10 +3,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dra_extender.cli import app
+from dra_extender.scheduler_config import SchedulerSetup, render
 from typer.testing import CliRunner, Result
-
-from app.cli import app
-from app.scheduler_config import SchedulerSetup, render
 
 SHIPPED = Path(__file__).parent.parent / "deploy" / "scheduler-config" / "kube-scheduler.yaml"
 

@@ -3,12 +3,11 @@ import re
 from pathlib import Path
 
 import pytest
+from dra_extender.cli import app
+from dra_extender.cli_lint_manifests import read_subjects
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
-
-from app.cli import app
-from app.cli_lint_manifests import read_subjects
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "deploy" / "examples"

@@ -7,10 +7,10 @@ from typing import Final
 
 import pytest
 import yaml
+from dra_extender.cli import app
+from dra_extender.settings import Settings
+from dra_extender.telemetry.catalog import DEFINITIONS, PREFIX
 
-from app.cli import app
-from app.settings import Settings
-from app.telemetry.catalog import DEFINITIONS, PREFIX
 from tests.parity.fuzz.cel.exceptions import EXCEPTIONS
 from tests.settings_document import DOCUMENT as SETTINGS
 from tests.settings_document import tables

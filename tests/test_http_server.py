@@ -1,9 +1,8 @@
 import socket
 
 import pytest
-
-from app.http_server import ListenError, listen
-from app.settings import ServerSettings
+from dra_extender.http_server import ListenError, listen
+from dra_extender.settings import ServerSettings
 
 
 def test_a_taken_port_is_said() -> None:

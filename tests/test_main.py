@@ -2,10 +2,9 @@ import json
 from pathlib import Path
 
 import pytest
-
-from app.main import serve, with_scheduler
-from app.scheduler_config import SchedulerSetup, render
-from app.settings import BadSettings, LeaderElectionSettings, SchedulingSettings, ServerSettings, Settings
+from dra_extender.main import serve, with_scheduler
+from dra_extender.scheduler_config import SchedulerSetup, render
+from dra_extender.settings import BadSettings, LeaderElectionSettings, SchedulingSettings, ServerSettings, Settings
 
 
 async def test_leader_election_outside_a_pod_needs_a_namespace() -> None:

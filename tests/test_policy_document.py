@@ -3,9 +3,10 @@
 import re
 from pathlib import Path
 
-from app.allocator.overlay_policy import PolicyOverlay
-from app.model.device import Device
-from app.policy_file import RuleModel, read_policy
+from dra_extender.allocator.overlay_policy import PolicyOverlay
+from dra_extender.model.device import Device
+from dra_extender.policy_file import RuleModel, read_policy
+
 from tests.allocator.building import Json, ask, claim_of, exactly, held, picks, slice_of
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "policy.md"

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-
-from app.allocator.overlay_policy import PolicyOverlay
-from app.policy_file import BadPolicy, MissingPolicy, read_policy
+from dra_extender.allocator.overlay_policy import PolicyOverlay
+from dra_extender.policy_file import BadPolicy, MissingPolicy, read_policy
 
 
 def read(tmp_path: Path, text: str) -> PolicyOverlay:

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
+from dra_extender.go_duration import parse_go_duration
+from dra_extender.main import serve
+from dra_extender.scheduler_check import Limits, check, read_document
+from dra_extender.scheduler_config import SchedulerSetup, render
+from dra_extender.settings import BadSettings, SchedulingSettings, ServerSettings, Settings, load_settings
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.go_duration import parse_go_duration
-from app.main import serve
-from app.scheduler_check import Limits, check, read_document
-from app.scheduler_config import SchedulerSetup, render
-from app.settings import BadSettings, SchedulingSettings, ServerSettings, Settings, load_settings
 
 SHIPPED = Path(__file__).parent.parent / "deploy" / "scheduler-config" / "kube-scheduler.yaml"
 Change = Callable[[dict[str, Any]], object]

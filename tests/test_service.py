@@ -6,15 +6,14 @@ from typing import Any
 
 import httpx
 import pytest
-
-from app.http_server import listen
-from app.ledger.feed import Feed
-from app.scheduling.ports import Unavailable
-from app.service import Service
-from app.settings import ServerSettings, Settings
-from app.simulator.cluster import MemoryCluster, MemoryPods
-from app.simulator.objects import Kind
-from app.telemetry.metrics import Metrics
+from dra_extender.http_server import listen
+from dra_extender.ledger.feed import Feed
+from dra_extender.scheduling.ports import Unavailable
+from dra_extender.service import Service
+from dra_extender.settings import ServerSettings, Settings
+from dra_extender.simulator.cluster import MemoryCluster, MemoryPods
+from dra_extender.simulator.objects import Kind
+from dra_extender.telemetry.metrics import Metrics
 
 LOOPBACK = ServerSettings(host="127.0.0.1", port=0, stop_seconds=10)
 PASS_THROUGH = {"Pod": {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}, "NodeNames": ["a"]}

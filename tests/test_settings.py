@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dra_extender.allocator.features import Features
+from dra_extender.scheduling.options import Options
+from dra_extender.settings import BadSettings, FeatureSettings, Settings, load_settings
 from pydantic import BaseModel
-
-from app.allocator.features import Features
-from app.scheduling.options import Options
-from app.settings import BadSettings, FeatureSettings, Settings, load_settings
 
 COUNTS = ("port", "connections", "offered_nodes", "remembered_answers")
 GROUPS = {name: type(getattr(Settings(), name)) for name in Settings.model_fields}

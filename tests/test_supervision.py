@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import dra_extender
 import pytest
-
-import app
-from app.supervision import DEAD_AFTER, STEADY_SECONDS, UNREADY_AFTER, BackgroundTask, Supervisor
+from dra_extender.supervision import DEAD_AFTER, STEADY_SECONDS, UNREADY_AFTER, BackgroundTask, Supervisor
 
 
 class Site:
@@ -161,7 +160,7 @@ ALLOWED = {
 
 
 def calls(names: set[str]) -> Iterator[tuple[str, str]]:
-    root = Path(app.__file__).parent
+    root = Path(dra_extender.__file__).parent
     for path in sorted(root.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and node.attr in names:

@@ -1,10 +1,9 @@
 """Tokens are neither made nor lost, and a key without spending has all it may have."""
 
 import pytest
+from dra_extender.token_bucket import TokenBucket, TokenBuckets
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.token_bucket import TokenBucket, TokenBuckets
 
 RATE, BURST = 0.25, 2.0
 moves = st.lists(st.tuples(st.floats(0, 5), st.floats(0, 0.5)), max_size=50)

@@ -5,15 +5,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.policy_file import BadPolicy, read_policy
+from dra_extender.policy_watch import PolicyWatch
+from dra_extender.settings import BadSettings, load_settings
+from dra_extender.telemetry.metrics import Metrics
+from dra_extender.yaml_text import MOST_BYTES, YamlError, load_yaml, read_yaml
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.ledger.ledger import Ledger
-from app.policy_file import BadPolicy, read_policy
-from app.policy_watch import PolicyWatch
-from app.settings import BadSettings, load_settings
-from app.telemetry.metrics import Metrics
-from app.yaml_text import MOST_BYTES, YamlError, load_yaml, read_yaml
 
 LAUGHS = "a: &a [x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join(['*' + before] * 9)}]\n"

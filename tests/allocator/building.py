@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from app.allocator import Demand, Features, NamedClaim, NodePools, NoFit, PoolId, allocate, gather, prepare
-from app.allocator.rules import OWN, Rules
-from app.allocator.state import PoolUsage, any_compatibility_rule
-from app.cel import ProgramCache
-from app.model.allocation import DeviceHolding, Placement
-from app.model.device_class import DeviceClass, device_class_from
-from app.model.node import Node
-from app.model.rejection import Rejection
-from app.model.resource_claim import ResourceClaim, claim_from
-from app.model.resource_slice import ResourceSlice, SliceReader
+from dra_extender.allocator import Demand, Features, NamedClaim, NodePools, NoFit, PoolId, allocate, gather, prepare
+from dra_extender.allocator.rules import OWN, Rules
+from dra_extender.allocator.state import PoolUsage, any_compatibility_rule
+from dra_extender.cel import ProgramCache
+from dra_extender.model.allocation import DeviceHolding, Placement
+from dra_extender.model.device_class import DeviceClass, device_class_from
+from dra_extender.model.node import Node
+from dra_extender.model.rejection import Rejection
+from dra_extender.model.resource_claim import ResourceClaim, claim_from
+from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 
 Json = dict[str, Any]
 DRIVER = "gpu.example.com"

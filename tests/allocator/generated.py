@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from dra_extender.model.quantity import NANO
 from hypothesis import strategies as st
 
-from app.model.quantity import NANO
 from tests.allocator.building import claim_of, consuming, counters_of, either, every, exactly, held, slice_of
 
 NAMES = [f"d{index}" for index in range(6)]

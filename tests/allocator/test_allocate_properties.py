@@ -2,16 +2,16 @@
 
 from typing import Any
 
+from dra_extender.allocator import Features
+from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.attempt import Attempt, Refusal
+from dra_extender.allocator.node_facts import NodeFacts
+from dra_extender.allocator.outcome import Fatal
+from dra_extender.model.base import plain
+from dra_extender.model.node import Node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator import Features
-from app.allocator.allocate import allocate
-from app.allocator.attempt import Attempt, Refusal
-from app.allocator.node_facts import NodeFacts
-from app.allocator.outcome import Fatal
-from app.model.base import plain
-from app.model.node import Node
 from tests.allocator.building import NODE, Held, demand_of, pools_of
 from tests.allocator.generated import claims, nodes, usages
 

@@ -3,12 +3,11 @@
 from typing import Any
 
 import pytest
+from dra_extender.allocator.capacity import CapacityError, Misfit, amount_text, needs
+from dra_extender.model.device import DeviceCapacity, RequestPolicy, ValidRange
+from dra_extender.model.quantity import parse_quantity
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.allocator.capacity import CapacityError, Misfit, amount_text, needs
-from app.model.device import DeviceCapacity, RequestPolicy, ValidRange
-from app.model.quantity import parse_quantity
 
 
 def capacity(value: str, default: str | None = None, values: list[str] | None = None, **bounds: str) -> DeviceCapacity:

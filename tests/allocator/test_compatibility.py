@@ -1,13 +1,13 @@
 """Compatibility groups (KEP-5963): three states per counter set, folded one member at a time."""
 
 import pytest
+from dra_extender.allocator.compatibility import CompatibilityTable, GroupState, admits, folded
+from dra_extender.allocator.undo import Trail
+from dra_extender.model.device import CounterConsumption
+from dra_extender.model.rejection import Code
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.allocator.compatibility import CompatibilityTable, GroupState, admits, folded
-from app.allocator.undo import Trail
-from app.model.device import CounterConsumption
-from app.model.rejection import Code
 from tests.allocator.building import (
     Held,
     ask,

@@ -1,9 +1,9 @@
 """Compatibility groups beside everything else that decides about a device."""
 
 import pytest
+from dra_extender.model.rejection import Code
+from dra_extender.model.resource_slice import ResourceSlice
 
-from app.model.rejection import Code
-from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import (
     Json,
     ask,

@@ -4,13 +4,13 @@ import dataclasses
 from typing import Any
 
 import pytest
+from dra_extender.allocator import Features
+from dra_extender.allocator.constraints import REFUSED, Constraint, lookup
+from dra_extender.model.device import Attribute, Device
+from dra_extender.model.rejection import Code
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.allocator import Features
-from app.allocator.constraints import REFUSED, Constraint, lookup
-from app.model.device import Attribute, Device
-from app.model.rejection import Code
 from tests.allocator.building import DRIVER, ask, claim_of, either, every, exactly, picks, reasons, slice_of
 
 SCALARS = dataclasses.replace(Features(), list_type_attributes=False)

@@ -1,15 +1,15 @@
 """Shared counters (KEP-4815)."""
 
 import pytest
+from dra_extender.allocator.counters import CounterTable, Shortage
+from dra_extender.allocator.undo import Trail
+from dra_extender.model.allocation import Placement
+from dra_extender.model.device import CounterConsumption
+from dra_extender.model.quantity import NANO
+from dra_extender.model.rejection import Code
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.allocator.counters import CounterTable, Shortage
-from app.allocator.undo import Trail
-from app.model.allocation import Placement
-from app.model.device import CounterConsumption
-from app.model.quantity import NANO
-from app.model.rejection import Code
 from tests.allocator.building import ask, claim_of, consuming, counters_of, exactly, held, picks, reasons, slice_of
 
 

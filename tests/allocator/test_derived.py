@@ -4,10 +4,10 @@ import dataclasses
 from typing import Any
 
 import pytest
+from dra_extender.allocator import Features
+from dra_extender.allocator.allocate import allocate
+from dra_extender.model.rejection import Code
 
-from app.allocator import Features
-from app.allocator.allocate import allocate
-from app.model.rejection import Code
 from tests.allocator.building import (
     NODE,
     Held,

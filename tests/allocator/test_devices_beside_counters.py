@@ -4,10 +4,10 @@ import dataclasses
 from typing import Any
 
 import pytest
+from dra_extender.allocator.rules import OWN, UPSTREAM, Rules
+from dra_extender.model.rejection import Code
+from dra_extender.model.resource_slice import ResourceSlice
 
-from app.allocator.rules import OWN, UPSTREAM, Rules
-from app.model.rejection import Code
-from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import (
     ask,
     claim_of,

@@ -4,10 +4,10 @@ import dataclasses
 from typing import Any
 
 import pytest
+from dra_extender.allocator import Features
+from dra_extender.allocator.rules import UPSTREAM
+from dra_extender.model.rejection import Code, Rejection
 
-from app.allocator import Features
-from app.allocator.rules import UPSTREAM
-from app.model.rejection import Code, Rejection
 from tests.allocator.building import (
     NODE,
     ask,

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from dra_extender.allocator import Features, NoFit
+from dra_extender.allocator.features import FIELD_OF_NAME
+from dra_extender.allocator.rules import UPSTREAM
+from dra_extender.model.allocation import Placement
+from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
+from dra_extender.model.rejection import Code
 
-from app.allocator import Features, NoFit
-from app.allocator.features import FIELD_OF_NAME
-from app.allocator.rules import UPSTREAM
-from app.model.allocation import Placement
-from app.model.node import NODE_OPERATIONS_FEATURE, Node
-from app.model.rejection import Code
 from tests.allocator.building import (
     Json,
     ask,

@@ -4,14 +4,14 @@ import dataclasses
 
 import msgspec
 import pytest
+from dra_extender.allocator import Features, NoFit
+from dra_extender.allocator.rules import OWN, Rules
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.device import CounterConsumption
+from dra_extender.model.quantity import NANO
+from dra_extender.model.rejection import Code
+from dra_extender.model.resource_slice import ResourceSlice
 
-from app.allocator import Features, NoFit
-from app.allocator.rules import OWN, Rules
-from app.model.allocation import DeviceHolding
-from app.model.device import CounterConsumption
-from app.model.quantity import NANO
-from app.model.rejection import Code
-from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import (
     DRIVER,
     ask,

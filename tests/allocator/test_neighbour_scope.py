@@ -5,19 +5,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.allocator import Features, allocate
+from dra_extender.allocator.attempt import Attempt
+from dra_extender.allocator.neighbours import MAX_NEIGHBOURS
+from dra_extender.allocator.node_facts import NodeFacts
+from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.cel import Budget, compile_expression
+from dra_extender.cel.compile_limits import COMPILE_LIMIT
+from dra_extender.model.rejection import Code
+from dra_extender.model.resource_slice import ResourceSlice
+from dra_extender.scheduling.cool_downs import SetAside
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator import Features, allocate
-from app.allocator.attempt import Attempt
-from app.allocator.neighbours import MAX_NEIGHBOURS
-from app.allocator.node_facts import NodeFacts
-from app.allocator.overlay_policy import PolicyOverlay, PolicyRule
-from app.cel import Budget, compile_expression
-from app.cel.compile_limits import COMPILE_LIMIT
-from app.model.rejection import Code
-from app.model.resource_slice import ResourceSlice
-from app.scheduling.cool_downs import SetAside
 from tests.allocator.building import (
     NODE,
     Held,

@@ -5,18 +5,18 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from dra_extender.allocator import Features
+from dra_extender.allocator.attempt import Attempt, Refusal
+from dra_extender.allocator.eligibility import NodeFacts
+from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.cel import compile_expression
+from dra_extender.model.allocation import Placement
+from dra_extender.model.device import CounterConsumption
+from dra_extender.model.rejection import Code
+from dra_extender.model.resource_slice import ResourceSlice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator import Features
-from app.allocator.attempt import Attempt, Refusal
-from app.allocator.eligibility import NodeFacts
-from app.allocator.overlay_policy import PolicyOverlay, PolicyRule
-from app.cel import compile_expression
-from app.model.allocation import Placement
-from app.model.device import CounterConsumption
-from app.model.rejection import Code
-from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import (
     NODE,
     Held,

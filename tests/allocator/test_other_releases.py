@@ -5,19 +5,19 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from dra_extender.allocator import NoFit
+from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.node_facts import NodeFacts
+from dra_extender.allocator.other_releases import OtherAttempt, begin
+from dra_extender.allocator.outcome import Fatal
+from dra_extender.allocator.rules import OWN, Rules
+from dra_extender.model.allocation import DeviceHolding, Placement
+from dra_extender.model.rejection import Code
+from dra_extender.model.resource_claim import ResourceClaim
+from dra_extender.model.resource_slice import ResourceSlice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator import NoFit
-from app.allocator.allocate import allocate
-from app.allocator.node_facts import NodeFacts
-from app.allocator.other_releases import OtherAttempt, begin
-from app.allocator.outcome import Fatal
-from app.allocator.rules import OWN, Rules
-from app.model.allocation import DeviceHolding, Placement
-from app.model.rejection import Code
-from app.model.resource_claim import ResourceClaim
-from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import (
     DRIVER,
     NODE,
@@ -43,7 +43,7 @@ FREE_ADMIN = dataclasses.replace(OWN, admin_access_pays_counters=False)
 KEY = "gpu.example.com/k"
 OTHER = "nic.example.com"
 DISTINCT = [{"distinctAttribute": KEY}]
-THRESHOLD = "app.allocator.search._VAIN_BEFORE_LOOKOUT"
+THRESHOLD = "dra_extender.allocator.search._VAIN_BEFORE_LOOKOUT"
 
 
 def under(

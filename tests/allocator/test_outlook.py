@@ -4,15 +4,15 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.bounds import is_hopeless, locations
+from dra_extender.allocator.counters import CounterTable
+from dra_extender.model.allocation import Placement
+from dra_extender.model.device import CounterConsumption
+from dra_extender.model.rejection import Code
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator.allocate import allocate
-from app.allocator.bounds import is_hopeless, locations
-from app.allocator.counters import CounterTable
-from app.model.allocation import Placement
-from app.model.device import CounterConsumption
-from app.model.rejection import Code
 from tests.allocator.building import (
     NODE,
     Held,
@@ -31,7 +31,7 @@ from tests.allocator.building import (
 )
 from tests.allocator.generated import claims, nodes, usages
 
-THRESHOLD = "app.allocator.search._VAIN_BEFORE_LOOKOUT"
+THRESHOLD = "dra_extender.allocator.search._VAIN_BEFORE_LOOKOUT"
 FEW = 1000
 
 

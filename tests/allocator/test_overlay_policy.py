@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
+from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.cel import compile_expression
+from dra_extender.model.device import Device
+from dra_extender.model.resource_slice import ResourceSlice
 
-from app.allocator.overlay_policy import PolicyOverlay, PolicyRule
-from app.cel import compile_expression
-from app.model.device import Device
-from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import consuming, slice_of
 
 MIG = compile_expression('device.attributes["gpu.example.com"].type == "mig"')

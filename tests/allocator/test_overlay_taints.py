@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.allocator.overlay_taints import TaintOverlay
+from dra_extender.allocator.rules import OWN, UPSTREAM, Rules
+from dra_extender.model.base import ModelError
+from dra_extender.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule
 
-from app.allocator.overlay_taints import TaintOverlay
-from app.allocator.rules import OWN, UPSTREAM, Rules
-from app.model.base import ModelError
-from app.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule
 from tests.allocator.building import slice_of
 
 

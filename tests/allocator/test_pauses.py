@@ -4,15 +4,15 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+from dra_extender.allocator import Allocation, NoFit, Paused
+from dra_extender.allocator.allocate import allocate
+from dra_extender.cel import Budget
+from dra_extender.cel.cost import Deadline
+from dra_extender.model.allocation import Placement
+from dra_extender.model.rejection import Code
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator import Allocation, NoFit, Paused
-from app.allocator.allocate import allocate
-from app.cel import Budget
-from app.cel.cost import Deadline
-from app.model.allocation import Placement
-from app.model.rejection import Code
 from tests.allocator.building import (
     NODE,
     Held,
@@ -27,11 +27,11 @@ from tests.allocator.building import (
 )
 from tests.allocator.generated import claims, nodes, usages
 
-POLL = "app.allocator.search._POLL"
-LOOKOUT = "app.allocator.search._VAIN_BEFORE_LOOKOUT"
-ALONE = "app.allocator.search._STEPS_ALONE"
-POLL_DEVICES = "app.allocator.node_facts._POLL_DEVICES"
-LOOKS = "app.allocator.eligibility._LOOKS"
+POLL = "dra_extender.allocator.search._POLL"
+LOOKOUT = "dra_extender.allocator.search._VAIN_BEFORE_LOOKOUT"
+ALONE = "dra_extender.allocator.search._STEPS_ALONE"
+POLL_DEVICES = "dra_extender.allocator.node_facts._POLL_DEVICES"
+LOOKS = "dra_extender.allocator.eligibility._LOOKS"
 
 
 class Interrupting(Budget):

@@ -3,13 +3,13 @@
 import dataclasses
 
 import pytest
+from dra_extender.allocator import Features
+from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.cel import compile_expression
+from dra_extender.model.device import CounterConsumption
+from dra_extender.model.rejection import Code
+from dra_extender.model.resource_slice import ResourceSlice
 
-from app.allocator import Features
-from app.allocator.overlay_policy import PolicyOverlay, PolicyRule
-from app.cel import compile_expression
-from app.model.device import CounterConsumption
-from app.model.rejection import Code
-from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import (
     Json,
     ask,

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.policy_effects import devices_of, one_sided, without_effect
+from dra_extender.cel import compile_expression
+from dra_extender.model.resource_slice import ResourceSlice
 
-from app.allocator.overlay_policy import PolicyOverlay, PolicyRule
-from app.allocator.policy_effects import devices_of, one_sided, without_effect
-from app.cel import compile_expression
-from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import consuming, counters_of, slice_of, typed
 
 TYPE = 'device.attributes["gpu.example.com"].type'

@@ -4,13 +4,13 @@ import dataclasses
 from typing import Any
 
 import pytest
+from dra_extender.allocator import Features
+from dra_extender.allocator.node_match import reaches
+from dra_extender.model.base import ModelError
+from dra_extender.model.node import Node
+from dra_extender.model.rejection import Code
+from dra_extender.model.resource_slice import ResourceSlice
 
-from app.allocator import Features
-from app.allocator.node_match import reaches
-from app.model.base import ModelError
-from app.model.node import Node
-from app.model.rejection import Code
-from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import (
     NODE,
     ask,

@@ -5,14 +5,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.allocator import Features, Paused, allocate
+from dra_extender.allocator.allocate import Allocation
+from dra_extender.allocator.rules import OWN, UPSTREAM
+from dra_extender.model.allocation import Placement
+from dra_extender.model.rejection import Code
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator import Features, Paused, allocate
-from app.allocator.allocate import Allocation
-from app.allocator.rules import OWN, UPSTREAM
-from app.model.allocation import Placement
-from app.model.rejection import Code
 from tests.allocator.building import (
     NODE,
     Held,

@@ -4,12 +4,12 @@ import dataclasses
 from typing import Any
 
 import pytest
+from dra_extender.allocator import Demand, Features, NamedClaim, prepare
+from dra_extender.allocator.features import FIELD_OF_NAME
+from dra_extender.cel import ProgramCache
+from dra_extender.model.device_class import device_class_from
+from dra_extender.model.rejection import Code
 
-from app.allocator import Demand, Features, NamedClaim, prepare
-from app.allocator.features import FIELD_OF_NAME
-from app.cel import ProgramCache
-from app.model.device_class import device_class_from
-from app.model.rejection import Code
 from tests.allocator.building import (
     CLASSES,
     ask,

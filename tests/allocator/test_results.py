@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.allocator import Features, NamedClaim, allocate, prepare
+from dra_extender.allocator.demand import Demand
+from dra_extender.cel import ProgramCache
+from dra_extender.model.allocation import AllocationResult, Placement
+from dra_extender.model.device_class import device_class_from
+from dra_extender.model.node_selector import NodeSelector
+from dra_extender.model.rejection import Code
 
-from app.allocator import Features, NamedClaim, allocate, prepare
-from app.allocator.demand import Demand
-from app.cel import ProgramCache
-from app.model.allocation import AllocationResult, Placement
-from app.model.device_class import device_class_from
-from app.model.node_selector import NodeSelector
-from app.model.rejection import Code
 from tests.allocator.building import (
     DRIVER,
     NODE,

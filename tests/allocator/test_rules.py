@@ -3,15 +3,16 @@
 import dataclasses
 from collections.abc import Iterable
 
-from app.allocator import NoFit
-from app.allocator.allocate import allocate
-from app.allocator.rules import OWN, UPSTREAM, Rules
-from app.model.allocation import DeviceHolding, Placement
-from app.model.device import CounterConsumption
-from app.model.quantity import NANO
-from app.model.rejection import Code
-from app.model.resource_claim import ResourceClaim
-from app.model.resource_slice import ResourceSlice
+from dra_extender.allocator import NoFit
+from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.rules import OWN, UPSTREAM, Rules
+from dra_extender.model.allocation import DeviceHolding, Placement
+from dra_extender.model.device import CounterConsumption
+from dra_extender.model.quantity import NANO
+from dra_extender.model.rejection import Code
+from dra_extender.model.resource_claim import ResourceClaim
+from dra_extender.model.resource_slice import ResourceSlice
+
 from tests.allocator.building import (
     NODE,
     Held,

@@ -4,13 +4,13 @@ import sys
 from typing import Any
 
 import pytest
+from dra_extender.allocator import NoFit
+from dra_extender.allocator.allocate import allocate
+from dra_extender.model.allocation import Placement
+from dra_extender.model.rejection import Code
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator import NoFit
-from app.allocator.allocate import allocate
-from app.model.allocation import Placement
-from app.model.rejection import Code
 from tests.allocator.building import (
     NODE,
     Held,

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from dra_extender.allocator import Features, NamedClaim, SelectorVerdicts, allocate, prepare
+from dra_extender.allocator.demand import Demand
+from dra_extender.allocator.selectors import SelectorError, SelectorList
+from dra_extender.cel import CelDeadlineError, DeviceActivation, ProgramCache
+from dra_extender.model.rejection import Code
+from dra_extender.model.resource_slice import ResourceSlice
 
-from app.allocator import Features, NamedClaim, SelectorVerdicts, allocate, prepare
-from app.allocator.demand import Demand
-from app.allocator.selectors import SelectorError, SelectorList
-from app.cel import CelDeadlineError, DeviceActivation, ProgramCache
-from app.model.rejection import Code
-from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import (
     CLASSES,
     NODE,

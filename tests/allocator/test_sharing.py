@@ -4,13 +4,13 @@ import dataclasses
 from typing import Any
 
 import pytest
+from dra_extender.allocator import Features
+from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.rules import UPSTREAM
+from dra_extender.model.allocation import DeviceHolding, Placement
+from dra_extender.model.quantity import NANO
+from dra_extender.model.rejection import Code
 
-from app.allocator import Features
-from app.allocator.allocate import allocate
-from app.allocator.rules import UPSTREAM
-from app.model.allocation import DeviceHolding, Placement
-from app.model.quantity import NANO
-from app.model.rejection import Code
 from tests.allocator.building import (
     NODE,
     Held,

@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from itertools import combinations
 from typing import Any
 
+from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.requests import MAX_RESULTS
+from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
+from dra_extender.model.device import Device
+from dra_extender.model.resource_claim import ResourceClaim
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.allocator.allocate import allocate
-from app.allocator.requests import MAX_RESULTS
-from app.model.allocation import ClaimPlacement, DeviceHolding, Placement
-from app.model.device import Device
-from app.model.resource_claim import ResourceClaim
 from tests.allocator.building import NODE, Held, demand_of, pools_of
 from tests.allocator.generated import claims, nodes, usages
 

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+from dra_extender.allocator import Features, RequestSurvey, survey
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.rejection import Code
+from dra_extender.model.resource_claim import ResourceClaim
+from dra_extender.model.resource_slice import ResourceSlice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator import Features, RequestSurvey, survey
-from app.model.allocation import DeviceHolding
-from app.model.rejection import Code
-from app.model.resource_claim import ResourceClaim
-from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import (
     DRIVER,
     NODE,

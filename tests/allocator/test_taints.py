@@ -3,13 +3,13 @@
 import dataclasses
 
 import pytest
+from dra_extender.allocator import Features
+from dra_extender.allocator.taints import tolerates, untolerated
+from dra_extender.model.allocation import DeviceToleration, Placement
+from dra_extender.model.base import plain
+from dra_extender.model.device import DeviceTaint
+from dra_extender.model.rejection import Code
 
-from app.allocator import Features
-from app.allocator.taints import tolerates, untolerated
-from app.model.allocation import DeviceToleration, Placement
-from app.model.base import plain
-from app.model.device import DeviceTaint
-from app.model.rejection import Code
 from tests.allocator.building import ask, claim_of, every, exactly, picks, reasons, slice_of
 
 TAINT = DeviceTaint(key="example.com/broken", value="yes", effect="NoSchedule")

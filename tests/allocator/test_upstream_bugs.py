@@ -6,21 +6,21 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.allocator import Features, gather
+from dra_extender.allocator.capacity import amount_text
+from dra_extender.allocator.overlay_taints import TaintOverlay
+from dra_extender.ledger.slices import SliceIndex
+from dra_extender.ledger.usage import UsageTable
+from dra_extender.model.allocation import DeviceHolding, Placement
+from dra_extender.model.device_taint_rule import read_device_taint_rule
+from dra_extender.model.node import Node
+from dra_extender.model.quantity import NANO, parse_quantity
+from dra_extender.model.rejection import Code
+from dra_extender.model.resource_claim import ResourceClaim
+from dra_extender.model.resource_slice import ResourceSlice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator import Features, gather
-from app.allocator.capacity import amount_text
-from app.allocator.overlay_taints import TaintOverlay
-from app.ledger.slices import SliceIndex
-from app.ledger.usage import UsageTable
-from app.model.allocation import DeviceHolding, Placement
-from app.model.device_taint_rule import read_device_taint_rule
-from app.model.node import Node
-from app.model.quantity import NANO, parse_quantity
-from app.model.rejection import Code
-from app.model.resource_claim import ResourceClaim
-from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import (
     DRIVER,
     NODE,

@@ -1,15 +1,15 @@
-"""The one rule (`app.allocator.verdict`), case by case; `test_verdict_property.py` compares it with search and oracle."""
+"""The one rule (`allocator.verdict`), case by case; `test_verdict_property.py` compares it with search and oracle."""
 
 from collections.abc import Sequence
 
 import pytest
+from dra_extender.allocator.rules import OWN, UPSTREAM
+from dra_extender.allocator.verdict import CAPACITY, COUNTERS, DEVICE, GROUPS, contradictions, published_pool, verdict
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.device import CounterConsumption
+from dra_extender.model.quantity import NANO
+from dra_extender.model.resource_slice import ResourceSlice
 
-from app.allocator.rules import OWN, UPSTREAM
-from app.allocator.verdict import CAPACITY, COUNTERS, DEVICE, GROUPS, contradictions, published_pool, verdict
-from app.model.allocation import DeviceHolding
-from app.model.device import CounterConsumption
-from app.model.quantity import NANO
-from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import DRIVER, Held, consuming, counters_of, held, slice_of
 
 POOL = (DRIVER, "pool")

@@ -9,15 +9,15 @@ import dataclasses
 from collections.abc import Callable
 
 import pytest
+from dra_extender.allocator import Features, NoFit
+from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.cel import compile_expression
+from dra_extender.model.allocation import DeviceHolding, Placement
+from dra_extender.model.device import PHYSICAL_DEVICE, CounterConsumption
+from dra_extender.model.quantity import NANO
+from dra_extender.model.rejection import Code
+from dra_extender.model.resource_slice import ResourceSlice
 
-from app.allocator import Features, NoFit
-from app.allocator.overlay_policy import PolicyOverlay, PolicyRule
-from app.cel import compile_expression
-from app.model.allocation import DeviceHolding, Placement
-from app.model.device import PHYSICAL_DEVICE, CounterConsumption
-from app.model.quantity import NANO
-from app.model.rejection import Code
-from app.model.resource_slice import ResourceSlice
 from tests.allocator.building import ask, claim_of, consuming, counters_of, exactly, held, picks, slice_of
 
 OFF = dataclasses.replace(Features(), compatibility_groups=False)

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from app.http_server import listen, serving
-from app.settings import ServerSettings
+from dra_extender.http_server import listen, serving
+from dra_extender.settings import ServerSettings
+
 from tests.api.sites import Site, make_site
 
 HEAD = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"

@@ -2,16 +2,15 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dra_extender.api.application import create_app
+from dra_extender.api.gate import Gate
+from dra_extender.api.health import Health
+from dra_extender.model.pod import Pod
+from dra_extender.model.sent_pod import SentPod
+from dra_extender.scheduling.answers import FilterAnswer
+from dra_extender.settings import ServerSettings
+from dra_extender.telemetry.metrics import Metrics
 from fastapi import FastAPI
-
-from app.api.application import create_app
-from app.api.gate import Gate
-from app.api.health import Health
-from app.model.pod import Pod
-from app.model.sent_pod import SentPod
-from app.scheduling.answers import FilterAnswer
-from app.settings import ServerSettings
-from app.telemetry.metrics import Metrics
 
 BODY_LIMIT = 100_000
 

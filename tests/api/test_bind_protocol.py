@@ -5,8 +5,8 @@ from typing import Any
 
 import httpx
 import pytest
+from dra_extender.scheduling.answers import TryAgain
 
-from app.scheduling.answers import TryAgain
 from tests.api.conftest import Serve
 from tests.api.sites import Site
 

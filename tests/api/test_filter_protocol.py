@@ -4,9 +4,9 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from dra_extender.scheduling.answers import FilterAnswer, TryAgain
 from structlog.testing import capture_logs
 
-from app.scheduling.answers import FilterAnswer, TryAgain
 from tests.api.sites import Site
 
 POD: dict[str, Any] = {

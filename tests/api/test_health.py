@@ -1,8 +1,8 @@
 from collections.abc import Mapping
 
 import httpx
+from dra_extender.api.health import Health
 
-from app.api.health import Health
 from tests.api.sites import Site
 
 

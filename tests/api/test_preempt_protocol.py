@@ -2,8 +2,8 @@ from typing import Any
 
 import httpx
 import pytest
+from dra_extender.scheduling.answers import TryAgain
 
-from app.scheduling.answers import TryAgain
 from tests.api.sites import Site
 
 POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "ns", "uid": "u1"}}

@@ -8,15 +8,15 @@ from time import process_time
 from typing import Final
 
 import pytest
+from dra_extender.api.body import read_body
+from dra_extender.api.decoding import Malformed
+from dra_extender.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler
+from dra_extender.api.limits import CANDIDATES, MEMBERS, NODES, VICTIMS, WHOLE_NODES
+from dra_extender.model.sent_pod import SentPod
+from dra_extender.scheduling.answers import FilterAnswer
+from dra_extender.settings import ServerSettings
 from starlette.types import Message
 
-from app.api.body import read_body
-from app.api.decoding import Malformed
-from app.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler
-from app.api.limits import CANDIDATES, MEMBERS, NODES, VICTIMS, WHOLE_NODES
-from app.model.sent_pod import SentPod
-from app.scheduling.answers import FilterAnswer
-from app.settings import ServerSettings
 from tests.api.sites import ScriptedVerbs
 
 LIMIT: Final = ServerSettings().body_limit_bytes

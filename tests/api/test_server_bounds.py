@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from dra_extender.http_connections import PROBES, Connections, HttpLimits, Uncounted
+from dra_extender.http_server import listen, serving
+from dra_extender.settings import ServerSettings
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from app.http_connections import PROBES, Connections, HttpLimits, Uncounted
-from app.http_server import listen, serving
-from app.settings import ServerSettings
 from tests.api.serving import HEAD, PROBE, Peer, serve
 
 ECHO = json.dumps({"Pod": {}, "NodeNames": ["a"]}).encode()

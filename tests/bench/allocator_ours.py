@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from time import perf_counter, process_time
 from typing import Final, NamedTuple
 
-from app.allocator import Demand, Features
-from app.cel import ProgramCache
-from app.ledger.feeds import feeds_of
-from app.ledger.ledger import Ledger
-from app.model.resource_claim import ConsumerReference
-from app.scheduling.attempt import Attempt
-from app.scheduling.claim_lookup import FoundClaim
-from app.scheduling.judging import Judging
-from app.scheduling.likeness import Likeness
-from app.scheduling.options import Options
-from app.scheduling.searching import Searching
-from app.telemetry.metrics import Metrics
+from dra_extender.allocator import Demand, Features
+from dra_extender.cel import ProgramCache
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.resource_claim import ConsumerReference
+from dra_extender.scheduling.attempt import Attempt
+from dra_extender.scheduling.claim_lookup import FoundClaim
+from dra_extender.scheduling.judging import Judging
+from dra_extender.scheduling.likeness import Likeness
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.searching import Searching
+from dra_extender.telemetry.metrics import Metrics
+
 from tests.bench.allocator_cluster import NAMESPACE, Cluster, allocated_claim
 from tests.bench.rows import BenchError
 

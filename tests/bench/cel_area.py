@@ -14,8 +14,9 @@ from statistics import geometric_mean, median
 from time import perf_counter, thread_time
 from typing import Any, Final
 
-from app.cel import CelError, DeviceActivation, ProgramCache, compile_expression, prepare_device
-from app.model.device import Attribute
+from dra_extender.cel import CelError, DeviceActivation, ProgramCache, compile_expression, prepare_device
+from dra_extender.model.device import Attribute
+
 from tests.bench.cel_peers import DEVICE
 from tests.bench.rows import BenchError, Goal, Row, compare
 from tests.bench.scale import Scale

@@ -6,15 +6,15 @@ import signal
 from collections.abc import Mapping
 
 import uvloop
+from dra_extender.http_server import listen
+from dra_extender.ledger.feed import Feed
+from dra_extender.service import Service
+from dra_extender.settings import SchedulingSettings, ServerSettings, Settings
+from dra_extender.simulator.cluster import MemoryCluster
+from dra_extender.simulator.objects import Kind
+from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
+from dra_extender.telemetry.metrics import Metrics
 
-from app.http_server import listen
-from app.ledger.feed import Feed
-from app.service import Service
-from app.settings import SchedulingSettings, ServerSettings, Settings
-from app.simulator.cluster import MemoryCluster
-from app.simulator.objects import Kind
-from app.telemetry.logging import LogFormat, LogLevel, configure_logging
-from app.telemetry.metrics import Metrics
 from tests.bench import slow_workload, workload
 from tests.controlplane import objects
 

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from app.model.pod_group import PodGroup
-from app.model.resource_claim import ResourceClaim
+from dra_extender.model.pod_group import PodGroup
+from dra_extender.model.resource_claim import ResourceClaim
+
 from tests.bench import workload
 from tests.bench.load import Load, create_all
 from tests.controlplane import objects

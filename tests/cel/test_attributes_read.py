@@ -1,13 +1,12 @@
 """Which attributes can decide what an expression says of a device."""
 
 import pytest
+from dra_extender.cel import CelRuntimeError, ProgramCache, compile_expression, prepare_device
+from dra_extender.cel.parser import parse
+from dra_extender.cel.reads import attributes_read
+from dra_extender.model.device import Attribute
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.cel import CelRuntimeError, ProgramCache, compile_expression, prepare_device
-from app.cel.parser import parse
-from app.cel.reads import attributes_read
-from app.model.device import Attribute
 
 DRIVER = "d.example.com"
 A = f'device.attributes["{DRIVER}"]'

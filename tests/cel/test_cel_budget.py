@@ -2,8 +2,7 @@ import gc
 import weakref
 
 import pytest
-
-from app.cel import (
+from dra_extender.cel import (
     Budget,
     CelBudgetError,
     CelCostError,
@@ -12,7 +11,7 @@ from app.cel import (
     compile_expression,
     prepare_device,
 )
-from app.cel.explain_evaluation import Evaluation
+from dra_extender.cel.explain_evaluation import Evaluation
 
 DEVICE = prepare_device("gpu.example.com", {}, {}, allow_multiple_allocations=False)
 LOOP = compile_expression("lists.range(1000).all(x, x >= 0)")

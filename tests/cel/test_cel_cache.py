@@ -3,8 +3,7 @@ import gc
 import tracemalloc
 
 import pytest
-
-from app.cel import CelCompileError, ProgramCache
+from dra_extender.cel import CelCompileError, ProgramCache
 
 
 def test_an_expression_is_compiled_once() -> None:

@@ -1,6 +1,5 @@
 import pytest
-
-from app.cel import CelCompileError, compile_expression
+from dra_extender.cel import CelCompileError, compile_expression
 
 MESSAGES = [
     ("device.name == 'x'", "1:7: undefined field 'name'\n | device.name == 'x'\n | ......^"),

@@ -1,7 +1,6 @@
 import pytest
-
-from app.cel import CelCompileError, CelRuntimeError, ProgramCache, compile_expression, prepare_device
-from app.model.device import Attribute
+from dra_extender.cel import CelCompileError, CelRuntimeError, ProgramCache, compile_expression, prepare_device
+from dra_extender.model.device import Attribute
 
 DRIVER = "gpu.example.com"
 DEVICE = prepare_device(

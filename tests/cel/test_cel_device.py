@@ -1,8 +1,7 @@
 import pytest
-
-from app.cel import CelRuntimeError, compile_expression, prepare_device
-from app.cel.device import attribute_value
-from app.model.device import Attribute
+from dra_extender.cel import CelRuntimeError, compile_expression, prepare_device
+from dra_extender.cel.device import attribute_value
+from dra_extender.model.device import Attribute
 
 DRIVER = "gpu.example.com"
 

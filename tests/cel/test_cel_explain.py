@@ -2,14 +2,13 @@ import json
 from pathlib import Path
 
 import pytest
+from dra_extender.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
+from dra_extender.cel.explain import explain
+from dra_extender.cel.explain_text import indented, one_line, to_json
+from dra_extender.cel.explain_values import Part, Verdict
+from dra_extender.model.device import Attribute
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
-from app.cel.explain import explain
-from app.cel.explain_text import indented, one_line, to_json
-from app.cel.explain_values import Part, Verdict
-from app.model.device import Attribute
 
 A = 'device.attributes["gpu.example.com"]'
 C = 'device.capacity["gpu.example.com"]'

@@ -3,8 +3,7 @@
 import tracemalloc
 
 import pytest
-
-from app.cel import (
+from dra_extender.cel import (
     CelCompileError,
     CelCostError,
     CelDeadlineError,
@@ -12,7 +11,8 @@ from app.cel import (
     compile_expression,
     prepare_device,
 )
-from app.cel.cost import COST_LIMIT, ROUND_WORK, WORK_LIMIT, Frame
+from dra_extender.cel.cost import COST_LIMIT, ROUND_WORK, WORK_LIMIT, Frame
+
 from tests.cel.hostile import ACCEPTED, ALL, MANY_CALLS, REFUSED_AT_ONCE, STOPPED, bound
 
 HUNGRY = (

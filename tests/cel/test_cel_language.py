@@ -2,9 +2,8 @@ import time
 from pathlib import Path
 
 import pytest
-
-from app.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
-from app.model.device import Attribute
+from dra_extender.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
+from dra_extender.model.device import Attribute
 
 DEVICE = prepare_device(
     "gpu.example.com",

@@ -4,10 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-
-from app.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
-from app.cel.environment import FUNCTIONS
-from app.model.device import Attribute
+from dra_extender.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
+from dra_extender.cel.environment import FUNCTIONS
+from dra_extender.model.device import Attribute
 
 DEVICE = prepare_device(
     "gpu.example.com",

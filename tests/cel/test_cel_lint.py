@@ -1,13 +1,12 @@
 from pathlib import Path
 
 import pytest
+from dra_extender.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
+from dra_extender.cel.lint import lint
+from dra_extender.cel.lint_findings import LintCode, Severity
+from dra_extender.model.device import Attribute
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
-from app.cel.lint import lint
-from app.cel.lint_findings import LintCode, Severity
-from app.model.device import Attribute
 
 A = 'device.attributes["gpu.example.com"]'
 C = 'device.capacity["gpu.example.com"]'

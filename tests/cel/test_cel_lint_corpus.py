@@ -5,13 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from app.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
-from app.cel.explain import explain
-from app.cel.explain_text import one_line
-from app.cel.explain_values import Verdict
-from app.cel.lint import lint
-from app.cel.lint_findings import Severity
-from app.model.device import Attribute
+from dra_extender.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
+from dra_extender.cel.explain import explain
+from dra_extender.cel.explain_text import one_line
+from dra_extender.cel.explain_values import Verdict
+from dra_extender.cel.lint import lint
+from dra_extender.cel.lint_findings import Severity
+from dra_extender.model.device import Attribute
 
 CORPUS = Path(__file__).parent.parent / "parity" / "scenarios" / "cel.jsonl.gz"
 

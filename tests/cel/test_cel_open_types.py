@@ -4,9 +4,8 @@ All answers but the last test's are those of Kubernetes 1.37.
 """
 
 import pytest
-
-from app.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
-from app.model.device import Attribute
+from dra_extender.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
+from dra_extender.model.device import Attribute
 
 DEVICE = prepare_device(
     "gpu.example.com", {"numbers": Attribute(int_values=(3, 1))}, {}, allow_multiple_allocations=False

@@ -3,12 +3,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.cel import CelCompileError
+from dra_extender.cel.parser import MAX_LENGTH, parse
+from dra_extender.cel.printer import print_expression
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.cel import CelCompileError
-from app.cel.parser import MAX_LENGTH, parse
-from app.cel.printer import print_expression
 
 
 def shape(part: Any) -> Any:

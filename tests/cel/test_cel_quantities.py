@@ -3,12 +3,11 @@
 from math import inf, isnan
 
 import pytest
+from dra_extender.cel import CelRuntimeError, compile_expression, prepare_device
+from dra_extender.cel.quantities import Quantity, added, as_float, as_integer, read_quantity, subtracted, whole_number
+from dra_extender.model.quantity import NANO, QuantityError, parse_quantity
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from app.cel import CelRuntimeError, compile_expression, prepare_device
-from app.cel.quantities import Quantity, added, as_float, as_integer, read_quantity, subtracted, whole_number
-from app.model.quantity import NANO, QuantityError, parse_quantity
 
 DEVICE = prepare_device("a", {}, {"memory": "40Gi", "split": "1000m"}, allow_multiple_allocations=False)
 TEXTS = st.from_regex(

@@ -2,10 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
-from app.cel import (
+from dra_extender.cel import (
     Budget,
     CelBudgetError,
     CelCompileError,
@@ -14,8 +11,10 @@ from app.cel import (
     compile_expression,
     prepare_device,
 )
-from app.cel.program import Program
-from app.model.device import Attribute
+from dra_extender.cel.program import Program
+from dra_extender.model.device import Attribute
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 A = 'device.attributes["gpu.example.com"]'
 C = 'device.capacity["gpu.example.com"]'

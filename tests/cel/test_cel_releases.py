@@ -1,9 +1,8 @@
 """Emulated releases: their differences from 1.37 were read from the API of those releases and asked of upstream's compiler."""
 
 import pytest
-
-from app.cel import CelCompileError, CelRuntimeError, Release, compile_expression, prepare_device
-from app.model.device import Attribute
+from dra_extender.cel import CelCompileError, CelRuntimeError, Release, compile_expression, prepare_device
+from dra_extender.model.device import Attribute
 
 DRIVER = "gpu.example.com"
 LINKS = f"device.attributes['{DRIVER}'].links"

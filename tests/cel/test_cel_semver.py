@@ -1,8 +1,7 @@
 import pytest
+from dra_extender.cel.semver import SemverError, parse_lenient, parse_semver
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.cel.semver import SemverError, parse_lenient, parse_semver
 
 ASCENDING = [
     "0.0.0",

@@ -4,8 +4,7 @@ import random
 
 import pytest
 import re2
-
-from app.cel import (
+from dra_extender.cel import (
     Budget,
     CelBudgetError,
     CelCompileError,
@@ -14,12 +13,12 @@ from app.cel import (
     compile_expression,
     prepare_device,
 )
-from app.cel import patterns as patterns_module
-from app.cel.bounded import BoundedCache
-from app.cel.cost import CALL_LIMIT, WORK_LIMIT, Frame
-from app.cel.native import Native
-from app.cel.pattern_size import estimated_size
-from app.cel.patterns import (
+from dra_extender.cel import patterns as patterns_module
+from dra_extender.cel.bounded import BoundedCache
+from dra_extender.cel.cost import CALL_LIMIT, WORK_LIMIT, Frame
+from dra_extender.cel.native import Native
+from dra_extender.cel.pattern_size import estimated_size
+from dra_extender.cel.patterns import (
     CACHE_BYTES,
     MAX_INSTRUCTIONS,
     MAX_LENGTH,
@@ -29,13 +28,10 @@ from app.cel.patterns import (
     compile_pattern,
     pattern_cost,
 )
-from app.cel.patterns import (
-    LARGE_PATTERNS as KEPT_LARGE,
-)
-from app.cel.patterns import (
-    SMALL_PATTERNS as KEPT_SMALL,
-)
-from app.cel.semver import parse_semver
+from dra_extender.cel.patterns import LARGE_PATTERNS as KEPT_LARGE
+from dra_extender.cel.patterns import SMALL_PATTERNS as KEPT_SMALL
+from dra_extender.cel.semver import parse_semver
+
 from tests.cel.native_attacks import LARGE_PATTERNS, ONE_CALL, PASSED, PATTERNS_IN_USE
 
 DEVICE = prepare_device("gpu.example.com", {}, {}, allow_multiple_allocations=False)

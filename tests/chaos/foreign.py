@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from app.model.resource_claim import FINALIZER
+from dra_extender.model.resource_claim import FINALIZER
+
 from tests.chaos.cluster import WHOLE, named_claim
 from tests.chaos.patience import patiently, unless
 from tests.controlplane.objects import Object, pod

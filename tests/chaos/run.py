@@ -9,7 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from app.scheduling.audit import Finding
+from dra_extender.scheduling.audit import Finding
+
 from tests.chaos.cluster import furnish
 from tests.chaos.faults import Faults, Rates
 from tests.chaos.foreign import PREFIX, Foreign, bound_twice

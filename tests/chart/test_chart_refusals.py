@@ -1,6 +1,6 @@
 import pytest
+from dra_extender.settings import Settings
 
-from app.settings import Settings
 from tests.chart.programs import CHART, Helm, Object, documents
 
 pytestmark = pytest.mark.chart

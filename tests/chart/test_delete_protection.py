@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from dra_extender.model.resource_claim import FINALIZER
 
-from app.model.resource_claim import FINALIZER
 from tests.chart.programs import MANIFESTS, Object
 from tests.controlplane import objects
 from tests.controlplane.apiclient import ApiClient, PatchKind

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 import pytest_asyncio
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
-from app.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.chart.programs import MANIFESTS, NAMESPACE, Object
 from tests.chart.selecting import only
 from tests.controlplane import objects

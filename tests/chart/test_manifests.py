@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dra_extender.kube.kinds import WATCHED
+from dra_extender.kube.wake import WAKE_UP_CLASS
+from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
-from app.kube.kinds import WATCHED
-from app.kube.wake import WAKE_UP_CLASS
-from app.model.resource_claim import FINALIZER
-from app.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.chart.programs import MANIFESTS, Object
 from tests.chart.selecting import containers, of_kind, only, pod_spec, policy
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import yaml
+from dra_extender.scheduler_check import Limits, check
+from dra_extender.scheduler_config import SchedulerSetup, render
 
-from app.scheduler_check import Limits, check
-from app.scheduler_config import SchedulerSetup, render
 from tests.chart.programs import SCHEDULER_CONFIGURATION, Helm, KubeScheduler, Object, documents, enabled_plugins
 from tests.chart.selecting import only
 

@@ -3,10 +3,10 @@
 import os
 
 import pytest
+from dra_extender.scheduler_check import check, limits_of
+from dra_extender.scheduler_timing import bind_http_seconds
+from dra_extender.settings import Settings, load_settings
 
-from app.scheduler_check import check, limits_of
-from app.scheduler_timing import bind_http_seconds
-from app.settings import Settings, load_settings
 from tests.chart.programs import Helm, Object, documents
 from tests.chart.selecting import containers, only, pod_spec
 

@@ -6,20 +6,20 @@ from functools import partial
 from typing import Final
 
 import msgspec
+from dra_extender.allocator import Features
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.model.node import node_from
+from dra_extender.model.pod import pod_from
+from dra_extender.model.pod_group import PodGroup, read_pod_group
+from dra_extender.model.resource_claim import claim_from
+from dra_extender.model.resource_slice import SliceReader
+from dra_extender.scheduling.audit import AWAY, KUBELET, Finding, audit
+from dra_extender.scheduling.audit_waiting import waiting_pods
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.searching import Searching
 
-from app.allocator import Features
-from app.ledger.feeds import feeds_of
-from app.ledger.ledger import Ledger
-from app.ledger.pod_groups import GroupReservation
-from app.model.node import node_from
-from app.model.pod import pod_from
-from app.model.pod_group import PodGroup, read_pod_group
-from app.model.resource_claim import claim_from
-from app.model.resource_slice import SliceReader
-from app.scheduling.audit import AWAY, KUBELET, Finding, audit
-from app.scheduling.audit_waiting import waiting_pods
-from app.scheduling.options import Options
-from app.scheduling.searching import Searching
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.apierror import ApiError
 from tests.controlplane.resources import (

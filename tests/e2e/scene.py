@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.kube.wake import WAKE_UP_CLASS
+from dra_extender.kube.wake import WAKE_UP_CLASS
+
 from tests.controlplane import objects
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.apierror import ApiError

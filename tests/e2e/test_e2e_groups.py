@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
-from app.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.objects import Object, amounts
 from tests.controlplane.resources import RESOURCE_CLAIMS, RESOURCE_SLICES

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pytest
 import pytest_asyncio
+from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
-from app.model.resource_claim import EXTENDED_ANNOTATION
-from app.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.objects import Object, device, device_class
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
 from tests.e2e.api_relay import BINDING, CLAIM, CLAIM_STATUS, CREATION, NOMINATION, TOLD, ApiRelay, pass_on

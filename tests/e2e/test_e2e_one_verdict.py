@@ -1,8 +1,8 @@
 """Filter and the check after the write judge alike: no allocation is written and taken back over and over."""
 
 import pytest
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
-from app.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.objects import Object
 from tests.controlplane.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.e2e.gpus import gpu, partition

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
-from app.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.objects import device
 from tests.controlplane.options import ControlPlaneOptions
 from tests.e2e.gpus import gpu, mig_or_vgpu

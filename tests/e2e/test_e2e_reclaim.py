@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import pytest_asyncio
+from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
-from app.model.resource_claim import FINALIZER
-from app.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS

@@ -5,10 +5,10 @@ import random
 from typing import Any, Final
 
 import pytest
+from dra_extender.kube.protobuf import MEDIA_TYPE, Envelope, fields, one
+from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.model.spelling import MAX_PARAMETERS
 
-from app.kube.protobuf import MEDIA_TYPE, Envelope, fields, one
-from app.model.resource_claim import FINALIZER
-from app.model.spelling import MAX_PARAMETERS
 from tests.controlplane import objects
 from tests.controlplane.objects import device
 from tests.controlplane.resources import RESOURCE_CLAIMS

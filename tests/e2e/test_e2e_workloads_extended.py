@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
-from app.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.objects import Object, device, device_class
 from tests.controlplane.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from tests.controlplane.schedulers import in_tree_config

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from dra_extender.model.generated_claim import ENTRY_ANNOTATION
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
-from app.model.generated_claim import ENTRY_ANNOTATION
-from app.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane import objects
 from tests.controlplane.objects import Object, device
 from tests.controlplane.options import ControlPlaneOptions, default_gates

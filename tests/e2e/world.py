@@ -10,8 +10,8 @@ from typing import Any, Final, Self
 
 import aiohttp
 import yaml
+from dra_extender.ledger.pod_groups import GroupReservation
 
-from app.ledger.pod_groups import GroupReservation
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.extender import REPOSITORY, ExtenderProcess

@@ -1,6 +1,6 @@
 """The program of a worker: reads jobs from its input, one JSON line each, runs them, and writes what it measured.
 
-`app` is the target's; nothing else of the target is used.
+`dra_extender` is the target's; nothing else of the target is used.
 """
 
 import importlib

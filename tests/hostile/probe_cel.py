@@ -6,12 +6,13 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from app.cel import errors, program
-from app.cel.device import prepare_device
-from app.cel.environment import FUNCTIONS
-from app.cel.explain import explain
-from app.cel.lint import lint
-from app.model.device import Attribute
+from dra_extender.cel import errors, program
+from dra_extender.cel.device import prepare_device
+from dra_extender.cel.environment import FUNCTIONS
+from dra_extender.cel.explain import explain
+from dra_extender.cel.lint import lint
+from dra_extender.model.device import Attribute
+
 from tests.hostile.measuring import NativeCalls, Stalls, forget_peak, peak, profiled_deadline, resident
 
 _FRAMES: list[Any] = []
@@ -82,7 +83,7 @@ def _compiled(expression: str) -> Any:
 @cache
 def _caches() -> tuple[Any, ...]:
     """Everything the engine remembers by functools, so that each compilation is a first one."""
-    modules = [module for name, module in list(sys.modules.items()) if name.startswith("app.cel")]
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith("dra_extender.cel")]
     return tuple(
         value for module in modules for value in vars(module).values() if callable(getattr(value, "cache_clear", None))
     )

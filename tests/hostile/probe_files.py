@@ -5,8 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from app.policy_file import read_policy
-from app.settings import BadSettings, load_settings
+from dra_extender.policy_file import read_policy
+from dra_extender.settings import BadSettings, load_settings
+
 from tests.hostile.measuring import Stalls, forget_peak, peak, resident
 
 _FILE = Path(tempfile.mkdtemp(prefix="dra-extender-hostile-")) / "file.yaml"

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from time import thread_time
 from typing import Any, Final
 
-from app.kube.delivery import Delivery, read_meta
-from app.kube.observer import Unobserved
-from app.ledger.feeds import feeds_of
-from app.ledger.ledger import Ledger
+from dra_extender.kube.delivery import Delivery, read_meta
+from dra_extender.kube.observer import Unobserved
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.ledger import Ledger
+
 from tests.hostile.large_objects import NAME, VERSION
 from tests.hostile.measuring import resident
 

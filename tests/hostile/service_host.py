@@ -16,13 +16,13 @@ from time import monotonic, sleep, thread_time
 from typing import Any, Final
 
 import structlog
+from dra_extender.http_server import listen
+from dra_extender.kube.kinds import WATCHED
+from dra_extender.main import kube_cluster, kube_settings
+from dra_extender.service import Service
+from dra_extender.settings import load_settings
+from dra_extender.telemetry.metrics import Metrics
 
-from app.http_server import listen
-from app.kube.kinds import WATCHED
-from app.main import kube_cluster, kube_settings
-from app.service import Service
-from app.settings import load_settings
-from app.telemetry.metrics import Metrics
 from tests.kube.fake_api_server import FakeApiServer
 
 Json = dict[str, Any]

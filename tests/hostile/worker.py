@@ -24,7 +24,7 @@ class WorkerLostError(Exception):
 
 
 class Worker:
-    """A probe process whose `app` is the target's; asked one job at a time."""
+    """A probe process whose `dra_extender` is the target's; asked one job at a time."""
 
     def __init__(self, target: Path, module: str, *, cpu_seconds: float = 0.6, wall_seconds: float = 120.0) -> None:
         """Start nothing yet; a job for this module of probes that uses more CPU or time than this ends the process."""
@@ -97,7 +97,7 @@ class Worker:
             self._folder = None
 
     def _start(self) -> subprocess.Popen[bytes]:
-        path = os.pathsep.join([str(self._target), str(HERE)])
+        path = os.pathsep.join([str(self._target / "app"), str(HERE)])
         # Whoever kills the process cleans up after it.
         self._folder = tempfile.TemporaryDirectory(prefix="dra-extender-hostile-")
         own = {"PYTHONPATH": path, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": self._folder.name}

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from dra_extender.kube.clock import SystemClock
+from dra_extender.kube.configuration import find_credentials
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import Transport
 
-from app.kube.clock import SystemClock
-from app.kube.configuration import find_credentials
-from app.kube.settings import KubeSettings
-from app.kube.transport import Transport
 from tests.kube.fake_api_server import FakeApiServer
 from tests.kube.recording import CountingObserver
 

@@ -40,7 +40,7 @@ RIGHTS: Final[dict[str, Rule]] = {
     "repeat an event": rule("events.k8s.io", "events", "patch"),
     "read gates": {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
 }
-"""The least rights with which everything in app/kube works, each by what it is for."""
+"""The least rights with which everything in app/dra_extender/kube works, each by what it is for."""
 
 
 async def grant(api: ApiClient, user: str, *lacking: str) -> None:

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from dra_extender.kube.claims import KubeClaims
+from dra_extender.kube.errors import Forbidden
+from dra_extender.kube.pods import KubePods
+from dra_extender.kube.settings import KubeSettings, Timeouts
+from dra_extender.kube.transport import Transport
+from dra_extender.kube.wake import KubeWaker
+from dra_extender.model.writeback import MetadataChange
+from dra_extender.scheduling.ports import ClusterError, Conflict, NotFound, Refused, Unavailable
 
-from app.kube.claims import KubeClaims
-from app.kube.errors import Forbidden
-from app.kube.pods import KubePods
-from app.kube.settings import KubeSettings, Timeouts
-from app.kube.transport import Transport
-from app.kube.wake import KubeWaker
-from app.model.writeback import MetadataChange
-from app.scheduling.ports import ClusterError, Conflict, NotFound, Refused, Unavailable
 from tests.kube.fake_api_server import FakeApiServer, status_answer
 from tests.kube.recording import CountingObserver, ManualClock
 
@@ -109,7 +109,7 @@ async def test_a_server_that_is_too_busy_is_asked_again_when_it_says(
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr("app.kube.requests.asyncio.sleep", sleep)
+    monkeypatch.setattr("dra_extender.kube.requests.asyncio.sleep", sleep)
     server.intervene("PATCH", CLAIM, busy(2), times=3)
     server.intervene("PATCH", CLAIM, lambda _: web.Response(body=RAW, content_type="application/json"))
     assert await claims.update("space", "claim", CHANGE) == RAW

@@ -5,20 +5,26 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from dra_extender.kube.claims import KubeClaims
+from dra_extender.kube.discovery import Discovery
+from dra_extender.kube.server_facts import Support
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import Transport
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import (
+    AllocationResult,
+    ClaimPlacement,
+    DeviceAllocation,
+    DeviceHolding,
+    DeviceResult,
+)
+from dra_extender.model.device import CounterConsumption
+from dra_extender.model.resource_claim import ConsumerReference
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling.claim_writing import ClaimWriting
+from dra_extender.scheduling.snapshot_reports import SnapshotReports
+from dra_extender.telemetry.metrics import Metrics
 
-from app.kube.claims import KubeClaims
-from app.kube.discovery import Discovery
-from app.kube.server_facts import Support
-from app.kube.settings import KubeSettings
-from app.kube.transport import Transport
-from app.ledger.ledger import Ledger
-from app.model.allocation import AllocationResult, ClaimPlacement, DeviceAllocation, DeviceHolding, DeviceResult
-from app.model.device import CounterConsumption
-from app.model.resource_claim import ConsumerReference
-from app.model.snapshot import SNAPSHOT_ANNOTATION
-from app.scheduling.claim_writing import ClaimWriting
-from app.scheduling.snapshot_reports import SnapshotReports
-from app.telemetry.metrics import Metrics
 from tests.kube.fake_api_server import FakeApiServer, Object
 from tests.kube.test_discovery import GROUPS, SCHEMA, group, resources, schema, version
 

@@ -1,13 +1,12 @@
 """Claims edited in their protobuf form; that a real API server takes them is shown by test_spellings_e2e."""
 
 import pytest
+from dra_extender.kube.claim_messages import has_driver_data, wanted_status, with_metadata, with_reservations
+from dra_extender.kube.protobuf import MAGIC, Envelope, Field, ProtobufError, field, fields, message_of, one, text
+from dra_extender.model.writeback import MetadataChange
+from dra_extender.scheduling.ports import Conflict
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.kube.claim_messages import has_driver_data, wanted_status, with_metadata, with_reservations
-from app.kube.protobuf import MAGIC, Envelope, Field, ProtobufError, field, fields, message_of, one, text
-from app.model.writeback import MetadataChange
-from app.scheduling.ports import Conflict
 
 UNKNOWN = b"\x08\x96\x01\x11" + bytes(8) + b"\x1d" + bytes(4)
 """Fields 1 to 3 as a number and as fixed numbers of eight and four bytes."""

@@ -3,12 +3,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from dra_extender.kube.configuration import ConfigurationError, ServiceAccount, find_credentials
+from dra_extender.kube.errors import CallFailed, Intent
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import Call, Transport
 from structlog.testing import capture_logs
 
-from app.kube.configuration import ConfigurationError, ServiceAccount, find_credentials
-from app.kube.errors import CallFailed, Intent
-from app.kube.settings import KubeSettings
-from app.kube.transport import Call, Transport
 from tests.kube.fake_api_server import FakeApiServer
 from tests.kube.recording import CountingObserver, ManualClock
 
@@ -197,7 +197,7 @@ async def test_a_login_program_is_asked_again_for_a_token(
     clock.pass_by(60)
     assert await found.renew()
     assert await found.headers() == {"Authorization": "Bearer second-token"}
-    monkeypatch.setattr("app.kube.configuration.LOAD_SECONDS", 0.0)
+    monkeypatch.setattr("dra_extender.kube.configuration.LOAD_SECONDS", 0.0)
     clock.pass_by(60)
     assert not await found.renew()
     assert found.trouble == f"The kubeconfig {path} cannot be used: no login within 0 s."

@@ -2,13 +2,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from dra_extender.kube.discovery import Discovery
+from dra_extender.kube.kinds import Kind
+from dra_extender.kube.server_facts import OPTIONAL_FIELDS, ServerFacts, Support, supports
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import Transport
+from dra_extender.scheduling.ports import NotFound, Refused, Unavailable
 
-from app.kube.discovery import Discovery
-from app.kube.kinds import Kind
-from app.kube.server_facts import OPTIONAL_FIELDS, ServerFacts, Support, supports
-from app.kube.settings import KubeSettings
-from app.kube.transport import Transport
-from app.scheduling.ports import NotFound, Refused, Unavailable
 from tests.kube.fake_api_server import FakeApiServer, status_answer
 
 

@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from hypothesis import given
-from hypothesis import strategies as st
-
-from app.kube.event_series import NOTE_LIMIT, RecentSeries, shorten
-from app.kube.events import (
+from dra_extender.kube.event_series import NOTE_LIMIT, RecentSeries, shorten
+from dra_extender.kube.events import (
     BURST,
     NAMESPACE_BURST,
     NAMESPACE_RATE,
@@ -20,9 +17,12 @@ from app.kube.events import (
     REMEMBERED_OF_NAMESPACE,
     KubeEvents,
 )
-from app.kube.settings import KubeSettings
-from app.kube.transport import Transport
-from app.model.pod import Pod
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import Transport
+from dra_extender.model.pod import Pod
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.kube.fake_api_server import FakeApiServer, Seen, status_answer
 from tests.kube.recording import CountingObserver, ManualClock
 

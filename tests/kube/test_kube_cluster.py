@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from dra_extender.kube.cluster import KubeCluster
+from dra_extender.kube.configuration import ConfigurationError
+from dra_extender.kube.kinds import WATCHED
+from dra_extender.kube.reflector import Chance
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.ports import Cluster, Refused, Unavailable
 
-from app.kube.cluster import KubeCluster
-from app.kube.configuration import ConfigurationError
-from app.kube.kinds import WATCHED
-from app.kube.reflector import Chance
-from app.kube.settings import KubeSettings
-from app.model.pod import Pod
-from app.scheduling.ports import Cluster, Refused, Unavailable
 from tests.kube.fake_api_server import FakeApiServer, status_answer
 from tests.kube.recording import CountingObserver, ManualClock, RecordingFeed, Sleeper, until
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from dra_extender.kube.cluster import KubeCluster
+from dra_extender.kube.server_facts import Support
+from dra_extender.kube.settings import KubeSettings, WatchSettings
+from dra_extender.ledger.feed import Feed
+from dra_extender.model.metadata import version_number
+from dra_extender.model.resource_claim import read_claim
+from dra_extender.scheduling.ports import Refused
 
-from app.kube.cluster import KubeCluster
-from app.kube.server_facts import Support
-from app.kube.settings import KubeSettings, WatchSettings
-from app.ledger.feed import Feed
-from app.model.metadata import version_number
-from app.model.resource_claim import read_claim
-from app.scheduling.ports import Refused
 from tests.controlplane import objects
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.options import ControlPlaneOptions

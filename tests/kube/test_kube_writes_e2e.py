@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from dra_extender.kube.cluster import OPTIONAL_KINDS, KubeCluster
+from dra_extender.kube.kinds import WATCHED
+from dra_extender.kube.server_facts import Support
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.wake import WAKE_UP_CLASS, WOKEN_AT_ANNOTATION
+from dra_extender.model.generated_claim import Owner, claim_from, generated_name, read_template
+from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import PROTECTION_FINALIZER, PodGroup, read_pod_group
+from dra_extender.model.resource_claim import read_claim
+from dra_extender.model.writeback import MetadataChange, with_finalizer_and_snapshot
+from dra_extender.scheduling.ports import Conflict, NotFound, Refused, Unavailable
 
-from app.kube.cluster import OPTIONAL_KINDS, KubeCluster
-from app.kube.kinds import WATCHED
-from app.kube.server_facts import Support
-from app.kube.settings import KubeSettings
-from app.kube.wake import WAKE_UP_CLASS, WOKEN_AT_ANNOTATION
-from app.model.generated_claim import Owner, claim_from, generated_name, read_template
-from app.model.pod import Pod
-from app.model.pod_group import PROTECTION_FINALIZER, PodGroup, read_pod_group
-from app.model.resource_claim import read_claim
-from app.model.writeback import MetadataChange, with_finalizer_and_snapshot
-from app.scheduling.ports import Conflict, NotFound, Refused, Unavailable
 from tests.controlplane import objects
 from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
 from tests.controlplane.options import ControlPlaneOptions

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from dra_extender.kube.claims import KubeClaims
+from dra_extender.kube.cluster import KubeCluster
+from dra_extender.kube.configuration import find_credentials
+from dra_extender.kube.lease import LeaderElection, LeaseSettings
+from dra_extender.kube.lease_state import LeaseTimes
+from dra_extender.kube.pods import KubePods
+from dra_extender.kube.reflector import Chance
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import Transport
+from dra_extender.model.writeback import MetadataChange
+from dra_extender.scheduling.ports import Unavailable
 
-from app.kube.claims import KubeClaims
-from app.kube.cluster import KubeCluster
-from app.kube.configuration import find_credentials
-from app.kube.lease import LeaderElection, LeaseSettings
-from app.kube.lease_state import LeaseTimes
-from app.kube.pods import KubePods
-from app.kube.reflector import Chance
-from app.kube.settings import KubeSettings
-from app.kube.transport import Transport
-from app.model.writeback import MetadataChange
-from app.scheduling.ports import Unavailable
 from tests.kube.fake_api_server import FakeApiServer, status_answer
 from tests.kube.recording import CountingObserver, ManualClock, until
 

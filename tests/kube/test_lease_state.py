@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from dra_extender.kube.lease_object import held_lease, read_lease, released_lease
+from dra_extender.kube.lease_state import Candidate, LeaseRecord, LeaseTimes, held_on
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.kube.lease_object import held_lease, read_lease, released_lease
-from app.kube.lease_state import Candidate, LeaseRecord, LeaseTimes, held_on
 
 TIMES = LeaseTimes(duration=15, renew=10.0, retry=2.0)
 THEIRS = LeaseRecord("1", "b", 15.0, 3, "t0", "t1")

@@ -3,16 +3,16 @@
 import asyncio
 
 import pytest
+from dra_extender.kube.clock import SystemClock
+from dra_extender.kube.cluster import KubeCluster
+from dra_extender.kube.configuration import find_credentials
+from dra_extender.kube.errors import CallFailed, Intent
+from dra_extender.kube.kinds import WATCHED
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import Call, Transport
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.ledger import Ledger
 
-from app.kube.clock import SystemClock
-from app.kube.cluster import KubeCluster
-from app.kube.configuration import find_credentials
-from app.kube.errors import CallFailed, Intent
-from app.kube.kinds import WATCHED
-from app.kube.settings import KubeSettings
-from app.kube.transport import Call, Transport
-from app.ledger.feeds import feeds_of
-from app.ledger.ledger import Ledger
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.kube.recording import CountingObserver, until
 

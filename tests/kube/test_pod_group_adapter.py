@@ -4,14 +4,14 @@ import json
 
 import pytest
 from aiohttp import web
+from dra_extender.kube.kinds import Kind
+from dra_extender.kube.pod_groups import KubePodGroups
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import Transport
+from dra_extender.model.metadata import ObjectMeta
+from dra_extender.model.pod_group import PodGroup
+from dra_extender.scheduling.ports import NotFound, Refused, Unavailable
 
-from app.kube.kinds import Kind
-from app.kube.pod_groups import KubePodGroups
-from app.kube.settings import KubeSettings
-from app.kube.transport import Transport
-from app.model.metadata import ObjectMeta
-from app.model.pod_group import PodGroup
-from app.scheduling.ports import NotFound, Refused, Unavailable
 from tests.kube.fake_api_server import FakeApiServer
 
 GROUP = PodGroup(

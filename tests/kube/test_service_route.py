@@ -2,11 +2,11 @@ import asyncio
 import json
 
 from aiohttp import web
+from dra_extender.kube.reflector import Chance
+from dra_extender.kube.service_route import ServiceRoute
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import Transport
 
-from app.kube.reflector import Chance
-from app.kube.service_route import ServiceRoute
-from app.kube.settings import KubeSettings
-from app.kube.transport import Transport
 from tests.kube.fake_api_server import FakeApiServer, status_answer
 from tests.kube.recording import Sleeper, until
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import pytest
 from aiohttp import web
+from dra_extender.kube.delivery import read_meta
+from dra_extender.kube.listing import next_size
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import Transport
 
-from app.kube.delivery import read_meta
-from app.kube.listing import next_size
-from app.kube.settings import KubeSettings
-from app.kube.transport import Transport
 from tests.kube.fake_api_server import FakeApiServer
 from tests.kube.recording import RecordingFeed, until
 from tests.kube.test_reflector import THINGS, Bench

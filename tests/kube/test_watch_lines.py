@@ -2,12 +2,11 @@ from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
+from dra_extender.kube.backoff import LONGEST, SHORTEST, Backoff
+from dra_extender.kube.errors import CallFailed
+from dra_extender.kube.watch_stream import lines
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.kube.backoff import LONGEST, SHORTEST, Backoff
-from app.kube.errors import CallFailed
-from app.kube.watch_stream import lines
 
 
 async def stream(pieces: list[bytes]) -> AsyncIterator[bytes]:

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-
-from app.ledger.slices import SliceIndex
-from app.model.resource_slice import ResourceSlice
+from dra_extender.ledger.slices import SliceIndex
+from dra_extender.model.resource_slice import ResourceSlice
 
 
 def shared_slices(slices: SliceIndex) -> Sequence[ResourceSlice]:

@@ -2,13 +2,12 @@
 
 from collections import Counter
 
+from dra_extender.ledger.alternatives import kept_by
+from dra_extender.ledger.holds import Hold, HoldBook
+from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+from dra_extender.model.device import CounterConsumption
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.ledger.alternatives import kept_by
-from app.ledger.holds import Hold, HoldBook
-from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
-from app.model.device import CounterConsumption
 
 Device = tuple[str, str, str]
 SNAPSHOTS = (None, (), (CounterConsumption(counter_set="s", compatibility_groups=("a",)),))

@@ -4,13 +4,13 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
+from dra_extender.ledger.guards import GUARD_PREFIX
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+from dra_extender.model.base import ModelError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.ledger.guards import GUARD_PREFIX
-from app.ledger.ledger import Ledger
-from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
-from app.model.base import ModelError
 from tests.ledger.ledger_events import encode, raw_claim
 
 OURS = "dra-extender"

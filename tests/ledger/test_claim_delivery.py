@@ -4,8 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
-
-from app.ledger.claims import ClaimIndex
+from dra_extender.ledger.claims import ClaimIndex
 
 UID = "00000000-0000-4000-8000-000000000001"
 

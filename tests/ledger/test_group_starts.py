@@ -4,15 +4,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.group_starts import Ability, GroupStarts
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.pod_groups import START_LABEL
+from dra_extender.model.node import Node, read_node
+from dra_extender.model.pod import Pod, PodResourceClaim, read_pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.ledger.feeds import feeds_of
-from app.ledger.group_starts import Ability, GroupStarts
-from app.ledger.ledger import Ledger
-from app.ledger.pod_groups import START_LABEL
-from app.model.node import Node, read_node
-from app.model.pod import Pod, PodResourceClaim, read_pod
 from tests.ledger.ledger_events import encode, raw_claim
 
 NODE = Node(name="n1", uid="u", boot_id="b", kubelet_version="v1.37.1")

@@ -2,13 +2,13 @@
 
 from typing import Any
 
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.ledger.feeds import feeds_of
-from app.ledger.holds import Hold
-from app.ledger.ledger import Ledger
-from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from tests.ledger.ledger_events import encode, raw_slice
 
 NODES = ("n0", "n1", "n2")

@@ -1,15 +1,15 @@
 """How many holds there are, how long they last, and what is in use without some of them."""
 
 import pytest
+from dra_extender.ledger import holds
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.holds import Hold, HoldBook
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.usage import UsageTable
+from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.ledger import holds
-from app.ledger.feeds import feeds_of
-from app.ledger.holds import Hold, HoldBook
-from app.ledger.ledger import Ledger
-from app.ledger.usage import UsageTable
-from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from tests.ledger.ledger_events import encode, raw_claim
 
 

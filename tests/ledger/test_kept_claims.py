@@ -6,13 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from app.ledger.claims import ClaimIndex
-from app.ledger.feeds import feeds_of
-from app.ledger.kept_claims import WHOLE_BYTES, Specs
-from app.ledger.ledger import Ledger
-from app.model.resource_claim import FINALIZER, ClaimHead, ResourceClaim, read_claim
-from app.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.ledger.claims import ClaimIndex
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.kept_claims import WHOLE_BYTES, Specs
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ResourceClaim, read_claim
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 OBJECTS = 100
 BYTES = 10 * 1024

@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.ledger import Ledger
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.ledger.feeds import feeds_of
-from app.ledger.ledger import Ledger
 from tests.ledger.ledger_events import encode, raw_claim, raw_node, raw_pod, raw_slice, shared_slices
 
 NODES = ("n1", "n2", "n3")

@@ -3,14 +3,14 @@
 from collections import Counter
 from typing import Any
 
+from dra_extender.kube.delivery import Delivery, read_meta
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.generated_claim import ENTRY_ANNOTATION
+from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.kube.delivery import Delivery, read_meta
-from app.ledger.feeds import feeds_of
-from app.ledger.ledger import Ledger
-from app.model.generated_claim import ENTRY_ANNOTATION
-from app.model.resource_claim import EXTENDED_ANNOTATION
 from tests.kube.recording import CountingObserver
 from tests.ledger.ledger_events import encode
 

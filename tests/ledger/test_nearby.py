@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+from dra_extender.allocator.node_match import is_relevant
+from dra_extender.ledger.slices import SliceIndex
+from dra_extender.model.base import ModelError
+from dra_extender.model.node import Node
+from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator.node_match import is_relevant
-from app.ledger.slices import SliceIndex
-from app.model.base import ModelError
-from app.model.node import Node
-from app.model.resource_slice import ResourceSlice, SliceReader
 from tests.ledger.ledger_events import raw_slice, shared_slices
 
 KEYS, VALUES, NODES = ("zone", "rack"), ("a", "b", "1", ""), ("n1", "n2", "n3")

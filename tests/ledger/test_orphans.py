@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.orphans import Orphan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.ledger.feeds import feeds_of
-from app.ledger.ledger import Ledger
-from app.ledger.orphans import Orphan
 from tests.ledger.ledger_events import encode, raw_node, raw_slice
 
 DRIVER = "gpu.example.com"

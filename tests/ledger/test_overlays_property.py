@@ -3,16 +3,16 @@
 from typing import Any
 
 import msgspec
+from dra_extender.allocator.overlay import Overlay, lay_all
+from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.overlay_taints import TaintOverlay
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule
+from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator.overlay import Overlay, lay_all
-from app.allocator.overlay_policy import PolicyOverlay, PolicyRule
-from app.allocator.overlay_taints import TaintOverlay
-from app.ledger.feeds import feeds_of
-from app.ledger.ledger import Ledger
-from app.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule
-from app.model.resource_slice import ResourceSlice, SliceReader
 from tests.ledger.ledger_events import raw_slice, shared_slices
 
 DRIVER = "gpu.example.com"

@@ -1,10 +1,10 @@
 """The pods of a PodGroup, and whether any of them runs, after any changes are what a look at all pods says."""
 
+from dra_extender.ledger.pods import PodIndex
+from dra_extender.model.pod import Pod, pod_from
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.ledger.pods import PodIndex
-from app.model.pod import Pod, pod_from
 from tests.controlplane import objects
 
 GROUPS = ("g", "h")

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import pytest
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 
-from app.ledger.feeds import feeds_of
-from app.ledger.holds import Hold
-from app.ledger.ledger import Ledger
-from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from tests.ledger.ledger_events import encode, raw_slice
 
 DRIVER = "gpu.example.com"

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.guards import GUARD_PREFIX
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.base import ModelError
+from dra_extender.model.pod import read_pod
+from dra_extender.model.rejection import Code, Rejection
+from dra_extender.scheduling.claim_lookup import find_claims
 
-from app.ledger.feeds import feeds_of
-from app.ledger.guards import GUARD_PREFIX
-from app.ledger.ledger import Ledger
-from app.model.allocation import DeviceHolding
-from app.model.base import ModelError
-from app.model.pod import read_pod
-from app.model.rejection import Code, Rejection
-from app.scheduling.claim_lookup import find_claims
 from tests.ledger.ledger_events import encode, raw_claim, raw_pod
 
 

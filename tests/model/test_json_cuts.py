@@ -5,16 +5,15 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from dra_extender.model.base import ModelError
+from dra_extender.model.device_class import read_device_class
+from dra_extender.model.generated_claim import read_template
+from dra_extender.model.json_cuts import SHALLOW, decode_any
+from dra_extender.model.managed_fields import writers_of
+from dra_extender.model.pod import read_pod
+from dra_extender.model.resource_claim import read_claim
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.model.base import ModelError
-from app.model.device_class import read_device_class
-from app.model.generated_claim import read_template
-from app.model.json_cuts import SHALLOW, decode_any
-from app.model.managed_fields import writers_of
-from app.model.pod import read_pod
-from app.model.resource_claim import read_claim
 
 
 class _Holder(msgspec.Struct, frozen=True):

@@ -3,11 +3,10 @@ from itertools import islice
 
 import msgspec
 import pytest
+from dra_extender.model.base import ModelError
+from dra_extender.model.node_names import NodeNames, turned
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from app.model.base import ModelError
-from app.model.node_names import NodeNames, turned
 
 plain = st.text(st.characters(codec="utf-8", exclude_characters='"\\,[ ', exclude_categories=["Cc"]))
 lists = st.lists(plain, min_size=1, max_size=300)

@@ -1,8 +1,7 @@
 import msgspec
 import pytest
-
-from app.model.base import ModelError
-from app.model.node_selector import NodeSelector, only_node
+from dra_extender.model.base import ModelError
+from dra_extender.model.node_selector import NodeSelector, only_node
 
 LABELS = {"zone": "a", "cores": "8", "odd": "x", "huge": "9223372036854775808"}
 

@@ -1,8 +1,7 @@
+from dra_extender.model.packed import FEW, Packed, packed
+from dra_extender.model.pod import ContainerRequests, PodClaimStatus, ResourceRequest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.model.packed import FEW, Packed, packed
-from app.model.pod import ContainerRequests, PodClaimStatus, ResourceRequest
 
 STATUSES = st.lists(
     st.builds(PodClaimStatus, name=st.text(max_size=5), resource_claim_name=st.none() | st.text(max_size=5)),

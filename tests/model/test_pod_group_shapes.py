@@ -4,10 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from app.model.pod import PodClaimStatus, PodResourceClaim, pod_from
-from app.model.pod_group import PodGroup, group_consumer, is_group, read_pod_group
-from app.model.resource_claim import ConsumerReference
+from dra_extender.model.pod import PodClaimStatus, PodResourceClaim, pod_from
+from dra_extender.model.pod_group import PodGroup, group_consumer, is_group, read_pod_group
+from dra_extender.model.resource_claim import ConsumerReference
 
 META = {"name": "g", "namespace": "ns", "uid": "g-uid", "resourceVersion": "7"}
 CONDITION = {

@@ -1,8 +1,7 @@
 import pytest
+from dra_extender.model.quantity import NANO, QuantityError, format_quantity, parse_quantity
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.model.quantity import NANO, QuantityError, format_quantity, parse_quantity
 
 ACCEPTED = [
     ("0", 0),

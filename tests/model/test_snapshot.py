@@ -2,14 +2,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from app.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
-from app.model.base import ModelError
-from app.model.device import CounterConsumption, Device
-from app.model.resource_claim import ResourceClaim, claim_from
-from app.model.snapshot import (
+from dra_extender.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
+from dra_extender.model.base import ModelError
+from dra_extender.model.device import CounterConsumption, Device
+from dra_extender.model.resource_claim import ResourceClaim, claim_from
+from dra_extender.model.snapshot import (
     SNAPSHOT_ANNOTATION,
     allocated_at,
     contradiction,
@@ -20,6 +17,8 @@ from app.model.snapshot import (
     results_of,
     with_groups,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 STAMP = "2026-01-01T00:00:00Z"
 

@@ -3,10 +3,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.model.spelling import MAX_PARAMETERS, as_stored, without_escapes
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.model.spelling import MAX_PARAMETERS, as_stored, without_escapes
 
 TEXTS = st.text(st.sampled_from('<>&\u2028\u2029\\"u0032c8Ee9\x00\n\u00e9\U0001f600'))
 VALUES = st.recursive(TEXTS | st.integers(), lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner))

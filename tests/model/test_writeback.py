@@ -3,18 +3,17 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from app.model.allocation import (
+from dra_extender.model.allocation import (
     AllocationConfiguration,
     AllocationResult,
     DeviceAllocation,
     DeviceResult,
     OpaqueConfiguration,
 )
-from app.model.base import ModelError
-from app.model.resource_claim import FINALIZER, ConsumerReference, read_claim
-from app.model.snapshot import SNAPSHOT_ANNOTATION
-from app.model.writeback import (
+from dra_extender.model.base import ModelError
+from dra_extender.model.resource_claim import FINALIZER, ConsumerReference, read_claim
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.writeback import (
     MetadataChange,
     with_allocation,
     with_finalizer_and_snapshot,

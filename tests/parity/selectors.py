@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from app.cel import CelCompileError, CelRuntimeError, DeviceActivation, compile_expression, prepare_device
-from app.model.device import Attribute
+from dra_extender.cel import CelCompileError, CelRuntimeError, DeviceActivation, compile_expression, prepare_device
+from dra_extender.model.device import Attribute
 
 Json = Mapping[str, Any]
 

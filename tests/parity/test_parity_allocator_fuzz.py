@@ -6,9 +6,9 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from dra_extender.allocator import capacity
+from dra_extender.model.device import ValidRange
 
-from app.allocator import capacity
-from app.model.device import ValidRange
 from tests.parity.fuzz.allocator import campaign
 from tests.parity.fuzz.allocator import scenarios as made
 from tests.parity.fuzz.allocator.scenarios import NAMES, scenarios

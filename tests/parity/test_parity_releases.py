@@ -12,9 +12,9 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from dra_extender.allocator.rules import UPSTREAM, Rules
+from dra_extender.simulator.scenario_answer import answer_line
 
-from app.allocator.rules import UPSTREAM, Rules
-from app.simulator.scenario_answer import answer_line
 from tests.parity.comparing import differences
 
 HERE = Path(__file__).parent / "releases"
@@ -32,7 +32,7 @@ def labelled(name: str) -> list[dict[str, Any]]:
 
 def disagreements(name: str, rules: Rules) -> list[str]:
     found = []
-    with patch("app.simulator.scenario_answer.UPSTREAM", rules):
+    with patch("dra_extender.simulator.scenario_answer.UPSTREAM", rules):
         for each in labelled(name):
             answer = json.loads(answer_line(json.dumps(each["scenario"]).encode()))
             found += [f"{each['scenario']['name']}: {what}" for what in differences(each["expected"], answer)][:1]

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from app.scheduling.options import Options
-from app.simulator.objects import Json, Key, Kind
+from dra_extender.scheduling.options import Options
+from dra_extender.simulator.objects import Json, Key, Kind
+
 from tests.scheduling.world import World
 from tests.turns import turns
 

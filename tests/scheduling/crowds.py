@@ -5,10 +5,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from app.model.resource_claim import OWN_ENTRIES
-from app.scheduling.answers import TryAgain
-from app.simulator.controller import ClaimController
-from app.simulator.objects import Json, Key, Kind
+from dra_extender.model.resource_claim import OWN_ENTRIES
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.simulator.controller import ClaimController
+from dra_extender.simulator.objects import Json, Key, Kind
+
 from tests.scheduling.reclaiming import OPTIONS
 from tests.scheduling.world import World
 

@@ -5,15 +5,15 @@ import dataclasses
 from typing import Final
 
 import pytest
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
+from dra_extender.model.pod import pod_from
+from dra_extender.model.resource_claim import claim_from
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.audit_kubelet import refused
+from dra_extender.simulator.controller import ClaimController
+from dra_extender.simulator.objects import Json, Kind
 
-from app.ledger.feeds import feeds_of
-from app.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
-from app.model.pod import pod_from
-from app.model.resource_claim import claim_from
-from app.scheduling.answers import TryAgain
-from app.scheduling.audit_kubelet import refused
-from app.simulator.controller import ClaimController
-from app.simulator.objects import Json, Kind
 from tests.scheduling.reclaiming import OPTIONS
 from tests.scheduling.world import World
 

@@ -4,9 +4,10 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from app.model.generated_claim import ENTRY_ANNOTATION
-from app.simulator.controller import ClaimController
-from app.simulator.objects import Json, Key, Kind
+from dra_extender.model.generated_claim import ENTRY_ANNOTATION
+from dra_extender.simulator.controller import ClaimController
+from dra_extender.simulator.objects import Json, Key, Kind
+
 from tests.scheduling.grouped import GROUP, TEMPLATED, GroupWorld
 
 GPU: Final = TEMPLATED

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.options import Options
+from dra_extender.simulator.objects import Json, Key, Kind
 
-from app.scheduling.answers import TryAgain
-from app.scheduling.options import Options
-from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.world import World
 
 OPTIONS = Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, reclaim_pause_seconds=0.0)

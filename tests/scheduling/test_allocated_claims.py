@@ -1,10 +1,10 @@
 """Where a pod may run whose claims are allocated already: what the allocation needs of a node counts as in a search."""
 
 import pytest
+from dra_extender.model.pod import pod_from
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.simulator.objects import Json, Key, Kind
 
-from app.model.pod import pod_from
-from app.scheduling.answers import TryAgain
-from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.world import DRIVER, World
 
 FEATURE = "DRAOptionalNodeOperations"

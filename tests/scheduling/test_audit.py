@@ -1,15 +1,20 @@
 import msgspec
-
-from app.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
-from app.model.device import CounterConsumption
-from app.model.metadata import ObjectMeta, OwnerReference
-from app.model.node import Node
-from app.model.pod import Pod, pod_from
-from app.model.pod_group import PodGroup, group_consumer
-from app.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER, ConsumerReference, ResourceClaim, claim_from
-from app.model.resource_slice import ResourceSlice, SliceReader
-from app.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
-from app.scheduling.audit import AWAY, KUBELET, LEFT_OVER, audit
+from dra_extender.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
+from dra_extender.model.device import CounterConsumption
+from dra_extender.model.metadata import ObjectMeta, OwnerReference
+from dra_extender.model.node import Node
+from dra_extender.model.pod import Pod, pod_from
+from dra_extender.model.pod_group import PodGroup, group_consumer
+from dra_extender.model.resource_claim import (
+    EXTENDED_ANNOTATION,
+    FINALIZER,
+    ConsumerReference,
+    ResourceClaim,
+    claim_from,
+)
+from dra_extender.model.resource_slice import ResourceSlice, SliceReader
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
+from dra_extender.scheduling.audit import AWAY, KUBELET, LEFT_OVER, audit
 
 POD = pod_from(
     {

@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
+from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.audit_waiting import FITS, KEPT, MADE, waiting_pods
+from dra_extender.scheduling.searching import Searching
+from dra_extender.simulator.objects import Kind
 
-from app.model.resource_claim import EXTENDED_ANNOTATION
-from app.scheduling.answers import TryAgain
-from app.scheduling.audit_waiting import FITS, KEPT, MADE, waiting_pods
-from app.scheduling.searching import Searching
-from app.simulator.objects import Kind
 from tests.scheduling.world import World
 
 

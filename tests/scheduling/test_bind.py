@@ -1,13 +1,13 @@
 import asyncio
 
 import pytest
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.ports import Unavailable
+from dra_extender.simulator.objects import Json, Key, Kind
 
-from app.ledger.feeds import feeds_of
-from app.model.resource_claim import FINALIZER
-from app.model.snapshot import SNAPSHOT_ANNOTATION
-from app.scheduling.answers import TryAgain
-from app.scheduling.ports import Unavailable
-from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import World
 from tests.turns import turns

@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.ports import Conflict, Refused, Unavailable
+from dra_extender.simulator.objects import Key, Kind
 
-from app.ledger.feeds import feeds_of
-from app.model.resource_claim import FINALIZER
-from app.scheduling.answers import TryAgain
-from app.scheduling.ports import Conflict, Refused, Unavailable
-from app.simulator.objects import Key, Kind
 from tests.scheduling.adversity import edit, node_of, troubled_world
 from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import DRIVER, World

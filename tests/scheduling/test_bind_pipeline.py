@@ -6,12 +6,12 @@ from functools import partial
 from typing import Any
 
 import pytest
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.ports import Conflict, Unavailable
+from dra_extender.simulator.objects import Key, Kind
+from dra_extender.simulator.served import Served
 
-from app.model.snapshot import SNAPSHOT_ANNOTATION
-from app.scheduling.answers import TryAgain
-from app.scheduling.ports import Conflict, Unavailable
-from app.simulator.objects import Key, Kind
-from app.simulator.served import Served
 from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import World
 from tests.turns import turns

@@ -4,12 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.model.resource_claim import ResourceClaim, claim_from
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
+from dra_extender.scheduling.binding_conditions import Readiness, conditional_devices, judge
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.model.resource_claim import ResourceClaim, claim_from
-from app.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
-from app.scheduling.binding_conditions import Readiness, conditional_devices, judge
 
 STAMP, SECOND = "2026-01-01T00:00:00Z", 1_767_225_600.0
 TIMEOUT = 600.0

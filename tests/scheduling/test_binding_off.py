@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
+from dra_extender.allocator import Features
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.options import Options
+from dra_extender.simulator.objects import Json, Kind
 
-from app.allocator import Features
-from app.scheduling.answers import TryAgain
-from app.scheduling.options import Options
-from app.simulator.objects import Json, Kind
 from tests.scheduling.world import World, until
 
 OFF = Features(device_binding_and_status=False)

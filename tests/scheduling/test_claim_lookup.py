@@ -4,16 +4,15 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from app.ledger.feeds import feeds_of
-from app.ledger.ledger import Ledger
-from app.ledger.pod_groups import START_LABEL, GroupReservation
-from app.model.base import plain
-from app.model.node import Node
-from app.model.pod import Pod, pod_from
-from app.model.rejection import Code, Rejection
-from app.model.resource_claim import ConsumerReference
-from app.scheduling.claim_lookup import FoundClaim, find_claims
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.pod_groups import START_LABEL, GroupReservation
+from dra_extender.model.base import plain
+from dra_extender.model.node import Node
+from dra_extender.model.pod import Pod, pod_from
+from dra_extender.model.rejection import Code, Rejection
+from dra_extender.model.resource_claim import ConsumerReference
+from dra_extender.scheduling.claim_lookup import FoundClaim, find_claims
 
 Json = dict[str, Any]
 GROUP = ConsumerReference(api_group="scheduling.k8s.io", resource="podgroups", name="g", uid="g-uid")

@@ -1,12 +1,12 @@
 """Giving back what a claim has, for whoever no longer uses it: nothing else goes, whatever happened meanwhile."""
 
 import pytest
+from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling.claim_writing import ClaimWriting
+from dra_extender.simulator.objects import Json, Key, Kind
 
-from app.ledger.claim_record import ClaimRecord
-from app.model.resource_claim import FINALIZER
-from app.model.snapshot import SNAPSHOT_ANNOTATION
-from app.scheduling.claim_writing import ClaimWriting
-from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.world import DRIVER, World
 
 KEY = Key(Kind.CLAIM, "default", "c1")

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 
 import pytest
+from dra_extender.allocator import Demand, Features
+from dra_extender.cel import Budget
+from dra_extender.cel.compile_limits import COMPILE_LIMIT
+from dra_extender.cel.parser import parse
+from dra_extender.model.rejection import Code, Rejection
+from dra_extender.model.resource_claim import ConsumerReference
+from dra_extender.scheduling.claim_lookup import FoundClaim
+from dra_extender.scheduling.deadline import CallBudget
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.searching import Searching
+from dra_extender.simulator.objects import Kind
 
-from app.allocator import Demand, Features
-from app.cel import Budget
-from app.cel.compile_limits import COMPILE_LIMIT
-from app.cel.parser import parse
-from app.model.rejection import Code, Rejection
-from app.model.resource_claim import ConsumerReference
-from app.scheduling.claim_lookup import FoundClaim
-from app.scheduling.deadline import CallBudget
-from app.scheduling.options import Options
-from app.scheduling.searching import Searching
-from app.simulator.objects import Kind
 from tests.scheduling.world import World
 
 _MEGABYTE = 128
@@ -57,7 +57,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         texts.append(source)
         return parse(source, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("app.cel.program.parse", parsed)
+    monkeypatch.setattr("dra_extender.cel.program.parse", parsed)
     return texts
 
 

@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.cool_downs import CoolDowns
+from dra_extender.scheduling.options import Options
+from dra_extender.simulator.objects import Json, Kind
 
-from app.scheduling.answers import TryAgain
-from app.scheduling.cool_downs import CoolDowns
-from app.scheduling.options import Options
-from app.simulator.objects import Json, Kind
 from tests.scheduling.reclaiming import OPTIONS, condition, edit_status, pass_by, reserved, small_world
 from tests.scheduling.test_gangs import GangWorld
 from tests.scheduling.world import DRIVER, Steady, World

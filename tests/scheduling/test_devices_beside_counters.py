@@ -1,12 +1,12 @@
 """Whether devices beside counter sets count is decided by the API server's release, or by the setting."""
 
 import pytest
+from dra_extender.model.rejection import Code
+from dra_extender.scheduling.answers import FilterAnswer
+from dra_extender.scheduling.options import DevicesBesideCounters, Options
+from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.served import Served
 
-from app.model.rejection import Code
-from app.scheduling.answers import FilterAnswer
-from app.scheduling.options import DevicesBesideCounters, Options
-from app.simulator.objects import Kind
-from app.simulator.served import Served
 from tests.scheduling.world import DRIVER, World
 
 BOTH = {

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports import ClusterError, Refused, Unavailable
+from dra_extender.simulator.cluster import MemoryCluster
+from dra_extender.simulator.objects import Json, Kind
+from dra_extender.simulator.served import Served
 
-from app.scheduling.answers import TryAgain
-from app.scheduling.options import Options
-from app.scheduling.ports import ClusterError, Refused, Unavailable
-from app.simulator.cluster import MemoryCluster
-from app.simulator.objects import Json, Kind
-from app.simulator.served import Served
 from tests.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed
 from tests.scheduling.world import DRIVER, World
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from dra_extender.allocator import Demand
+from dra_extender.cel import Budget
+from dra_extender.cel.budget import EXPLANATION_COST
+from dra_extender.model.pod import pod_from
+from dra_extender.scheduling.answers import FilterAnswer, TryAgain
+from dra_extender.scheduling.attempt import Reason
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.refusal_words import RefusalWords
+from dra_extender.simulator.objects import Key, Kind
 
-from app.allocator import Demand
-from app.cel import Budget
-from app.cel.budget import EXPLANATION_COST
-from app.model.pod import pod_from
-from app.scheduling.answers import FilterAnswer, TryAgain
-from app.scheduling.attempt import Reason
-from app.scheduling.options import Options
-from app.scheduling.refusal_words import RefusalWords
-from app.simulator.objects import Key, Kind
 from tests.scheduling.world import DRIVER, Steady, World
 
 TICK = 0.0005

@@ -4,10 +4,10 @@ rest all is as it should be."""
 import asyncio
 from typing import Any, Final
 
+from dra_extender.scheduling.ports import Conflict, Refused, Unavailable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.scheduling.ports import Conflict, Refused, Unavailable
 from tests.scheduling.seam import Seam
 from tests.scheduling.test_reclaim_property import PODS, Play, Step, steps
 

@@ -1,9 +1,9 @@
 import asyncio
 
 import pytest
+from dra_extender.scheduling.options import Options
+from dra_extender.simulator.objects import Json, Key, Kind
 
-from app.scheduling.options import Options
-from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.world import DRIVER, World
 
 

@@ -11,16 +11,16 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from dra_extender.allocator import Paused, allocate
+from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
+from dra_extender.model.node import Node
+from dra_extender.model.resource_claim import ResourceClaim
+from dra_extender.model.resource_slice import ResourceSlice
+from dra_extender.scheduling.cool_downs import SetAside
+from dra_extender.scheduling.gang_board import DeviceId, Seat
+from dra_extender.scheduling.gang_members import Member
+from dra_extender.scheduling.gang_plan import GangPlan
 
-from app.allocator import Paused, allocate
-from app.model.allocation import ClaimPlacement, DeviceHolding, Placement
-from app.model.node import Node
-from app.model.resource_claim import ResourceClaim
-from app.model.resource_slice import ResourceSlice
-from app.scheduling.cool_downs import SetAside
-from app.scheduling.gang_board import DeviceId, Seat
-from app.scheduling.gang_members import Member
-from app.scheduling.gang_plan import GangPlan
 from tests.allocator.building import DRIVER, Held, claim_of, demand_of, either, exactly, pools_of, slice_of
 
 WISHES = ("half", "whole", "any", "nic", "fabric", "half|nic", "whole|half", "nic+half", "fabric|nic")

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 
 import pytest
+from dra_extender.scheduling.gang_board import Seat
+from dra_extender.scheduling.gang_plan import GangPlan, PlanLimitError
+from dra_extender.simulator.objects import Kind
 
-from app.scheduling.gang_board import Seat
-from app.scheduling.gang_plan import GangPlan, PlanLimitError
-from app.simulator.objects import Kind
 from tests.scheduling.test_gangs import GangWorld
 
 Outcome = Mapping[str, Seat] | None

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.simulator.controller import ClaimController
+from dra_extender.simulator.objects import Kind
 
-from app.scheduling.answers import TryAgain
-from app.simulator.controller import ClaimController
-from app.simulator.objects import Kind
 from tests.scheduling.test_gangs import GangWorld
 
 SOON = 0.05

@@ -5,10 +5,10 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.gang_gate import Meeting
+from dra_extender.simulator.objects import Kind
 
-from app.scheduling.answers import TryAgain
-from app.scheduling.gang_gate import Meeting
-from app.simulator.objects import Kind
 from tests.scheduling.reclaiming import GRACE, pass_by, reclaimed
 from tests.scheduling.test_gangs import GangWorld
 

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
+from dra_extender.model.pod_group import PodGroup, read_pod_group
+from dra_extender.scheduling.gang_board import DeviceId, Seat
+from dra_extender.scheduling.gang_offers import Offered, Offers
+from dra_extender.scheduling.gang_places import LedgerPlaces
+from dra_extender.scheduling.gang_plan import GangPlan
 
-from app.ledger.feeds import feeds_of
-from app.ledger.ledger import Ledger
-from app.model.allocation import ClaimPlacement, DeviceHolding
-from app.model.pod_group import PodGroup, read_pod_group
-from app.scheduling.gang_board import DeviceId, Seat
-from app.scheduling.gang_offers import Offered, Offers
-from app.scheduling.gang_places import LedgerPlaces
-from app.scheduling.gang_plan import GangPlan
 from tests.scheduling.test_gangs import GangWorld
 
 

@@ -4,18 +4,18 @@ import itertools
 from collections.abc import Hashable, Mapping, Sequence
 
 import pytest
+from dra_extender.allocator import allocate
+from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
+from dra_extender.model.node import Node
+from dra_extender.model.resource_claim import ResourceClaim
+from dra_extender.model.resource_slice import ResourceSlice
+from dra_extender.scheduling.cool_downs import SetAside
+from dra_extender.scheduling.gang_board import DeviceId, Seat
+from dra_extender.scheduling.gang_members import Member
+from dra_extender.scheduling.gang_plan import GangPlan, PlanLimitError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator import allocate
-from app.model.allocation import ClaimPlacement, DeviceHolding, Placement
-from app.model.node import Node
-from app.model.resource_claim import ResourceClaim
-from app.model.resource_slice import ResourceSlice
-from app.scheduling.cool_downs import SetAside
-from app.scheduling.gang_board import DeviceId, Seat
-from app.scheduling.gang_members import Member
-from app.scheduling.gang_plan import GangPlan, PlanLimitError
 from tests.allocator.building import DRIVER, Held, claim_of, demand_of, exactly, pools_of, slice_of
 
 Kinds = Mapping[str, Sequence[str]]

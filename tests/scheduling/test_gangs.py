@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.scheduling.options import Options
+from dra_extender.simulator.objects import Kind
 
-from app.ledger.feeds import feeds_of
-from app.scheduling.options import Options
-from app.simulator.objects import Kind
 from tests.scheduling.test_gang_plan import fits_somehow
 from tests.scheduling.world import DRIVER, World
 

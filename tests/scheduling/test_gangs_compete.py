@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pytest
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.gang_board import Seat
+from dra_extender.scheduling.gang_plan import GangPlan
+from dra_extender.simulator.controller import ClaimController
+from dra_extender.simulator.objects import Json, Kind
 
-from app.scheduling.answers import TryAgain
-from app.scheduling.gang_board import Seat
-from app.scheduling.gang_plan import GangPlan
-from app.simulator.controller import ClaimController
-from app.simulator.objects import Json, Kind
 from tests.scheduling.test_gangs import GangWorld
 
 BACKOFF = 0.01

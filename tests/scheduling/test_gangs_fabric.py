@@ -5,8 +5,8 @@ import random
 from collections.abc import Mapping, Sequence
 
 import pytest
+from dra_extender.simulator.objects import Kind
 
-from app.simulator.objects import Kind
 from tests.scheduling.test_gangs import GangWorld
 from tests.scheduling.world import DRIVER
 

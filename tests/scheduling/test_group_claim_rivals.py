@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
+from dra_extender.scheduling.ports import Conflict
+from dra_extender.simulator.claim_templates import from_template
+from dra_extender.simulator.controller import ClaimController
+from dra_extender.simulator.objects import Json, Key, Kind
 
-from app.scheduling.ports import Conflict
-from app.simulator.claim_templates import from_template
-from app.simulator.controller import ClaimController
-from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.grouped import GROUP
 from tests.scheduling.making_groups import GPU, GRACE, MakingWorld
 

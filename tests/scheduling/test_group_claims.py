@@ -4,11 +4,11 @@ import asyncio
 import dataclasses
 
 import pytest
+from dra_extender.model.generated_claim import ENTRY_ANNOTATION
+from dra_extender.model.pod_group import PROTECTION_FINALIZER
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.simulator.objects import Json, Key, Kind
 
-from app.model.generated_claim import ENTRY_ANNOTATION
-from app.model.pod_group import PROTECTION_FINALIZER
-from app.model.snapshot import SNAPSHOT_ANNOTATION
-from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.grouped import GROUP, NAMED
 from tests.scheduling.making_groups import GPU, GRACE, NET, OWN, MakingWorld
 from tests.scheduling.reclaiming import GRACE as RECLAIM_GRACE

@@ -5,13 +5,13 @@ import itertools
 import random
 from typing import Any
 
+from dra_extender.model.generated_claim import ENTRY_ANNOTATION
+from dra_extender.scheduling.group_claims import SETTLE_SECONDS
+from dra_extender.simulator.claim_templates import from_template
+from dra_extender.simulator.objects import Json, Key, Kind
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.model.generated_claim import ENTRY_ANNOTATION
-from app.scheduling.group_claims import SETTLE_SECONDS
-from app.simulator.claim_templates import from_template
-from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.grouped import GROUP
 from tests.scheduling.making_groups import GPU, GRACE, NET, OWN, Boundaries, CrashError, MakingWorld
 

@@ -7,12 +7,12 @@ import asyncio
 from typing import Any
 
 import pytest
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.simulator.cluster import MemoryPods
+from dra_extender.simulator.objects import Key, Kind
+from dra_extender.simulator.store import Store
 
-from app.ledger.feeds import feeds_of
-from app.scheduling.answers import TryAgain
-from app.simulator.cluster import MemoryPods
-from app.simulator.objects import Key, Kind
-from app.simulator.store import Store
 from tests.scheduling.grouped import GROUP, NAMED, GroupWorld
 from tests.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed
 from tests.turns import turns

@@ -3,14 +3,14 @@
 import asyncio
 
 import pytest
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.group_starts import Ability
+from dra_extender.ledger.pod_groups import START_LABEL, GroupReservation
+from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.group_trials import UNABLE_SECONDS
+from dra_extender.simulator.objects import Kind
 
-from app.ledger.feeds import feeds_of
-from app.ledger.group_starts import Ability
-from app.ledger.pod_groups import START_LABEL, GroupReservation
-from app.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
-from app.scheduling.answers import TryAgain
-from app.scheduling.group_trials import UNABLE_SECONDS
-from app.simulator.objects import Kind
 from tests.scheduling.crowds import GROUP, TRIAL, CrowdWorld, crowded, names
 from tests.scheduling.reclaiming import GRACE, pass_by, reclaimed
 

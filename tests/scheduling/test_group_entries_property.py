@@ -3,9 +3,9 @@
 import random
 
 import pytest
+from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
+from dra_extender.simulator.objects import Kind
 
-from app.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
-from app.simulator.objects import Kind
 from tests.scheduling.crowds import TRIAL, CrowdWorld, crowded, names
 
 STEPS = 25

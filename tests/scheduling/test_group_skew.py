@@ -10,9 +10,9 @@ import asyncio
 from typing import Any
 
 import pytest
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.simulator.objects import Json, Kind
 
-from app.scheduling.answers import TryAgain
-from app.simulator.objects import Json, Kind
 from tests.scheduling.grouped import GROUP, NAMED, TEMPLATED, GroupWorld
 from tests.scheduling.reclaiming import GRACE, pass_by
 

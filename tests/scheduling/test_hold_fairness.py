@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from dra_extender.model.pod import Pod, pod_from
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.hold_shares import LONGEST_PAUSE, MOST_STALE_SECONDS, SHARE
+from dra_extender.scheduling.options import Options
+from dra_extender.simulator.objects import Json, Key, Kind
 from hypothesis import HealthCheck, given, settings, target
 from hypothesis import strategies as st
 
-from app.model.pod import Pod, pod_from
-from app.scheduling.answers import TryAgain
-from app.scheduling.hold_shares import LONGEST_PAUSE, MOST_STALE_SECONDS, SHARE
-from app.scheduling.options import Options
-from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.world import World
 
 NODES, DEVICES = 4, 2

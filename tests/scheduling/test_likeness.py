@@ -6,24 +6,24 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from dra_extender.allocator import Demand, Features, NoFit
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import Placement
+from dra_extender.model.node_selector import only_node
+from dra_extender.model.resource_claim import ConsumerReference
+from dra_extender.scheduling.attempt import Attempt
+from dra_extender.scheduling.claim_lookup import FoundClaim
+from dra_extender.scheduling.judging import Judging
+from dra_extender.scheduling.likeness import Likeness
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.searching import Searching
+from dra_extender.simulator.objects import Json
+from dra_extender.telemetry.metrics import Metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator import Demand, Features, NoFit
-from app.ledger.feeds import feeds_of
-from app.ledger.holds import Hold
-from app.ledger.ledger import Ledger
-from app.model.allocation import Placement
-from app.model.node_selector import only_node
-from app.model.resource_claim import ConsumerReference
-from app.scheduling.attempt import Attempt
-from app.scheduling.claim_lookup import FoundClaim
-from app.scheduling.judging import Judging
-from app.scheduling.likeness import Likeness
-from app.scheduling.options import Options
-from app.scheduling.searching import Searching
-from app.simulator.objects import Json
-from app.telemetry.metrics import Metrics
 from tests.scheduling.world import DRIVER
 
 NODES: Final = ("n0", "n1", "n2", "n3")

@@ -3,11 +3,11 @@
 import asyncio
 from typing import Any
 
-from app.ledger.holds import Hold
-from app.ledger.ledger import Ledger
-from app.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
-from app.scheduling.look_ahead import LookAhead
-from app.simulator.cluster import SystemClock
+from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+from dra_extender.scheduling.look_ahead import LookAhead
+from dra_extender.simulator.cluster import SystemClock
 
 
 class Asked:

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 
 import pytest
+from dra_extender.allocator import ClaimDemand, Demand, Features, NamedClaim, Paused, requests
+from dra_extender.allocator.requests import MOST_OPTIONS
+from dra_extender.model.rejection import Code, Rejection
+from dra_extender.model.resource_claim import ConsumerReference
+from dra_extender.scheduling.claim_lookup import MOST_CLAIMS, FoundClaim
+from dra_extender.scheduling.deadline import CallBudget
+from dra_extender.scheduling.gang_members import MOST_PARTS
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.searching import Searching
+from dra_extender.simulator.objects import Json, Kind
 
-from app.allocator import ClaimDemand, Demand, Features, NamedClaim, Paused, requests
-from app.allocator.requests import MOST_OPTIONS
-from app.model.rejection import Code, Rejection
-from app.model.resource_claim import ConsumerReference
-from app.scheduling.claim_lookup import MOST_CLAIMS, FoundClaim
-from app.scheduling.deadline import CallBudget
-from app.scheduling.gang_members import MOST_PARTS
-from app.scheduling.options import Options
-from app.scheduling.searching import Searching
-from app.simulator.objects import Json, Kind
 from tests.scheduling.test_gangs import GangWorld
 from tests.scheduling.world import World
 
@@ -120,7 +120,7 @@ async def test_claims_with_more_alternatives_than_are_looked_at_are_refused_unse
 async def test_claims_with_more_bytes_than_are_looked_at_are_refused_unseen(
     monkeypatch: pytest.MonkeyPatch, prepared: list[str]
 ) -> None:
-    monkeypatch.setattr("app.scheduling.searching.MOST_CLAIM_BYTES", 10_000)
+    monkeypatch.setattr("dra_extender.scheduling.searching.MOST_CLAIM_BYTES", 10_000)
     world = filled()
     large_claim(world, "large")
     world.add_pod("p", "large")

@@ -4,17 +4,17 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from dra_extender.allocator.verdict import GROUPS
+from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.model.rejection import Code
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling import bind_decision, overlap_release
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.node_back_off import NodeBackOff
+from dra_extender.scheduling.overlap import FOREIGN, OWN, Overlap
+from dra_extender.simulator.objects import Kind
 from structlog.testing import capture_logs
 
-from app.allocator.verdict import GROUPS
-from app.ledger.claim_record import ClaimRecord
-from app.model.rejection import Code
-from app.model.snapshot import SNAPSHOT_ANNOTATION
-from app.scheduling import bind_decision, overlap_release
-from app.scheduling.answers import TryAgain
-from app.scheduling.node_back_off import NodeBackOff
-from app.scheduling.overlap import FOREIGN, OWN, Overlap
-from app.simulator.objects import Kind
 from tests.scheduling.world import DRIVER, Steady, World
 
 BOTH = ("n1", "n2")

@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.cel import compile_expression
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.simulator.objects import Json, Key, Kind
 
-from app.allocator.overlay_policy import PolicyOverlay, PolicyRule
-from app.cel import compile_expression
-from app.scheduling.answers import TryAgain
-from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.world import DRIVER, World
 
 ROUNDS = 5

@@ -5,17 +5,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import AllocationResult, DeviceHolding
+from dra_extender.model.device import CounterConsumption
+from dra_extender.model.resource_claim import claim_from
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
+from dra_extender.scheduling.overlap import Overlap, overlap, overlapped
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.ledger.claim_record import ClaimRecord
-from app.ledger.feeds import feeds_of
-from app.ledger.ledger import Ledger
-from app.model.allocation import AllocationResult, DeviceHolding
-from app.model.device import CounterConsumption
-from app.model.resource_claim import claim_from
-from app.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
-from app.scheduling.overlap import Overlap, overlap, overlapped
 
 DRIVER, POOL = "d.example.com", "p"
 UNITS = 10

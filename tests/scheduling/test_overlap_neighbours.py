@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.options import Options
+from dra_extender.simulator.objects import Json, Kind
 
-from app.scheduling.answers import TryAgain
-from app.scheduling.options import Options
-from app.simulator.objects import Json, Kind
 from tests.scheduling.world import DRIVER, World, until
 
 MODE = f'device.attributes["{DRIVER}"].mode'

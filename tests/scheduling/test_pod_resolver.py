@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.model.pod import pod_from
+from dra_extender.model.sent_pod import SentPod
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.pod_resolver import LOOKUPS, READ_BYTES
+from dra_extender.simulator.objects import Json, Key, Kind
 
-from app.model.pod import pod_from
-from app.model.sent_pod import SentPod
-from app.scheduling.answers import TryAgain
-from app.scheduling.options import Options
-from app.scheduling.pod_resolver import LOOKUPS, READ_BYTES
-from app.simulator.objects import Json, Key, Kind
 from tests.scheduling.seam import Seam
 from tests.scheduling.world import World
 
@@ -176,7 +176,7 @@ async def test_a_bind_under_another_name_is_refused(namespace: str, name: str, c
 async def test_a_bind_to_a_node_that_does_not_exist_is_refused_before_anything_is_written(
     claims: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.scheduling.pod_resolver._NODE_SECONDS", 0.05)
+    monkeypatch.setattr("dra_extender.scheduling.pod_resolver._NODE_SECONDS", 0.05)
     world, seam = prepared()
     world.add_pod("q", *claims)
     with pytest.raises(TryAgain, match="node n9 does not exist, as far as the watch has brought"):

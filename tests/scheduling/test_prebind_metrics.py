@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports import Refused
+from dra_extender.simulator.objects import Kind
 
-from app.scheduling.answers import TryAgain
-from app.scheduling.options import Options
-from app.scheduling.ports import Refused
-from app.simulator.objects import Kind
 from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import World, until
 

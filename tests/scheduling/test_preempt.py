@@ -1,7 +1,8 @@
 import asyncio
 
-from app.model.pod import pod_from
-from app.scheduling.options import Options
+from dra_extender.model.pod import pod_from
+from dra_extender.scheduling.options import Options
+
 from tests.scheduling.world import World
 
 

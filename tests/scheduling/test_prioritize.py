@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from app.model.pod import pod_from
-from app.scheduling.options import Options
-from app.simulator.objects import Json, Kind
+from dra_extender.model.pod import pod_from
+from dra_extender.scheduling.options import Options
+from dra_extender.simulator.objects import Json, Kind
+
 from tests.scheduling.world import DRIVER, World
 
 MODELS = ("big", "middle", "small")

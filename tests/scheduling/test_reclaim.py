@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.writeback import MetadataChange
+from dra_extender.scheduling.options import Options
+from dra_extender.simulator.cluster import MemoryClaims
+from dra_extender.simulator.objects import Json, Kind
 
-from app.model.resource_claim import FINALIZER
-from app.model.snapshot import SNAPSHOT_ANNOTATION
-from app.model.writeback import MetadataChange
-from app.scheduling.options import Options
-from app.simulator.cluster import MemoryClaims
-from app.simulator.objects import Json, Kind
 from tests.scheduling.reclaiming import (
     GRACE,
     OPTIONS,

@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.reclaim_rules import Standing, group_standing
+from dra_extender.simulator.objects import Json, Kind
 
-from app.ledger.feeds import feeds_of
-from app.ledger.pod_groups import GroupReservation
-from app.model.pod import Pod
-from app.scheduling.answers import TryAgain
-from app.scheduling.reclaim_rules import Standing, group_standing
-from app.simulator.objects import Json, Kind
 from tests.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed, small_world
 from tests.scheduling.world import World
 

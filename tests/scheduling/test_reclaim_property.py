@@ -5,21 +5,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from dra_extender.model.node import node_from
+from dra_extender.model.pod import pod_from
+from dra_extender.model.resource_claim import FINALIZER, claim_from
+from dra_extender.model.resource_slice import SliceReader
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.audit import audit
+from dra_extender.scheduling.audit_waiting import waiting_pods
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.searching import Searching
+from dra_extender.simulator.controller import ClaimController
+from dra_extender.simulator.objects import Key, Kind
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.model.node import node_from
-from app.model.pod import pod_from
-from app.model.resource_claim import FINALIZER, claim_from
-from app.model.resource_slice import SliceReader
-from app.model.snapshot import SNAPSHOT_ANNOTATION
-from app.scheduling.answers import TryAgain
-from app.scheduling.audit import audit
-from app.scheduling.audit_waiting import waiting_pods
-from app.scheduling.options import Options
-from app.scheduling.searching import Searching
-from app.simulator.controller import ClaimController
-from app.simulator.objects import Key, Kind
 from tests.scheduling.world import World
 
 OPTIONS = Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, reclaim_pause_seconds=0.0)

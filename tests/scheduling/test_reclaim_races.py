@@ -5,11 +5,11 @@ from itertools import count
 from typing import Any
 
 import pytest
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.ports import Refused
+from dra_extender.simulator.objects import Kind
 
-from app.ledger.feeds import feeds_of
-from app.model.pod import Pod
-from app.scheduling.ports import Refused
-from app.simulator.objects import Kind
 from tests.scheduling.reclaiming import (
     GRACE,
     bound_to,

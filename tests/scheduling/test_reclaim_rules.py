@@ -3,15 +3,23 @@
 from pathlib import Path
 
 import pytest
-
-from app.model.allocation import AllocationResult
-from app.model.managed_fields import Writers, writers_of
-from app.model.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, only_node
-from app.model.pod import Pod
-from app.model.resource_claim import FINALIZER, ClaimStatus, ConsumerReference, ResourceClaim, claim_from
-from app.model.snapshot import SNAPSHOT_ANNOTATION
-from app.scheduling.binding_conditions import Readiness
-from app.scheduling.reclaim_rules import WORDS, Reason, Standing, Surplus, named_nodes, permitted, standing, surplus
+from dra_extender.model.allocation import AllocationResult
+from dra_extender.model.managed_fields import Writers, writers_of
+from dra_extender.model.node_selector import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, only_node
+from dra_extender.model.pod import Pod
+from dra_extender.model.resource_claim import FINALIZER, ClaimStatus, ConsumerReference, ResourceClaim, claim_from
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling.binding_conditions import Readiness
+from dra_extender.scheduling.reclaim_rules import (
+    WORDS,
+    Reason,
+    Standing,
+    Surplus,
+    named_nodes,
+    permitted,
+    standing,
+    surplus,
+)
 
 ON_N1 = AllocationResult(node_selector=only_node("n1"))
 POD = ConsumerReference(resource="pods", name="p", uid="u")

@@ -1,11 +1,11 @@
 """The Event about a refused pod says what a person needs to change something."""
 
 import pytest
+from dra_extender.cel.budget import EXPLANATION_COST
+from dra_extender.cel.cost import Frame
+from dra_extender.cel.explain_evaluation import Evaluation, Prepared
+from dra_extender.simulator.objects import Kind
 
-from app.cel.budget import EXPLANATION_COST
-from app.cel.cost import Frame
-from app.cel.explain_evaluation import Evaluation, Prepared
-from app.simulator.objects import Kind
 from tests.scheduling.world import DRIVER, World
 
 TYPE = f'device.attributes["{DRIVER}"].type == "H100"'

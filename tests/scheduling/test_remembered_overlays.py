@@ -3,16 +3,16 @@
 import asyncio
 from typing import Any
 
+from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.cel import compile_expression
+from dra_extender.model.pod import pod_from
+from dra_extender.scheduling.extender import Extender
+from dra_extender.scheduling.options import Options
+from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.telemetry.metrics import Metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator.overlay_policy import PolicyOverlay, PolicyRule
-from app.cel import compile_expression
-from app.model.pod import pod_from
-from app.scheduling.extender import Extender
-from app.scheduling.options import Options
-from app.simulator.objects import Json, Key, Kind
-from app.telemetry.metrics import Metrics
 from tests.scheduling.world import DRIVER, Ports, World
 
 NODES = ("n0", "n1", "n2")

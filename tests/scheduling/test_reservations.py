@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.simulator.cluster import MemoryClaims
+from dra_extender.simulator.objects import Key, Kind
+from dra_extender.simulator.store import Store
 
-from app.scheduling.answers import TryAgain
-from app.simulator.cluster import MemoryClaims
-from app.simulator.objects import Key, Kind
-from app.simulator.store import Store
 from tests.scheduling.world import World
 
 

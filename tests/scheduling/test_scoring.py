@@ -1,9 +1,8 @@
+from dra_extender.model.merits import Merits
+from dra_extender.scheduling.options import Weights
+from dra_extender.scheduling.scoring import BEST, ratings, total
 from hypothesis import given
 from hypothesis import strategies as st
-
-from app.model.merits import Merits
-from app.scheduling.options import Weights
-from app.scheduling.scoring import BEST, ratings, total
 
 EQUAL = Weights(1, 1, 1)
 merits = st.builds(

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from app.model.pod import pod_from
-from app.scheduling.answers import FilterAnswer
-from app.scheduling.options import Options
-from app.simulator.objects import Json, Key, Kind
+from dra_extender.model.pod import pod_from
+from dra_extender.scheduling.answers import FilterAnswer
+from dra_extender.scheduling.options import Options
+from dra_extender.simulator.objects import Json, Key, Kind
+
 from tests.scheduling.test_fairness import TICK, VALUES, Neighbours, Ticking, slots
 from tests.scheduling.test_gangs import GangWorld
 from tests.scheduling.world import DRIVER, World

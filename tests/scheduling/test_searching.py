@@ -1,12 +1,13 @@
 import gc
 import weakref
 
-from app.allocator import Features
-from app.ledger.feeds import feeds_of
-from app.ledger.ledger import Ledger
-from app.model.node import Node
-from app.scheduling.options import Options
-from app.scheduling.searching import Searching
+from dra_extender.allocator import Features
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.node import Node
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.searching import Searching
+
 from tests.allocator.building import Held, claim_of, demand_of, exactly
 from tests.ledger.ledger_events import encode, raw_node, raw_slice
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from dra_extender.cel import Budget, Release
+from dra_extender.cel.cost import COST_LIMIT
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.options import Options
 
-from app.cel import Budget, Release
-from app.cel.cost import COST_LIMIT
-from app.scheduling.answers import TryAgain
-from app.scheduling.options import Options
 from tests.scheduling.world import DRIVER, World
 
 DEAR = "lists.range(245000).all(x, true) && false"

@@ -4,14 +4,14 @@ import asyncio
 from typing import Any
 
 import pytest
+from dra_extender.model.resource_claim import claim_from
+from dra_extender.model.resource_slice import SliceReader
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.audit import audit
+from dra_extender.scheduling.ports import Unavailable
+from dra_extender.simulator.objects import Json, Kind
+from dra_extender.simulator.served import Served
 
-from app.model.resource_claim import claim_from
-from app.model.resource_slice import SliceReader
-from app.scheduling.answers import TryAgain
-from app.scheduling.audit import audit
-from app.scheduling.ports import Unavailable
-from app.simulator.objects import Json, Kind
-from app.simulator.served import Served
 from tests.scheduling.world import DRIVER, World
 from tests.turns import turns
 

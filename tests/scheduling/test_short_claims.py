@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from dra_extender.ledger import kept_claims
+from dra_extender.ledger.claims import ClaimIndex
+from dra_extender.model.pod import pod_from
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports import Conflict, NotFound, Refused, Unavailable
+from dra_extender.simulator.objects import Key, Kind
 
-from app.ledger import kept_claims
-from app.ledger.claims import ClaimIndex
-from app.model.pod import pod_from
-from app.scheduling.answers import TryAgain
-from app.scheduling.options import Options
-from app.scheduling.ports import Conflict, NotFound, Refused, Unavailable
-from app.simulator.objects import Key, Kind
 from tests.scheduling.seam import Seam
 from tests.scheduling.test_gangs import GangWorld
 from tests.scheduling.test_wake_up import add_device, pokes, refused
@@ -123,8 +123,8 @@ async def test_a_read_that_fails_is_an_error_and_never_makes_a_pod_unschedulable
 async def test_an_api_server_that_does_not_answer_costs_seconds_and_not_the_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app.scheduling.short_claims._MOST_SECONDS", 0.01)
-    monkeypatch.setattr("app.scheduling.short_claims._LEAST_SECONDS", 0.01)
+    monkeypatch.setattr("dra_extender.scheduling.short_claims._MOST_SECONDS", 0.01)
+    monkeypatch.setattr("dra_extender.scheduling.short_claims._LEAST_SECONDS", 0.01)
     world, seam = prepared()
     seam.before("read", asyncio.Event().wait)
     with pytest.raises(TryAgain, match="did not answer in"):
@@ -225,7 +225,7 @@ async def test_claims_of_one_pod_that_cannot_be_read_again_together_are_named(mo
     def small(limit: int = 8000) -> kept_claims.Specs:
         return kept_claims.Specs(limit)
 
-    monkeypatch.setattr("app.ledger.claims.Specs", small)
+    monkeypatch.setattr("dra_extender.ledger.claims.Specs", small)
     world, _ = prepared()
     for index in range(6):
         world.add_claim(f"more{index}", selector=f"{EVEN} || '{'x' * 600}{index}' == ''")

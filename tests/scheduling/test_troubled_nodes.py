@@ -1,8 +1,8 @@
 """What upstream takes for an error of the whole pod rules out the node that it is about, with the reason."""
 
 import pytest
+from dra_extender.simulator.objects import Json, Kind
 
-from app.simulator.objects import Json, Kind
 from tests.scheduling.world import DRIVER, World
 
 MODEL = 'device.attributes["gpu.example.com"].model == "a"'

@@ -8,18 +8,18 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from dra_extender.kube.events import POD_BURST, KubeEvents
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import Call, Transport
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.model.pod import pod_from
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports import Refused
+from dra_extender.simulator.cluster import MemoryPods
+from dra_extender.simulator.objects import Json, Kind
+from dra_extender.telemetry.catalog import DEFINITIONS
 
-from app.kube.events import POD_BURST, KubeEvents
-from app.kube.settings import KubeSettings
-from app.kube.transport import Call, Transport
-from app.ledger.feeds import feeds_of
-from app.model.pod import pod_from
-from app.scheduling.answers import TryAgain
-from app.scheduling.options import Options
-from app.scheduling.ports import Refused
-from app.simulator.cluster import MemoryPods
-from app.simulator.objects import Json, Kind
-from app.telemetry.catalog import DEFINITIONS
 from tests.kube.recording import CountingObserver, ManualClock
 from tests.scheduling.test_binding_wait import metric, report
 from tests.scheduling.test_gangs import GangWorld

@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from dra_extender.allocator import attempt, compatibility, occupancy, results, sharing, verdict
+from dra_extender.allocator.attempt import Attempt, Refusal
+from dra_extender.allocator.counters import CounterTable
+from dra_extender.allocator.verdict import Breach
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.scheduling import overlap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.allocator import attempt, compatibility, occupancy, results, sharing, verdict
-from app.allocator.attempt import Attempt, Refusal
-from app.allocator.counters import CounterTable
-from app.allocator.verdict import Breach
-from app.model.allocation import DeviceHolding
-from app.scheduling import overlap
 from tests.scheduling.verdict_histories import KINDS, History, Step, first_failure, without_groups
 
 STEPS: Final = 30

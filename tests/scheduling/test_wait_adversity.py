@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.served import Served
 
-from app.ledger.feeds import feeds_of
-from app.model.resource_claim import FINALIZER
-from app.model.snapshot import SNAPSHOT_ANNOTATION
-from app.scheduling.answers import TryAgain
-from app.simulator.objects import Json, Key, Kind
-from app.simulator.served import Served
 from tests.scheduling.adversity import edit, node_of, report, troubled_world, waiting
 from tests.scheduling.grouped import NAMED, GroupWorld
 from tests.scheduling.seam import Seam, restart

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from dra_extender.model.resource_claim import MAX_RESERVATIONS
+from dra_extender.scheduling.asked_nodes import AskedNodes
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports import Unavailable
+from dra_extender.simulator.objects import Key, Kind
 
-from app.model.resource_claim import MAX_RESERVATIONS
-from app.scheduling.asked_nodes import AskedNodes
-from app.scheduling.options import Options
-from app.scheduling.ports import Unavailable
-from app.simulator.objects import Key, Kind
 from tests.scheduling.world import DRIVER, World
 
 QUICK = Options(

@@ -7,20 +7,20 @@ from functools import cache
 from typing import Any, Final
 
 import msgspec
+from dra_extender.allocator import Demand, Features, NamedClaim, NodePools, allocate, gather, prepare
+from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.verdict import contradictions, published_pool
+from dra_extender.cel import ProgramCache, compile_expression
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import AllocationResult, DeviceHolding, Placement
+from dra_extender.model.device import CounterConsumption
+from dra_extender.model.device_class import device_class_from
+from dra_extender.model.node import Node
+from dra_extender.model.resource_claim import claim_from
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
+from dra_extender.scheduling.overlap import Overlap, overlap
 
-from app.allocator import Demand, Features, NamedClaim, NodePools, allocate, gather, prepare
-from app.allocator.overlay_policy import PolicyOverlay, PolicyRule
-from app.allocator.verdict import contradictions, published_pool
-from app.cel import ProgramCache, compile_expression
-from app.ledger.feeds import feeds_of
-from app.ledger.ledger import Ledger
-from app.model.allocation import AllocationResult, DeviceHolding, Placement
-from app.model.device import CounterConsumption
-from app.model.device_class import device_class_from
-from app.model.node import Node
-from app.model.resource_claim import claim_from
-from app.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
-from app.scheduling.overlap import Overlap, overlap
 from tests.scheduling.verdict_oracle import PHYSICAL, Given, Groups, Oracle, Thing, View
 
 Json = dict[str, Any]

@@ -5,17 +5,17 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from app.allocator import Features
-from app.ledger.feeds import feeds_of
-from app.ledger.ledger import Ledger
-from app.model.pod import pod_from
-from app.scheduling.answers import FilterAnswer
-from app.scheduling.extender import Extender
-from app.scheduling.options import Options
-from app.scheduling.ports import Claims, ClaimTemplates, Clock, Events, PodGroups, Pods, SchedulerWaker
-from app.simulator.cluster import MemoryCluster
-from app.simulator.objects import Json, Key, Kind
-from app.telemetry.metrics import Metrics
+from dra_extender.allocator import Features
+from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.pod import pod_from
+from dra_extender.scheduling.answers import FilterAnswer
+from dra_extender.scheduling.extender import Extender
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports import Claims, ClaimTemplates, Clock, Events, PodGroups, Pods, SchedulerWaker
+from dra_extender.simulator.cluster import MemoryCluster
+from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.telemetry.metrics import Metrics
 
 DRIVER = "gpu.example.com"
 

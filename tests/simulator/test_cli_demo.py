@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
+from dra_extender.cli import app
 from typer.testing import CliRunner
-
-from app.cli import app
 
 ROOT = Path(__file__).parent.parent.parent
 BY_POLICY = ROOT / "deploy" / "examples" / "10-groups-by-policy.yaml"
@@ -21,7 +20,7 @@ FIRST = ROOT / "deploy" / "examples" / "01-mig-against-vgpu.yaml"
 
 def program(*arguments: str, given: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "app.cli", *arguments],
+        [sys.executable, "-W", "error", "-m", "dra_extender.cli", *arguments],
         input=given,
         capture_output=True,
         text=True,

@@ -1,16 +1,16 @@
-"""The embedded cluster keeps the contract of app.scheduling.ports and delivers changes like a watch."""
+"""The embedded cluster keeps the contract of dra_extender.scheduling.ports and delivers changes like a watch."""
 
 import asyncio
 
 import msgspec
 import pytest
+from dra_extender.model.base import ModelError
+from dra_extender.model.pod import pod_from, read_pod
+from dra_extender.model.writeback import MetadataChange
+from dra_extender.scheduling.ports import Claims, Cluster, Conflict, Events, NotFound, Pods, Refused, SchedulerWaker
+from dra_extender.simulator.cluster import MemoryCluster
+from dra_extender.simulator.objects import Key, Kind
 
-from app.model.base import ModelError
-from app.model.pod import pod_from, read_pod
-from app.model.writeback import MetadataChange
-from app.scheduling.ports import Claims, Cluster, Conflict, Events, NotFound, Pods, Refused, SchedulerWaker
-from app.simulator.cluster import MemoryCluster
-from app.simulator.objects import Key, Kind
 from tests.simulator.things import Steady, claim, node, pod
 
 

@@ -1,15 +1,15 @@
 """Claims follow the pods that use them, as kube-controller-manager makes them."""
 
 import pytest
+from dra_extender.model.generated_claim import ENTRY_ANNOTATION, generated_base
+from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.simulator.controller import ClaimController
+from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.status_rules import is_label
+from dra_extender.simulator.store import Store
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.model.generated_claim import ENTRY_ANNOTATION, generated_base
-from app.model.resource_claim import FINALIZER
-from app.simulator.controller import ClaimController
-from app.simulator.objects import Json, Key, Kind
-from app.simulator.status_rules import is_label
-from app.simulator.store import Store
 from tests.simulator.things import Steady, allocation, claim, consumer, pod, template
 
 

@@ -1,12 +1,12 @@
 """PodGroups in the embedded cluster: their claims, and gangs that are scheduled at once."""
 
 import pytest
+from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.simulator.controller import ClaimController
+from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.scheduler import Bound, Failed, Waiting
+from dra_extender.simulator.store import Store
 
-from app.model.resource_claim import FINALIZER
-from app.simulator.controller import ClaimController
-from app.simulator.objects import Json, Key, Kind
-from app.simulator.scheduler import Bound, Failed, Waiting
-from app.simulator.store import Store
 from tests.simulator.test_simulator_scheduler import Bench, refuse
 from tests.simulator.things import Steady, allocation, node, pod, template
 

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-
-from app.simulator.expectations import Expectation, ExpectationError, Fate, read_expectation
-from app.simulator.manifests import Action, Manifests, load_files, load_texts
-from app.simulator.objects import Key, Kind
-from app.simulator.problems import ManifestError
+from dra_extender.simulator.expectations import Expectation, ExpectationError, Fate, read_expectation
+from dra_extender.simulator.manifests import Action, Manifests, load_files, load_texts
+from dra_extender.simulator.objects import Key, Kind
+from dra_extender.simulator.problems import ManifestError
 
 POD = """apiVersion: v1
 kind: Pod

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.simulator.cluster import MemoryCluster
+from dra_extender.simulator.fitting import aggregated
+from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.scheduler import Bound, Failed, NotAtRest, Outcome, SchedulingLoop, Waiting
 
-from app.simulator.cluster import MemoryCluster
-from app.simulator.fitting import aggregated
-from app.simulator.objects import Json, Key, Kind
-from app.simulator.scheduler import Bound, Failed, NotAtRest, Outcome, SchedulingLoop, Waiting
 from tests.simulator.things import Steady, claim, node, pod
 
 Answer = Any

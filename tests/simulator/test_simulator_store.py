@@ -4,13 +4,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.scheduling.ports import ClusterError, Conflict, NotFound, Refused
+from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.served import served_by
+from dra_extender.simulator.store import Change, Store, Verb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.scheduling.ports import ClusterError, Conflict, NotFound, Refused
-from app.simulator.objects import Json, Key, Kind
-from app.simulator.served import served_by
-from app.simulator.store import Change, Store, Verb
 from tests.simulator.things import Steady, allocation, claim, consumer, node, pod, result, template
 
 CLAIM = Key(Kind.CLAIM, "default", "c")

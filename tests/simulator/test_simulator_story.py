@@ -1,4 +1,4 @@
-"""Stories run against the real service: the whole of app.main behind real HTTP, over a cluster in memory."""
+"""Stories run against the real service: the whole of dra_extender.main behind real HTTP, over a cluster in memory."""
 
 import asyncio
 import io
@@ -8,17 +8,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from dra_extender.cli_demo import HttpTransport, Story, examples, serve, with_policy
+from dra_extender.settings import ServerSettings, Settings
+from dra_extender.simulator.cluster import MemoryCluster
+from dra_extender.simulator.manifests import Action, load_files, load_texts
+from dra_extender.simulator.objects import Key, Kind
+from dra_extender.simulator.report import Report, as_json
+from dra_extender.simulator.results import Effect, Step, StoryResult
+from dra_extender.simulator.served import served_by
+from dra_extender.simulator.session import exit_code, run_story
 from rich.console import Console
-
-from app.cli_demo import HttpTransport, Story, examples, serve, with_policy
-from app.settings import ServerSettings, Settings
-from app.simulator.cluster import MemoryCluster
-from app.simulator.manifests import Action, load_files, load_texts
-from app.simulator.objects import Key, Kind
-from app.simulator.report import Report, as_json
-from app.simulator.results import Effect, Step, StoryResult
-from app.simulator.served import served_by
-from app.simulator.session import exit_code, run_story
 
 EXAMPLES = Path(__file__).parent.parent.parent / "deploy" / "examples"
 

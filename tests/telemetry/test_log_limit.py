@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import structlog
-
-from app.telemetry.log_limit import BURST, MOST_KINDS, PER_SECOND, TELL_SECONDS, LogLimit
-from app.telemetry.logging import LogFormat, LogLevel, configure_logging
+from dra_extender.telemetry.log_limit import BURST, MOST_KINDS, PER_SECOND, TELL_SECONDS, LogLimit
+from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
 
 class Time:
@@ -32,7 +31,7 @@ def stream(monkeypatch: pytest.MonkeyPatch, time: Time) -> Iterator[io.StringIO]
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
     written = io.StringIO()
-    monkeypatch.setattr("app.telemetry.logging.LogLimit", lambda: LogLimit(time))
+    monkeypatch.setattr("dra_extender.telemetry.logging.LogLimit", lambda: LogLimit(time))
     configure_logging(LogFormat.JSON, LogLevel.INFO, written)
     yield written
     root.handlers = handlers
@@ -50,14 +49,14 @@ def test_lines_of_one_kind_are_bounded_whatever_they_are_about(stream: io.String
     for number in range(seconds * per_second):
         time.seconds = number / per_second
         if ours:
-            structlog.get_logger("app.x").warning("malformed request", problem=f"{number}")
+            structlog.get_logger("dra_extender.x").warning("malformed request", problem=f"{number}")
         else:
             logging.getLogger("uvicorn.error").warning("Invalid HTTP request received: %s", number)
     assert len(lines(stream)) <= BURST + PER_SECOND * seconds + 1
 
 
 def test_what_was_left_out_is_counted_in_a_later_line(stream: io.StringIO, time: Time) -> None:
-    log = structlog.get_logger("app.x")
+    log = structlog.get_logger("dra_extender.x")
     for number in range(BURST + 50):
         log.warning("malformed request", problem=str(number))
     assert len(lines(stream)) == BURST
@@ -79,10 +78,10 @@ def test_lines_of_libraries_tell_what_was_left_out_too(stream: io.StringIO, time
 
 def test_a_flood_of_one_kind_hides_no_other(stream: io.StringIO) -> None:
     for _ in range(BURST * 10):
-        structlog.get_logger("app.x").warning("malformed request", problem="x")
-    structlog.get_logger("app.x").error("malformed request", problem="worse")
-    structlog.get_logger("app.y").warning("malformed request", problem="elsewhere")
-    structlog.get_logger("app.x").warning("another sentence")
+        structlog.get_logger("dra_extender.x").warning("malformed request", problem="x")
+    structlog.get_logger("dra_extender.x").error("malformed request", problem="worse")
+    structlog.get_logger("dra_extender.y").warning("malformed request", problem="elsewhere")
+    structlog.get_logger("dra_extender.x").warning("another sentence")
     assert [line.get("problem") for line in lines(stream)[-3:]] == ["worse", "elsewhere", None]
 
 

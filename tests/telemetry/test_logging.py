@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-
-from app.telemetry.logging import LogFormat, LogLevel, configure_logging
+from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 
 
 @pytest.fixture(autouse=True)
@@ -27,13 +26,13 @@ def lines(log_format: LogFormat, level: LogLevel = LogLevel.INFO) -> io.StringIO
 
 def test_json_lines_have_the_keys_of_kubernetes_components() -> None:
     stream = lines(LogFormat.JSON)
-    structlog.get_logger("app.x").info("bound", pod="ns/p", node="n1", claim="ns/c")
+    structlog.get_logger("dra_extender.x").info("bound", pod="ns/p", node="n1", claim="ns/c")
     told = json.loads(stream.getvalue())
     assert list(told)[:4] == ["ts", "level", "logger", "msg"]
     del told["ts"]
     assert told == {
         "level": "info",
-        "logger": "app.x",
+        "logger": "dra_extender.x",
         "msg": "bound",
         "pod": "ns/p",
         "node": "n1",
@@ -53,7 +52,7 @@ def test_a_traceback_is_one_line_of_json() -> None:
     try:
         int("x")
     except ValueError:
-        structlog.get_logger("app.x").exception("internal error", id="7")
+        structlog.get_logger("dra_extender.x").exception("internal error", id="7")
     (line,) = stream.getvalue().splitlines()
     told = json.loads(line)
     assert told["id"] == "7"
@@ -63,9 +62,9 @@ def test_a_traceback_is_one_line_of_json() -> None:
 @pytest.mark.parametrize("log_format", list(LogFormat))
 def test_lines_below_the_level_are_left_out(log_format: LogFormat) -> None:
     stream = lines(log_format, LogLevel.WARNING)
-    structlog.get_logger("app.x").info("quiet")
+    structlog.get_logger("dra_extender.x").info("quiet")
     logging.getLogger("some.library").info("quiet")
-    structlog.get_logger("app.x").warning("loud")
+    structlog.get_logger("dra_extender.x").warning("loud")
     assert "quiet" not in stream.getvalue()
     assert "loud" in stream.getvalue()
 
@@ -77,7 +76,7 @@ def test_text_tracebacks_show_no_variables() -> None:
     try:
         int(secret[:3] + "x")
     except ValueError:
-        structlog.get_logger("app.x").exception("internal error", pod="ns/p")
+        structlog.get_logger("dra_extender.x").exception("internal error", pod="ns/p")
     assert "pod=ns/p" in stream.getvalue()
     assert "ValueError: invalid literal" in stream.getvalue()
     assert secret not in stream.getvalue()

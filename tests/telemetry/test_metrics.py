@@ -2,13 +2,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from dra_extender.telemetry.catalog import DEFINITIONS, PREFIX, table
+from dra_extender.telemetry.metrics import Metrics
+from dra_extender.telemetry.observer import ClusterObserver
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
-
-from app.telemetry.catalog import DEFINITIONS, PREFIX, table
-from app.telemetry.metrics import Metrics
-from app.telemetry.observer import ClusterObserver
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 

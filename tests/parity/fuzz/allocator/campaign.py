@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from app.simulator.scenario_answer import answer_line
+from dra_extender.simulator.scenario_answer import answer_line
+
 from tests.parity.comparing import differences, verdict
 from tests.parity.fuzz.allocator.chance import Json
 from tests.parity.fuzz.allocator.scenarios import scenarios

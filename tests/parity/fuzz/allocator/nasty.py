@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
-from app.allocator.features import FIELD_OF_NAME
+from dra_extender.allocator.features import FIELD_OF_NAME
+
 from tests.parity.fuzz.allocator.chance import Json
 
 _NAMES: Final = ("A", "a", "a-1", "a-10", "a-2", "a.b", "z", "0", "gpu-0", "d1")

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import Final
 
-from app.allocator.features import FIELD_OF_NAME
-from app.simulator.scenario_answer import answer_scenario
+from dra_extender.allocator.features import FIELD_OF_NAME
+from dra_extender.simulator.scenario_answer import answer_scenario
+
 from tests.parity.fuzz.allocator.chance import FAMILIES, TIMEOUT_MS, Chance, Json
 from tests.parity.fuzz.allocator.claims import claims, classes
 from tests.parity.fuzz.allocator.cluster import Slices, nodes

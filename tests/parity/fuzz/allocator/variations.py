@@ -9,7 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from app.allocator.features import FIELD_OF_NAME
+from dra_extender.allocator.features import FIELD_OF_NAME
+
 from tests.parity.fuzz.allocator.chance import TIMEOUT_MS, Json
 
 _SCENARIOS: Final = Path(__file__).parents[2] / "scenarios"

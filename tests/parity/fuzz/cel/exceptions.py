@@ -10,14 +10,14 @@ from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 import msgspec
+from dra_extender.cel import CelError, CelRuntimeError, access, calls, compile_expression, equality, program
+from dra_extender.cel import checked as c
+from dra_extender.cel import device as device_values
+from dra_extender.cel.cost import Frame
+from dra_extender.cel.declarations import Function, Implementation, Overload
+from dra_extender.cel.environment import ENVIRONMENTS, LATEST
+from dra_extender.cel.quantities import Quantity, QuantitySum, read_anew
 
-from app.cel import CelError, CelRuntimeError, access, calls, compile_expression, equality, program
-from app.cel import checked as c
-from app.cel import device as device_values
-from app.cel.cost import Frame
-from app.cel.declarations import Function, Implementation, Overload
-from app.cel.environment import ENVIRONMENTS, LATEST
-from app.cel.quantities import Quantity, QuantitySum, read_anew
 from tests.parity.selectors import Outcome, device, ours
 
 Json = Mapping[str, Any]

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
-from app.cel.compile_limits import CompileMeter
-from app.cel.errors import CelCompileError
-from app.cel.lexer import Token, tokenize
+from dra_extender.cel.compile_limits import CompileMeter
+from dra_extender.cel.errors import CelCompileError
+from dra_extender.cel.lexer import Token, tokenize
+
 from tests.parity.fuzz.cel.grammar import rules
 
 _HOLE: Final = re.compile(r"\$([a-z0-9]+)((?:@[a-z]+:[a-z0-9]+)*)")

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from app.cel import CelError, compile_expression
+from dra_extender.cel import CelError, compile_expression
+
 from tests.controlplane.build import BuildError
 from tests.parity.fuzz.cel.campaign import explanation, scenarios
 from tests.parity.fuzz.cel.partner import ERROR, OUTSIDE, Partner, plain

@@ -1,0 +1,151 @@
+import itertools
+from collections.abc import Callable
+
+from dra_extender.allocator.demand import ClaimDemand, Demand, Wanted
+from dra_extender.allocator.mode_all import Gathering
+from dra_extender.allocator.node_facts import NodeFacts
+from dra_extender.allocator.outcome import DEFAULT_MAX_STEPS, Fatal, NoFit
+from dra_extender.allocator.pools import NodePools
+from dra_extender.allocator.preferring import PreferringSearch, preference
+from dra_extender.allocator.results import claim_placement
+from dra_extender.allocator.rules import OWN, Rules
+from dra_extender.allocator.search import Search
+from dra_extender.allocator.state import Usage
+from dra_extender.model.allocation import ClaimPlacement, Placement
+from dra_extender.model.node import Node
+from dra_extender.model.rejection import Code, Rejection
+
+
+def allocate(
+    demand: Demand,
+    node: Node,
+    pools: NodePools,
+    usage: Usage,
+    *,
+    deadline: Callable[[], bool] | None = None,
+    new_share_id: Callable[[], str] | None = None,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    rules: Rules = OWN,
+) -> Placement | NoFit:
+    """The first solution for all claims of a pod on one node, or why there is none.
+
+    The order is upstream's, but that of the devices of a pool those that are ready come first (`Rules.ready_devices_first`).
+
+    Pure and deterministic; nothing passed in is changed.  `demand` and `pools` must have been made with the same features,
+    `usage` must not change meanwhile.  `deadline` tells whether the time is up; it and `max_steps` end a search with SEARCH_LIMIT.
+    `new_share_id` names shares; what is written to a cluster needs names that are unique there, without it they are `share-0`,
+    `share-1`, ... of this placement.  `rules` are those of the service unless another release's answer is wanted.
+    """
+    return Allocation(demand, node, pools, usage, new_share_id=new_share_id, max_steps=max_steps, rules=rules)(deadline)
+
+
+class Allocation:
+    """One question to the allocator, which may be paused: `allocate` says what it takes and answers."""
+
+    __slots__ = ("_demand", "_facts", "_gathering", "_max_steps", "_naming", "_pools", "_search")
+
+    def __init__(
+        self,
+        demand: Demand,
+        node: Node,
+        pools: NodePools,
+        usage: Usage,
+        *,
+        new_share_id: Callable[[], str] | None = None,
+        max_steps: int = DEFAULT_MAX_STEPS,
+        rules: Rules = OWN,
+    ) -> None:
+        """Nothing of this may change until there is an answer, pauses included."""
+        self._demand = demand
+        self._pools = pools
+        self._facts = NodeFacts(node, pools, usage, None, rules)
+        self._naming = new_share_id
+        self._max_steps = max_steps
+        self._gathering = Gathering(demand, self._facts)
+        self._search: Search | PreferringSearch | None = None
+
+    def __call__(self, deadline: Callable[[], bool] | None) -> Placement | NoFit:
+        """The answer; once.
+
+        Raises:
+            Paused: the deadline raised it.  A further call goes on, and ends as it would have without the pause.
+        """
+        self._facts.deadline = deadline
+        try:
+            if self._search is None:
+                self._search = self._begin()
+            found, search = self._search.run(), self._decisive(self._search)
+            if not found:
+                return _no_fit(search, self._pools, self.steps)
+            return Placement(claims=self._placements(search), steps=self.steps)
+        except Fatal as fatal:
+            return NoFit(verdict=fatal.verdict, rejections=(fatal.rejection,), steps=self.steps, counted=fatal.counted)
+
+    @property
+    def steps(self) -> int:
+        """Steps made so far."""
+        return 0 if self._search is None else self._search.steps
+
+    @property
+    def kept(self) -> int:
+        """How many states the search remembers: what it takes to keep it."""
+        return 0 if self._search is None else len(self._decisive(self._search).failed_states)
+
+    def _begin(self) -> Search | PreferringSearch:
+        demand, facts, gathered = self._demand, self._facts, self._gathering.run()
+        order = preference(demand, facts)
+        if order is None:
+            return Search(demand, facts, gathered, self._max_steps)
+        return PreferringSearch(demand, facts, gathered, self._max_steps, order)
+
+    @staticmethod
+    def _decisive(search: Search | PreferringSearch) -> Search:
+        return search if isinstance(search, Search) else search.search
+
+    def _placements(self, search: Search) -> tuple[ClaimPlacement, ...]:
+        numbers = itertools.count()
+        naming = self._naming or (lambda: f"share-{next(numbers)}")
+        return _placements(self._demand, search, self._facts, naming)
+
+
+def _placements(
+    demand: Demand, search: Search, facts: NodeFacts, new_share_id: Callable[[], str]
+) -> tuple[ClaimPlacement, ...]:
+    features, rules = search.facts.features, search.facts.rules
+    binds = features.device_binding_and_status or not rules.unready_devices_while_off
+    return tuple(
+        claim_placement(
+            claim,
+            _chosen(claim, index, search),
+            [pick for pick in search.attempt.picks if pick.claim == index],
+            facts,
+            new_share_id,
+            binds=binds,
+        )
+        for index, claim in enumerate(demand.claims)
+    )
+
+
+def _chosen(claim: ClaimDemand, index: int, search: Search) -> list[Wanted]:
+    return [request.options[search.chosen.get((index, position), 0)] for position, request in enumerate(claim.requests)]
+
+
+def _no_fit(search: Search, pools: NodePools, steps: int) -> NoFit:
+    """Invalid pools come first; incomplete ones before "no match", which they may explain."""
+    found = search.shortfall.rejections or (Rejection(code=Code.COMBINATION),)
+    troubled = [
+        Rejection(code=pool.problem, claim=found[0].claim, request=found[0].request, detail=pool.detail)
+        for pool in pools.troubled
+        if pool.problem is not None
+    ]
+    invalid = [each for each in troubled if each.code is Code.POOL_INVALID]
+    incomplete = [each for each in troubled if each.code is not Code.POOL_INVALID]
+    incomplete += [
+        Rejection(code=Code.GROUPS_OFF, claim=found[0].claim, request=found[0].request, detail=each.detail)
+        for each in pools.ignored
+    ]
+    if found[0].code in (Code.NO_MATCH, Code.NO_DEVICES):
+        rejections = (*invalid, *incomplete, *found)
+    else:
+        rejections = (*invalid, *found, *incomplete)
+    return NoFit(verdict="node" if invalid else "no", rejections=rejections, steps=steps)

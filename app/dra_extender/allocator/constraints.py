@@ -1,0 +1,140 @@
+"""Constraints of a claim: matchAttribute and distinctAttribute, over scalar attributes or (feature on) sets of values.
+
+The running state of a constraint is an immutable value that the search keeps and undoes; None means that no device is in yet.
+"""
+
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from dra_extender.model.device import Attribute, Device
+
+REFUSED: Final = object()
+"""Result of `Constraint.joined` when the device may not join."""
+
+_SETS: Final = ("int_values", "bool_values", "string_values", "version_values")
+_SET_SCALARS: Final = ("int_value", "bool_value", "string_value", "version_value")
+_SCALARS: Final = ("string_value", "int_value", "bool_value", "version_value")
+
+ValueSet = frozenset[tuple[str, Any]]
+"""Values tagged with their type, so that 1, true and "1" differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One constraint of a claim.  With `lists`, attributes are sets of values; otherwise plain scalars are compared."""
+
+    attribute: str
+    distinct: bool
+    requests: tuple[str, ...]
+    lists: bool
+
+    def applies_to(self, main: str, full: str) -> bool:
+        """Whether a request takes part, by its name or as `main/alternative`; no list means every request."""
+        return not self.requests or main in self.requests or full in self.requests
+
+    def joined(self, state: Any, attribute: Attribute | None) -> Any:
+        """The state with a device in that has this attribute, or REFUSED.  A device without the attribute is always refused."""
+        if attribute is None:
+            return REFUSED
+        if self.distinct:
+            return _distinct_sets(state, attribute) if self.lists else _distinct_scalars(state, attribute)
+        return _matching_sets(state, attribute) if self.lists else _matching_scalars(state, attribute)
+
+    def deciding(self, state: Any) -> Hashable:
+        """What of a state decides whether further devices may join: of distinctAttribute the values, whichever came first."""
+        return frozenset(state) if self.distinct and state is not None else state
+
+    def words(self) -> str:
+        """The constraint for people, e.g. `matchAttribute example.com/numa`."""
+        return f"{'distinctAttribute' if self.distinct else 'matchAttribute'} {self.attribute}"
+
+
+class Clash(NamedTuple):
+    """A constraint that keeps a device out: the device's attribute, and what those that have joined bring.
+
+    `others` is the common set of matchAttribute, or one set for each device of distinctAttribute; empty without any device.
+    """
+
+    constraint: Constraint
+    attribute: Attribute | None
+    others: tuple[ValueSet, ...]
+
+
+def clash(constraint: Constraint, attribute: Attribute | None, state: Any) -> Clash:
+    """Why a device may not join a constraint in this state."""
+    joined = () if state is None else state if constraint.distinct else (state,)
+    return Clash(
+        constraint, attribute, tuple(value_set(each) if isinstance(each, Attribute) else each for each in joined)
+    )
+
+
+def lookup(name: str, driver: str, device: Device) -> Attribute | None:
+    """The attribute under its full name, or under its bare name when the domain is the device's driver."""
+    domain, slash, bare = name.partition("/")
+    second = bare if slash and domain == driver else None
+    found: Attribute | None = None
+    for key, attribute in device.attributes:
+        if key == name:
+            return attribute
+        if key == second:
+            found = attribute
+    return found
+
+
+def value_set(attribute: Attribute) -> ValueSet:
+    """All values of an attribute: the first non-empty list, else the first scalar; empty if it has none."""
+    for field in _SETS:
+        values = getattr(attribute, field)
+        if values:
+            return frozenset((field[:3], value) for value in values)
+    for field in _SET_SCALARS:
+        value = getattr(attribute, field)
+        if value is not None:
+            return frozenset(((field[:3], value),))
+    return frozenset()
+
+
+def differs(attribute: Attribute, others: Collection[Attribute], *, lists: bool) -> bool:
+    """Whether an attribute has nothing in common with any of the others; one without a value does not differ from anything."""
+    if lists:
+        values = value_set(attribute)
+        return bool(values) and all(values.isdisjoint(value_set(each)) for each in others)
+    if not others:
+        return True
+    scalar = _scalar(attribute)
+    return scalar is not None and all(getattr(each, scalar[0]) != scalar[1] for each in others)
+
+
+def _scalar(attribute: Attribute) -> tuple[str, Any] | None:
+    for field in _SCALARS:
+        value = getattr(attribute, field)
+        if value is not None:
+            return field, value
+    return None
+
+
+def _matching_sets(state: ValueSet | None, attribute: Attribute) -> Any:
+    values = value_set(attribute)
+    common = values if state is None else state & values
+    return common or REFUSED
+
+
+def _matching_scalars(state: Attribute | None, attribute: Attribute) -> Any:
+    if state is None:
+        return attribute
+    scalar = _scalar(attribute)
+    if scalar is None or getattr(state, scalar[0]) != scalar[1]:
+        return REFUSED
+    return state
+
+
+def _distinct_sets(state: tuple[ValueSet, ...] | None, attribute: Attribute) -> Any:
+    values = value_set(attribute)
+    if not values or any(not values.isdisjoint(each) for each in state or ()):
+        return REFUSED
+    return (*(state or ()), values)
+
+
+def _distinct_scalars(state: tuple[Attribute, ...] | None, attribute: Attribute) -> Any:
+    return (*(state or ()), attribute) if differs(attribute, state or (), lists=False) else REFUSED

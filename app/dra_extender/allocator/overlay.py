@@ -1,0 +1,35 @@
+"""Overlays: what is laid over a published slice before anything decides by it.
+
+An overlay is a pure function of a slice.  It returns the slice itself where it changes nothing, so that everything remembered about
+a slice object stays good.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from dra_extender.model.resource_slice import ResourceSlice
+
+
+class Laid(NamedTuple):
+    """The slice with an overlay on it, and sentences about what could not be applied."""
+
+    effective: ResourceSlice
+    troubles: tuple[str, ...] = ()
+
+
+class Overlay(Protocol):
+    """Changes what devices of a slice are taken to be."""
+
+    def lay(self, published: ResourceSlice) -> Laid:
+        """The slice with this overlay; the same object if nothing changes.  Pure."""
+        ...
+
+
+def lay_all(published: ResourceSlice, overlays: Iterable[Overlay]) -> Laid:
+    """One overlay after the other."""
+    effective, troubles = published, list[str]()
+    for overlay in overlays:
+        laid = overlay.lay(effective)
+        effective = laid.effective
+        troubles.extend(laid.troubles)
+    return Laid(effective, tuple(troubles))

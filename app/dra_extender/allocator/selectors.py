@@ -1,0 +1,290 @@
+"""Selector verdicts: each list is evaluated once per device of a published slice, and remembered while the slice lives.
+
+Evaluation stays lazy and in the order of the search, because a selector that fails is an error only if the search gets there.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from sys import getsizeof
+from typing import Final, TypedDict
+
+from dra_extender.cel import (
+    Budget,
+    CelBudgetError,
+    CelCompileError,
+    CelDeadlineError,
+    CelRuntimeError,
+    DeviceActivation,
+    Program,
+    ProgramCache,
+    prepare_device,
+)
+from dra_extender.cel.bounded import BoundedCache
+from dra_extender.cel.errors import quoted
+from dra_extender.model.device import Device
+from dra_extender.model.rejection import Code
+from dra_extender.model.resource_slice import ResourceSlice
+
+Deadline = Callable[[], bool]
+"""Tells whether the time is up; a `Budget` limits and counts what the selectors cost as well."""
+
+
+VERDICT_BYTES: Final = 20 * 1024 * 1024
+_LARGEST: Final = 2
+_ROW_BYTES: Final = 420
+_ERROR_BYTES: Final = 1_000
+_FAILURE_BYTES: Final = 2_000
+
+
+class Limits(TypedDict, total=False):
+    """The limits of an evaluation by the name of the argument."""
+
+    deadline: Deadline | None
+    budget: Budget
+
+
+_UNKNOWN: Final = 0
+_NO: Final = 1
+_YES: Final = 2
+_FAILED: Final = 3
+
+
+class SelectorError(Exception):
+    """A selector did not compile or failed on a device; `code` tells which, the message names selector and device."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SelectionTimeoutError(Exception):
+    """The deadline passed while a selector was running."""
+
+
+class VerdictRow:
+    """Verdicts of one selector list over the devices of one slice."""
+
+    __slots__ = ("_errors", "_selectors", "_verdicts", "slice_ref")
+    slice_ref: "_SliceRef"
+
+    def __init__(self, selectors: "SelectorList", size: int) -> None:
+        self._selectors = selectors
+        self._verdicts = bytearray(size)
+        self._errors: dict[int, SelectorError] | None = None
+
+    def matches(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> bool:
+        """Whether all selectors hold for device `position` of the slice this row belongs to.
+
+        Raises:
+            SelectorError: a selector did not compile or failed on this device.
+            SelectionTimeoutError: the deadline passed; nothing is remembered.
+        """
+        verdict = self._verdicts[position]
+        if verdict == _UNKNOWN:
+            try:
+                verdict = _YES if self._selectors.evaluate(published, position, deadline) else _NO
+            except SelectorError as problem:
+                if self._errors is None:
+                    self._errors = {}
+                self._errors[position] = problem.with_traceback(None)
+                self._selectors.grown(_ERROR_BYTES)
+                verdict = _FAILED
+            self._verdicts[position] = verdict
+        if verdict == _FAILED:
+            found = (self._errors or {})[position]
+            raise SelectorError(found.code, str(found))
+        return verdict == _YES
+
+
+class _SliceRef(weakref.ref[ResourceSlice]):
+    """A reference to a slice that tells a selector list when the slice is gone."""
+
+    __slots__ = ("key", "selectors")
+    key: int
+    selectors: "weakref.ref[SelectorList]"
+
+
+def _slice_lost(reference: weakref.ref[ResourceSlice]) -> None:
+    assert isinstance(reference, _SliceRef)  # noqa: S101 - for the type checker
+    selectors = reference.selectors()
+    if selectors is not None:
+        selectors.lost(reference)
+
+
+class SelectorList:
+    """The selectors of a class followed by those of a request, compiled; the first that is false decides."""
+
+    __slots__ = ("__weakref__", "_grown", "_own_bytes", "_programs", "_rows", "_rows_bytes", "expressions", "owner")
+
+    def __init__(
+        self, expressions: Sequence[str], programs: ProgramCache, budget: Budget | None = None, owner: str = ""
+    ) -> None:
+        """Compile each expression; one that does not compile is reported when the search needs it.
+
+        Raises:
+            CelBudgetError: The budget was spent before everything was compiled; what was is kept in `programs`.
+        """
+        self.expressions = tuple(expressions)
+        self._programs = tuple(compiled(programs, expression, budget, owner) for expression in self.expressions)
+        self._rows: dict[int, VerdictRow] = {}
+        self._rows_bytes = 0
+        self._own_bytes = sum(map(getsizeof, self.expressions)) + sum(map(_size, self._programs))
+        self._grown: Callable[[SelectorList], None] | None = None
+        self.owner = owner
+
+    def report(self, grown: Callable[["SelectorList"], None]) -> None:
+        """Have `grown` called whenever more is remembered."""
+        self._grown = grown
+
+    def grown(self, size: int) -> None:
+        """So many bytes more are remembered."""
+        self._rows_bytes += size
+        if self._grown is not None:
+            self._grown(self)
+
+    def forget(self) -> None:
+        """Forget the verdicts."""
+        self._rows.clear()
+        self._rows_bytes = 0
+
+    @property
+    def own_size(self) -> int:
+        """The bytes of its expressions and programs, which others may use too."""
+        return self._own_bytes
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes, with what it remembers."""
+        return self._own_bytes + self._rows_bytes
+
+    @property
+    def always(self) -> bool:
+        """Whether there is no selector, so that every device matches and no attribute is looked at."""
+        return not self._programs
+
+    @property
+    def programs(self) -> Sequence[Program | CelCompileError]:
+        """The compiled expressions, or what is wrong with one."""
+        return self._programs
+
+    def row(self, published: ResourceSlice) -> VerdictRow:
+        """The verdicts for one slice object; forgotten when nobody uses that object any more."""
+        key = id(published)
+        row = self._rows.get(key)
+        if row is None:
+            row = VerdictRow(self, len(published.devices))
+            row.slice_ref = reference = _SliceRef(published, _slice_lost)
+            reference.key, reference.selectors = key, weakref.ref(self)
+            self._rows[key] = row
+            self.grown(_ROW_BYTES + len(published.devices))
+        return row
+
+    def lost(self, reference: "_SliceRef") -> None:
+        """The slice is gone, and with it the verdicts about it."""
+        row = self._rows.get(reference.key)
+        if row is not None and row.slice_ref is reference:
+            del self._rows[reference.key]
+            self._rows_bytes -= _ROW_BYTES
+
+    def evaluate(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> bool:
+        """Evaluate the selectors on one device, without memory.
+
+        Raises:
+            SelectorError: a selector did not compile or failed on this device.
+            SelectionTimeoutError: the deadline passed.
+        """
+        device = published.devices[position]
+        activation: DeviceActivation | None = None
+        for index, program in enumerate(self._programs):
+            if isinstance(program, CelCompileError):
+                raise SelectorError(Code.SELECTOR_INVALID, f"{quoted(self.expressions[index])}: {program}")
+            if activation is None:
+                activation = activation_of(published, device)
+            try:
+                if not program.matches(activation, **within(deadline)):
+                    return False
+            except (CelBudgetError, CelDeadlineError) as problem:
+                raise SelectionTimeoutError from problem
+            except CelRuntimeError as problem:
+                message = (
+                    f"{quoted(self.expressions[index])} on {published.driver}/{published.pool}/{device.name}: {problem}"
+                )
+                raise SelectorError(Code.SELECTOR_FAILED, message) from problem
+        return True
+
+
+def _size(program: object) -> int:
+    return program.size if isinstance(program, Program) else _FAILURE_BYTES
+
+
+class SelectorVerdicts:
+    """Selector lists with their verdicts, shared between the demands of all pods.
+
+    Verdicts live as long as the slice objects they are about.  Lists and verdicts are bounded in bytes; the namespace that holds
+    the most makes room first, and a list that makes room forgets its verdicts.
+    """
+
+    def __init__(self, max_bytes: int = VERDICT_BYTES) -> None:
+        """Begin with nothing."""
+        self._lists: BoundedCache[tuple[str, ...], SelectorList] = BoundedCache(
+            max_bytes, largest=_LARGEST, forgotten=lambda _, forgotten: forgotten.forget()
+        )
+
+    @property
+    def held(self) -> int:
+        """The bytes that are taken, by estimate."""
+        return self._lists.held
+
+    def of(
+        self, expressions: Sequence[str], programs: ProgramCache, budget: Budget | None = None, owner: str = ""
+    ) -> SelectorList:
+        """The one selector list for these expressions; compiling them is charged to `budget` and kept for `owner`.
+
+        Raises:
+            CelBudgetError: The budget was spent before everything was compiled; another call gets further.
+        """
+        key = tuple(expressions)
+        found = self._lists.get(key)
+        if found is None:
+            found = SelectorList(key, programs, budget, owner)
+            found.report(self._count)
+            self._lists.put(key, found, found.size, owner)
+        return found
+
+    def _count(self, grown: SelectorList) -> None:
+        """A list that is used although it made room once is kept again, where there is no other for the same expressions."""
+        key = grown.expressions
+        kept = self._lists.get(key)
+        if kept is grown:
+            self._lists.resize(key, grown.size)
+        elif kept is not None or not self._lists.put(key, grown, grown.size, grown.owner):
+            grown.forget()
+
+
+def within(deadline: Deadline | None) -> Limits:
+    """The limits of an evaluation, as arguments of `Program.matches`: a call's budget is its deadline, too."""
+    return {"budget": deadline} if isinstance(deadline, Budget) else {"deadline": deadline}
+
+
+def compiled(
+    programs: ProgramCache, expression: str, budget: Budget | None = None, owner: str = "", *, derived: bool = False
+) -> Program | CelCompileError:
+    """The program of an expression, or the reason why it does not compile.
+
+    Raises:
+        CelBudgetError: The budget was spent before.
+    """
+    try:
+        return programs.compile(expression, derived=derived, budget=budget, owner=owner)
+    except CelCompileError as problem:
+        return problem
+
+
+def activation_of(published: ResourceSlice, device: Device) -> DeviceActivation:
+    """A device as expressions see it."""
+    return prepare_device(
+        published.driver,
+        dict(device.attributes),
+        {name: capacity.text for name, capacity in device.capacity},
+        device.allow_multiple_allocations,
+    )

@@ -1,0 +1,31 @@
+from collections.abc import Mapping
+from typing import Protocol
+
+from dra_extender.model.allocation import DeviceHolding
+
+PoolId = tuple[str, str]
+"""(driver, pool)."""
+
+PoolUsage = Mapping[str, tuple[DeviceHolding, ...]]
+"""What allocated claims take out of one pool: device name -> every holding of that device, in no particular order.
+
+Holdings of devices that are no longer published are present too.  Holdings with admin access are present and marked; they do not
+make a device taken.
+"""
+
+
+class Usage(Protocol):
+    """The allocated state as one search sees it: stored allocations, allocations being written, and holds of other pods."""
+
+    def pool(self, pool_id: PoolId) -> PoolUsage:
+        """What is taken in this pool; empty for an unused or unknown pool.  Constant during one search."""
+        ...
+
+    def has_compatibility_rules(self, pool_id: PoolId) -> bool:
+        """Whether any holding in this pool has `compatibleOnlyWith` frozen with it."""
+        ...
+
+
+def any_compatibility_rule(usage: PoolUsage) -> bool:
+    """Whether any of these holdings has `compatibleOnlyWith` frozen with it."""
+    return any(holding.compatible_only_with is not None for holdings in usage.values() for holding in holdings)

@@ -1,0 +1,178 @@
+import asyncio
+import platform
+from typing import Any, Protocol
+
+from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse, Response
+
+from dra_extender.api import documentation as docs
+from dra_extender.api.answering import UNAVAILABLE, Answering, RequestMetrics, failure
+from dra_extender.api.direct import JSON, DirectVerb, VerbsFirst, as_response
+from dra_extender.api.gate import Gate
+from dra_extender.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler
+from dra_extender.api.health import Health, Report
+from dra_extender.api.protocol import encode
+from dra_extender.api.verbs import Verbs
+from dra_extender.settings import ServerSettings
+from dra_extender.telemetry.metrics import CONTENT_TYPE, build_version
+
+_NOT_FOUND = 404
+_METHOD = 405
+
+
+class ScrapedMetrics(RequestMetrics, Protocol):
+    """Counts calls and can be scraped."""
+
+    async def render(self) -> bytes:
+        """The exposition in Prometheus' text format 0.0.4."""
+        ...
+
+
+def create_app(
+    verbs: Verbs, health: Health, metrics: ScrapedMetrics, settings: ServerSettings, gate: Gate | None = None
+) -> FastAPI:
+    """The HTTP side: the verbs of the extender protocol, health, metrics and version.
+
+    `gate` decides whether the verbs are answered; None means always.
+    """
+    gate = gate or Gate(None)
+    app = VerbsFirst(
+        title="dra-extender",
+        summary="Dynamic Resource Allocation beside an unmodified kube-scheduler",
+        version=build_version(),
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    _add_verbs(app, verbs, Answering(gate, metrics, settings.body_limit_bytes))
+    _add_operations(app, health, metrics)
+    app.add_exception_handler(HTTPException, _http_failure)
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+    return app
+
+
+def _add_verbs(app: VerbsFirst, verbs: Verbs, answering: Answering) -> None:
+    async def answered(verb: DirectVerb, request: Request) -> Response:
+        answer = answering.answer(verb.name, verb.handler, request.scope, request.receive, in_words=verb.in_words)
+        return as_response(await answer)
+
+    on_filter, on_prioritize = FilterHandler(verbs), PrioritizeHandler(verbs)
+    on_bind, on_preempt = BindHandler(verbs), PreemptHandler(verbs)
+    direct = {
+        "/filter": DirectVerb("filter", on_filter, in_words=True),
+        "/prioritize": DirectVerb("prioritize", on_prioritize, in_words=False),
+        "/bind": DirectVerb("bind", on_bind, in_words=True),
+        "/preempt": DirectVerb("preempt", on_preempt, in_words=False),
+    }
+    app.answer_first(direct, answering)
+
+    @app.post(
+        "/filter",
+        tags=["extender"],
+        responses={200: {"model": docs.FilterResult}, **docs.failures(in_words=True)},
+        openapi_extra=docs.request_body(docs.FilterArguments),
+    )
+    async def filter_nodes(request: Request) -> Response:
+        """Which nodes can give the pod its devices, and why the others cannot."""
+        return await answered(direct["/filter"], request)
+
+    @app.post(
+        "/prioritize",
+        tags=["extender"],
+        responses={200: {"model": list[docs.HostPriority]}, **docs.failures(in_words=False)},
+        openapi_extra=docs.request_body(docs.FilterArguments),
+    )
+    async def prioritize(request: Request) -> Response:
+        """Which nodes are better, from 0 to 10."""
+        return await answered(direct["/prioritize"], request)
+
+    @app.post(
+        "/bind",
+        tags=["extender"],
+        responses={200: {"model": docs.BindingResult}, **docs.failures(in_words=True)},
+        openapi_extra=docs.request_body(docs.BindingArguments),
+    )
+    async def bind(request: Request) -> Response:
+        """Allocate the pod's devices, wait until they are ready, and bind the pod."""
+        return await answered(direct["/bind"], request)
+
+    @app.post(
+        "/preempt",
+        tags=["extender"],
+        responses={200: {"model": docs.PreemptionResult}, **docs.failures(in_words=False)},
+        openapi_extra=docs.request_body(docs.PreemptionArguments),
+    )
+    async def preempt(request: Request) -> Response:
+        """On which nodes evicting the proposed victims would help the pod."""
+        return await answered(direct["/preempt"], request)
+
+
+def _add_operations(app: FastAPI, health: Health, metrics: ScrapedMetrics) -> None:
+    version = encode(
+        {
+            "version": build_version(),
+            "python": platform.python_version(),
+            "implementation": platform.python_implementation(),
+            "platform": f"{platform.system().lower()}/{platform.machine()}",
+        }
+    )
+
+    @app.get("/livez", tags=["operations"], response_class=PlainTextResponse)
+    async def livez(request: Request) -> Response:
+        """Whether the process works; `?verbose` lists the checks."""
+        return _told(health.live(), request)
+
+    @app.get(
+        "/readyz",
+        tags=["operations"],
+        response_class=PlainTextResponse,
+        responses={503: {"description": "A check failed; the text says which"}},
+    )
+    async def readyz(request: Request) -> Response:
+        """Whether calls of kube-scheduler are answered.
+
+        `?verbose` lists the checks and what else is worth knowing; `?exclude=leader` leaves a check out: a replica that stands by
+        is healthy then.
+        """
+        return _told(health.ready(request.query_params.getlist("exclude")), request)
+
+    @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
+    async def scrape() -> Response:
+        """Metrics in Prometheus' text format."""
+        # Calls that have just been answered are counted first.
+        await asyncio.sleep(0)
+        return Response(await metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    @app.get("/version", tags=["operations"], responses={200: {"model": docs.VersionInfo}})
+    async def show_version() -> Response:
+        """What is running."""
+        return Response(version, media_type=JSON)
+
+
+def _told(report: Report, request: Request) -> Response:
+    if not report.ok:
+        return PlainTextResponse(report.verbose + "\n", UNAVAILABLE)
+    return PlainTextResponse(report.verbose + "\n" if "verbose" in request.query_params else report.short)
+
+
+async def _http_failure(request: Request, problem: Exception) -> Response:
+    """404 and 405 as sentences in JSON."""
+    status = problem.status_code if isinstance(problem, HTTPException) else _NOT_FOUND
+    headers = dict(problem.headers or {}) if isinstance(problem, HTTPException) else {}
+    path = request.url.path
+    if status == _METHOD:
+        sentence = f"{path}: expected method {headers.get('Allow', 'another')}, got {request.method}"
+    elif status == _NOT_FOUND:
+        sentence = f"{path} does not exist; the verbs are /filter, /prioritize, /bind and /preempt"
+    else:
+        sentence = f"{path}: {problem}"
+    return Response(failure(sentence, status).body, status, headers, JSON)
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        app.openapi_schema = docs.with_requests(
+            get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        )
+    return app.openapi_schema

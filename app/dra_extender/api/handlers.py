@@ -1,0 +1,236 @@
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
+
+import msgspec
+from starlette.types import Receive
+
+from dra_extender.api.decoding import UNREADABLE, Malformed, RequestReader, explain
+from dra_extender.api.hang_up import watched
+from dra_extender.api.limits import (
+    CANDIDATES,
+    VICTIMS,
+    WHOLE_NODES,
+    Name,
+    check_items,
+    check_length,
+    check_members,
+    check_names,
+)
+from dra_extender.api.protocol import (
+    AnsweredNodes,
+    ExtenderArgs,
+    ExtenderBindingArgs,
+    ExtenderFilterResult,
+    ExtenderPreemptionArgs,
+    ExtenderPreemptionResult,
+    HostPriority,
+    MetaPod,
+    MetaVictims,
+    NamedNode,
+    NodeList,
+    Victims,
+    encode,
+)
+from dra_extender.api.verbs import Verbs
+from dra_extender.model.base import ModelError
+from dra_extender.model.node_names import NodeNames
+from dra_extender.model.sent_pod import SentPod
+from dra_extender.scheduling.answers import FilterAnswer
+
+T = TypeVar("T")
+
+_LISTS = ("NodeNames", "Nodes")
+_MAPS = ("NodeNameToMetaVictims", "NodeNameToVictims")
+_USUAL = msgspec.json.Decoder(ExtenderArgs)
+_NODE = msgspec.json.Decoder(NamedNode)
+_NODES = msgspec.json.Decoder(NodeList | None)
+_NAMES = msgspec.json.Decoder(list[Name] | None)
+_META_VICTIMS = msgspec.json.Decoder(dict[Name, MetaVictims] | None)
+_VICTIMS = msgspec.json.Decoder(dict[Name, Victims] | None)
+
+
+class FilterHandler:
+    """POST /filter."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        self._verbs = verbs
+        self._reader = RequestReader("filter", ExtenderArgs, needed=_LISTS)
+
+    async def __call__(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a Verb
+        """See Verb."""
+        done = await self._usual(body)
+        if done is not None:
+            return done
+        args = self._reader.read(body)
+        pod = _pod("filter", args.pod)
+        nodes = _nodes("filter", args)
+        names = nodes.names
+        with _of_the_pod("filter"):
+            answer = await self._verbs.filter(pod, names)
+        if nodes.items is None:
+            return _answered(answer, None, list(answer.fitting))
+        fitting = set(answer.fitting)
+        items = [item for name, item in zip(names, nodes.items, strict=True) if name in fitting]
+        return _answered(answer, AnsweredNodes(items), None)
+
+    async def _usual(self, body: bytes) -> bytes | None:
+        """The answer to what kube-scheduler sends, of which only those names are read that matter; None if anything is unusual."""
+        try:
+            args = _USUAL.decode(body)
+            raw = bytes(args.node_names)
+            check_names("filter", "NodeNames", raw)
+            names = NodeNames.read(raw)
+            if names is None:
+                return None
+            answer = await self._verbs.filter(SentPod(bytes(args.pod)), names)
+            return _answered(answer, None, list(answer.fitting))
+        except (*UNREADABLE, ModelError):
+            return None
+
+
+class PrioritizeHandler:
+    """POST /prioritize."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        self._verbs = verbs
+        self._reader = RequestReader("prioritize", ExtenderArgs, needed=_LISTS)
+
+    async def __call__(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a Verb
+        """See Verb."""
+        args = self._reader.read(body)
+        pod, names = _pod("prioritize", args.pod), _nodes("prioritize", args).names
+        with _of_the_pod("prioritize"):
+            scores = await self._verbs.prioritize(pod, names)
+        return encode([HostPriority(host, score) for host, score in scores])
+
+
+class BindHandler:
+    """POST /bind."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        self._verbs = verbs
+        self._reader = RequestReader("bind", ExtenderBindingArgs, needed=())
+
+    async def __call__(self, body: bytes, receive: Receive) -> bytes:
+        """See Verb."""
+        args = self._reader.read(body)
+        for field, value in zip(
+            ("PodName", "PodNamespace", "PodUID", "Node"), msgspec.structs.astuple(args), strict=True
+        ):
+            if not value:
+                raise Malformed(f"bind: {field}: expected a name, got an empty string")
+        async with watched(receive) as hung_up:
+            await self._verbs.bind(args.pod_namespace, args.pod_name, args.pod_uid, args.node, hung_up)
+        return b'{"Error":""}'
+
+
+class PreemptHandler:
+    """POST /preempt."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        self._verbs = verbs
+        self._reader = RequestReader("preempt", ExtenderPreemptionArgs, needed=_MAPS)
+
+    async def __call__(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a Verb
+        """See Verb."""
+        args = self._reader.read(body)
+        pod, proposed = _pod("preempt", args.pod), _proposed(args)
+        # What a long proposal takes is divided, so that other calls and probes are answered in between.
+        await asyncio.sleep(0)
+        victims = {node: [victim.uid for victim in each.pods or ()] for node, each in proposed.items()}
+        with _of_the_pod("preempt"):
+            kept = await self._verbs.preempt(pod, victims)
+        await asyncio.sleep(0)
+        # A node without victims would fail the whole preemption.
+        answer = {node: _merged(proposed.get(node, MetaVictims()), uids) for node, uids in kept.items() if uids}
+        return encode(ExtenderPreemptionResult(answer))
+
+
+def _answered(answer: FilterAnswer, nodes: AnsweredNodes | None, names: list[str] | None) -> bytes:
+    return encode(ExtenderFilterResult(nodes, names, _reasons(answer.failed), _reasons(answer.unresolvable)))
+
+
+def _reasons(given: Mapping[str, str]) -> dict[str, str] | None:
+    return (given if isinstance(given, dict) else dict(given)) or None
+
+
+class _Nodes(NamedTuple):
+    """The names of the nodes asked about, and the whole nodes if those were sent."""
+
+    names: Sequence[str]
+    items: Sequence[msgspec.Raw] | None = None
+
+
+def _nodes(verb: str, args: ExtenderArgs) -> _Nodes:
+    check_names(verb, "NodeNames", bytes(args.node_names))
+    names = _decoded(verb, "NodeNames", _NAMES, args.node_names)
+    if names is not None:
+        return _Nodes(names)
+    check_items(verb, "Nodes", bytes(args.nodes))
+    items = (_decoded(verb, "Nodes", _NODES, args.nodes) or NodeList()).items or ()
+    check_length(verb, "Nodes.items", items, WHOLE_NODES, "nodes")
+    return _Nodes([_name(verb, index, item) for index, item in enumerate(items)], items)
+
+
+def _name(verb: str, index: int, node: msgspec.Raw) -> str:
+    try:
+        return _NODE.decode(node).metadata.name
+    except UNREADABLE as problem:
+        raise Malformed(explain(verb, problem, f"Nodes.items[{index}]")) from problem
+
+
+def _proposed(args: ExtenderPreemptionArgs) -> dict[str, MetaVictims]:
+    verb, meta, whole = "preempt", *_MAPS
+    check_members(verb, meta, bytes(args.node_name_to_meta_victims))
+    proposed: dict[str, MetaVictims] | None = _decoded(verb, meta, _META_VICTIMS, args.node_name_to_meta_victims)
+    if proposed is not None:
+        _check_proposal(meta, proposed)
+        return proposed
+    check_members(verb, whole, bytes(args.node_name_to_victims))
+    given: dict[str, Victims] = _decoded(verb, whole, _VICTIMS, args.node_name_to_victims) or {}
+    _check_proposal(whole, given)
+    return {
+        node: MetaVictims(tuple(MetaPod(pod.metadata.uid) for pod in each.pods or ()), each.num_pdb_violations)
+        for node, each in given.items()
+    }
+
+
+def _check_proposal(field: str, proposed: Mapping[str, MetaVictims] | Mapping[str, Victims]) -> None:
+    check_length("preempt", field, proposed, CANDIDATES, "nodes")
+    for each in proposed.values():
+        check_length("preempt", f"{field}[...].Pods", each.pods or (), VICTIMS, "victims")
+
+
+def _decoded(verb: str, field: str, decoder: "msgspec.json.Decoder[T]", raw: msgspec.Raw) -> T:
+    try:
+        return decoder.decode(raw)
+    except UNREADABLE as problem:
+        raise Malformed(explain(verb, problem, field)) from problem
+
+
+def _pod(verb: str, raw: msgspec.Raw) -> SentPod:
+    with _of_the_pod(verb):
+        return SentPod(bytes(raw))
+
+
+def _explained(verb: str, problem: ModelError) -> str:
+    cause = problem.__cause__
+    return explain(verb, cause if isinstance(cause, Exception) else problem, "Pod")
+
+
+@contextmanager
+def _of_the_pod(verb: str) -> Iterator[None]:
+    """What cannot be read inside is said of the field `Pod`."""
+    try:
+        yield
+    except ModelError as problem:
+        raise Malformed(_explained(verb, problem)) from problem
+
+
+def _merged(proposed: MetaVictims, uids: Sequence[str]) -> MetaVictims:
+    """These victims in the order of the proposal (the scheduler takes the first for the most important), added ones last."""
+    wanted = set(uids)
+    known = dict.fromkeys(pod.uid for pod in proposed.pods or () if pod.uid in wanted)
+    return MetaVictims(tuple(MetaPod(uid) for uid in known | dict.fromkeys(uids)), proposed.num_pdb_violations)

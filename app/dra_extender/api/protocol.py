@@ -1,0 +1,126 @@
+"""The JSON that kube-scheduler and its extenders exchange (k8s.io/kube-scheduler/extender/v1).
+
+The Go structs there have no JSON tags, so keys are capitalised Go names, all present, unused ones null.  Answers have exactly these
+keys; requests are read with other capitalisation too, as Go does.
+"""
+
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from dra_extender.api.decoding import NULL
+from dra_extender.api.limits import Name, Namespace, Uid
+
+EXTENDER_MIN_SCORE: Final = 0
+EXTENDER_MAX_SCORE: Final = 10
+
+
+class NodeList(Struct, frozen=True, gc=False):
+    """Whole nodes, as `nodeCacheCapable: false` sends them; items are kept as they came, to be sent back."""
+
+    items: tuple[Raw, ...] | None = None
+
+
+class ExtenderArgs(Struct, frozen=True, gc=False):
+    """Request of filter and prioritize; one of the two lists of nodes is null.
+
+    Nothing is read yet: the pod is mostly known from the watch, and of thousands of names only the first few matter.
+    """
+
+    pod: Raw = field(name="Pod")
+    nodes: Raw = field(name="Nodes", default=NULL)
+    node_names: Raw = field(name="NodeNames", default=NULL)
+
+
+class AnsweredNodes(Struct, frozen=True, gc=False):
+    """The nodes that fit, as they came."""
+
+    items: list[Raw]
+    metadata: dict[str, str] = {}
+
+
+class ExtenderFilterResult(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Answer to filter; a missing list of nodes would mean that none fits."""
+
+    nodes: AnsweredNodes | None = field(name="Nodes", default=None)
+    node_names: list[str] | tuple[str, ...] | None = field(name="NodeNames", default=None)
+    failed_nodes: dict[str, str] | None = field(name="FailedNodes", default=None)
+    failed_and_unresolvable_nodes: dict[str, str] | None = field(name="FailedAndUnresolvableNodes", default=None)
+
+
+class Failure(Struct, frozen=True, gc=False):
+    """An answer that is nothing but the reason why there is none; filter and bind have this field in the protocol."""
+
+    error: str = field(name="Error")
+
+
+class HostPriority(Struct, frozen=True, gc=False):
+    """One entry of the answer to prioritize; the score is an integer from 0 to 10."""
+
+    host: str = field(name="Host")
+    score: int = field(name="Score")
+
+
+class ExtenderBindingArgs(Struct, frozen=True, gc=False):
+    """Request of bind."""
+
+    pod_name: Name = field(name="PodName")
+    pod_namespace: Namespace = field(name="PodNamespace")
+    pod_uid: Uid = field(name="PodUID")
+    node: Name = field(name="Node")
+
+
+class MetaPod(Struct, frozen=True, gc=False):
+    """A victim."""
+
+    uid: Uid = field(name="UID")
+
+
+class MetaVictims(Struct, frozen=True, gc=False):
+    """Victims on one node by descending priority, and how many disruption budgets their eviction would break."""
+
+    pods: tuple[MetaPod, ...] | None = field(name="Pods", default=None)
+    num_pdb_violations: int = field(name="NumPDBViolations", default=0)
+
+
+class _VictimMetadata(Struct, frozen=True, gc=False):
+    uid: Uid
+
+
+class _VictimPod(Struct, frozen=True, gc=False):
+    metadata: _VictimMetadata
+
+
+class Victims(Struct, frozen=True, gc=False):
+    """As MetaVictims, with whole pods."""
+
+    pods: tuple[_VictimPod, ...] | None = field(name="Pods", default=None)
+    num_pdb_violations: int = field(name="NumPDBViolations", default=0)
+
+
+class ExtenderPreemptionArgs(Struct, frozen=True, gc=False):
+    """Request of preempt; `nodeCacheCapable` decides which of the two maps (node -> Victims or MetaVictims) is used."""
+
+    pod: Raw = field(name="Pod")
+    node_name_to_victims: Raw = field(name="NodeNameToVictims", default=NULL)
+    node_name_to_meta_victims: Raw = field(name="NodeNameToMetaVictims", default=NULL)
+
+
+class ExtenderPreemptionResult(Struct, frozen=True, gc=False):
+    """Answer to preempt, in either mode; a node that is left out is not preempted on."""
+
+    node_name_to_meta_victims: dict[str, MetaVictims] = field(name="NodeNameToMetaVictims")
+
+
+class _NodeMetadata(Struct, frozen=True, gc=False):
+    name: Name
+
+
+class NamedNode(Struct, frozen=True, gc=False):
+    """The name inside a whole node."""
+
+    metadata: _NodeMetadata
+
+
+encode: Final = msgspec.json.Encoder().encode

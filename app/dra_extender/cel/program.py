@@ -1,0 +1,236 @@
+"""From an expression to something that can be asked about devices."""
+
+from sys import getsizeof
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.cel.bounded import BoundedCache
+from dra_extender.cel.budget import Budget
+from dra_extender.cel.checked import Checked
+from dra_extender.cel.checker import Checker
+from dra_extender.cel.code import Run
+from dra_extender.cel.compile_limits import READ_UNITS, CompileMeter
+from dra_extender.cel.compiler import Compiler
+from dra_extender.cel.cost import COST_LIMIT, Deadline, Frame, over_cost
+from dra_extender.cel.derived import may_be_attribute, to_attribute
+from dra_extender.cel.device import DeviceActivation
+from dra_extender.cel.environment import ENVIRONMENTS, LATEST, Release
+from dra_extender.cel.errors import CelCompileError, CelCostError, CelRuntimeError
+from dra_extender.cel.parser import parse
+from dra_extender.cel.program_size import size_of_program
+from dra_extender.cel.quick import GIVES_UP, quick_answer
+from dra_extender.cel.quick_terms import Ask
+from dra_extender.cel.reads import attributes_read
+from dra_extender.cel.syntax import Node
+from dra_extender.cel.types import BOOL, Type
+from dra_extender.cel.values import Optional, type_name, unwrapped
+from dra_extender.model.device import Attribute
+
+_PROGRAM_BYTES: Final = 200
+_COUNTED_BYTES: Final = 4 * 1024 * 1024
+_TOO_DEEP: Final = "the expression is nested too deeply"
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """An expression compiled with all the rules and all that they cost: `base_cost` is certain, `slots` are variables.
+
+    Regular expressions are kept for `owner`.
+    """
+
+    run: Run
+    base_cost: int
+    slots: int
+    owner: str = ""
+
+    def frame(self, device: DeviceActivation, deadline: Deadline | None) -> Frame:
+        """For one evaluation."""
+        return Frame(device, self.base_cost, [None] * self.slots if self.slots else (), deadline, self.owner)
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A compiled expression: immutable, and shareable between threads and devices.
+
+    `quick` asks a device without counting, for expressions that cost `most` at the most whatever the device is. Most of
+    these are never evaluated otherwise; `counted` is then compiled when it is asked for, and kept apart among those of its
+    `owner`. `units` is what compiling takes of a budget, `size` the bytes of the program beside its
+    expression, by measurement. `reads` are the attributes, as domain/name, whose values it can depend on; None for any.
+    """
+
+    expression: str
+    emulate: Release
+    counted: Counted | None
+    quick: Ask | None = None
+    most: int = 0
+    units: int = 0
+    owner: str = ""
+    size: int = 0
+    reads: frozenset[str] | None = None
+
+    def matches(
+        self, device: DeviceActivation, *, deadline: Deadline | None = None, budget: Budget | None = None
+    ) -> bool:
+        """Whether the device is selected.
+
+        Args:
+            device: The prepared device.
+            deadline: Says whether time is up; asked every 100 rounds of loops.
+            budget: What the caller may spend on this and other evaluations; its deadline counts if there is no other.
+
+        Raises:
+            CelRuntimeError: The result is no bool, or the evaluation failed; upstream aborts the pod's scheduling then.
+            CelCostError: It cost more than allowed, time was up, or the budget was spent.
+        """
+        quick = self.quick
+        if quick is not None and device.defect is None and (budget is None or budget.left > 0):
+            try:
+                value = quick(device)
+            except GIVES_UP:
+                pass
+            else:
+                if budget is not None:
+                    budget.left -= self.most
+                if value is True or value is False:
+                    return value
+        if budget is not None:
+            value = self._within(budget, device, deadline)[0]
+        else:
+            if device.defect is not None:
+                raise CelRuntimeError(device.defect)
+            counted = self.counted or self._counted()
+            value = _finish(counted, counted.frame(device, deadline))[0]
+        if value is True or value is False:
+            return value
+        if type(value) is Optional and type(unwrapped(value)) is bool:
+            return bool(unwrapped(value))
+        raise CelRuntimeError(f"CEL result of type {type_name(value)} could not be converted to bool")
+
+    def attribute(
+        self, device: DeviceActivation, *, deadline: Deadline | None = None, budget: Budget | None = None
+    ) -> Attribute:
+        """The value as a derived attribute: bool, int, string, version, or a list of one of these.
+
+        Takes what `matches` takes, and raises what it raises; a value of another type, or a list that mixes types, is a
+        CelRuntimeError.
+        """
+        evaluated = (
+            self.evaluate(device, deadline=deadline) if budget is None else self._within(budget, device, deadline)
+        )
+        return to_attribute(evaluated[0])
+
+    def evaluate(self, device: DeviceActivation, *, deadline: Deadline | None = None) -> tuple[Any, int]:
+        """The value of the expression for a device, and the cost units that were spent; raises as `matches` does."""
+        if device.defect is not None:
+            raise CelRuntimeError(device.defect)
+        counted = self._counted()
+        return _finish(counted, counted.frame(device, deadline))
+
+    def _counted(self, budget: Budget | None = None) -> Counted:
+        if self.counted is not None:
+            return self.counted
+        key = self.expression, self.emulate
+        known = _COUNTED.peek(key)
+        if known is None:
+            if budget is not None:
+                budget.spend(self.units)
+            checker, checked, _ = _checked(*key, CompileMeter(self.expression), derived=False)
+            known = _counted(self.expression, checker, checked, self.owner)
+            _COUNTED.put(key, known, size_of_program(known.run) + getsizeof(self.expression), self.owner)
+        return known
+
+    def _within(self, budget: Budget, device: DeviceActivation, deadline: Deadline | None) -> tuple[Any, int]:
+        interrupts = budget.begin()
+        if device.defect is not None:
+            raise CelRuntimeError(device.defect)
+        counted = self._counted(budget)
+        frame = counted.frame(device, interrupts if deadline is None else deadline)
+        budget.watch(frame)
+        try:
+            return _finish(counted, frame)
+        finally:
+            budget.charge(frame)
+
+
+def _finish(counted: Counted, frame: Frame) -> tuple[Any, int]:
+    try:
+        value = counted.run(frame)
+    except (CelRuntimeError, RecursionError) as error:
+        raise _reported(error, frame) from None
+    if frame.cost > COST_LIMIT:
+        raise over_cost()
+    return value, frame.cost
+
+
+def _reported(error: CelRuntimeError | RecursionError, frame: Frame) -> CelRuntimeError:
+    """What the caller is told: spending too much goes before any other failure."""
+    if isinstance(error, RecursionError):
+        return CelRuntimeError(_TOO_DEEP)
+    if frame.cost > COST_LIMIT and not isinstance(error, CelCostError):
+        return over_cost()
+    return error
+
+
+_COUNTED: Final[BoundedCache[tuple[str, Release], Counted]] = BoundedCache(_COUNTED_BYTES)
+"""What programs with a quick answer were compiled to when that was not enough."""
+
+
+def compile_expression(
+    expression: str,
+    *,
+    derived: bool = False,
+    emulate: Release = LATEST,
+    budget: Budget | None = None,
+    owner: str = "",
+) -> Program:
+    """Compile a device selector, or the expression of a derived attribute.
+
+    Args:
+        expression: Its text.
+        derived: Compile for `Program.attribute` instead of `Program.matches`.
+        emulate: The Kubernetes release whose libraries it may use.
+        budget: What compiling is charged to; it is limited for itself, so it is not ended by a budget that is spent.
+        owner: Whose text it is: a namespace, or empty for administrators.
+
+    Raises:
+        CelCompileError: It is not a valid expression, its result can never be what is wanted, or it is beyond a limit, which
+            is the same for a text wherever it is compiled.
+    """
+    meter = CompileMeter(expression, budget)
+    try:
+        checker, checked, tree = _checked(expression, emulate, meter, derived=derived)
+        meter.spend(READ_UNITS * (checker.nodes - checker.constants) + checker.constants)
+        quick = None if derived else quick_answer(checked, owner)
+        if quick is not None:
+            ask, most, names = quick
+            size = _PROGRAM_BYTES + size_of_program(ask, names)
+            return Program(expression, emulate, None, ask, most, meter.spent, owner, size, names)
+        reads = attributes_read(tree)
+        counted = _counted(expression, checker, checked, owner)
+        size = _PROGRAM_BYTES + size_of_program(counted.run, reads)
+        return Program(expression, emulate, counted, units=meter.spent, owner=owner, size=size, reads=reads)
+    except RecursionError:
+        raise CelCompileError(_TOO_DEEP, expression, 0) from None
+
+
+def _counted(expression: str, checker: Checker, checked: Checked, owner: str) -> Counted:
+    code = Compiler(expression, careful=checker.careful, owner=owner).compile(checked)
+    return Counted(code.run, code.cost, checker.slots, owner)
+
+
+def _checked(expression: str, emulate: Release, meter: CompileMeter, *, derived: bool) -> tuple[Checker, Checked, Node]:
+    environment = ENVIRONMENTS[emulate]
+    tree = parse(expression, meter)
+    checker = Checker(expression, environment.functions, environment.device, meter)
+    checked = checker.check(tree)
+    problem = _unsuitable(checker.final(checked.type), environment.attribute, derived=derived)
+    if problem is not None:
+        raise CelCompileError(problem, expression, tree.offset)
+    return checker, checked, tree
+
+
+def _unsuitable(result: Type, attribute: Type, *, derived: bool) -> str | None:
+    """Why a result of this type is never a verdict, or never a derived attribute."""
+    if derived:
+        scalars = "a primitive scalar (string, integer, boolean, semver) or a list of these scalars"
+        return None if may_be_attribute(result) else f"must evaluate to {scalars}, not {result}"
+    return None if result in {BOOL, attribute} else f"must evaluate to bool or the unknown type, not {result}"

@@ -1,0 +1,148 @@
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+import yaml
+
+from dra_extender.scheduler_check import check, limits_of, read_document
+from dra_extender.scheduler_config import SchedulerSetup, render
+from dra_extender.settings import BadSettings, Settings, load_settings
+
+EXIT_WRONG: Final = 1
+EXIT_UNREADABLE: Final = 2
+_STDIN: Final = Path("-")
+_USUAL: Final = SchedulerSetup()
+_HEAD: Final = (
+    "# Made by `dra-extender config scheduler`; docs/configuration-scheduler.md has the reason of each line.\n"
+)
+
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Settings of the service in YAML, below the environment."),
+]
+
+
+class Output(StrEnum):
+    """Text formats of a document."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
+class Told(StrEnum):
+    """Text for people, JSON for programs."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands below `config`."""
+    group = typer.Typer(
+        name="config",
+        help="Settings of the service, and the kube-scheduler configuration that fits them.",
+        no_args_is_help=True,
+    )
+    group.command("scheduler")(scheduler)
+    group.command("check")(check_file)
+    group.command("settings")(show_settings)
+    app.add_typer(group)
+
+
+def scheduler(
+    url: Annotated[
+        str | None,
+        typer.Option(help="Where kube-scheduler finds the service; default: the configured port of 127.0.0.1."),
+    ] = None,
+    scheduler_name: Annotated[
+        str, typer.Option("--scheduler-name", help="What pods put into spec.schedulerName; also the name of its Lease.")
+    ] = _USUAL.scheduler_name,
+    namespace: Annotated[
+        str, typer.Option(help="Namespace of the Lease by which one kube-scheduler is active.")
+    ] = _USUAL.namespace,
+    ca_file: Annotated[
+        str | None,
+        typer.Option("--ca-file", help="With an https URL: where kube-scheduler finds the certificate authority."),
+    ] = None,
+    server_name: Annotated[
+        str | None, typer.Option("--server-name", help="Name in the certificate, if it is not the one in the URL.")
+    ] = None,
+    config: SettingsFile = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Format.")] = Output.YAML,
+) -> None:
+    """Print the KubeSchedulerConfiguration for a kube-scheduler that calls this service.
+
+    Time limits come from the settings of the service (scheduling.binding_timeout_seconds), so that both ends agree.  Exit status:
+    0 printed, 2 an option or a setting cannot be used.
+    """
+    settings = _settings(config)
+    setup = SchedulerSetup(
+        url=(url or f"http://127.0.0.1:{settings.server.port}").rstrip("/"),
+        scheduler_name=scheduler_name,
+        namespace=namespace,
+        binding_timeout=settings.scheduling.binding_timeout_seconds,
+        authority=ca_file,
+        server_name=server_name,
+    )
+    document = render(setup)
+    for problem in check(document, limits_of(settings)):
+        sys.stderr.write(f"dra-extender: {problem}\n")
+        raise typer.Exit(EXIT_UNREADABLE)
+    typer.echo(_HEAD + _yaml(document) if output is Output.YAML else json.dumps(document, indent=2), nl=False)
+    if output is Output.JSON:
+        typer.echo()
+
+
+def check_file(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A KubeSchedulerConfiguration; - for standard input.", show_default=False),
+    ],
+    config: SettingsFile = None,
+    output: Annotated[Told, typer.Option("--output", "-o", help="How to tell what was found.")] = Told.TEXT,
+) -> None:
+    """Say what in a KubeSchedulerConfiguration would not work with this service and its settings.
+
+    Exit status: 0 nothing, 1 something, 2 the file or a setting cannot be read.
+    """
+    settings = _settings(config)
+    try:
+        problems = check(read_document(None if file == _STDIN else file), limits_of(settings))
+    except BadSettings as unreadable:
+        sys.stderr.write(f"dra-extender: {unreadable}\n")
+        raise typer.Exit(EXIT_UNREADABLE) from unreadable
+    if output is Told.JSON:
+        typer.echo(json.dumps({"problems": [each._asdict() for each in problems]}, indent=2))
+    else:
+        for each in problems:
+            typer.echo(f"{file}: {each}")
+        typer.echo(f"{len(problems)} problem{'' if len(problems) == 1 else 's'}")
+    raise typer.Exit(EXIT_WRONG if problems else 0)
+
+
+def show_settings(
+    config: SettingsFile = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Format.")] = Output.YAML,
+) -> None:
+    """Print the settings in force: the environment over the file over the defaults.
+
+    Exit status: 0 printed, 2 a setting cannot be used.
+    """
+    values = _settings(config).model_dump(mode="json")
+    typer.echo(_yaml(values).rstrip() if output is Output.YAML else json.dumps(values, indent=2))
+
+
+def _settings(file: Path | None) -> Settings:
+    try:
+        return load_settings(file)
+    except BadSettings as problem:
+        sys.stderr.write(f"dra-extender: {problem}\n")
+        raise typer.Exit(EXIT_UNREADABLE) from problem
+
+
+def _yaml(document: dict[str, Any]) -> str:
+    text: str = yaml.safe_dump(document, sort_keys=False, default_flow_style=False)
+    return text

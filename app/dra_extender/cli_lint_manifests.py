@@ -1,0 +1,212 @@
+"""The CEL expressions of the device classes, claims and templates in manifests."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from dra_extender.cel.lint_findings import LintCode
+from dra_extender.cli_lint_places import Written, written
+from dra_extender.simulator.shape import path_text
+from dra_extender.simulator.yaml_documents import Path, YamlDocument, YamlError, read_documents
+
+LINT: Final = "dra-extender.io/lint"
+_DEMO: Final = "dra-extender.io/demo"
+_UNCHECKED: Final = "unchecked"
+_EXPECT: Final = "expect"
+_GROUP: Final = "resource.k8s.io/"
+_CLASS: Final = "DeviceClass"
+_CLAIMS: Final[Mapping[str, Path]] = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
+_EXPRESSION: Final = ("cel", "expression")
+
+
+class Expectation(msgspec.Struct, frozen=True):
+    """That an object is wrong on purpose: by these findings, or by any if there are none; `required` says that some must be."""
+
+    codes: frozenset[str]
+    required: bool
+
+
+class Expression(msgspec.Struct, frozen=True):
+    """An expression in a manifest; `value` is None if it is no text.
+
+    `subject` names the object, `field` the path in it. `class_name` is the class that a request asks for, None in a class.
+    `earlier` are the selectors of the same list before it. `condition` is false for derived attributes.
+    """
+
+    value: str | None
+    subject: str
+    field: str
+    line: int
+    written: Written | None
+    class_name: str | None
+    earlier: tuple[str, ...]
+    condition: bool
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Line and column in the file, both from 1."""
+        if self.written is None or self.value is None:
+            return self.line, 1
+        return self.written.place(self.value, offset)
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """An object with expressions."""
+
+    name: str
+    line: int
+    expressions: tuple[Expression, ...]
+    expectation: Expectation | None
+    class_name: str | None
+    """Its own name if it is a class."""
+
+
+def read_subjects(text: str) -> list[Subject]:
+    """The classes, claims and templates of a file; other objects are left out.
+
+    Raises:
+        YamlError: The text is no YAML, it has no JSON form, or an expectation names no finding.
+    """
+    documents = read_documents(text)
+    roots = {node.start_mark.line + 1: node for node in yaml.compose_all(text, Loader=yaml.SafeLoader)}
+    found = []
+    for document in documents:
+        for path in _objects(document.value, ()):
+            subject = _Reader(text, document, roots.get(document.line), path).subject()
+            if subject is not None:
+                found.append(subject)
+    return found
+
+
+def _objects(value: Any, path: Path) -> Iterator[Path]:
+    """The object itself, or the items of a List."""
+    if isinstance(value, dict) and value.get("kind") == "List" and isinstance(value.get("items"), list):
+        for index, item in enumerate(value["items"]):
+            yield from _objects(item, (*path, "items", index))
+    else:
+        yield path
+
+
+class _Reader:
+    """Reads one object; what has not the shape of one is left to whoever checks shapes."""
+
+    def __init__(self, text: str, document: YamlDocument, root: yaml.Node | None, path: Path) -> None:
+        self._text = text
+        self._document = document
+        self._root = root
+        self._path = path
+        self._thing = _at(document.value, path)
+        self._name = ""
+
+    def subject(self) -> Subject | None:
+        """The object, None if it is none with expressions."""
+        thing = self._thing
+        if not isinstance(thing, dict) or not str(thing.get("apiVersion")).startswith(_GROUP):
+            return None
+        kind = str(thing.get("kind"))
+        metadata = _at(thing, ("metadata",))
+        name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
+        self._name = f"{kind} {name}".strip()
+        if kind == _CLASS:
+            found = tuple(self._selectors(("spec", "selectors"), None))
+        elif kind in _CLAIMS:
+            found = tuple(self._requests(_CLAIMS[kind]))
+        else:
+            return None
+        line = self._document.line_of(self._path)
+        return Subject(self._name, line, found, self._expectation(), name if kind == _CLASS else None)
+
+    def _requests(self, base: Path) -> Iterator[Expression]:
+        requests = (*base, "devices", "requests")
+        for index, request in enumerate(self._list(requests)):
+            place = (*requests, index)
+            if not isinstance(request, dict):
+                continue
+            yield from self._body((*place, "exactly") if "exactly" in request else place)
+            for number, _ in enumerate(self._list((*place, "firstAvailable"))):
+                yield from self._body((*place, "firstAvailable", number))
+
+    def _body(self, path: Path) -> Iterator[Expression]:
+        class_name = str(_at(self._thing, (*path, "deviceClassName")) or "")
+        selectors = list(self._selectors((*path, "selectors"), class_name))
+        yield from selectors
+        earlier = tuple(each.value for each in selectors if each.value is not None)
+        derived = (*path, "derivedAttributes")
+        for index, _ in enumerate(self._list(derived)):
+            yield self._expression((*derived, index, "expression"), class_name, earlier, condition=False)
+
+    def _selectors(self, path: Path, class_name: str | None) -> Iterator[Expression]:
+        earlier: list[str] = []
+        for index, selector in enumerate(self._list(path)):
+            if isinstance(selector, dict) and "cel" in selector:
+                found = self._expression((*path, index, *_EXPRESSION), class_name, tuple(earlier), condition=True)
+                yield found
+                earlier.append(found.value or "")
+
+    def _expression(
+        self, path: Path, class_name: str | None, earlier: tuple[str, ...], *, condition: bool
+    ) -> Expression:
+        value = _at(self._thing, path)
+        whole = (*self._path, *path)
+        node = _node_at(self._root, whole)
+        scalar = written(self._text, node) if isinstance(node, yaml.ScalarNode) else None
+        return Expression(
+            value=value if isinstance(value, str) else None,
+            subject=self._name,
+            field=path_text(path),
+            line=self._document.line_of(whole),
+            written=scalar,
+            class_name=class_name,
+            earlier=earlier,
+            condition=condition,
+        )
+
+    def _list(self, path: Path) -> list[Any]:
+        found = _at(self._thing, path)
+        return found if isinstance(found, list) else []
+
+    def _expectation(self) -> Expectation | None:
+        path = ("metadata", "annotations")
+        annotations = _at(self._thing, path)
+        if not isinstance(annotations, dict):
+            return None
+        if LINT in annotations:
+            return self._read_expectation(str(annotations[LINT]), self._document.line_of((*self._path, *path, LINT)))
+        return Expectation(frozenset(), required=False) if annotations.get(_DEMO) == _UNCHECKED else None
+
+    def _read_expectation(self, value: str, line: int) -> Expectation:
+        word, _, rest = value.partition(":")
+        codes = frozenset(code.strip() for code in rest.split(",") if code.strip())
+        unknown = sorted(codes - set(LintCode))
+        if word.strip() != _EXPECT or unknown:
+            raise YamlError(
+                line,
+                f"{self._name}: annotation {LINT}: expected `expect`, or `expect:` and findings out of "
+                f"{', '.join(sorted(LintCode))}; found {value!r}",
+            )
+        return Expectation(codes, required=True)
+
+
+def _at(value: Any, path: Path) -> Any:
+    """The value at a path, None if there is none."""
+    for step in path:
+        if isinstance(value, dict) and isinstance(step, str):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int):
+            value = value[step] if step < len(value) else None
+        else:
+            return None
+    return value
+
+
+def _node_at(node: yaml.Node | None, path: Path) -> yaml.Node | None:
+    """The composed node at a path; None where a merge key brought it in."""
+    for step in path:
+        if isinstance(node, yaml.MappingNode):
+            node = next((child for key, child in node.value if getattr(key, "value", None) == step), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+            node = node.value[step]
+        else:
+            return None
+    return node

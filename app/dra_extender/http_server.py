@@ -1,0 +1,98 @@
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import partial
+from typing import cast
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from dra_extender.descriptors import backlog, most_connections
+from dra_extender.http_connections import Connections, HttpLimits, Uncounted
+from dra_extender.http_protocol import BoundedProtocol
+from dra_extender.settings import ServerSettings
+from dra_extender.telemetry.metrics import Metrics
+
+_LOG = structlog.get_logger(__name__)
+
+
+class ListenError(OSError):
+    """The address is taken or does not exist; the message is a sentence."""
+
+
+@contextmanager
+def listen(settings: ServerSettings) -> Iterator[socket.socket]:
+    """A socket that listens on the configured address, closed at the end.
+
+    Raises:
+        ListenError: the address is taken or does not exist.
+    """
+    with ExitStack() as opened:
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(
+                settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            # With the protocol named, event loops send answers at once instead of waiting to fill a packet.
+            listener = opened.enter_context(socket.socket(family, kind, socket.IPPROTO_TCP))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(backlog())
+        except OSError as problem:
+            where = f"{settings.host}, port {settings.port}"
+            raise ListenError(f"cannot listen on {where}: {problem.strerror or problem}") from problem
+        yield listener
+
+
+@asynccontextmanager
+async def serving(
+    app: FastAPI, settings: ServerSettings, listener: socket.socket, metrics: Metrics | None = None
+) -> AsyncIterator[None]:
+    """Answers requests inside the block; at its end, answers in progress are completed."""
+    connections = Connections(_limits(settings), metrics or Uncounted())
+    if metrics is not None:
+        metrics.before_render(lambda: metrics.connections(len(connections), connections.in_flight))
+    config = uvicorn.Config(
+        app,
+        # uvicorn only calls it.
+        http=cast("type[asyncio.Protocol]", partial(BoundedProtocol, connections=connections)),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=backlog(),
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_graceful_shutdown=settings.stop_seconds,
+    )
+    server = _Server(config)
+    task = asyncio.create_task(server.serve([listener]))
+    connections.start()
+    _LOG.info("listening", address=":".join(str(part) for part in listener.getsockname()[:2]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await task
+        connections.stop()
+
+
+def _limits(settings: ServerSettings) -> HttpLimits:
+    return HttpLimits(
+        connections=most_connections(settings.connections),
+        body=settings.body_limit_bytes,
+        in_flight=settings.in_flight_bytes,
+        receive_seconds=settings.receive_seconds,
+        idle_seconds=settings.keep_alive_seconds,
+    )
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the service, which has more to end than connections."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield

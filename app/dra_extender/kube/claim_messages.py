@@ -1,0 +1,158 @@
+"""Changes of a ResourceClaim in its protobuf form, which an API server takes back byte by byte.
+
+JSON does not always do: where opaque parameters or a driver's data are stored with white space or a literal `<`, `>` or `&`, an API
+server re-spells them in every JSON answer and in every patch, and then refuses the write, for it sees fields changed that cannot
+be changed, or not by us.  Field numbers: generated.proto of k8s.io/api/resource/v1 and k8s.io/apimachinery/pkg/apis/meta/v1.
+"""
+
+from typing import Final
+
+import msgspec
+
+from dra_extender.kube.protobuf import Envelope, Field, ProtobufError, field, fields, message_of, one, replaced, text
+from dra_extender.model.base import Value, decode
+from dra_extender.model.resource_claim import ConsumerReference
+from dra_extender.model.writeback import MetadataChange
+from dra_extender.scheduling.ports import Conflict
+
+_METADATA, _STATUS = 1, 3
+_UID, _RESOURCE_VERSION, _ANNOTATIONS, _FINALIZERS = 5, 6, 12, 14
+_KEY, _VALUE = 1, 2
+_ALLOCATION, _RESERVED_FOR = 1, 2
+_CONSUMER: Final = (("api_group", 1), ("resource", 3), ("name", 4), ("uid", 5))
+_CONSUMER_UID: Final = 5
+
+
+class _Metadata(Value, frozen=True):
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Result(Value, frozen=True):
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+
+class _Results(Value, frozen=True):
+    results: tuple[_Result, ...] = ()
+
+
+class _Allocation(Value, frozen=True):
+    devices: _Results = _Results()
+
+
+class _Device(Value, frozen=True):
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Status(Value, frozen=True):
+    allocation: _Allocation | None = None
+    reserved_for: tuple[ConsumerReference, ...] = ()
+    devices: tuple[_Device, ...] = ()
+
+
+class WantedStatus(Value, frozen=True):
+    """Who has the claim afterwards, and whether it is allocated."""
+
+    metadata: _Metadata = _Metadata()
+    status: _Status = _Status()
+
+
+_DECODER: Final = msgspec.json.Decoder(WantedStatus)
+
+
+def wanted_status(body: bytes) -> WantedStatus:
+    """What a claim (API JSON) says of it.
+
+    Raises:
+        ModelError: it is no claim.
+    """
+    return decode("ResourceClaim", _DECODER, body)
+
+
+def has_driver_data(body: bytes) -> bool:
+    """Whether the claim (API JSON) is allocated and a driver has put data of its own form into its status."""
+    if b'"data"' not in body:
+        return False
+    status = wanted_status(body).status
+    return status.allocation is not None and any(bytes(each.data) != b"null" for each in status.devices)
+
+
+def with_metadata(body: bytes, change: MetadataChange) -> bytes:
+    """The claim (protobuf, as the API server sent it) with this change; everything else is the same bytes.
+
+    Raises:
+        Conflict: the claim is not the object or not the version for which the change is.
+        ProtobufError: it is no claim.
+    """
+    envelope, claim = _claim(body)
+    metadata = _checked(claim, change.uid, change.resource_version)
+    if change.finalizers is not None:
+        metadata = [each for each in metadata if each.number != _FINALIZERS]
+        metadata += [field(_FINALIZERS, each.encode()) for each in change.finalizers]
+    if change.annotations:
+        metadata = [each for each in metadata if _annotation(each) not in change.annotations]
+        metadata += [_entry(key, value) for key, value in change.annotations.items() if value is not None]
+    return envelope.holding(message_of(replaced(claim, field(_METADATA, message_of(metadata)))))
+
+
+def with_reservations(body: bytes, wanted: WantedStatus) -> bytes:
+    """The claim (protobuf) with these reservations, and without an allocation if none is wanted.
+
+    Raises:
+        Conflict: the claim is not in the version from which `wanted` was made.
+        ProtobufError: it is no claim, or has another allocation than the one that is wanted: none can be written here.
+    """
+    envelope, claim = _claim(body)
+    _checked(claim, wanted.metadata.uid, wanted.metadata.resource_version)
+    status = fields(one(claim, _STATUS).content)
+    if wanted.status.allocation is None:
+        status = [each for each in status if each.number != _ALLOCATION]
+    elif _results(status) != list(wanted.status.allocation.devices.results):
+        raise ProtobufError("the claim has another allocation than the one to be written")
+    known = {text(fields(each.content), _CONSUMER_UID): each for each in status if each.number == _RESERVED_FOR}
+    status = [each for each in status if each.number != _RESERVED_FOR]
+    status += [known.get(each.uid) or _consumer(each) for each in wanted.status.reserved_for]
+    return envelope.holding(message_of(replaced(claim, field(_STATUS, message_of(status)))))
+
+
+def _claim(body: bytes) -> tuple[Envelope, list[Field]]:
+    envelope = Envelope.opened(body, "resource.k8s.io/v1", "ResourceClaim")
+    return envelope, fields(envelope.content)
+
+
+def _checked(claim: list[Field], uid: str, version: str) -> list[Field]:
+    """The metadata, if they are those of this object in this version."""
+    metadata = fields(one(claim, _METADATA).content)
+    found = (text(metadata, _UID), text(metadata, _RESOURCE_VERSION))
+    if found != (uid, version):
+        raise Conflict(
+            f"the claim has UID {found[0]} and version {found[1]} now, the change is for UID {uid}, version {version}"
+        )
+    return metadata
+
+
+def _results(status: list[Field]) -> list[_Result]:
+    """What is allocated: `allocation.devices.results`, all with field number 1."""
+    devices = fields(one(fields(one(status, _ALLOCATION).content), 1).content)
+    found = [fields(each.content) for each in devices if each.number == 1]
+    return [
+        _Result(request=text(each, 1), driver=text(each, 2), pool=text(each, 3), device=text(each, 4)) for each in found
+    ]
+
+
+def _annotation(part: Field) -> str | None:
+    """The name of an annotation; None for any other field."""
+    return text(fields(part.content), _KEY) if part.number == _ANNOTATIONS else None
+
+
+def _entry(key: str, value: str) -> Field:
+    return field(_ANNOTATIONS, message_of((field(_KEY, key.encode()), field(_VALUE, value.encode()))))
+
+
+def _consumer(consumer: ConsumerReference) -> Field:
+    return field(
+        _RESERVED_FOR, message_of(field(number, getattr(consumer, name).encode()) for name, number in _CONSUMER)
+    )

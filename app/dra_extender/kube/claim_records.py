@@ -1,0 +1,79 @@
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from dra_extender.kube.errors import Intent
+from dra_extender.kube.kinds import Kind
+from dra_extender.kube.requests import perform
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import STRATEGIC_MERGE_PATCH, Call, Transport
+from dra_extender.model.base import ModelError, Value, decode
+from dra_extender.scheduling.ports import Refused, Unavailable
+
+
+class Recorded(NamedTuple):
+    """The state of a pod or PodGroup from which it was decided what to record."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    uid: str
+    version: str
+
+
+class _Entry(Value, frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class _Status(Value, frozen=True):
+    resource_claim_statuses: tuple[_Entry, ...] = ()
+
+
+class _Stored(Value, frozen=True):
+    status: _Status = _Status()
+
+
+_DECODER: Final = msgspec.json.Decoder(_Stored)
+
+
+async def record_claims(
+    transport: Transport, settings: KubeSettings, thing: Recorded, claims: Mapping[str, str]
+) -> None:
+    """Add {entry: claim} to `status.resourceClaimStatuses`; other entries stay.
+
+    A strategic merge knows the list's key, and the resourceVersion makes sure that nobody else's entry is replaced.
+
+    Raises:
+        Conflict: the object is not in this version any more.
+        Refused: also if the server did not keep the entries.
+        ClusterError: any other kind.
+    """
+    intent = Intent("patch", f"{thing.kind.plural}/status", f"{thing.namespace}/{thing.name}")
+    entries = [{"name": entry, "resourceClaimName": claim} for entry, claim in sorted(claims.items())]
+    change = {
+        "metadata": {"uid": thing.uid, "resourceVersion": thing.version},
+        "status": {"resourceClaimStatuses": entries},
+    }
+    call = Call(
+        intent,
+        "PATCH",
+        thing.kind.path(thing.namespace, thing.name, "status"),
+        settings.timeouts.write,
+        query={"fieldManager": settings.identity},
+        body=msgspec.json.encode(change),
+        content_type=STRATEGIC_MERGE_PATCH,
+    )
+    answer = await perform(transport, call)
+    try:
+        stored = decode(str(intent), _DECODER, answer)
+    except ModelError as problem:
+        raise Unavailable(f"the answer cannot be read: {problem}") from problem
+    kept = {each.name: each.resource_claim_name for each in stored.status.resource_claim_statuses}
+    lost = [entry for entry, claim in sorted(claims.items()) if kept.get(entry) != claim]
+    if lost:
+        raise Refused(
+            f"{intent}: the API server does not keep status.resourceClaimStatuses of {', '.join(lost)} "
+            "(DRAWorkloadResourceClaims is off there?)"
+        )

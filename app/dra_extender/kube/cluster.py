@@ -1,0 +1,304 @@
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from math import inf
+from typing import Final
+
+import structlog
+
+from dra_extender.kube.backoff import Backoff
+from dra_extender.kube.claim_templates import KubeClaimTemplates
+from dra_extender.kube.claims import KubeClaims
+from dra_extender.kube.clock import SystemClock
+from dra_extender.kube.configuration import Credentials, find_credentials
+from dra_extender.kube.discovery import Discovery
+from dra_extender.kube.errors import Forbidden
+from dra_extender.kube.events import KubeEvents
+from dra_extender.kube.kinds import WATCHED, Kind
+from dra_extender.kube.lease import LeaderElection
+from dra_extender.kube.observer import Observer, Unobserved
+from dra_extender.kube.pod_groups import KubePodGroups
+from dra_extender.kube.pods import KubePods
+from dra_extender.kube.reflector import PROMPT_SECONDS, Chance, Reflector
+from dra_extender.kube.server_facts import DEVICES_BESIDE_COUNTERS_UNTIL, EXTENDED_RESOURCES, ServerFacts, Support
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import Transport
+from dra_extender.kube.wake import KubeWaker
+from dra_extender.ledger.feed import Feed
+from dra_extender.scheduling.ports import Clock, Unavailable
+from dra_extender.supervision import BackgroundTask, Supervisor
+
+OPTIONAL_KINDS: Final = {
+    "podgroups": "pods are placed one by one",
+    "devicetaintrules": "only taints in slices count",
+}
+"""Kinds without which the service goes on, and what is lost then."""
+_FLUSH_SECONDS = 2.0
+_LOOK_SECONDS: Final = 0.1
+
+_LOG = structlog.get_logger(__name__)
+
+
+class KubeCluster:
+    """A cluster behind an API server (`scheduling.ports.Cluster`): keeps feeds up to date and carries out writes.
+
+    `start` connects and begins to watch, `wait_synced` returns once every kind is listed, `stop` ends it.
+    """
+
+    def __init__(
+        self,
+        settings: KubeSettings | None = None,
+        *,
+        observer: Observer | None = None,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+        election: LeaderElection | None = None,
+    ) -> None:
+        """With an `election`, nothing is written while this replica does not lead."""
+        self.facts: ServerFacts | None = None
+        self._election = election
+        self._settings = settings or KubeSettings()
+        self._observer = observer or Unobserved()
+        self._clock = clock or SystemClock()
+        self._chance = chance or Chance()
+        self._supervisor = Supervisor(self._observer.background_failed, sleep=self._chance.sleep)
+        self._credentials: Credentials | None = None
+        permit = election.reason if election else None
+        self._transport = Transport(self._settings, self._clock, self._observer, permit)
+        self._claims = KubeClaims(
+            self._transport,
+            self._settings,
+            lambda: self.facts is not None and self.facts.allocation_groups is Support.KEPT,
+        )
+        self._pods = KubePods(self._transport, self._settings)
+        self._templates = KubeClaimTemplates(self._transport, self._settings)
+        self._pod_groups = KubePodGroups(
+            self._transport, self._settings, lambda: self.facts.pod_groups if self.facts else None
+        )
+        self._events = KubeEvents(self._transport, self._settings, self._clock, self._observer)
+        self._waker = KubeWaker(self._transport, self._settings, self._clock)
+        self._reflectors: dict[str, Reflector] = {}
+        self._feeds: Mapping[str, Feed] = {}
+        # Optional kinds that were not waited for, because the account may not list them.
+        self._passed_over: set[str] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def claims(self) -> KubeClaims:
+        """Reads and writes of ResourceClaims."""
+        return self._claims
+
+    @property
+    def pods(self) -> KubePods:
+        """Reads and binds pods."""
+        return self._pods
+
+    @property
+    def claim_templates(self) -> KubeClaimTemplates:
+        """Reads ResourceClaimTemplates."""
+        return self._templates
+
+    @property
+    def pod_groups(self) -> KubePodGroups:
+        """Reads and writes PodGroups."""
+        return self._pod_groups
+
+    @property
+    def events(self) -> KubeEvents:
+        """Tells people about pods."""
+        return self._events
+
+    @property
+    def waker(self) -> KubeWaker:
+        """Makes kube-scheduler try rejected pods again."""
+        return self._waker
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+        return self._clock
+
+    @property
+    def transport(self) -> Transport:
+        """The connection, for further adapters of this room."""
+        return self._transport
+
+    async def start(self, feeds: Mapping[str, Feed]) -> None:
+        """Connect, learn what the server is, and begin to watch the kinds that have a feed, by plural name.
+
+        Kinds: resourceslices, resourceclaims, deviceclasses, pods, nodes; and podgroups, devicetaintrules, whose feed is told
+        that they are absent when the server does not serve them.
+
+        Raises:
+            ConfigurationError: no usable configuration.
+            Refused: the server is too old, does not know us, or did not give us a right for the whole of the patience.
+            Unavailable: it did not answer for the whole of the patience.
+        """
+        unknown = sorted(set(feeds) - set(WATCHED) - set(OPTIONAL_KINDS))
+        if unknown:
+            raise ValueError(f"cannot watch {', '.join(unknown)}: known are {', '.join((*WATCHED, *OPTIONAL_KINDS))}")
+        self._credentials = await find_credentials(self._settings, self._clock)
+        self._transport.connect(self._credentials)
+        if self._election is not None:
+            self._election.connect(self._credentials)
+        self.facts = await self._discover()
+        _LOG.info("connected to an API server", source=self._credentials.source, **self.facts.notes())
+        self._feeds = feeds
+        for plural, feed in feeds.items():
+            kind = self._kind(plural, self.facts)
+            if kind is None:
+                feed.absent()
+            else:
+                self._watch(kind, feed)
+        self._tasks.append(self._supervisor.keep(BackgroundTask.EVENTS, self._events.run))
+        keep_fresh = partial(self._credentials.keep_fresh, self._chance.sleep)
+        self._tasks.append(self._supervisor.keep(BackgroundTask.CREDENTIALS, keep_fresh))
+
+    async def wait_synced(self) -> None:
+        """Returns when every watched kind has been listed and delivered; optional kinds that may not be listed are passed over.
+
+        Raises:
+            Refused: the account may not list a kind that is needed, for the whole of the patience; the message names it.
+        """
+        await self._listed(self._settings.patience)
+
+    async def refresh(self) -> None:
+        """List every kind again; on return the feeds know everything that was stored before the call."""
+        for reflector in self._reflectors.values():
+            reflector.relist()
+        await self._listed(inf)
+
+    async def _listed(self, patience: float) -> None:
+        needed = [reflector for plural, reflector in self._reflectors.items() if plural not in OPTIONAL_KINDS]
+        for reflector in needed:
+            while not await _synced_soon(reflector):
+                since = reflector.forbidden_since
+                if since is not None and self._clock.monotonic() - since >= patience:
+                    raise _lacking(reflector.trouble or f"list {reflector.kind.plural}", patience)
+        # The roles that serve the needed kinds are loaded by now, so a further 403 will last.
+        counted = {plural: reflector.refusals for plural, reflector in self._reflectors.items()}
+        for plural in OPTIONAL_KINDS.keys() & self._reflectors.keys():
+            reflector = self._reflectors[plural]
+            while not await _synced_soon(reflector):
+                if reflector.refusals > counted[plural] or (plural in self._passed_over and reflector.refusals):
+                    self._pass_over(plural, reflector)
+                    break
+
+    def _pass_over(self, plural: str, reflector: Reflector) -> None:
+        if plural not in self._passed_over:
+            self._passed_over.add(plural)
+            lost = OPTIONAL_KINDS[plural]
+            _LOG.warning("going on without a kind", kind=plural, problem=reflector.trouble, consequence=lost)
+            self._feeds[plural].absent()
+
+    async def stop(self) -> None:
+        """Write Events that are waiting, for a moment; then end watches and connections."""
+        if self._tasks:
+            try:
+                async with asyncio.timeout(_FLUSH_SECONDS):
+                    await self._events.flush()
+            except TimeoutError:
+                _LOG.warning("some Events were not written before the end")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        await self._transport.close()
+
+    @property
+    def keeps_extended_claims(self) -> bool:
+        """Whether `status.extendedResourceClaimStatus` of pods is kept, as far as is known."""
+        return self.facts is None or self.facts.fields.get(EXTENDED_RESOURCES) is not Support.DROPPED
+
+    @property
+    def has_devices_beside_counters(self) -> bool:
+        """Whether slices may have devices beside counter sets: False until the release is known."""
+        return self.facts is not None and self.facts.minor <= DEVICES_BESIDE_COUNTERS_UNTIL
+
+    def health(self) -> Mapping[str, str | None]:
+        """A check for each watched kind: None when listed and in contact."""
+        if self.facts is None:
+            return {"api-server": "not connected yet"}
+        watches = {
+            f"watch-{plural}": None if self._is_passed_over(plural) else reflector.health()
+            for plural, reflector in self._reflectors.items()
+        }
+        return {**watches, **self._supervisor.failing()}
+
+    def life(self) -> Mapping[str, str | None]:
+        """The tasks in the background that have failed for so long that the process should start anew."""
+        return self._supervisor.beyond_repair()
+
+    def contact_ages(self) -> Mapping[str, float]:
+        """Seconds since the server was last heard of in the list or watch of each kind."""
+        now = self._clock.monotonic()
+        return {plural: now - reflector.last_contact for plural, reflector in self._reflectors.items()}
+
+    def notes(self) -> Mapping[str, str]:
+        """What the server does not serve, and troubles with which the service goes on."""
+        notes: dict[str, str] = dict(self.facts.notes()) if self.facts else {}
+        notes |= self._supervisor.notes()
+        for plural, reflector in self._reflectors.items():
+            notes |= reflector.notes()
+            if self._is_passed_over(plural):
+                notes[f"forbidden-{plural}"] = f"{reflector.trouble}: {OPTIONAL_KINDS[plural]}"
+        troubles = {
+            "credentials": self._credentials.trouble if self._credentials else None,
+            "events": self._events.trouble,
+            "wake-up": self._waker.trouble,
+            "lease": self._election.trouble if self._election else None,
+        }
+        return notes | {name: trouble for name, trouble in troubles.items() if trouble}
+
+    def _is_passed_over(self, plural: str) -> bool:
+        """Whether the service goes on without (news of) an optional kind, because the account may not list it."""
+        reflector = self._reflectors[plural]
+        return (
+            plural in OPTIONAL_KINDS
+            and reflector.refusals > 0
+            and (plural in self._passed_over or reflector.synced.is_set())
+        )
+
+    async def _discover(self) -> ServerFacts:
+        discovery = Discovery(self._transport, self._settings)
+        deadline = self._clock.monotonic() + self._settings.patience
+        backoff = Backoff(self._chance.number)
+        while True:
+            try:
+                return await discovery.facts()
+            except Forbidden as problem:
+                if self._clock.monotonic() >= deadline:
+                    raise _lacking(str(problem), self._settings.patience) from problem
+                _LOG.warning("the API server does not let us in yet", problem=str(problem))
+                await self._chance.sleep(min(backoff.next(), PROMPT_SECONDS))
+            except Unavailable as problem:
+                if self._clock.monotonic() >= deadline:
+                    raise
+                _LOG.warning("the API server does not answer yet", problem=str(problem))
+                await self._chance.sleep(backoff.next())
+
+    @staticmethod
+    def _kind(plural: str, facts: ServerFacts) -> Kind | None:
+        optional = {"podgroups": facts.pod_groups, "devicetaintrules": facts.taint_rules}
+        return WATCHED.get(plural) or optional[plural]
+
+    def _watch(self, kind: Kind, feed: Feed) -> None:
+        reflector = Reflector(
+            self._transport, kind, feed, self._settings, self._clock, observer=self._observer, chance=self._chance
+        )
+        self._reflectors[kind.plural] = reflector
+        self._tasks.append(self._supervisor.keep(BackgroundTask.WATCH, reflector.run, kind.plural))
+
+
+async def _synced_soon(reflector: Reflector) -> bool:
+    """Whether the kind is listed, after a short wait if it is not yet."""
+    try:
+        async with asyncio.timeout(_LOOK_SECONDS):
+            await reflector.synced.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _lacking(problem: str, patience: float) -> Forbidden:
+    return Forbidden(f"the account lacks a right, for {patience:g} s at least: {problem}")

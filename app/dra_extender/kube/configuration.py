@@ -1,0 +1,184 @@
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+import yaml
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import ConfigException, load_kube_config
+from kubernetes.aio.config.incluster_config import (
+    SERVICE_CERT_FILENAME,
+    SERVICE_HOST_ENV_NAME,
+    SERVICE_TOKEN_FILENAME,
+    InClusterConfigLoader,
+)
+
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.scheduling.ports import Clock
+
+RENEW_SECONDS = 60.0
+# A login program may ask somebody far away, or wait for a person who is not there.
+LOAD_SECONDS = 30.0
+# A refused token is read again at once, but a server that refuses every token must not make us start a login program each time.
+SHORTEST_RENEW_SECONDS = 5.0
+
+_LOG = structlog.get_logger(__name__)
+_PROBLEMS = (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError)
+
+
+class ConfigurationError(Exception):
+    """No usable way to reach an API server; the message is a sentence for whoever set it up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAccount:
+    """Where a pod finds its service account."""
+
+    token: Path = Path(SERVICE_TOKEN_FILENAME)
+    certificate: Path = Path(SERVICE_CERT_FILENAME)
+
+
+class Credentials:
+    """The client's configuration, and a token that is kept fresh: it is loaded again from where it came from.
+
+    That covers projected service account tokens, token files, edited kubeconfigs, exec plugins and identity providers.
+    Certificates (of the authority and of the client) are read once.
+    """
+
+    def __init__(
+        self, source: str, configuration: Configuration, load: Callable[[], Awaitable[Configuration]], clock: Clock
+    ) -> None:
+        self.source = source
+        self.configuration = configuration
+        self.trouble: str | None = None
+        self._load = load
+        self._clock = clock
+        self._renewed = clock.monotonic()
+        self._lock = asyncio.Lock()
+
+    async def headers(self) -> dict[str, str]:
+        """What a request must carry to be known."""
+        setting = (await self.configuration.auth_settings()).get("BearerToken")
+        # A token file may end with a line break, which no header may contain.
+        return {"Authorization": str(setting["value"]).strip()} if setting and setting["value"] else {}
+
+    async def renew(self) -> bool:
+        """Load the token again unless that was done a moment ago; whether it is another one now.  Never raises."""
+        before = dict(self.configuration.api_key)
+        async with self._lock:
+            if self.configuration.api_key != before:
+                return True
+            if self._clock.monotonic() - self._renewed < SHORTEST_RENEW_SECONDS:
+                return False
+            self._renewed = self._clock.monotonic()
+            try:
+                loaded = await self._load()
+            except ConfigurationError as problem:
+                self._report(str(problem))
+                return False
+            if before and not loaded.api_key:
+                self._report(f"{self.source} yields no token any more; the last one is kept")
+                return False
+            self.trouble = None
+            self.configuration.api_key = dict(loaded.api_key)
+            return bool(loaded.api_key != before)
+
+    async def keep_fresh(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        """Renew for ever, about once a minute."""
+        while True:
+            await sleep(RENEW_SECONDS)
+            await self.renew()
+
+    def _report(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            _LOG.warning("the token cannot be renewed", problem=trouble)
+        self.trouble = trouble
+
+
+async def find_credentials(
+    settings: KubeSettings,
+    clock: Clock,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    home: Path | None = None,
+    account: ServiceAccount | None = None,
+) -> Credentials:
+    """Credentials from the given kubeconfig, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
+
+    Raises:
+        ConfigurationError: none of them is there, or the first of them is not usable.
+    """
+    default = (home or Path.home()) / ".kube" / "config"
+    if settings.kubeconfig is not None:
+        return await _from_file(str(settings.kubeconfig), settings, clock)
+    if environ.get("KUBECONFIG"):
+        return await _from_file(environ["KUBECONFIG"], settings, clock)
+    if environ.get(SERVICE_HOST_ENV_NAME):
+        return await _in_cluster(settings, environ, account or ServiceAccount(), clock)
+    if default.exists():
+        return await _from_file(str(default), settings, clock)
+    raise ConfigurationError(
+        f"No API server is configured: no kubeconfig was given, KUBECONFIG is not set, {SERVICE_HOST_ENV_NAME} is not set "
+        f"(so this is not a pod), and {default} does not exist."
+    )
+
+
+async def _from_file(path: str, settings: KubeSettings, clock: Clock) -> Credentials:
+    source = f"kubeconfig {path}"
+
+    async def load() -> Configuration:
+        configuration = _blank(settings)
+        if not _any_file(path):
+            raise ConfigurationError(f"The {source} does not exist.")
+        try:
+            async with asyncio.timeout(LOAD_SECONDS):
+                await load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations here
+                    config_file=path, context=settings.context, client_configuration=configuration, persist_config=False
+                )
+        except TimeoutError as problem:
+            raise ConfigurationError(f"The {source} cannot be used: no login within {LOAD_SECONDS:g} s.") from problem
+        except _PROBLEMS as problem:
+            raise ConfigurationError(f"The {source} cannot be used: {_said(problem)}.") from problem
+        return configuration
+
+    return Credentials(source, await load(), load, clock)
+
+
+async def _in_cluster(
+    settings: KubeSettings, environ: Mapping[str, str], account: ServiceAccount, clock: Clock
+) -> Credentials:
+    async def load() -> Configuration:
+        configuration = _blank(settings)
+        # Tokens of both sources are renewed the same way, so the loader's own way is off.
+        loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]  # as above
+            token_filename=str(account.token),
+            cert_filename=str(account.certificate),
+            try_refresh_token=False,
+            environ=environ,
+        )
+        try:
+            loader.load_and_set(configuration)  # type: ignore[no-untyped-call]  # as above
+        except _PROBLEMS as problem:
+            raise ConfigurationError(
+                f"The service account of this pod cannot be used (token {account.token}, authority {account.certificate}): "
+                f"{_said(problem)}."
+            ) from problem
+        return configuration
+
+    return Credentials("the service account of this pod", await load(), load, clock)
+
+
+def _blank(settings: KubeSettings) -> Configuration:
+    # Not the library's process-wide default: two clusters may be in use at once.
+    return Configuration(connection_pool_maxsize=settings.connections)
+
+
+def _any_file(paths: str) -> bool:
+    return any(Path(part).expanduser().is_file() for part in paths.split(os.pathsep) if part)
+
+
+def _said(problem: BaseException) -> str:
+    text = " ".join(str(problem).split()).rstrip(".")
+    return text or type(problem).__name__

@@ -1,0 +1,141 @@
+from collections.abc import Set as AbstractSet
+from sys import intern
+
+import msgspec
+import structlog
+
+from dra_extender.kube.errors import cut
+from dra_extender.kube.observer import Observer
+from dra_extender.ledger.feed import Feed
+from dra_extender.model.base import ModelError
+from dra_extender.model.json_cuts import decode_any
+
+_LOG = structlog.get_logger(__name__)
+# Sentences about unreadable objects are kept for people; beyond this many, only their number is.
+_REMEMBERED = 100
+
+Key = tuple[str, str]
+"""(namespace, name) of an object; the namespace may be empty."""
+
+
+class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What tells an object, and its version, from all others of its kind."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Head(msgspec.Struct, frozen=True, gc=False):
+    metadata: Meta
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+
+
+def read_meta(data: bytes) -> Meta | None:
+    """The identity of the object in `data`; None if it cannot be told."""
+    try:
+        return decode_any(_HEAD, data).metadata
+    except Exception:  # noqa: BLE001 - whatever one object does to the decoder must not stop the others
+        return None
+
+
+class Delivery:
+    """What a feed was told of one kind, and so what is new to it.
+
+    Keeps (resourceVersion, UID) of each object and nothing else.  No object can stop it: one that cannot be read is
+    counted, logged and named in `unreadable`.
+    """
+
+    def __init__(self, kind: str, feed: Feed, observer: Observer) -> None:
+        self._kind = kind
+        self._feed = feed
+        self._observer = observer
+        self._told: dict[Key, tuple[str, str]] = {}
+        self._unreadable: dict[Key, str] = {}
+        self._nameless = 0
+
+    def __len__(self) -> int:
+        """Number of objects the feed was told of and that still exist."""
+        return len(self._told)
+
+    def present(self, meta: Meta | None, data: bytes) -> Key | None:
+        """An object exists in this form; told unless this version was told before.  Returns its key, None if it has no name."""
+        if meta is None or not meta.name:
+            self._pass_over(None, "an object without a readable name")
+            return None
+        key = (intern(meta.namespace), meta.name)
+        version = (meta.resource_version, meta.uid)
+        before = self._told.get(key)
+        if before == version:
+            return key
+        if before is not None and before[1] != meta.uid:
+            self.vanished(key)
+        self._told[key] = version
+        try:
+            self._feed.changed(data)
+        except ModelError as problem:
+            self._pass_over(key, str(problem))
+        except Exception as problem:  # noqa: BLE001 - a fault in the feed must not cost all other objects
+            _LOG.exception("an object could not be taken in", kind=self._kind, namespace=key[0], name=key[1])
+            self._pass_over(key, f"{type(problem).__name__}: {problem}")
+        else:
+            self._unreadable.pop(key, None)
+        return key
+
+    def removed(self, meta: Meta | None) -> None:
+        """An object was deleted."""
+        if meta is None or not meta.name:
+            self._pass_over(None, "a deleted object without a readable name")
+        else:
+            self.vanished((meta.namespace, meta.name))
+
+    def vanished(self, key: Key) -> None:
+        """An object exists no more; told if the feed knows it."""
+        self._unreadable.pop(key, None)
+        known = self._told.get(key)
+        if known is None:
+            return
+        try:
+            self._feed.deleted(key[0], key[1], known[1])
+        except Exception as problem:  # noqa: BLE001 - as above
+            _LOG.exception("a deletion could not be taken in", kind=self._kind, namespace=key[0], name=key[1])
+            # It stays known, so that the next list tries again.
+            self._pass_over(key, f"its deletion could not be taken in: {type(problem).__name__}: {problem}")
+        else:
+            del self._told[key]
+
+    def missing_from(self, present: AbstractSet[Key]) -> list[Key]:
+        """The objects the feed knows that are not among these."""
+        return [key for key in self._told if key not in present]
+
+    def complete(self) -> None:
+        """All that exists has been told."""
+        self._nameless = 0
+        try:
+            self._feed.synced()
+        except Exception:  # noqa: BLE001 - as above
+            _LOG.exception("a completed list could not be taken in", kind=self._kind)
+
+    def unreadable(self) -> str | None:
+        """A sentence about the objects that cannot be read at present; None if there are none."""
+        count = len(self._unreadable) + self._nameless
+        if not count:
+            return None
+        last = next(reversed(self._unreadable.items()), None)
+        example = f", such as {'/'.join(filter(None, last[0]))}: {last[1]}" if last else ""
+        return f"{count} of the {self._kind} cannot be read{example}"
+
+    def pass_over_line(self) -> None:
+        """A line of a watch was no event."""
+        self._pass_over(None, "a line of a watch is no event")
+
+    def _pass_over(self, key: Key | None, problem: str) -> None:
+        self._observer.unreadable(self._kind)
+        _LOG.warning("an object cannot be read", kind=self._kind, object=key, problem=cut(problem))
+        if key is None or (len(self._unreadable) >= _REMEMBERED and key not in self._unreadable):
+            self._nameless += 1
+        else:
+            self._unreadable[key] = cut(problem)

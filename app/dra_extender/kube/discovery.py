@@ -1,0 +1,152 @@
+import re
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
+
+from dra_extender.kube.errors import CallFailed, Intent
+from dra_extender.kube.kinds import Kind
+from dra_extender.kube.schema import has_allocation_groups
+from dra_extender.kube.server_facts import ServerFacts, Support, supports
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import Call, Transport
+from dra_extender.scheduling.ports import NotFound, Refused, Unavailable
+
+RESOURCE_GROUP: Final = "resource.k8s.io"
+SCHEDULING_GROUP: Final = "scheduling.k8s.io"
+NEEDED_MINOR: Final = 34
+# Last those that no release serves yet, or ever did: a later one, and that of the first draft of KEP-5729.
+POD_GROUP_VERSIONS: Final = ("v1beta1", "v1alpha3", "v1alpha2", "v1", "v1alpha1")
+TAINT_RULE_VERSIONS: Final = ("v1", "v1beta2", "v1alpha3")
+
+_LOG = structlog.get_logger(__name__)
+_NOT_FOUND = 404
+_GATE = re.compile(rb'^kubernetes_feature_enabled\{[^}\n]*\bname="([^"]+)"[^}\n]*\} ([01])\b', re.MULTILINE)
+
+
+_Shape = TypeVar("_Shape")
+
+
+class _Absent(NotFound):
+    """There is nothing at this path."""
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    git_version: str = "an unknown version"
+    minor: str = ""
+    emulation_minor: str = ""
+
+    def behaving(self) -> int:
+        # Providers append to it ("34+").
+        digits = re.match(r"[0-9]{1,9}", self.emulation_minor or self.minor)
+        return int(digits.group()) if digits else 0
+
+
+class _Named(msgspec.Struct, frozen=True):
+    version: str = ""
+    name: str = ""
+
+
+class _Group(msgspec.Struct, frozen=True):
+    versions: tuple[_Named, ...] = ()
+
+
+class _Resources(msgspec.Struct, frozen=True):
+    resources: tuple[_Named, ...] = ()
+
+
+class Discovery:
+    """Asks an API server what it is and what it serves."""
+
+    def __init__(self, transport: Transport, settings: KubeSettings) -> None:
+        self._transport = transport
+        self._timeouts = settings.timeouts
+
+    async def facts(self) -> ServerFacts:
+        """Everything that has to be known before the first watch.
+
+        Raises:
+            Refused: the server is too old or does not serve what we need; the message says what it serves.
+            ClusterError: it does not tell.
+        """
+        version = await self._read("/version", _Version)
+        resource = await self._versions(RESOURCE_GROUP)
+        self._refuse_unless_served(version, resource)
+        scheduling = await self._versions(SCHEDULING_GROUP)
+        minor = version.behaving()
+        return ServerFacts(
+            git_version=version.git_version,
+            minor=minor,
+            resource_versions=resource,
+            scheduling_versions=scheduling,
+            pod_groups=await self._kind("podgroups", SCHEDULING_GROUP, POD_GROUP_VERSIONS, scheduling, namespaced=True),
+            taint_rules=await self._kind(
+                "devicetaintrules", RESOURCE_GROUP, TAINT_RULE_VERSIONS, resource, namespaced=False
+            ),
+            fields=supports(minor, await self._gates()),
+            allocation_groups=await self._allocation_groups(),
+        )
+
+    @staticmethod
+    def _refuse_unless_served(version: _Version, served: tuple[str, ...]) -> None:
+        if "v1" in served:
+            return
+        said = f"{RESOURCE_GROUP} only as {', '.join(served)}" if served else f"nothing of {RESOURCE_GROUP}"
+        raise Refused(
+            f"This API server ({version.git_version}, behaves as 1.{version.behaving()}) serves {said}. "
+            f"dra-extender needs {RESOURCE_GROUP}/v1: Kubernetes 1.{NEEDED_MINOR} or newer, with that version not disabled."
+        )
+
+    async def _versions(self, group: str) -> tuple[str, ...]:
+        """Served versions of a group, the server's favourite first; none if it has no such group."""
+        try:
+            found = await self._read(f"/apis/{group}", _Group)
+        except _Absent:
+            return ()
+        return tuple(each.version for each in found.versions)
+
+    async def _kind(
+        self, plural: str, group: str, candidates: tuple[str, ...], served: tuple[str, ...], *, namespaced: bool
+    ) -> Kind | None:
+        """A kind in the newest version that serves it: a version may be served without it."""
+        for candidate in candidates:
+            if candidate not in served:
+                continue
+            try:
+                found = await self._read(f"/apis/{group}/{candidate}", _Resources)
+            except _Absent:
+                continue
+            if any(each.name == plural for each in found.resources):
+                return Kind(plural, f"{group}/{candidate}", namespaced)
+        return None
+
+    async def _gates(self) -> dict[str, bool] | None:
+        """Feature gates by name; None if the server does not tell us."""
+        try:
+            page = await self._transport.send(Call(Intent("get", "/metrics"), "GET", "/metrics", self._timeouts.page))
+        except CallFailed as failed:
+            _LOG.info("the feature gates of the API server cannot be read", problem=str(failed))
+            return None
+        return {name.decode(): value == b"1" for name, value in _GATE.findall(page)} or None
+
+    async def _allocation_groups(self) -> Support:
+        """Whether the schema has groups in allocations; a gate that is off shows only in what is written."""
+        path = f"/openapi/v3/apis/{RESOURCE_GROUP}/v1"
+        try:
+            document = await self._transport.send(Call(Intent("get", path), "GET", path, self._timeouts.page))
+            return Support.KEPT if has_allocation_groups(document) else Support.DROPPED
+        except (CallFailed, msgspec.DecodeError, UnicodeDecodeError) as failed:
+            _LOG.info("the schema of the API server cannot be read", problem=str(failed))
+            return Support.UNKNOWN
+
+    async def _read(self, path: str, shape: type[_Shape]) -> _Shape:
+        intent = Intent("get", path)
+        try:
+            body = await self._transport.send(Call(intent, "GET", path, self._timeouts.read))
+            return msgspec.json.decode(body, type=shape)
+        except CallFailed as failed:
+            if failed.status is not None and failed.status.code == _NOT_FOUND:
+                raise _Absent(str(failed)) from failed
+            raise failed.as_cluster_error() from failed
+        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+            raise Unavailable(f"{intent}: the answer cannot be read, is this an API server? {problem}") from problem

@@ -1,0 +1,164 @@
+import asyncio
+import ssl
+from dataclasses import dataclass
+
+import aiohttp
+import msgspec
+
+from dra_extender.kube.protobuf import MAGIC
+from dra_extender.scheduling.ports import ClusterError, Conflict, NotFound, Refused, Unavailable
+
+GONE = 410
+MESSAGE_LIMIT = 256
+_REQUEST_TIMEOUT = 408
+_UNPROCESSABLE = 422
+_FORBIDDEN = 403
+_TOO_MANY_REQUESTS = 429
+
+
+class _Cause(msgspec.Struct, frozen=True, gc=False):
+    reason: str = ""
+    field: str = ""
+
+
+class _Details(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    causes: tuple[_Cause, ...] | None = None
+    retry_after_seconds: float | None = None
+
+
+class ApiStatus(msgspec.Struct, frozen=True, gc=False):
+    """The Status object with which an API server explains a refusal."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+    @property
+    def gone(self) -> bool:
+        """Whether a list must be made anew: our version is forgotten (410), or the server has never got so far."""
+        causes = self.details.causes if self.details else None
+        return self.code == GONE or any(cause.reason == "ResourceVersionTooLarge" for cause in causes or ())
+
+    @property
+    def invalid_fields(self) -> frozenset[str]:
+        """The fields of the object for which a write was refused as invalid (422), such as "spec"."""
+        causes = self.details.causes if self.details and self.code == _UNPROCESSABLE else None
+        return frozenset(cause.field for cause in causes or ())
+
+
+_STATUS = msgspec.json.Decoder(ApiStatus)
+
+
+def read_status(code: int, body: bytes) -> ApiStatus:
+    """The Status in the body of an answer; where a proxy answered in its own words, those words."""
+    if body.startswith(MAGIC):
+        return ApiStatus(code=code, message="(explained in protobuf)")
+    try:
+        found = _STATUS.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ApiStatus(code=code, message=" ".join(body.decode(errors="replace").split()))
+    return msgspec.structs.replace(found, code=found.code or code)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What a request wants, for messages and counts: verb ("update"), resource ("resourceclaims/status"), "namespace/name"."""
+
+    verb: str
+    resource: str
+    target: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (self.verb, self.resource, self.target) if part)
+
+
+class CallFailed(Exception):  # noqa: N818 - it says what happened to the call
+    """A request did not succeed.  Adapters turn it into the errors of `scheduling.ports`; reflectors read its parts.
+
+    `status` is None when there was no answer; `retry_after` is in seconds, 0 if the server did not ask for a pause.
+    """
+
+    def __init__(self, intent: Intent, status: ApiStatus | None, problem: str = "", retry_after: float = 0.0) -> None:
+        self.intent = intent
+        self.status = status
+        self.retry_after = retry_after
+        said = problem if status is None else status.message or status.reason or "no reason given"
+        label = "no answer" if status is None else f"{status.code} {status.reason}".strip()
+        super().__init__(f"{intent}: {label}: {cut(said)}")
+
+    @property
+    def gone(self) -> bool:
+        """Whether only a new list helps."""
+        return self.status is not None and self.status.gone
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether the account lacks the right; an API server that is starting says so before it has loaded its roles."""
+        return self.status is not None and self.status.code == _FORBIDDEN
+
+    @property
+    def busy(self) -> bool:
+        """Whether the server turned the request away unseen, because it has too much to do."""
+        return self.status is not None and self.status.code == _TOO_MANY_REQUESTS
+
+    @property
+    def kind_of_failure(self) -> str:
+        """A short label: the HTTP status, "stalled" or "connection"."""
+        if self.status is not None:
+            return str(self.status.code)
+        return "stalled" if isinstance(self.__cause__, TimeoutError) else "connection"
+
+    def as_cluster_error(self) -> ClusterError:
+        """The same as the callers of the ports know it: by what they can do about it."""
+        code = self.status.code if self.status is not None else 0
+        return _error_type(code)(str(self))
+
+
+class Forbidden(Refused):
+    """The account lacks a right; the message names verb and resource."""
+
+
+def _error_type(code: int) -> type[ClusterError]:
+    if code == _FORBIDDEN:
+        return Forbidden
+    if code == 404:  # noqa: PLR2004 - HTTP's own numbers
+        return NotFound
+    if code == 409:  # noqa: PLR2004
+        return Conflict
+    # 410 refuses only a version that was asked for, 408 and 429 ask for patience: another try may succeed.
+    if 400 <= code < 500 and code not in (_REQUEST_TIMEOUT, GONE, _TOO_MANY_REQUESTS):  # noqa: PLR2004
+        return Refused
+    return Unavailable
+
+
+class WriteStopped(aiohttp.ClientError):
+    """A write that was not sent because this replica may not write (any more); the text says why."""
+
+
+class TooLong(CallFailed):
+    """The answer is longer than the caller can take; the rest of it was not read."""
+
+
+class FellSilent(CallFailed):
+    """A stream that had begun brought nothing for a while: the connection is dead, or there was nothing to say."""
+
+
+def no_answer(intent: Intent, problem: BaseException, seconds: float) -> CallFailed:
+    """A request that got no usable answer, with a sentence; `seconds` is how long one was ready to wait."""
+    return CallFailed(intent, None, _sentence(problem, seconds))
+
+
+def _sentence(problem: BaseException, seconds: float) -> str:
+    if isinstance(problem, asyncio.TimeoutError):
+        return f"the API server was silent for {seconds:g} s"
+    if isinstance(problem, WriteStopped):
+        return f"not sent: {problem}"
+    if isinstance(problem, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+        return f"the API server's certificate is not trusted: {problem}"
+    return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
+
+
+def cut(text: str, limit: int = MESSAGE_LIMIT) -> str:
+    """The text, at most `limit` characters long."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,0 +1,141 @@
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dra_extender.kube.timestamps import micro_time
+from dra_extender.model.pod import Pod
+
+NOTE_LIMIT = 1024
+_REASON_LIMIT = 128
+_ELLIPSIS = "…".encode()
+
+
+class Regarded(NamedTuple):
+    """The pod that an Event is about; the rest of the pod is not kept."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def key(self) -> str:
+        """namespace/name, for messages."""
+        return f"{self.namespace}/{self.name}"
+
+
+_Key = tuple[str, str, str, str]
+
+
+@dataclass(slots=True)
+class Series:
+    """One text about one pod, and how often it was said.  Times are wall clock seconds; `name` is that of the Event object."""
+
+    pod: Regarded
+    kind: str
+    reason: str
+    note: str
+    name: str
+    first: float
+    last: float
+    count: int = 1
+    stored: int = 0
+    queued: bool = False
+
+    @property
+    def key(self) -> _Key:
+        """What makes two Events the same."""
+        return (self.pod.uid, self.kind, self.reason, self.note)
+
+    def as_new(self, controller: str, instance: str) -> dict[str, object]:
+        """The Event object (events.k8s.io/v1) to create."""
+        event: dict[str, object] = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"namespace": self.pod.namespace, "name": self.name},
+            "eventTime": micro_time(self.first),
+            "reportingController": controller,
+            "reportingInstance": instance,
+            "action": "Scheduling",
+            "type": self.kind,
+            "reason": self.reason,
+            "note": self.note,
+            "regarding": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": self.pod.namespace,
+                "name": self.pod.name,
+                "uid": self.pod.uid,
+            },
+        }
+        return event | self.as_repeated() if self.count > 1 else event
+
+    def as_repeated(self) -> dict[str, object]:
+        """The merge patch that stores the count of a series."""
+        return {"series": {"count": self.count, "lastObservedTime": micro_time(self.last)}}
+
+
+class RecentSeries:
+    """The texts said lately: a text that comes again within `window` seconds of the last time continues its series.
+
+    Holds at most `capacity`, and at most `of_namespace` of one namespace.  Of a namespace that has too many, and of the one that
+    has most when all have too many, the text unheard for longest is forgotten.
+    """
+
+    def __init__(self, window: float, capacity: int, of_namespace: int) -> None:
+        self._window = window
+        self._capacity = capacity
+        self._of_namespace = of_namespace
+        self._number = 0
+        self._size = 0
+        self._namespaces: dict[str, OrderedDict[_Key, Series]] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def said(self, pod: Pod, kind: str, reason: str, message: str, now: float) -> Series:
+        """The series of this text, counted once more, or begun."""
+        reason, note = reason[:_REASON_LIMIT], shorten(message)
+        heard = self._namespaces.setdefault(pod.namespace, OrderedDict())
+        known = heard.get((pod.uid, kind, reason, note))
+        if known is not None and now - known.last <= self._window:
+            known.count += 1
+            known.last = now
+            heard.move_to_end(known.key)
+            return known
+        self._number += 1
+        # As client-go names Events; the number keeps apart what one clock tick cannot.
+        name = f"{pod.name[:220].rstrip('-.')}.{int(now * 1e6):x}.{self._number:x}"
+        regarded = Regarded(pod.namespace, pod.name, pod.uid)
+        made = Series(regarded, kind, reason, note, name, first=now, last=now)
+        self._size += known is None
+        heard[made.key] = made
+        heard.move_to_end(made.key)
+        if len(heard) > self._of_namespace:
+            self._forget_oldest(pod.namespace)
+        elif self._size > self._capacity:
+            self._forget_oldest(max(self._namespaces, key=lambda each: len(self._namespaces[each])))
+        return made
+
+    def forget(self, series: Series) -> None:
+        """The next same text begins anew."""
+        heard = self._namespaces.get(series.pod.namespace)
+        if heard is not None and heard.get(series.key) is series:
+            del heard[series.key]
+            self._removed(series.pod.namespace)
+
+    def _forget_oldest(self, namespace: str) -> None:
+        self._namespaces[namespace].popitem(last=False)
+        self._removed(namespace)
+
+    def _removed(self, namespace: str) -> None:
+        self._size -= 1
+        if not self._namespaces[namespace]:
+            del self._namespaces[namespace]
+
+
+def shorten(message: str) -> str:
+    """The text, at most 1024 bytes long in UTF-8, which is what the API accepts; never cut inside a character."""
+    data = message.encode(errors="replace")
+    if len(data) <= NOTE_LIMIT:
+        return data.decode()
+    return data[: NOTE_LIMIT - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS.decode()

@@ -1,0 +1,136 @@
+import asyncio
+
+import msgspec
+import structlog
+
+from dra_extender.kube.errors import CallFailed, Intent
+from dra_extender.kube.event_series import RecentSeries, Series
+from dra_extender.kube.fair_queue import FairQueue
+from dra_extender.kube.kinds import EVENTS
+from dra_extender.kube.observer import Observer
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import MERGE_PATCH, Call, Transport
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.ports import Clock, ClusterError
+from dra_extender.token_bucket import TokenBucket, TokenBuckets
+
+SAME_SECONDS = 600.0
+QUEUE = 1000
+REMEMBERED = 4096
+REMEMBERED_OF_NAMESPACE = 512
+# Per pod: five at once, then one in half a minute.  Per namespace: fifty at once, then ten a second.  Over all namespaces: a
+# hundred at once, then twenty-five a second, of which the namespaces that have something to write get equal shares.
+POD_BURST, POD_RATE = 5.0, 1 / 30
+NAMESPACE_BURST, NAMESPACE_RATE = 50.0, 10.0
+BURST, RATE = 100.0, 25.0
+
+_LOG = structlog.get_logger(__name__)
+_NOT_FOUND = 404
+
+
+class KubeEvents:
+    """Tells people about pods (`dra_extender.scheduling.ports.Events`) through events.k8s.io/v1, in the background.
+
+    The same text about the same pod within ten minutes is one object with a count.  Rates are limited for each pod and for each
+    namespace: what is over the limit is dropped, and a repetition is then counted with the next one that passes.  What is over the
+    limit of all namespaces together waits in a queue that serves them in turn, so that no namespace can silence another.
+    """
+
+    def __init__(self, transport: Transport, settings: KubeSettings, clock: Clock, observer: Observer) -> None:
+        self.trouble: str | None = None
+        self._transport = transport
+        self._settings = settings
+        self._clock = clock
+        self._observer = observer
+        self._recent = RecentSeries(SAME_SECONDS, REMEMBERED, REMEMBERED_OF_NAMESPACE)
+        self._pods = TokenBuckets(POD_RATE, POD_BURST, REMEMBERED)
+        self._namespaces = TokenBuckets(NAMESPACE_RATE, NAMESPACE_BURST, REMEMBERED)
+        self._all = TokenBucket(RATE, BURST, clock.monotonic())
+        self._queue: FairQueue[Series] = FairQueue(QUEUE)
+
+    def about_pod(self, pod: Pod, *, warning: bool, reason: str, message: str) -> None:
+        """Record an Event on the pod; returns at once and never raises."""
+        series = self._recent.said(pod, "Warning" if warning else "Normal", reason, message, self._clock.now())
+        if series.queued:
+            # Not written yet: the writer will find the new count.
+            return
+        now = self._clock.monotonic()
+        if not (self._pods.take(pod.uid, now) and self._namespaces.take(pod.namespace, now)):
+            self._observer.pod_event("limited")
+            return
+        series.queued = True
+        lost = self._queue.put(pod.namespace, series)
+        if lost is not None:
+            lost.queued = False
+            self._observer.pod_event("overflowed")
+
+    async def run(self) -> None:
+        """Write until cancelled; raises nothing else."""
+        while True:
+            series = await self._next()
+            series.queued = False
+            try:
+                await self._write(series)
+                self.trouble = None
+            except (CallFailed, ClusterError) as problem:
+                self._failed(series, str(problem))
+            except Exception as problem:  # noqa: BLE001 - a fault with one Event must not end all others
+                self._failed(series, f"{type(problem).__name__}: {problem}")
+            finally:
+                self._queue.task_done()
+
+    async def flush(self) -> None:
+        """Returns when what was recorded so far is written or given up; needs `run` beside it."""
+        await self._queue.join()
+
+    async def _next(self) -> Series:
+        """The next Event, once the limit of all namespaces lets one pass."""
+        await self._queue.filled()
+        while not self._all.take(now := self._clock.monotonic()):  # noqa: ASYNC110 - it waits for time, not for a state
+            await asyncio.sleep(self._all.wait(now))
+        return await self._queue.get()
+
+    async def _write(self, series: Series) -> None:
+        if series.stored:
+            try:
+                await self._patch(series)
+            except CallFailed as failed:
+                if failed.status is None or failed.status.code != _NOT_FOUND:
+                    raise
+                # Events live for an hour; the series goes on in a new object of the same name.
+            else:
+                return
+        await self._create(series)
+
+    async def _create(self, series: Series) -> None:
+        count = series.count
+        body = series.as_new(self._settings.identity, self._settings.instance)
+        await self._send("create", "POST", EVENTS.path(series.pod.namespace), series, body)
+        series.stored = count
+        self._observer.pod_event("written")
+
+    async def _patch(self, series: Series) -> None:
+        count = series.count
+        path = EVENTS.path(series.pod.namespace, series.name)
+        await self._send("patch", "PATCH", path, series, series.as_repeated())
+        series.stored = count
+        self._observer.pod_event("repeated")
+
+    async def _send(self, verb: str, method: str, path: str, series: Series, body: object) -> None:
+        call = Call(
+            Intent(verb, EVENTS.plural, f"{series.pod.namespace}/{series.name}"),
+            method,
+            path,
+            self._settings.timeouts.write,
+            query={"fieldManager": self._settings.identity},
+            body=msgspec.json.encode(body),
+            content_type=MERGE_PATCH if method == "PATCH" else "application/json",
+        )
+        await self._transport.send(call)
+
+    def _failed(self, series: Series, problem: str) -> None:
+        self._observer.pod_event("failed")
+        if problem != self.trouble:
+            _LOG.warning("an Event could not be written", pod=series.pod.key, problem=problem)
+        self.trouble = problem
+        self._recent.forget(series)

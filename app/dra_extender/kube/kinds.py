@@ -1,0 +1,43 @@
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from dra_extender.scheduling.ports import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A collection of the API: plural name, `apiVersion`, and whether its objects live in namespaces."""
+
+    plural: str
+    group_version: str
+    namespaced: bool = True
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
+        """URL path of a collection (of all namespaces, or of one), of an object, or of a part of an object.
+
+        Raises:
+            Refused: namespace or name cannot be part of a path.
+        """
+        root = "/apis" if "/" in self.group_version else "/api"
+        scope = ("namespaces", _segment(namespace)) if self.namespaced and namespace is not None else ()
+        tail = (_segment(name), *((subresource,) if subresource else ())) if name is not None else ()
+        return "/".join((root, self.group_version, *scope, self.plural, *tail))
+
+
+def _segment(text: str) -> str:
+    # Names arrive from outside; the API server refuses these for objects, and in a URL they would mean another object.
+    if text in ("", ".", "..") or "/" in text or "%" in text:
+        raise Refused(f"{text!r} cannot be the name of an object or namespace")
+    return quote(text, safe="")
+
+
+RESOURCE_SLICES = Kind("resourceslices", "resource.k8s.io/v1", namespaced=False)
+RESOURCE_CLAIMS = Kind("resourceclaims", "resource.k8s.io/v1")
+CLAIM_TEMPLATES = Kind("resourceclaimtemplates", "resource.k8s.io/v1")
+DEVICE_CLASSES = Kind("deviceclasses", "resource.k8s.io/v1", namespaced=False)
+PODS = Kind("pods", "v1")
+NODES = Kind("nodes", "v1", namespaced=False)
+EVENTS = Kind("events", "events.k8s.io/v1")
+
+WATCHED = {kind.plural: kind for kind in (RESOURCE_SLICES, RESOURCE_CLAIMS, DEVICE_CLASSES, PODS, NODES)}
+"""The kinds that every server we work with serves; those whose version varies come from discovery."""

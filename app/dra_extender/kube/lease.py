@@ -1,0 +1,212 @@
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import structlog
+
+from dra_extender.kube.clock import SystemClock
+from dra_extender.kube.configuration import Credentials
+from dra_extender.kube.errors import CallFailed
+from dra_extender.kube.lease_object import held_lease, released_lease
+from dra_extender.kube.lease_state import Candidate, LeaseRecord, LeaseTimes, held_on
+from dra_extender.kube.leases import CONFLICT, NOT_FOUND, KubeLease, answered
+from dra_extender.kube.observer import Observer
+from dra_extender.kube.reflector import Chance
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import Transport
+from dra_extender.scheduling.ports import Clock
+
+_JITTER: Final = 0.2
+
+_LOG = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """Which Lease, who wants it (`host` and what tells two processes there apart), and how long things last.
+
+    `follow`: name of the Lease of kube-schedulers that each call the replica beside them; the replica beside the one that leads
+    is to lead then.
+    """
+
+    namespace: str
+    name: str
+    host: str
+    identity: str
+    times: LeaseTimes = field(default_factory=LeaseTimes)
+    follow: str | None = None
+
+
+class TermObserver(Protocol):
+    """Is told when a term begins and ends."""
+
+    def leads(self, leads: bool) -> None:
+        """This replica leads from now on, or does not any more."""
+        ...
+
+
+class LeaderElection:
+    """Lets one replica act at a time, by a Lease.
+
+    `win` returns when this replica leads, `keep` when it does not any more, and `reason` says at any moment whether it may act,
+    by our own clock alone.  Requests for the lease have connections of their own, so that renewals never queue behind other work.
+    """
+
+    def __init__(
+        self,
+        settings: LeaseSettings,
+        kube: KubeSettings,
+        *,
+        observer: Observer,
+        terms: TermObserver,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+    ) -> None:
+        self.trouble: str | None = None
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._terms = terms
+        self._chance = chance or Chance()
+        self._candidate = Candidate(settings.identity, settings.times)
+        self._scheduler = ""
+        self._transport = Transport(kube, self._clock, observer)
+        self._lease = self._named(settings.name, kube)
+        self._followed = self._named(settings.follow, kube) if settings.follow else None
+
+    def connect(self, credentials: Credentials) -> None:
+        """Say where the server is.  Raises ConfigurationError as Transport does."""
+        self._transport.connect(credentials)
+
+    def reason(self) -> str | None:
+        """None while this replica leads; else why it may not act."""
+        if self._leads():
+            return None
+        holder = self._candidate.holder
+        if holder == self._settings.identity:
+            return "this replica has not renewed its lease in time and leads no more"
+        if holder:
+            return f"this replica stands by, {holder} leads"
+        if self._followed is not None and not held_on(self._scheduler, self._settings.host):
+            return f"this replica stands by, the kube-scheduler that leads is {self._scheduler or 'not known'}"
+        return "this replica stands by, no leader is known"
+
+    async def win(self) -> None:
+        """Returns when the lease is ours; failures are logged and tried again."""
+        while not self._leads():
+            await self._attempt(self._take_if_free)
+            if not self._leads():
+                await self._pause()
+        self._terms.leads(True)
+        _LOG.info("leading", lease=str(self._lease), identity=self._settings.identity)
+
+    async def keep(self) -> None:
+        """Renews the lease until it is lost: taken by another, not renewed in time, or given to whoever is called now."""
+        candidate = self._candidate
+        while self._leads():
+            await self._pause(candidate.left(self._clock.monotonic()))
+            # A process that was stopped wakes up here: what it knew is worth nothing then, not even a last try.
+            if not self._leads():
+                break
+            await self._attempt(self._renew)
+            if candidate.holder != self._settings.identity:
+                candidate.resign()
+        candidate.resign()
+        self._terms.leads(False)
+        _LOG.warning("leading no more", lease=str(self._lease), holder=candidate.holder, problem=self.trouble)
+
+    async def release(self) -> None:
+        """Act no more from now on, give the lease up if it is ours, and close the connections; never raises."""
+        if self._leads():
+            self._candidate.resign()
+            await self._attempt(self._give_up)
+            self._terms.leads(False)
+            _LOG.info("gave the lease up", lease=str(self._lease), problem=self.trouble)
+        await self._transport.close()
+
+    def _named(self, name: str, kube: KubeSettings) -> KubeLease:
+        # Two requests fit before the deadline.
+        seconds = self._settings.times.renew / 2
+        query = {"fieldManager": kube.identity}
+        return KubeLease(self._transport, self._settings.namespace, name, query=query, seconds=seconds)
+
+    def _leads(self) -> bool:
+        return self._candidate.leads(self._clock.monotonic())
+
+    async def _take_if_free(self) -> None:
+        if await self._called_elsewhere(unless_known=True):
+            self._saw(await self._lease.read())
+            return
+        self._saw(await self._lease.read())
+        if self._candidate.may_take(self._clock.monotonic()):
+            await self._write()
+
+    async def _renew(self) -> None:
+        """Write without reading first; after a conflict, renew only what is still ours."""
+        if await self._called_elsewhere(unless_known=False):
+            self._candidate.resign()
+            await self._give_up()
+            return
+        try:
+            await self._write()
+        except CallFailed as failed:
+            if not answered(failed, CONFLICT, NOT_FOUND):
+                raise
+            self._saw(await self._lease.read())
+            if self._candidate.holder == self._settings.identity:
+                await self._write()
+
+    async def _called_elsewhere(self, *, unless_known: bool) -> bool:
+        """Whether the kube-scheduler that leads calls another replica; `unless_known` is the answer while none leads."""
+        if self._followed is None:
+            return False
+        try:
+            found = await self._followed.read()
+        except CallFailed:
+            if unless_known:
+                raise
+            return False
+        self._scheduler = found.holder if found is not None else ""
+        return unless_known if not self._scheduler else not held_on(self._scheduler, self._settings.host)
+
+    async def _write(self) -> None:
+        """Take or renew the lease as it was last seen; the server refuses if it has changed since."""
+        lease, before, settings = self._lease, self._candidate.record, self._settings
+        body = held_lease(
+            lease.namespace,
+            lease.name,
+            settings.identity,
+            before,
+            duration=settings.times.duration,
+            now=self._clock.now(),
+        )
+        sent = self._clock.monotonic()
+        stored = await (lease.replace(body) if before is not None and before.version else lease.create(body))
+        self._candidate.renewed(stored, sent, self._clock.monotonic())
+
+    async def _give_up(self) -> None:
+        record = self._candidate.record
+        if record is not None and record.version:
+            body = released_lease(self._lease.namespace, self._lease.name, record, now=self._clock.now())
+            self._saw(await self._lease.replace(body))
+
+    def _saw(self, record: LeaseRecord | None) -> None:
+        self._candidate.saw(record, self._clock.monotonic())
+
+    async def _attempt(self, work: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await work()
+        except CallFailed as failed:
+            # Two candidates at once are no trouble: one of them was faster.
+            trouble = None if answered(failed, CONFLICT) else str(failed)
+            if trouble is not None and trouble != self.trouble:
+                _LOG.warning("the lease cannot be had", problem=trouble)
+            self.trouble = trouble
+        except Exception as problem:  # noqa: BLE001 - a fault of ours is one more try that failed, and the lease runs out by itself
+            _LOG.exception("the lease cannot be had")
+            self.trouble = f"{type(problem).__name__}: {problem}"
+        else:
+            self.trouble = None
+
+    async def _pause(self, at_most: float | None = None) -> None:
+        pause = self._settings.times.retry * (1.0 + _JITTER * self._chance.number())
+        await self._chance.sleep(pause if at_most is None else min(pause, at_most))

@@ -1,0 +1,88 @@
+from collections.abc import AsyncGenerator
+from typing import Final
+
+import msgspec
+import structlog
+
+from dra_extender.kube.errors import CallFailed, Intent, TooLong
+from dra_extender.kube.kinds import Kind
+from dra_extender.kube.transport import Call, Transport
+from dra_extender.kube.turns import in_turns
+
+_LOG = structlog.get_logger(__name__)
+
+
+class _ListMeta(msgspec.Struct, frozen=True, gc=False):
+    resource_version: str = msgspec.field(default="", name="resourceVersion")
+    next_page: str | None = msgspec.field(default=None, name="continue")
+
+
+class Page(msgspec.Struct, frozen=True, gc=False):
+    """A page of a list: raw objects, in the server's order, and the version of the whole list."""
+
+    metadata: _ListMeta = _ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+_PAGE = msgspec.json.Decoder(Page)
+
+
+FIRST_PAGE: Final = 16
+PAGE_BYTES: Final = 4 * 2**20
+"""What a page should hold.  Its number of objects follows from the sizes of those before, as a server counts objects alone."""
+MOST_BYTES: Final = 8 * PAGE_BYTES
+"""What is read of a page of several objects; one that is longer is asked for again with fewer."""
+_GROWTH: Final = 4
+_SHRINKING: Final = 16
+
+
+async def list_pages(
+    transport: Transport, kind: Kind, path: str, limit: int, seconds: float
+) -> AsyncGenerator[Page, None]:
+    """The pages of a consistent list of everything at `path`, of `limit` objects at most.
+
+    A list that takes longer than the server remembers its version (410 on a later page) begins again, unpaged.
+
+    Raises:
+        CallFailed: a page cannot be had.
+    """
+    token, size = "", min(limit, FIRST_PAGE)
+    while True:
+        query = {"limit": str(size), "continue": token} if token else {"limit": str(size)}
+        try:
+            page, read = await _page(transport, kind, path, query, seconds, MOST_BYTES if size > 1 else 0)
+        except TooLong:
+            # Objects before these were small, which says nothing of these.
+            size = max(1, size // _SHRINKING)
+            continue
+        except CallFailed as failed:
+            if not (token and failed.gone):
+                raise
+            _LOG.info("a list took too long for the server to remember; listing in one page", kind=kind.plural)
+            page, _ = await _page(transport, kind, path, {}, seconds, 0)
+            yield page
+            return
+        yield page
+        token = page.metadata.next_page or ""
+        if not token:
+            return
+        size = next_size(size, len(page.items or ()), read, limit)
+
+
+def next_size(size: int, objects: int, read: int, limit: int) -> int:
+    """How many objects to ask for after a page of `size` objects that held so many in so many bytes."""
+    fitting = PAGE_BYTES * objects // max(read, 1)
+    return max(1, min(limit, _GROWTH * size, fitting))
+
+
+async def _page(
+    transport: Transport, kind: Kind, path: str, query: dict[str, str], seconds: float, most: int
+) -> tuple[Page, int]:
+    """A page, and the bytes that it took; raises TooLong if these are more than `most` (0 for any number)."""
+    intent = Intent("list", kind.plural)
+    body = await transport.send(Call(intent, "GET", path, seconds, query=query, most=most))
+    try:
+        # What decoding costs is up to whoever wrote the objects: a long page must not keep the event loop.
+        return await in_turns(_PAGE, body), len(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise CallFailed(intent, None, f"the answer is not a list: {problem}") from problem

@@ -1,0 +1,73 @@
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from dra_extender.kube.claim_records import Recorded, record_claims
+from dra_extender.kube.errors import Intent
+from dra_extender.kube.kinds import Kind
+from dra_extender.kube.requests import perform
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import MERGE_PATCH, Call, Transport
+from dra_extender.model.base import ModelError
+from dra_extender.model.pod_group import PodGroup, read_pod_group
+from dra_extender.scheduling.ports import NotFound, Unavailable
+
+
+class KubePodGroups:
+    """PodGroups of an API server in the version that it serves (`dra_extender.scheduling.ports.PodGroups`)."""
+
+    def __init__(self, transport: Transport, settings: KubeSettings, served: Callable[[], Kind | None]) -> None:
+        """`served`: the kind as discovery has found it, None where there is none."""
+        self._transport = transport
+        self._settings = settings
+        self._served = served
+
+    @property
+    def api_version(self) -> str:
+        """`apiVersion` of the PodGroups that are served, empty where none are."""
+        kind = self._served()
+        return "" if kind is None else kind.group_version
+
+    async def read(self, namespace: str, name: str) -> PodGroup:
+        """The live object.  Raises NotFound (also where none are served), Refused, Unavailable."""
+        kind = self._kind()
+        intent = Intent("get", kind.plural, f"{namespace}/{name}")
+        call = Call(intent, "GET", kind.path(namespace, name), self._settings.timeouts.read)
+        body = await perform(self._transport, call)
+        try:
+            return read_pod_group(body)
+        except ModelError as problem:
+            raise Unavailable(f"{intent}: the answer cannot be read: {problem}") from problem
+
+    async def record_claims(self, group: PodGroup, claims: Mapping[str, str]) -> None:
+        """Add entries to `status.resourceClaimStatuses`.
+
+        Raises:
+            Conflict: the group is not in this version any more.
+            ClusterError: any other kind.
+        """
+        meta = group.metadata
+        thing = Recorded(self._kind(), meta.namespace, meta.name, meta.uid, meta.resource_version)
+        await record_claims(self._transport, self._settings, thing, claims)
+
+    async def unprotect(self, group: PodGroup, finalizer: str) -> None:
+        """Take the finalizer off.  Raises as `record_claims`."""
+        meta, kind = group.metadata, self._kind()
+        left = [each for each in meta.finalizers if each != finalizer]
+        change = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left or None}}
+        call = Call(
+            Intent("patch", kind.plural, f"{meta.namespace}/{meta.name}"),
+            "PATCH",
+            kind.path(meta.namespace, meta.name),
+            self._settings.timeouts.write,
+            query={"fieldManager": self._settings.identity},
+            body=msgspec.json.encode(change),
+            content_type=MERGE_PATCH,
+        )
+        await perform(self._transport, call)
+
+    def _kind(self) -> Kind:
+        kind = self._served()
+        if kind is None:
+            raise NotFound("podgroups are not served by this API server")
+        return kind

@@ -1,0 +1,229 @@
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from dra_extender.kube.backoff import Backoff
+from dra_extender.kube.delivery import Delivery, Key, read_meta
+from dra_extender.kube.errors import GONE, ApiStatus, CallFailed, FellSilent, Intent
+from dra_extender.kube.kinds import Kind
+from dra_extender.kube.listing import list_pages
+from dra_extender.kube.observer import Observer
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import Transport
+from dra_extender.kube.watch_stream import WatchEvent, failure, watch_events
+from dra_extender.ledger.feed import Feed
+from dra_extender.model.metadata import version_number
+from dra_extender.scheduling.ports import Clock
+from dra_extender.supervision import UNREADY_AFTER
+
+PROMPT_SECONDS: Final = 2.0
+"""The longest pause after a 403 at first: an API server that has just started loads its roles within seconds."""
+_PROMPT_REFUSALS: Final = 30
+
+_LOG = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """What is left to time and chance, so that tests can decide it: sleeping, and random numbers in [0, 1)."""
+
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    number: Callable[[], float] = random.random
+
+
+class Reflector:
+    """Keeps a feed in step with one kind: lists it, then follows its watch, for ever.
+
+    The watch resumes from the last version seen.  When the server no longer knows that version, the kind is listed again and
+    only what differs is told.  Whatever goes wrong is retried with a growing pause.  Objects are handed over one at a time, with
+    a turn of the event loop after each.  `refusals` counts the answers 403 since the last other outcome, `forbidden_since` is when
+    (monotonic) the first of them came.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        kind: Kind,
+        feed: Feed,
+        settings: KubeSettings,
+        clock: Clock,
+        *,
+        observer: Observer,
+        chance: Chance | None = None,
+    ) -> None:
+        self.kind = kind
+        self.synced = asyncio.Event()
+        self.last_contact = clock.monotonic()
+        self.trouble: str | None = None
+        self.refusals = 0
+        self.forbidden_since: float | None = None
+        self._transport = transport
+        self._path = kind.path()
+        self._settings = settings
+        self._clock = clock
+        self._observer = observer
+        self._chance = chance or Chance()
+        self._backoff = Backoff(self._chance.number)
+        self._delivery = Delivery(kind.plural, feed, observer)
+        self._version = ""
+        self._asked = False
+        self._stumbles = 0
+        self._watching: asyncio.Timeout | None = None
+
+    async def run(self) -> None:
+        """List and watch until cancelled; raises nothing else."""
+        while True:
+            try:
+                while self._asked or not self._version:
+                    await self._list()
+                await self._watch()
+            except CallFailed as failed:
+                if failed.gone:
+                    self._version = ""
+                    self._observer.relisting(self.kind.plural, "gone")
+                self._count(failed)
+                await self._pause(failed.kind_of_failure, str(failed), failed.retry_after)
+            except Exception as problem:  # noqa: BLE001 - ending would leave the ledger in the past, unnoticed
+                _LOG.exception("a reflector stumbled", kind=self.kind.plural)
+                self._stumbles += 1
+                if self._stumbles >= UNREADY_AFTER:
+                    # Going on from the same version has not helped so often that it will not.
+                    self._version = ""
+                self._observer.background_failed(f"watch-{self.kind.plural}")
+                await self._pause("internal", f"{type(problem).__name__}: {problem}")
+
+    def relist(self) -> None:
+        """List again at once; `synced` is set again when a list that began after this call has been delivered."""
+        self.synced.clear()
+        self._asked = True
+        self._observer.relisting(self.kind.plural, "asked")
+        if self._watching is not None:
+            self._watching.reschedule(0)
+
+    def health(self) -> str | None:
+        """None when listed and in contact, else what is wrong."""
+        said = f" ({self.trouble})" if self.trouble else ""
+        if not self.synced.is_set():
+            return f"{self.kind.plural} are not listed yet{said}"
+        if self._stumbles >= UNREADY_AFTER:
+            return f"{self.kind.plural} cannot be followed: {self._stumbles} failures in a row{said}"
+        silent = self._clock.monotonic() - self.last_contact
+        if silent > self._settings.watch.silence:
+            return f"nothing was heard of {self.kind.plural} for {silent:.0f} s{said}"
+        return None
+
+    def notes(self) -> Mapping[str, str]:
+        """What people should know although the service goes on: objects that cannot be read."""
+        sentence = self._delivery.unreadable()
+        return {f"unreadable-{self.kind.plural}": sentence} if sentence else {}
+
+    async def _list(self) -> None:
+        started = self._clock.monotonic()
+        self._asked = False
+        self._version = ""
+        present: set[Key] = set()
+        version = ""
+        settings = self._settings
+        pages = list_pages(self._transport, self.kind, self._path, settings.watch.page, settings.timeouts.page)
+        async with aclosing(pages):
+            async for page in pages:
+                self._in_contact()
+                version = page.metadata.resource_version
+                for item in page.items or ():
+                    data = bytes(item)
+                    key = self._delivery.present(read_meta(data), data)
+                    if key is not None:
+                        present.add(key)
+                    await asyncio.sleep(0)
+        for key in self._delivery.missing_from(present):
+            self._delivery.vanished(key)
+            await asyncio.sleep(0)
+        self._delivery.complete()
+        self._observer.listed(self.kind.plural, len(self._delivery), self._clock.monotonic() - started)
+        if not self._asked:
+            self._version = version
+            self._stumbles = 0
+            self.synced.set()
+
+    async def _watch(self) -> None:
+        watch = self._settings.watch
+        seconds = int(watch.shortest + (watch.longest - watch.shortest) * self._chance.number())
+        events = watch_events(
+            self._transport,
+            self.kind,
+            self._path,
+            self._version,
+            seconds=seconds,
+            silence=watch.stall,
+            opened=self._in_contact,
+        )
+        seen = False
+        try:
+            async with asyncio.timeout(None) as self._watching, aclosing(events):
+                async for event in events:
+                    self._in_contact()
+                    if isinstance(event, bytes):
+                        self._delivery.pass_over_line()
+                    else:
+                        self._take(event)
+                        seen = True
+                    await asyncio.sleep(0)
+        except FellSilent:
+            # No failure: bookmarks are not promised, and for a quiet kind none may come.
+            return
+        except TimeoutError:
+            # Only `relist` ends it this way.
+            return
+        finally:
+            self._watching = None
+        if not seen:
+            await self._pause("closed", "the server ended a watch at once")
+
+    def _take(self, event: WatchEvent) -> None:
+        self._observer.watch_event(self.kind.plural, event.type)
+        if event.type == "ERROR":
+            raise failure(self.kind, event)
+        data = bytes(event.object)
+        meta = read_meta(data)
+        version = meta.resource_version if meta else ""
+        if 0 < version_number(version) < version_number(self._version):
+            # The server's store was set back (restored from a backup): what we hold is not its past.
+            sentence = f"the server's version went back from {self._version} to {version}"
+            raise CallFailed(Intent("watch", self.kind.plural), ApiStatus(code=GONE, message=sentence))
+        if event.type == "DELETED":
+            self._delivery.removed(meta)
+        elif event.type != "BOOKMARK":
+            self._delivery.present(meta, data)
+        self._stumbles = 0
+        # After the delivery, so that an interruption repeats an event rather than losing it.
+        self._version = version or self._version
+        self._backoff.reset()
+
+    def _in_contact(self) -> None:
+        self.last_contact = self._clock.monotonic()
+        self.trouble = None
+        self.refusals, self.forbidden_since = 0, None
+
+    def _count(self, failed: CallFailed) -> None:
+        if not failed.forbidden:
+            self.refusals, self.forbidden_since = 0, None
+            return
+        if not self.refusals:
+            # The server answers again, so what came before says nothing about how long to wait.
+            self.forbidden_since = self._clock.monotonic()
+            self._backoff.reset()
+        self.refusals += 1
+
+    async def _pause(self, reason: str, sentence: str, at_least: float = 0.0) -> None:
+        self.trouble = sentence
+        self._observer.watch_failed(self.kind.plural, reason)
+        pause = self._backoff.next(at_least)
+        if 0 < self.refusals <= _PROMPT_REFUSALS:
+            pause = max(min(pause, PROMPT_SECONDS), at_least)
+        _LOG.warning("a watch failed", kind=self.kind.plural, problem=sentence, again_in_seconds=round(pause, 1))
+        await self._chance.sleep(pause)

@@ -1,0 +1,92 @@
+import ipaddress
+from typing import Final
+
+import msgspec
+import structlog
+
+from dra_extender.kube.backoff import Backoff
+from dra_extender.kube.errors import CallFailed, Intent
+from dra_extender.kube.kinds import Kind
+from dra_extender.kube.reflector import Chance
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.transport import APPLY, Call, Transport
+
+ENDPOINT_SLICES: Final = Kind("endpointslices", "discovery.k8s.io/v1")
+PORT_NAME: Final = "http"
+_AGAIN_SECONDS: Final = 30.0
+
+_LOG = structlog.get_logger(__name__)
+
+
+class ServiceRoute:
+    """Points a Service without selector at this replica, by an EndpointSlice of the Service's name.
+
+    So the leader alone is called, from the moment in which it is ready, while standbys are healthy pods of their Deployment all
+    the same; and a leader that froze or lost its node is left behind at once, not when its probes have failed.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        settings: KubeSettings,
+        *,
+        namespace: str,
+        service: str,
+        address: str,
+        port: int,
+        chance: Chance | None = None,
+    ) -> None:
+        self.trouble: str | None = None
+        self._transport = transport
+        self._chance = chance or Chance()
+        self._seconds = settings.timeouts.write
+        self._query = {"fieldManager": settings.identity, "force": "true"}
+        self._intent = Intent("apply", ENDPOINT_SLICES.plural, f"{namespace}/{service}")
+        self._path = ENDPOINT_SLICES.path(namespace, service)
+        self._body = _endpoint_slice(namespace, service, address, port)
+
+    async def run(self) -> None:
+        """Publish now and again every half minute, in case somebody changed it, until cancelled."""
+        backoff = Backoff(self._chance.number)
+        while True:
+            call = Call(
+                self._intent,
+                "PATCH",
+                self._path,
+                self._seconds,
+                query=self._query,
+                body=self._body,
+                content_type=APPLY,
+            )
+            try:
+                await self._transport.send(call)
+            except CallFailed as failed:
+                if str(failed) != self.trouble:
+                    _LOG.warning("the Service cannot be pointed at this replica", problem=str(failed))
+                self.trouble = str(failed)
+                await self._chance.sleep(backoff.next(failed.retry_after))
+            else:
+                self.trouble = None
+                backoff.reset()
+                await self._chance.sleep(_AGAIN_SECONDS)
+
+
+def _endpoint_slice(namespace: str, service: str, address: str, port: int) -> bytes:
+    """The one endpoint of the Service.  JSON is YAML, which is what server-side apply takes."""
+    return msgspec.json.encode(
+        {
+            "apiVersion": ENDPOINT_SLICES.group_version,
+            "kind": "EndpointSlice",
+            "metadata": {
+                "namespace": namespace,
+                "name": service,
+                "labels": {
+                    "kubernetes.io/service-name": service,
+                    "endpointslice.kubernetes.io/managed-by": "dra-extender",
+                },
+            },
+            "addressType": f"IPv{ipaddress.ip_address(address).version}",
+            "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+            "ports": [{"name": PORT_NAME, "port": port, "protocol": "TCP"}],
+        }
+    )

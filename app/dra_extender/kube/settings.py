@@ -1,0 +1,50 @@
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dra_extender.scheduler_timing import WRITE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long an answer may take, in seconds, connecting included."""
+
+    connect: float = 5.0
+    read: float = 10.0
+    write: float = WRITE_SECONDS
+    page: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """How lists and watches are made.
+
+    `page`: objects in a page of a list.
+    `stall`: seconds without a byte after which a watch is made anew (bookmarks come about every minute, but none is promised).
+    `shortest`, `longest`: after a random time between these seconds the server is asked to end a watch.
+    `silence`: seconds without any contact after which health reports it.
+    """
+
+    page: int = 250
+    stall: float = 90.0
+    shortest: float = 240.0
+    longest: float = 480.0
+    silence: float = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class KubeSettings:
+    """How to reach the API server and how to appear there.
+
+    `kubeconfig` None means: the variable KUBECONFIG, else the service account of this pod, else ~/.kube/config.
+    `identity` names this program in field managers, user agent and Events; `instance` names this replica in Events.
+    `patience`: seconds for which `start` goes on while the API server does not answer.
+    """
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    connections: int = 50
+    identity: str = "dra-extender"
+    instance: str = "dra-extender"
+    patience: float = 60.0
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    watch: WatchSettings = field(default_factory=WatchSettings)

@@ -1,0 +1,228 @@
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiohttp
+from aiohttp.connector import Connection
+from kubernetes.aio.client.rest import RESTClientObject
+from yarl import URL
+
+from dra_extender.kube.configuration import ConfigurationError, Credentials
+from dra_extender.kube.errors import CallFailed, FellSilent, Intent, TooLong, WriteStopped, no_answer, read_status
+from dra_extender.kube.observer import Observer
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.scheduling.ports import Clock
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+_UNAUTHORIZED = 401
+_FIRST_ERROR = 300
+_IDLE_SECONDS = 60.0
+_NETWORK_PROBLEMS = (aiohttp.ClientError, TimeoutError, OSError)
+_READS: Final = frozenset({"GET", "HEAD"})
+
+Permit = Callable[[], str | None]
+"""None while writes may be sent, else why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: what it wants, HTTP method, path, query, body (sent unchanged) and how long it may take in seconds.
+
+    `accept` is the media type of the answer, `most` the bytes that it may have at most, 0 for any number.
+    """
+
+    intent: Intent
+    method: str
+    path: str
+    seconds: float
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = JSON
+    accept: str = JSON
+    most: int = 0
+
+
+class _Rest(RESTClientObject):
+    """The official client's transport (trust, client certificate, proxy) with our connection pool."""
+
+    def _create_connector(self) -> aiohttp.TCPConnector:
+        return aiohttp.TCPConnector(
+            limit=self.maxsize,
+            ssl=self.ssl_context,
+            keepalive_timeout=_IDLE_SECONDS,
+            socket_factory=_socket_with_keepalive,
+        )
+
+    def session(self) -> aiohttp.ClientSession:
+        session: aiohttp.ClientSession = self._create_pool_manager()
+        return session
+
+
+class Transport:
+    """Requests to one API server over at most `connections` kept-alive connections.  Bodies are bytes, both ways.
+
+    The official client decides about trust, proxies and authentication.  Requests do not go through its `call_api`, which
+    would parse and rebuild JSON bodies and so change what is written.
+    """
+
+    def __init__(self, settings: KubeSettings, clock: Clock, observer: Observer, permit: Permit | None = None) -> None:
+        """`permit` is asked about every write, last in the moment in which its bytes are handed to the connection."""
+        self._request_class = aiohttp.ClientRequest if permit is None else _guarded(permit)
+        self._clock = clock
+        self._observer = observer
+        self._connect_seconds = settings.timeouts.connect
+        # Compression would cost both sides more processor time than the network of a cluster is worth.
+        self._headers = {"Accept-Encoding": "identity", "User-Agent": settings.identity}
+        self._extra: dict[str, Any] = {}
+        self._host = ""
+        self._credentials: Credentials | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    def connect(self, credentials: Credentials) -> None:
+        """Say where the server is and who we are; until then every request fails.  Must be called in the event loop.
+
+        Raises:
+            ConfigurationError: the certificates cannot be used.
+        """
+        configuration = credentials.configuration
+        self._host = configuration.host.rstrip("/")
+        try:
+            # Proxies come from the configuration; looking for them in the environment costs two thread hops a request.
+            configuration.client_session_kwargs = {"trust_env": False, "request_class": self._request_class}
+            rest = _Rest(configuration)
+        except (OSError, ValueError) as problem:
+            raise ConfigurationError(
+                f"The certificates of {credentials.source} cannot be used: {problem}."
+            ) from problem
+        self._session = rest.session()
+        self._credentials = credentials
+        if configuration.tls_server_name:
+            self._extra["server_hostname"] = configuration.tls_server_name
+        if configuration.proxy:
+            self._extra["proxy"] = configuration.proxy
+        if configuration.proxy_headers:
+            self._extra["proxy_headers"] = configuration.proxy_headers
+
+    async def close(self) -> None:
+        """Close all connections; later requests fail."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def send(self, call: Call) -> bytes:
+        """The whole body of a successful answer.
+
+        Raises:
+            TooLong: there is more of it than `call.most`.
+            CallFailed: an answer that refuses, or none in time.
+        """
+        started = self._clock.monotonic()
+        status = "none"
+        patience = aiohttp.ClientTimeout(total=call.seconds, sock_connect=self._connect_seconds)
+        try:
+            async with self._answer(call, patience) as response:
+                status = str(response.status)
+                return await (_bounded(response, call) if call.most else response.read())
+        except CallFailed as failed:
+            status = str(failed.status.code) if failed.status else status
+            raise
+        except _NETWORK_PROBLEMS as problem:
+            raise no_answer(call.intent, problem, call.seconds) from problem
+        finally:
+            self._observer.request(call.intent.verb, call.intent.resource, status, self._clock.monotonic() - started)
+
+    @asynccontextmanager
+    async def stream(self, call: Call, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The body of a successful answer in pieces as they arrive; at most `silence` seconds may pass between two.
+
+        Raises:
+            FellSilent: nothing came for `silence` seconds after the answer had begun, or it did not end in `call.seconds`.
+            CallFailed: an answer that refuses, none, or a broken connection; also while the pieces are read.
+        """
+        begun = False
+        patience = aiohttp.ClientTimeout(total=call.seconds, sock_connect=self._connect_seconds, sock_read=silence)
+        try:
+            async with self._answer(call, patience) as response:
+                begun = True
+                yield response.content.iter_any()
+        except _NETWORK_PROBLEMS as problem:
+            if begun and isinstance(problem, TimeoutError):
+                raise FellSilent(call.intent, None, f"nothing came for {silence:g} s") from problem
+            raise no_answer(call.intent, problem, silence) from problem
+
+    @asynccontextmanager
+    async def _answer(self, call: Call, patience: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+        if self._session is None or self._credentials is None:
+            raise CallFailed(call.intent, None, "there is no connection to an API server")
+        response = await self._request(self._session, self._credentials, call, patience)
+        # A refused token was refused before anything was done: with another one the same request may go again.
+        if response.status == _UNAUTHORIZED and await self._credentials.renew():
+            response.release()
+            response = await self._request(self._session, self._credentials, call, patience)
+        async with response:
+            if response.status >= _FIRST_ERROR:
+                status = read_status(response.status, await response.read())
+                raise CallFailed(call.intent, status, retry_after=_pause(response.headers.get("Retry-After")))
+            yield response
+
+    async def _request(
+        self, session: aiohttp.ClientSession, credentials: Credentials, call: Call, patience: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        headers = {**self._headers, "Accept": call.accept, **await credentials.headers()}
+        if call.body is not None:
+            headers["Content-Type"] = call.content_type
+        # Path segments are quoted already, and a second quoting would change names.
+        url = URL(self._host + call.path, encoded=True).update_query(call.query)
+        return await session.request(
+            call.method,
+            url,
+            data=call.body,
+            headers=headers,
+            timeout=patience,
+            allow_redirects=False,
+            **self._extra,
+        )
+
+
+async def _bounded(response: aiohttp.ClientResponse, call: Call) -> bytes:
+    """The body, of which no more is read than the call takes."""
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > call.most:
+            raise TooLong(call.intent, None, f"the answer is longer than {call.most} bytes")
+    return bytes(body)
+
+
+def _guarded(permit: Permit) -> type[aiohttp.ClientRequest]:
+    """Requests that are not sent while they may not be: a permit asked for earlier would not cover the wait for a connection."""
+
+    class GuardedRequest(aiohttp.ClientRequest):
+        async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+            refusal = None if self.method in _READS else permit()
+            if refusal is not None:
+                raise WriteStopped(refusal)
+            return await super().send(conn)
+
+    return GuardedRequest
+
+
+def _pause(text: str | None) -> float:
+    """Seconds of a Retry-After header; API servers send whole numbers."""
+    return float(text) if text is not None and text.isascii() and text.isdigit() else 0.0
+
+
+def _socket_with_keepalive(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family=family, type=kind, proto=protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # With the system's defaults a peer that vanished is noticed after two hours.
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made

@@ -1,0 +1,63 @@
+from typing import Final
+
+import msgspec
+import structlog
+
+from dra_extender.kube.errors import Intent
+from dra_extender.kube.kinds import DEVICE_CLASSES
+from dra_extender.kube.requests import perform
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.timestamps import micro_time
+from dra_extender.kube.transport import MERGE_PATCH, Call, Transport
+from dra_extender.scheduling.ports import Clock, NotFound, Refused
+
+WAKE_UP_CLASS: Final = "wake-up.dra-extender.io"
+WOKEN_AT_ANNOTATION: Final = "dra-extender.io/woken-at"
+
+_LOG = structlog.get_logger(__name__)
+
+
+class KubeWaker:
+    """Wakes rejected pods (`scheduling.ports.SchedulerWaker`) by changing an annotation of a DeviceClass made for this.
+
+    kube-scheduler tries every pod again that an extender rejected when any DeviceClass changes; slices alone wake none.
+    While the class or the right to patch it is missing, `trouble` says so and `wake` returns quietly: pods then wait for
+    kube-scheduler's own retry, at most five minutes.
+    """
+
+    def __init__(self, transport: Transport, settings: KubeSettings, clock: Clock) -> None:
+        self.trouble: str | None = None
+        self._transport = transport
+        self._clock = clock
+        self._seconds = settings.timeouts.write
+        self._query = {"fieldManager": settings.identity}
+
+    async def wake(self) -> None:
+        """One write.  Raises Unavailable or Conflict, after which it may be tried again."""
+        intent = Intent("patch", DEVICE_CLASSES.plural, WAKE_UP_CLASS)
+        change = {"metadata": {"annotations": {WOKEN_AT_ANNOTATION: micro_time(self._clock.now())}}}
+        call = Call(
+            intent,
+            "PATCH",
+            DEVICE_CLASSES.path(name=WAKE_UP_CLASS),
+            self._seconds,
+            query=self._query,
+            body=msgspec.json.encode(change),
+            content_type=MERGE_PATCH,
+        )
+        try:
+            await perform(self._transport, call)
+        except NotFound:
+            self._report(
+                f"rejected pods cannot be woken: DeviceClass {WAKE_UP_CLASS} does not exist (apply it from deploy/); "
+                "they wait for kube-scheduler's own retry"
+            )
+        except Refused as refused:
+            self._report(f"rejected pods cannot be woken: {refused}; they wait for kube-scheduler's own retry")
+        else:
+            self.trouble = None
+
+    def _report(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            _LOG.warning("pods cannot be woken", problem=trouble)
+        self.trouble = trouble

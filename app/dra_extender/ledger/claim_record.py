@@ -1,0 +1,112 @@
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from dra_extender.ledger.kept_claims import Specs
+from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+from dra_extender.model.base import ModelError
+from dra_extender.model.resource_claim import ClaimHead, ClaimSpec, ResourceClaim, read_spec
+
+
+@dataclass(slots=True)
+class ClaimRecord:
+    """One claim: as stored (`raw`, and of it decoded what is read often), what it holds, and what we are just writing for it.
+
+    `raw` is empty, and the spec not kept, if the claims of its namespace take too much.
+    `unreadable` says why the spec or the status cannot be read, empty if both can; without `has_status` the status cannot, and
+    `claim` has of it what tells the devices.
+    `claim` is a ResourceClaim if it is short; the spec of a longer one is decoded where it is asked for, with the help of `specs`.
+    `delivered` is the highest resourceVersion that the watch has brought; our own writes are stored before it does.
+    `allocated_version` is the resourceVersion with which the watch first brought the present allocation, 0 before it has.  Claims
+    that ask for the same have the same `spec_digest`, and ask for about so many `devices`.  `size` is what is kept in bytes, by
+    estimate.  `orphaned`: the claim is deleted, and pods still use its devices.
+    `written` is the allocation that this process stored last, `written_for` the UIDs of the consumers for which it reserved it.
+    """
+
+    claim: ClaimHead
+    raw: bytes
+    spec_digest: bytes = b""
+    devices: int = 0
+    holdings: tuple[DeviceHolding, ...] = ()
+    taken: ClaimPlacement | None = None
+    taken_node: str = ""
+    delivered: int = 0
+    allocated_version: int = 0
+    orphaned: bool = False
+    written: AllocationResult | None = None
+    written_for: frozenset[str] = frozenset()
+    unreadable: str = ""
+    has_status: bool = True
+    size: int = 0
+    specs: Specs | None = None
+
+    @property
+    def has_spec(self) -> bool:
+        """Whether `spec` can be had without asking the API server."""
+        if self.unreadable or self.raw or isinstance(self.claim, ResourceClaim):
+            return True
+        return self.specs is not None and self.specs.known(self.claim.metadata.uid, self.spec_digest) is not None
+
+    @property
+    def spec(self) -> ClaimSpec:
+        """What the claim asks for.  It may have to be decoded: nothing that is done for many claims at a time reads it.
+
+        Raises:
+            ModelError: the claim is `unreadable`.
+            SpecNotKeptError: the claim has to be read from the API server.
+        """
+        claim = self.claim
+        if isinstance(claim, ResourceClaim):
+            return claim.spec
+        if self.unreadable:
+            raise ModelError(self.unreadable)
+        uid, version = claim.metadata.uid, self.raw or self.spec_digest
+        found = None if self.specs is None else self.specs.known(uid, version)
+        if found is None:
+            if not self.raw:
+                raise SpecNotKeptError((self,))
+            found = read_spec(self.raw)
+            if self.specs is not None:
+                self.specs.put(uid, version, found, claim.metadata.namespace)
+        return found
+
+    @property
+    def whole(self) -> ResourceClaim:
+        """The claim with its spec, as `spec`; the metadata is what `kept` leaves of it."""
+        claim = self.claim
+        if isinstance(claim, ResourceClaim):
+            return claim
+        return ResourceClaim(metadata=claim.metadata, status=claim.status, spec=self.spec)
+
+    @property
+    def counted(self) -> tuple[DeviceHolding, ...]:
+        """What this claim takes out of pools now: its stored allocation, else the one being written.
+
+        While a foreign allocation is stored and ours has not been given up yet, both count.
+        """
+        if self.taken is None:
+            return self.holdings
+        if not self.holdings or _same_devices(self.holdings, self.taken.holdings):
+            return self.taken.holdings
+        return (*self.holdings, *self.taken.holdings)
+
+
+class SpecNotKeptError(Exception):
+    """A decision needs the specs of claims that are not kept; it can be made again when they were read (`ClaimIndex.complete`)."""
+
+    def __init__(self, records: Sequence[ClaimRecord]) -> None:
+        super().__init__(", ".join("/".join(each.claim.metadata.key) for each in records))
+        self.records = records
+
+
+def digest_of_spec(claim: ResourceClaim) -> bytes:
+    """Equal for claims that ask for the same.  The spec is immutable, so that this is worked out once."""
+    return hashlib.blake2b(msgspec.json.encode(claim.spec), digest_size=16).digest()
+
+
+def _same_devices(left: tuple[DeviceHolding, ...], right: tuple[DeviceHolding, ...]) -> bool:
+    return [(each.driver, each.pool, each.device, each.share_id) for each in left] == [
+        (each.driver, each.pool, each.device, each.share_id) for each in right
+    ]

@@ -1,0 +1,384 @@
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from dra_extender.ledger.claim_owners import ClaimsByOwner
+from dra_extender.ledger.claim_record import ClaimRecord, digest_of_spec
+from dra_extender.ledger.deliveries import Deliveries
+from dra_extender.ledger.kept_claims import KeptBytes, Specs, kept, kept_bytes, kept_short
+from dra_extender.ledger.orphans import Orphan, Orphans
+from dra_extender.ledger.signal import Signal
+from dra_extender.ledger.usage import UsageTable
+from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+from dra_extender.model.base import ModelError
+from dra_extender.model.broken_claim import read_broken
+from dra_extender.model.generated_claim import generated_for
+from dra_extender.model.metadata import version_number
+from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, ResourceClaim, read_claim, read_head
+from dra_extender.model.snapshot import contradiction, holdings_of
+
+_REMEMBERED_DELETIONS: Final = 20_000
+
+
+class ClaimIndex:
+    """Claims by UID, by name and by consumer, and what all of them hold (`usage`), `orphans` included.
+
+    `contradicted`: UID of a claim whose allocation and annotation differ in groups -> the first such device; the allocation counts.
+    """
+
+    def __init__(self, users: Callable[[ClaimHead], Iterable[str]] = lambda _: (), namespace_bytes: int = 0) -> None:
+        """Begin with nothing.
+
+        Args:
+            users: Returns the UIDs of the pods that run on the devices of a claim.
+            namespace_bytes: What is kept of the claims of one namespace; the specs of what goes beyond are not.  0: no limit.
+        """
+        self._users = users
+        self._by_uid: dict[str, ClaimRecord] = {}
+        self._by_key: dict[tuple[str, str], str] = {}
+        self._by_consumer: dict[str, set[str]] = {}
+        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._deliveries = Deliveries()
+        self._extended: ClaimsByOwner[tuple[str, str]] = ClaimsByOwner(_extended_for)
+        self._generated: ClaimsByOwner[tuple[str, str, str]] = ClaimsByOwner(_generated_for)
+        self._specs = Specs()
+        self.kept = KeptBytes(namespace_bytes)
+        self.orphans = Orphans()
+        self.usage = UsageTable()
+        self.contradicted: dict[str, tuple[str, str, str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def records(self) -> Iterable[ClaimRecord]:
+        """All claims."""
+        return self._by_uid.values()
+
+    def counted(self) -> Iterable[ClaimRecord]:
+        """All claims, and those deleted ones whose devices pods still use."""
+        yield from self._by_uid.values()
+        for orphan in self.orphans.all():
+            yield orphan.record
+
+    def by_uid(self, uid: str) -> ClaimRecord | None:
+        """The claim with this UID."""
+        return self._by_uid.get(uid)
+
+    def by_key(self, namespace: str, name: str) -> ClaimRecord | None:
+        """The claim with this name."""
+        uid = self._by_key.get((namespace, name))
+        return None if uid is None else self._by_uid.get(uid)
+
+    def for_extended_resources(self, namespace: str, pod_uid: str) -> tuple[ClaimRecord, ...]:
+        """The claims that exist for the extended resources of this pod; more than one only after trouble.
+
+        A claim names its owner by UID alone, and whoever may write claims may name any.  An owner is one of its own namespace.
+        """
+        return tuple(self._by_uid[claim] for claim in self._extended.of((namespace, pod_uid)))
+
+    def made_for(self, namespace: str, owner_uid: str, entry: str) -> tuple[ClaimRecord, ...]:
+        """The claims in the owner's namespace that were made from a template for this entry of a pod or PodGroup.
+
+        They are more than one only after trouble.
+        """
+        return tuple(self._by_uid[claim] for claim in self._generated.of((namespace, owner_uid, entry)))
+
+    def of_consumer(self, uid: str) -> tuple[ClaimRecord, ...]:
+        """Claims reserved for this pod or PodGroup."""
+        return tuple(self._by_uid[claim] for claim in sorted(self._by_consumer.get(uid, ())))
+
+    def store(self, data: bytes, *, from_watch: bool) -> tuple[ClaimRecord, "UsageChange"]:
+        """Take over an object as the server has it; older versions than the known one change nothing.
+
+        Raises:
+            ModelError: the object cannot be read; nothing has changed then.  A spec or a status that cannot be read is no such
+                reason if the watch brings it with an allocation: its devices count.
+        """
+        found = self._read(data, from_watch=from_watch)
+        whole, claim = found.claim, kept(found.claim, len(data))
+        uid, version = claim.metadata.uid, version_number(claim.metadata.resource_version)
+        record = self._by_uid.get(uid)
+        back = self._come_back(uid) if from_watch else UsageChange()
+        if uid in self._deleted:
+            return record or ClaimRecord(claim, data, specs=self._specs), UsageChange()
+        before = None if record is None else record.claim.status.allocation
+        if record is None:
+            replaced = self._replace_name(claim)
+            record = self._by_uid[uid] = ClaimRecord(claim, b"", specs=self._specs)
+            self._identify(record, whole, data)
+            change = self._update(record, claim, data, found.holdings).after(replaced).after(back)
+            change.created = True
+            record.unreadable, record.has_status = found.unreadable, found.has_status
+        elif version > version_number(record.claim.metadata.resource_version):
+            change = self._update(record, claim, data, found.holdings)
+            if record.unreadable and not found.unreadable:
+                self._identify(record, whole, data)
+            record.unreadable, record.has_status = found.unreadable, found.has_status
+        else:
+            change = UsageChange()
+        _date(record, claim, before, version if from_watch else 0)
+        if from_watch:
+            record.delivered = max(record.delivered, version)
+            self._deliveries.delivered(uid, record.delivered)
+        return record, change
+
+    def complete(self, record: ClaimRecord, data: bytes) -> str:
+        """Take over the spec of a claim of which it is not kept from the live object; why that is impossible, empty if it is not.
+
+        The bytes are kept if there is room for them by now and they are of the known version.
+
+        Raises:
+            ModelError: the object cannot be read.
+        """
+        live = read_claim(data)
+        uid = live.metadata.uid
+        if uid != record.claim.metadata.uid or self._by_uid.get(uid) is not record:
+            return "was deleted, or replaced by another of the same name"
+        if digest_of_spec(live) != record.spec_digest:
+            return "asks for something else than the watch has brought"
+        if live.metadata.resource_version == record.claim.metadata.resource_version and not record.unreadable:
+            self._keep(record, kept(live, len(data)), data)
+        if record.has_spec or self._specs.put(uid, record.spec_digest, live.spec, live.metadata.namespace):
+            return ""
+        return "is too large to be read again when it is needed"
+
+    def delete(self, namespace: str, name: str, uid: str) -> "UsageChange":
+        """The claim is gone; a late answer to one of our own writes does not bring it back.
+
+        What pods still use of its stored allocation stays counted.
+        """
+        uid = uid or self._by_key.get((namespace, name), "")
+        if not uid:
+            return UsageChange()
+        self._deleted[uid] = None
+        if len(self._deleted) > _REMEMBERED_DELETIONS:
+            self._deleted.popitem(last=False)
+        record = self._by_uid.pop(uid, None)
+        self._specs.drop(uid)
+        self._deliveries.gone(uid)
+        self.contradicted.pop(uid, None)
+        if record is None:
+            return UsageChange()
+        self.kept.remove(record.claim.metadata.namespace, record.size, short=not record.raw)
+        if self._by_key.get(record.claim.metadata.key) == uid:
+            del self._by_key[record.claim.metadata.key]
+        self._index_consumers(record.claim, None)
+        self._extended.drop(uid)
+        self._generated.drop(uid)
+        before = record.counted
+        record.taken = None
+        orphan = self.orphans.adopt(record, self._users(record.claim))
+        kept = () if orphan is None else record.holdings
+        self.usage.remove(before)
+        self.usage.add(kept)
+        return UsageChange(removed=before, added=kept, orphan=orphan)
+
+    def pod_over(self, pod_uid: str) -> "UsageChange":
+        """The pod has ended, or is gone: it uses nothing of deleted claims any more."""
+        ended = self.orphans.leave(pod_uid)
+        if not ended:
+            return UsageChange()
+        freed = tuple(holding for each in ended for holding in each.record.holdings)
+        self.usage.remove(freed)
+        return UsageChange(removed=freed)
+
+    def take(self, uid: str, placement: ClaimPlacement, node: str) -> "UsageChange":
+        """From now on this allocation counts, before it is written.  The claim must be known and unallocated."""
+        return self._count(self._by_uid[uid], taken=placement, node=node)
+
+    def settle(self, uid: str) -> "UsageChange":
+        """Our write is over, stored or given up: from now on only what the server has counts."""
+        record = self._by_uid.get(uid)
+        if record is None or record.taken is None:
+            return UsageChange()
+        return self._count(record, taken=None, node="")
+
+    async def delivered(self, uid: str, resource_version: str, seconds: float) -> bool:
+        """Wait until the watch has brought this version or a later one; False if the claim is deleted.
+
+        Raises:
+            TimeoutError: the watch is behind by more than `seconds`.
+        """
+        record, wanted = self._by_uid.get(uid), version_number(resource_version)
+        if record is None:
+            return False
+        if record.delivered >= wanted:
+            return True
+        return await self._deliveries.wait(uid, wanted, seconds)
+
+    def change_of(self, uid: str) -> Signal:
+        """Fires, once, when this claim changes or goes away; ask again for the time after."""
+        return self._deliveries.change_of(uid)
+
+    def _read(self, data: bytes, *, from_watch: bool) -> "_Found":
+        """The claim, as far as it can be read."""
+        try:
+            claim = read_claim(data)
+            return _Found(claim, holdings_of(claim))
+        except ModelError as problem:
+            if not from_watch:
+                raise
+            found = _partly_read(data, str(problem))
+            known = self._by_uid.get(found.claim.metadata.uid)
+            if found.has_status and found.claim.status.allocation is None and (known is None or not known.unreadable):
+                raise
+            return found
+
+    def _identify(self, record: ClaimRecord, claim: ClaimHead, data: bytes) -> None:
+        """Keep what a claim asks for in such a form that decisions about other claims need no more."""
+        record.spec_digest = _digest(claim, data)
+        record.devices = claim.spec.devices_asked if isinstance(claim, ResourceClaim) else 0
+
+    def _keep(self, record: ClaimRecord, claim: ClaimHead, data: bytes) -> None:
+        """Keep this version of the claim, without its spec if the claims of its namespace take too much."""
+        self.kept.remove(record.claim.metadata.namespace, record.size, short=record.size > 0 and not record.raw)
+        namespace, size = claim.metadata.namespace, kept_bytes(claim, data)
+        if not self.kept.has_room(namespace, size):
+            claim, data = kept_short(claim), b""
+            size = kept_bytes(claim, data)
+        record.claim, record.raw, record.size = claim, data, size
+        self.kept.add(namespace, size, short=not data)
+
+    def _replace_name(self, claim: ClaimHead) -> "UsageChange":
+        previous = self._by_key.get(claim.metadata.key)
+        change = UsageChange() if previous is None else self.delete(*claim.metadata.key, previous)
+        self._by_key[claim.metadata.key] = claim.metadata.uid
+        return change
+
+    def _come_back(self, uid: str) -> "UsageChange":
+        """The watch brings a claim that was deleted: the server's store was set back.  It stands for what pods use of it, too."""
+        if uid not in self._deleted:
+            return UsageChange()
+        del self._deleted[uid]
+        orphan = self.orphans.disown(uid)
+        freed = () if orphan is None else orphan.record.holdings
+        self.usage.remove(freed)
+        return UsageChange(removed=freed)
+
+    def _index_name(self, old: ClaimHead, new: ClaimHead) -> None:
+        """No server renames an object; one that is renamed all the same is known by its new name alone."""
+        uid = new.metadata.uid
+        if old.metadata.key != new.metadata.key and self._by_key.get(old.metadata.key) == uid:
+            del self._by_key[old.metadata.key]
+            self._by_key[new.metadata.key] = uid
+
+    def _update(
+        self, record: ClaimRecord, claim: ClaimHead, data: bytes, holdings: tuple[DeviceHolding, ...]
+    ) -> "UsageChange":
+        before = record.counted
+        had = len(record.claim.status.reserved_for)
+        has_room = had >= OWN_ENTRIES and len(claim.status.reserved_for) < had
+        self._index_consumers(record.claim, claim)
+        self._extended.put(claim)
+        self._generated.put(claim)
+        self._index_name(record.claim, claim)
+        self._keep(record, claim, data)
+        record.holdings = holdings
+        self._compare_snapshots(claim)
+        if claim.status.allocation is None:
+            record.written, record.written_for = None, frozenset()
+        self._deliveries.changed(claim.metadata.uid)
+        change = self._recount(record, before)
+        change.has_room = has_room
+        return change
+
+    def _compare_snapshots(self, claim: ClaimHead) -> None:
+        device = contradiction(claim)
+        if device is None:
+            self.contradicted.pop(claim.metadata.uid, None)
+        else:
+            self.contradicted[claim.metadata.uid] = device
+
+    def _count(self, record: ClaimRecord, *, taken: ClaimPlacement | None, node: str) -> "UsageChange":
+        before = record.counted
+        record.taken, record.taken_node = taken, node
+        return self._recount(record, before)
+
+    def _recount(self, record: ClaimRecord, before: tuple[DeviceHolding, ...]) -> "UsageChange":
+        after = record.counted
+        if before == after:
+            return UsageChange()
+        self.usage.remove(before)
+        self.usage.add(after)
+        return UsageChange(removed=before, added=after)
+
+    def _index_consumers(self, old: ClaimHead, new: ClaimHead | None) -> None:
+        uid = old.metadata.uid
+        for consumer in old.status.reserved_for:
+            claims = self._by_consumer.get(consumer.uid)
+            if claims is not None:
+                claims.discard(uid)
+                if not claims:
+                    del self._by_consumer[consumer.uid]
+        for consumer in new.status.reserved_for if new is not None else ():
+            self._by_consumer.setdefault(consumer.uid, set()).add(uid)
+
+
+@dataclass(slots=True)
+class UsageChange:
+    """What an event did to the allocated state."""
+
+    removed: tuple[DeviceHolding, ...] = ()
+    added: tuple[DeviceHolding, ...] = ()
+    created: bool = False
+    has_room: bool = False
+    """Whether the claim had so many consumers that some may have been refused, and has fewer now."""
+    orphan: Orphan | None = None
+    """What stays counted of a claim that was deleted."""
+
+    def after(self, earlier: "UsageChange") -> "UsageChange":
+        """This change together with one just before it."""
+        self.removed = (*earlier.removed, *self.removed)
+        self.added = (*earlier.added, *self.added)
+        self.orphan = self.orphan or earlier.orphan
+        return self
+
+    @property
+    def freed(self) -> bool:
+        """Whether something became free that was not before."""
+        return any(holding not in self.added for holding in self.removed)
+
+
+def _date(record: ClaimRecord, claim: ClaimHead, before: AllocationResult | None, version: int) -> None:
+    """Keep `allocated_version`; `version` is that of a delivered object, or 0 for the answer to a write of ours."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        record.allocated_version = 0
+    elif allocation != before or not record.allocated_version:
+        record.allocated_version = version
+
+
+def _extended_for(claim: ClaimHead) -> tuple[str, str] | None:
+    return (claim.metadata.namespace, claim.extended_for) if claim.extended_for else None
+
+
+def _generated_for(claim: ClaimHead) -> tuple[str, str, str] | None:
+    found = generated_for(claim)
+    return None if found is None else (claim.metadata.namespace, *found)
+
+
+class _Found(NamedTuple):
+    """What could be read of a claim, what it takes, and why the rest cannot be read."""
+
+    claim: ClaimHead
+    holdings: tuple[DeviceHolding, ...]
+    unreadable: str = ""
+    has_status: bool = True
+
+
+def _partly_read(data: bytes, problem: str) -> _Found:
+    try:
+        head = read_head(data)
+        return _Found(head, holdings_of(head), problem)
+    except ModelError:
+        broken = read_broken(data)
+        return _Found(broken, holdings_of(broken), problem, has_status=False)
+
+
+def _digest(claim: ClaimHead, data: bytes) -> bytes:
+    """As `digest_of_spec`; a claim whose spec cannot be read is like no other."""
+    if isinstance(claim, ResourceClaim):
+        return digest_of_spec(claim)
+    return hashlib.blake2b(data, digest_size=16).digest()

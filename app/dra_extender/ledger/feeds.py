@@ -1,0 +1,184 @@
+from collections.abc import Mapping
+
+from dra_extender.ledger.feed import Feed
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.device_class import read_device_class
+from dra_extender.model.device_taint_rule import read_device_taint_rule
+from dra_extender.model.node import read_node
+from dra_extender.model.pod import read_pod
+from dra_extender.model.pod_group import read_kept_pod_group
+from dra_extender.model.resource_slice import SliceReader
+
+
+def feeds_of(ledger: Ledger) -> Mapping[str, Feed]:
+    """The entrances of watch events into the ledger, by plural kind; nodes and classes first, because the rest refers to them."""
+    return {
+        "nodes": NodeFeed(ledger),
+        "deviceclasses": ClassFeed(ledger),
+        "devicetaintrules": TaintRuleFeed(ledger),
+        "resourceslices": SliceFeed(ledger),
+        "resourceclaims": ClaimFeed(ledger),
+        "podgroups": PodGroupFeed(ledger),
+        "pods": PodFeed(ledger),
+    }
+
+
+class _Feed:
+    """What the feeds have in common."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self.ready = False
+
+    def synced(self) -> None:
+        """A complete list has been delivered."""
+        self.ready = True
+
+    def absent(self) -> None:
+        """The cluster has no such objects."""
+        self.ready = True
+
+
+class NodeFeed(_Feed):
+    """Nodes: labels and features decide which slices a node can use."""
+
+    def changed(self, data: bytes) -> None:
+        """See Feed."""
+        ledger, node = self._ledger, read_node(data)
+        old = ledger.nodes.get(node.name)
+        ledger.nodes[node.name] = node
+        ledger.group_starts.node_seen()
+        ledger.node_news.moved({node.name})
+        if old is None or (old.labels, old.declared_features, old.extended_resources) != (
+            node.labels,
+            node.declared_features,
+            node.extended_resources,
+        ):
+            ledger.inventory_moved(frozenset({node.name}))
+            ledger.helpful_devices()
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - nodes are known by name
+        """See Feed."""
+        ledger = self._ledger
+        ledger.group_starts.node_gone(name)
+        if ledger.nodes.pop(name, None) is not None:
+            ledger.inventory_moved(frozenset({name}))
+            if ledger.on_node_gone is not None:
+                ledger.on_node_gone(name)
+
+
+class ClassFeed(_Feed):
+    """Device classes, and which extended resource each backs."""
+
+    def changed(self, data: bytes) -> None:
+        """See Feed."""
+        item = read_device_class(data)
+        old = self._ledger.classes.get(item.name)
+        self._ledger.classes[item.name] = item
+        if old is None or old.spec != item.spec:
+            self._rebuild()
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - classes are known by name
+        """See Feed."""
+        if self._ledger.classes.pop(name, None) is not None:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        classes = self._ledger.classes.values()
+        # The youngest class wins, then the first by name, as upstream resolves two classes with one resource name.
+        ordered = sorted(classes, key=lambda each: each.name, reverse=True)
+        ordered.sort(key=lambda each: each.metadata.creation_timestamp or "")
+        self._ledger.backing = {name: item.name for item in ordered for name in item.extended_resources}
+        self._ledger.once_backed.update(self._ledger.backing)
+        self._ledger.helpful_class()
+
+
+class SliceFeed(_Feed):
+    """Resource slices."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._reader = SliceReader()
+
+    def changed(self, data: bytes) -> None:
+        """See Feed."""
+        ledger, item = self._ledger, self._reader.read(data)
+        old = ledger.slices.by_name.get(item.name)
+        if old is not None:
+            ledger.pool_touched(old.pool_id)
+        ledger.overlays.publish(item)
+        ledger.pool_touched(item.pool_id)
+        ledger.slices_moved()
+        ledger.helpful_devices()
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - slices are known by name
+        """See Feed."""
+        ledger = self._ledger
+        old = ledger.slices.by_name.get(name)
+        if old is None:
+            return
+        ledger.pool_touched(old.pool_id)
+        ledger.overlays.withdraw(name)
+        ledger.slices_moved()
+        ledger.helpful_devices()
+
+
+class TaintRuleFeed(_Feed):
+    """DeviceTaintRules; many servers do not serve them, and then this feed is complete from the beginning."""
+
+    def changed(self, data: bytes) -> None:
+        """See Feed."""
+        rule = read_device_taint_rule(data)
+        self._ledger.overlaid(self._ledger.overlays.use_rule(rule))
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - rules are known by name
+        """See Feed."""
+        self._ledger.overlaid(self._ledger.overlays.drop_rule(name))
+
+
+class ClaimFeed(_Feed):
+    """Resource claims."""
+
+    def changed(self, data: bytes) -> None:
+        """See Feed."""
+        self._ledger.claim_seen(data)
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:
+        """See Feed."""
+        self._ledger.claim_gone(namespace, name, uid)
+
+
+class PodFeed(_Feed):
+    """Pods."""
+
+    def changed(self, data: bytes) -> None:
+        """See Feed."""
+        self._ledger.pod_seen(read_pod(data))
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:
+        """See Feed."""
+        self._ledger.pod_gone(namespace, name, uid)
+
+
+class PodGroupFeed(_Feed):
+    """PodGroups, which many servers do not serve."""
+
+    def synced(self) -> None:
+        """See Feed."""
+        super().synced()
+        self._ledger.pod_groups.served = True
+
+    def changed(self, data: bytes) -> None:
+        """See Feed."""
+        group = read_kept_pod_group(data)
+        old = self._ledger.pod_groups.put(group)
+        self._ledger.group_touched(group.metadata.key)
+        if old is None or (old.spec, old.status) != (group.spec, group.status):
+            self._ledger.helpful_claim()
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:
+        """See Feed."""
+        gone = self._ledger.pod_groups.drop(namespace, name, uid)
+        if gone is not None:
+            self._ledger.group_touched(gone.metadata.key)
+            self._ledger.helpful_claim()

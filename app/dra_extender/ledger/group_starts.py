@@ -1,0 +1,236 @@
+"""Which kubelets start pods whose claims are reserved for their PodGroup alone, as far as that is known.
+
+A kubelet accepts the pod's own entry in `reservedFor` always, and that of its PodGroup only with the gate
+DRAWorkloadResourceClaims, of which nothing in the API tells.  So one pod that has only its group's entry is bound to a node: when
+it starts, the kubelet is known to accept the entry until the node reboots or its kubelet has another version.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Self, TypeVar
+
+from dra_extender.ledger.claims import ClaimIndex
+from dra_extender.ledger.pod_groups import known_on
+from dra_extender.model.node import Node
+from dra_extender.model.pod import Pod
+from dra_extender.model.resource_claim import MAX_RESERVATIONS, ClaimHead
+
+_Key = TypeVar("_Key", str, tuple[str, str])
+
+
+class Kubelet(NamedTuple):
+    """One run of a node's kubelet in one version, as far as the API tells runs apart."""
+
+    node_uid: str
+    boot_id: str
+    version: str
+
+    @classmethod
+    def on(cls, node: Node) -> Self:
+        """The kubelet that reports for this node now."""
+        return cls(node.uid, node.boot_id, node.kubelet_version)
+
+
+class Ability(StrEnum):
+    """Whether a pod starts on a node if only its PodGroup is in `reservedFor`."""
+
+    ABLE = "able"
+    UNABLE = "unable"
+    ON_TRIAL = "on trial"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A pod that was bound, or is being bound, to a node with nothing but its group's entry in these claims (UIDs)."""
+
+    pod: Pod
+    node: str
+    kubelet: Kubelet
+    claims: frozenset[str]
+
+
+class GroupStarts:
+    """What is known of each node's kubelet, and the pods that have not started yet with their group's entry alone.
+
+    Able is a node for everybody, because only its kubelet writes that a pod has started.  Unable it is for one namespace, because
+    a pod can be made not to start by whoever writes its spec.
+    """
+
+    __slots__ = (
+        "_by_claim",
+        "_by_place",
+        "_claims",
+        "_nodes",
+        "_owed",
+        "_proven",
+        "_started",
+        "_trials",
+        "_unable",
+        "_unstarted",
+    )
+
+    def __init__(self, nodes: Mapping[str, Node], claims: ClaimIndex) -> None:
+        self._nodes = nodes
+        self._claims = claims
+        self._proven: dict[str, Kubelet] = {}
+        self._unable: dict[tuple[str, str], Kubelet] = {}
+        self._trials: dict[str, Trial] = {}
+        self._by_claim: dict[str, set[str]] = {}
+        self._by_place: dict[tuple[str, str], set[str]] = {}
+        # By claim: the pods to which an entry is owed, and the state of the claim for which that was counted.
+        self._owed: dict[str, tuple[ClaimHead | None, frozenset[str]]] = {}
+        self._unstarted: dict[str, Pod] = {}
+        self._started: dict[str, Trial] = {}
+
+    def ability(self, namespace: str, node: Node, pod_uid: str = "") -> Ability:
+        """What is known for pods of this namespace; a trial of the pod itself is no trial to it."""
+        found = self._found_out(namespace, node)
+        if found is not Ability.UNKNOWN:
+            return found
+        tried = self._by_place.get((namespace, node.name), ())
+        return Ability.ON_TRIAL if len(tried) > (pod_uid in tried) else Ability.UNKNOWN
+
+    def begin(self, pod: Pod, node: Node, claims: Collection[str]) -> None:
+        """The pod goes to this node with nothing but its group's entry in these claims (UIDs)."""
+        before = self._trials.get(pod.uid)
+        if before is not None and (before.node, before.claims) == (node.name, claims):
+            return
+        self.end(pod.uid)
+        trial = Trial(pod, node.name, Kubelet.on(node), frozenset(claims))
+        self._trials[pod.uid] = trial
+        self._owed.clear()
+        self._by_place.setdefault((pod.namespace, node.name), set()).add(pod.uid)
+        for claim in trial.claims:
+            self._by_claim.setdefault(claim, set()).add(pod.uid)
+
+    def end(self, pod_uid: str) -> None:
+        """The pod is on no trial any more."""
+        trial = self._trials.pop(pod_uid, None)
+        self._started.pop(pod_uid, None)
+        if trial is None:
+            return
+        self._owed.clear()
+        _leave(self._by_place, (trial.pod.namespace, trial.node), pod_uid)
+        for claim in trial.claims:
+            _leave(self._by_claim, claim, pod_uid)
+
+    def not_bound(self, pod_uid: str) -> None:
+        """The pod's bind has failed, as far as is known; the watch shows if it is bound nevertheless."""
+        if pod_uid not in self._unstarted:
+            self.end(pod_uid)
+
+    def seen(self, pod: Pod) -> None:
+        """A pod event: whether it has started, or never will."""
+        if pod.pod_group is None or not pod.claims:
+            return
+        uid = pod.uid
+        if pod.finished or pod.deleting:
+            self.gone(uid)
+        elif pod.node_name:
+            trial = self._trials.get(uid)
+            if trial is not None and trial.node != pod.node_name:
+                self.end(uid)
+                trial = None
+            if not pod.has_started:
+                self._unstarted[uid] = pod
+                self._started.pop(uid, None)
+                return
+            self._unstarted.pop(uid, None)
+            if trial is not None:
+                self._started[uid] = trial
+
+    def gone(self, pod_uid: str) -> None:
+        """The pod is over."""
+        self._unstarted.pop(pod_uid, None)
+        self.end(pod_uid)
+
+    def unstarted(self) -> Iterable[Pod]:
+        """The bound members of PodGroups that have not started and are on no trial yet."""
+        return [pod for uid, pod in self._unstarted.items() if uid not in self._trials]
+
+    def waiting(self) -> Iterable[Trial]:
+        """The trials of pods that are bound and have not started."""
+        return [trial for uid, trial in self._trials.items() if uid in self._unstarted]
+
+    def started(self) -> Iterable[Trial]:
+        """The trials of pods that have started, as the watch tells."""
+        return list(self._started.values())
+
+    def is_open(self, trial: Trial) -> bool:
+        """Whether the trial goes on."""
+        return self._trials.get(trial.pod.uid) is trial
+
+    def prove(self, trial: Trial) -> bool:
+        """The pod has started with its group's entry alone; whether that says something of the kubelet that runs now."""
+        self.end(trial.pod.uid)
+        node = self._nodes.get(trial.node)
+        if node is None or Kubelet.on(node) != trial.kubelet:
+            return False
+        self._proven[trial.node] = trial.kubelet
+        self._unable.pop((trial.pod.namespace, trial.node), None)
+        return True
+
+    def fail(self, trial: Trial) -> None:
+        """The pod has not started in time."""
+        self._owed.clear()
+        self._unable[trial.pod.namespace, trial.node] = trial.kubelet
+
+    def forgive(self, namespace: str, node: str) -> None:
+        """The node may be tried again."""
+        self._owed.clear()
+        self._unable.pop((namespace, node), None)
+
+    def node_seen(self) -> None:
+        """A node event: its label, its run or its version may be another."""
+        self._owed.clear()
+
+    def node_gone(self, node: str) -> None:
+        """Forget what was known of this node."""
+        self._owed.clear()
+        self._proven.pop(node, None)
+
+    def owed(self, claim_uid: str, besides: str = "") -> int:
+        """Entries that pods on trial may yet need in this claim, other than the pod with the UID `besides`."""
+        if claim_uid not in self._by_claim:
+            return 0
+        record = self._claims.by_uid(claim_uid)
+        claim = None if record is None else record.claim
+        known = self._owed.get(claim_uid)
+        if known is None or known[0] is not claim:
+            # It is asked for each of thousands of nodes.
+            known = self._owed[claim_uid] = claim, self._owed_now(claim_uid, claim)
+        return len(known[1]) - (besides in known[1])
+
+    def room(self, claim: ClaimHead, consumer_uid: str, most: int = MAX_RESERVATIONS) -> int:
+        """How many more entries the claim takes for this consumer, so that pods on trial find room; may be negative."""
+        least = min(most, MAX_RESERVATIONS - self.owed(claim.metadata.uid, consumer_uid))
+        return least - len(claim.status.reserved_for)
+
+    def _owed_now(self, claim_uid: str, claim: ClaimHead | None) -> frozenset[str]:
+        reserved = () if claim is None else {each.uid for each in claim.status.reserved_for}
+        return frozenset(uid for uid in self._by_claim[claim_uid] if uid not in reserved and self._may_fail(uid))
+
+    def _may_fail(self, pod_uid: str) -> bool:
+        """Whether it is not known that the pod will start."""
+        trial = self._trials[pod_uid]
+        node = self._nodes.get(trial.node)
+        return node is None or self._found_out(trial.pod.namespace, node) is not Ability.ABLE
+
+    def _found_out(self, namespace: str, node: Node) -> Ability:
+        """What is known without regard to trials that go on."""
+        known = known_on(node)
+        if known is not None:
+            return Ability.ABLE if known else Ability.UNABLE
+        kubelet = Kubelet.on(node)
+        if self._unable.get((namespace, node.name)) == kubelet:
+            return Ability.UNABLE
+        return Ability.ABLE if self._proven.get(node.name) == kubelet else Ability.UNKNOWN
+
+
+def _leave(index: dict[_Key, set[str]], key: _Key, pod_uid: str) -> None:
+    pods = index[key]
+    pods.discard(pod_uid)
+    if not pods:
+        del index[key]

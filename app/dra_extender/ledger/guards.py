@@ -1,0 +1,115 @@
+"""Guard claims: ResourceClaims of this service that keep a device in another scheduler's books while a claim of its own has it.
+
+kube-scheduler's DynamicResources plugin keeps a set of allocated devices that counts no references: when one of two claims with the
+same device loses its allocation, the device leaves the set although the other claim still has it, and the next pod gets it, too.
+A guard claim, allocated after that loss, puts the device back.  Guard claims take nothing here: the claim they stand for does.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.base import Value
+from dra_extender.model.metadata import ObjectMeta, version_number
+from dra_extender.model.resource_claim import ClaimHead, ResourceClaim
+
+GUARD_PREFIX: Final = "dra-extender-guard-"
+GUARD_MARK: Final = GUARD_PREFIX.encode()
+"""The JSON of an object without these bytes is no guard claim."""
+
+DEVICE_ANNOTATION: Final = "dra-extender.io/device"
+
+Device = tuple[str, str, str]
+"""Driver, pool, name."""
+
+
+class Guard(Value, frozen=True, rename=None):
+    """A guard claim as stored: the device for which it was made, None if that cannot be told any more.
+
+    `device` is what it has, None as long as it is not allocated.
+    """
+
+    name: str
+    uid: str
+    raw: bytes
+    version: int
+    made_for: Device | None = None
+    device: Device | None = None
+
+
+class GuardIndex:
+    """The guard claims of one namespace, by name.  Claims of other namespaces that are called like one are ordinary claims."""
+
+    def __init__(self) -> None:
+        self.namespace = ""
+        self._guards: dict[str, Guard] = {}
+
+    def __len__(self) -> int:
+        return len(self._guards)
+
+    def all(self) -> Iterable[Guard]:
+        """Every guard claim."""
+        return tuple(self._guards.values())
+
+    def of(self, device: Device) -> Guard | None:
+        """The guard claim of this device."""
+        return self._guards.get(name_of_guard(device))
+
+    def has(self, namespace: str, name: str) -> bool:
+        """Whether a claim of this name is a guard claim."""
+        return bool(namespace) and namespace == self.namespace and name.startswith(GUARD_PREFIX)
+
+    def put(self, claim: ResourceClaim, raw: bytes) -> Guard:
+        """Take over a guard claim as the server has it; what is known of it then.  An older state changes nothing."""
+        meta, allocation = claim.metadata, claim.status.allocation
+        known = self._guards.get(meta.name)
+        if known is not None and known.version >= version_number(meta.resource_version):
+            return known
+        results = () if allocation is None else allocation.devices.results
+        device = (results[0].driver, results[0].pool, results[0].device) if results else None
+        guard = Guard(
+            name=meta.name,
+            uid=meta.uid,
+            raw=raw,
+            version=version_number(meta.resource_version),
+            made_for=device or _made_for(meta),
+            device=device,
+        )
+        self._guards[meta.name] = guard
+        return guard
+
+    def drop(self, name: str, uid: str) -> Guard | None:
+        """The guard claim with this UID was deleted; what it was, None if another one has its name by now."""
+        known = self._guards.get(name)
+        return None if known is None or uid not in ("", known.uid) else self._guards.pop(name)
+
+
+def written(device: Device) -> str:
+    """The device as the annotation of its guard claim names it."""
+    return "/".join(device)
+
+
+def _made_for(meta: ObjectMeta) -> Device | None:
+    """What the annotation says, if the name agrees; of the three parts, only the name of a pool may have slashes."""
+    driver, _, rest = meta.annotations.get(DEVICE_ANNOTATION, "").partition("/")
+    pool, _, name = rest.rpartition("/")
+    device = (driver, pool, name)
+    return device if name_of_guard(device) == meta.name else None
+
+
+def is_guard(claim: ClaimHead) -> bool:
+    """Whether the claim is called like a guard claim and reserved for nobody, as guard claims are."""
+    return claim.metadata.name.startswith(GUARD_PREFIX) and not claim.status.reserved_for
+
+
+def name_of_guard(device: Device) -> str:
+    """The name of the guard claim of this device."""
+    return GUARD_PREFIX + hashlib.blake2b(written(device).encode(), digest_size=16).hexdigest()
+
+
+def whole_devices(holdings: Iterable[DeviceHolding]) -> frozenset[Device]:
+    """The devices that these holdings have to themselves: neither a share nor administrative access."""
+    return frozenset(
+        (each.driver, each.pool, each.device) for each in holdings if each.share_id is None and not each.admin
+    )

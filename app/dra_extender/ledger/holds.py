@@ -1,0 +1,238 @@
+"""Holds: devices promised to pending pods between a filter answer and the bind that names one node.
+
+A hold belongs to a claim and lists the pods it is for.  It keeps one placement per offered node; all count as taken until the
+hold settles on one node or ends, because the pod may land on any of them.  Holds are an overlay: they are not part of what is
+allocated, and losing them (a restart) costs a new decision at bind, never a wrong one.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from dra_extender.allocator.state import PoolId
+from dra_extender.ledger.alternatives import kept_by
+from dra_extender.ledger.signal import Signal
+from dra_extender.ledger.usage import UsageTable
+from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
+from dra_extender.model.merits import Merits
+
+MOST_OF_A_NAMESPACE: Final = 10_000
+"""How many claims of one namespace can have a hold at a time; each keeps as many placements as nodes are offered."""
+
+_MOST_PARTIAL: Final = 8
+
+
+@dataclass(slots=True)
+class Hold:
+    """One claim's hold: placements by node with the node version each was decided at, pods, and when it lapses (monotonic).
+
+    `merits` says what speaks for the placements, where anything does.  A nominated hold ends at `latest`, any other one when it
+    `expires`.  `since`: when it was placed (monotonic).  Holds with the same `unit` are of use only together: those of one pod, or
+    the whole plan of a gang.
+    """
+
+    claim_uid: str
+    placements: dict[str, ClaimPlacement]
+    versions: dict[str, int]
+    expires: float
+    pods: set[str] = field(default_factory=set)
+    merits: Mapping[str, Merits] = field(default_factory=dict)
+    nominated: bool = False
+    namespace: str = ""
+    unit: str = ""
+    since: float = 0.0
+    latest: float = math.inf
+
+    @property
+    def end(self) -> float:
+        """When it ends by itself (monotonic)."""
+        return self.latest if self.nominated else self.expires
+
+    @property
+    def settled(self) -> bool:
+        """Whether only one node is left."""
+        return len(self.placements) == 1
+
+
+class HoldBook:
+    """All holds, by claim and by pod.  `overlay` is everything they keep; `moved` hears of the pools in which that changes."""
+
+    def __init__(self, moved: Callable[[Collection[PoolId]], None]) -> None:
+        self._holds: dict[str, Hold] = {}
+        self._by_pod: dict[str, set[str]] = {}
+        self._kept: dict[str, Sequence[DeviceHolding]] = {}
+        # Overlays without some holds, until the next change.
+        self._partial: dict[frozenset[str], UsageTable] = {}
+        self._by_namespace: dict[str, OrderedDict[str, None]] = {}
+        self._report = moved
+        # Called with each hold that ends, what it kept, and whether it ends because its claim is allocated.
+        self.on_end: Callable[[Hold, Sequence[DeviceHolding], bool], None] | None = None
+        # No hold ends by itself before this time.
+        self._earliest = math.inf
+        self.overlay = UsageTable()
+        self.changed = Signal()
+        self.ended = 0
+        self.expired = 0
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+    def get(self, claim_uid: str) -> Hold | None:
+        """The hold of this claim, if there is one."""
+        return self._holds.get(claim_uid)
+
+    def of_pod(self, pod_uid: str) -> tuple[Hold, ...]:
+        """The holds this pod is part of."""
+        return tuple(self._holds[uid] for uid in sorted(self._by_pod.get(pod_uid, ())))
+
+    def all(self) -> Iterable[Hold]:
+        """Every hold."""
+        return self._holds.values()
+
+    def kept(self, claim_uid: str) -> Sequence[DeviceHolding]:
+        """What the hold of this claim keeps."""
+        return self._kept.get(claim_uid, ())
+
+    @property
+    def unsettled(self) -> int:
+        """How many holds still keep several nodes."""
+        return sum(not hold.settled for hold in self._holds.values())
+
+    def place(self, hold: Hold) -> None:
+        """Replace whatever was held for this claim."""
+        self.end(hold.claim_uid)
+        self._holds[hold.claim_uid] = hold
+        self._earliest = min(self._earliest, hold.end)
+        claims = self._by_namespace.setdefault(hold.namespace, OrderedDict())
+        claims[hold.claim_uid] = None
+        for pod in hold.pods:
+            self._by_pod.setdefault(pod, set()).add(hold.claim_uid)
+        self._keep(hold)
+        if len(claims) > MOST_OF_A_NAMESPACE:
+            self.end(next(iter(claims)))
+
+    def join(self, claim_uid: str, pod_uid: str, expires: float) -> None:
+        """A further pod waits for the same allocation."""
+        hold = self._holds[claim_uid]
+        hold.pods.add(pod_uid)
+        hold.expires = max(hold.expires, expires)
+        self._by_pod.setdefault(pod_uid, set()).add(claim_uid)
+
+    def rename(self, claim_uid: str, new_uid: str) -> None:
+        """The claim has another UID from now on; a hold that the new one has already is replaced."""
+        hold = self._holds.get(claim_uid)
+        if hold is None or claim_uid == new_uid:
+            return
+        self.end(new_uid)
+        self._holds[new_uid] = self._holds.pop(claim_uid)
+        self._kept[new_uid] = self._kept.pop(claim_uid)
+        self._partial.clear()
+        claims = self._by_namespace[hold.namespace]
+        del claims[claim_uid]
+        claims[new_uid] = None
+        hold.claim_uid = new_uid
+        for pod in hold.pods:
+            self._leave(pod, claim_uid)
+            self._by_pod.setdefault(pod, set()).add(new_uid)
+
+    def settle(self, claim_uid: str, node: str, *, nominated: bool = False) -> None:
+        """Keep this node only.  A nominated hold lasts until its `latest`; a node that is not held ends the hold."""
+        hold = self._holds.get(claim_uid)
+        if hold is None:
+            return
+        if node not in hold.placements:
+            self.end(claim_uid)
+            return
+        hold.nominated = nominated
+        self._earliest = min(self._earliest, hold.end)
+        if len(hold.placements) > 1:
+            hold.placements = {node: hold.placements[node]}
+            self._keep(hold)
+            self._tell_ended()
+
+    def end(self, claim_uid: str, *, allocated: bool = False) -> None:
+        """Release everything held for this claim; `allocated`: because the claim has its devices now."""
+        hold = self._holds.pop(claim_uid, None)
+        if hold is None:
+            return
+        for pod in hold.pods:
+            self._leave(pod, claim_uid)
+        claims = self._by_namespace[hold.namespace]
+        del claims[claim_uid]
+        if not claims:
+            del self._by_namespace[hold.namespace]
+        if self.on_end is not None:
+            self.on_end(hold, self._kept[claim_uid], allocated)
+        self._release(claim_uid)
+
+    def leave(self, pod_uid: str) -> None:
+        """This pod needs its holds no more; holds without pods end."""
+        for claim_uid in tuple(self._by_pod.get(pod_uid, ())):
+            hold = self._holds[claim_uid]
+            if hold.pods == {pod_uid}:
+                self.end(claim_uid)
+            else:
+                hold.pods.discard(pod_uid)
+                self._leave(pod_uid, claim_uid)
+
+    def expire(self, now: float) -> int:
+        """End holds whose time is over; returns how many, and adds them to `expired`."""
+        if now < self._earliest:
+            return 0
+        over = [uid for uid, hold in self._holds.items() if hold.end <= now]
+        for claim_uid in over:
+            self.end(claim_uid)
+        self._earliest = min((hold.end for hold in self._holds.values()), default=math.inf)
+        self.expired += len(over)
+        return len(over)
+
+    def overlay_without(self, claims: frozenset[str]) -> UsageTable:
+        """What all holds keep but those of these claims; not to be changed."""
+        table = self._partial.get(claims)
+        if table is None:
+            if len(self._partial) >= _MOST_PARTIAL:
+                self._partial.clear()
+            table = self._partial[claims] = UsageTable()
+            for claim_uid, kept in self._kept.items():
+                if claim_uid not in claims:
+                    table.add(kept)
+        return table
+
+    def _leave(self, pod_uid: str, claim_uid: str) -> None:
+        claims = self._by_pod.get(pod_uid)
+        if claims is not None:
+            claims.discard(claim_uid)
+            if not claims:
+                del self._by_pod[pod_uid]
+
+    def _keep(self, hold: Hold) -> None:
+        """Count what this hold keeps now instead of what it kept before; what it goes on keeping does not move."""
+        gone = list(self._kept.get(hold.claim_uid, ()))
+        kept = self._kept[hold.claim_uid] = kept_by(hold.placements.values())
+        added = kept
+        if gone:
+            added = list[DeviceHolding]()
+            for holding in kept:
+                if holding in gone:
+                    gone.remove(holding)
+                else:
+                    added.append(holding)
+            self.overlay.remove(gone)
+        self.overlay.add(added)
+        self._tell((*gone, *added))
+
+    def _release(self, claim_uid: str) -> None:
+        kept = self._kept.pop(claim_uid)
+        self.overlay.remove(kept)
+        self._tell(kept)
+        self._tell_ended()
+
+    def _tell_ended(self) -> None:
+        self.ended += 1
+        self.changed.fire()
+
+    def _tell(self, holdings: Iterable[DeviceHolding]) -> None:
+        self._partial.clear()
+        self._report({(holding.driver, holding.pool) for holding in holdings})

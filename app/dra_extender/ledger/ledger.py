@@ -1,0 +1,320 @@
+from collections import deque
+from collections.abc import Callable, Collection, Container, Iterable
+from dataclasses import dataclass
+
+from dra_extender.allocator.state import PoolId, Usage
+from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.claims import ClaimIndex, UsageChange
+from dra_extender.ledger.group_starts import GroupStarts
+from dra_extender.ledger.guards import GUARD_MARK, Device, Guard, GuardIndex, whole_devices
+from dra_extender.ledger.held_nodes import HeldNodes
+from dra_extender.ledger.holds import HoldBook
+from dra_extender.ledger.orphans import Orphan, users_of
+from dra_extender.ledger.overlays import Overlays
+from dra_extender.ledger.pod_groups import PodGroupIndex
+from dra_extender.ledger.pods import PodIndex
+from dra_extender.ledger.signal import Signal
+from dra_extender.ledger.slices import SliceIndex
+from dra_extender.ledger.usage import Overlaid, Reduced, UsageTable
+from dra_extender.ledger.versions import NodeVersions
+from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
+from dra_extender.model.base import ModelError
+from dra_extender.model.device_class import DeviceClass
+from dra_extender.model.node import Node
+from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import GROUP
+from dra_extender.model.resource_claim import ClaimHead, read_claim, read_key
+
+
+@dataclass(slots=True)
+class Progress:
+    """Counters of changes that may help a pod which was turned away, by what they change."""
+
+    devices: int = 0
+    claims: int = 0
+    classes: int = 0
+
+
+class Ledger:
+    """What is free, taken and held right now.
+
+    Fed by watch events (`feeds_of`) and by our own writes, one object at a time, it keeps its indexes incrementally: whatever the
+    order of events, it equals a ledger built anew from the final objects.  It has no clock and does no I/O.
+    """
+
+    def __init__(self, namespace_claim_bytes: int = 0) -> None:
+        """`namespace_claim_bytes`: see ClaimIndex."""
+        # Slices with every overlay on them, which is what decisions read; `overlays` has them as published.
+        self.slices = SliceIndex()
+        self.overlays = Overlays(self.slices)
+        self.pods = PodIndex()
+        self.claims = ClaimIndex(lambda claim: users_of(claim, self.pods, self.nodes), namespace_claim_bytes)
+        self.pod_groups = PodGroupIndex()
+        self.classes: dict[str, DeviceClass] = {}
+        self.nodes: dict[str, Node] = {}
+        # What a search on a node reads: `inventory` is slices and the node itself, `state` that and allocations, `held` holds.
+        self.inventory = NodeVersions()
+        self.state = NodeVersions()
+        # Nodes that the watch told of: what they are for others than us, their taints and CPU, may be something else now.
+        self.node_news = NodeVersions()
+        self._held = NodeVersions()
+        self._holds = HoldBook(self._holds_moved)
+        self._promises = deque[Callable[[], None]]()
+        self.progress = Progress()
+        self.helped = Signal()
+        self.backing: dict[str, str] = {}
+        # Extended resources that a class backs or has backed: kube-scheduler may think that one still does, and not look itself.
+        self.once_backed: set[str] = set()
+        # Whether claims are made for extended resources that a class backs; otherwise only a node's own resources count.
+        self.serves_extended_resources = True
+        # Told of each claim for which the watch brings an allocation that was not known: somebody else's, or from before our start.
+        self.on_allocation: Callable[[ClaimRecord], None] | None = None
+        # Called for each claim that was deleted while pods use its devices.
+        self.on_orphan: Callable[[Orphan], None] | None = None
+        # Told the devices that a stored allocation no longer has to itself.
+        self.on_devices_lost: Callable[[Collection[Device]], None] | None = None
+        self.guards = GuardIndex()
+        # Told the UID of each pod that is bound by whomever, is being deleted, or goes away; and each node that goes away.
+        self.on_pod_settled: Callable[[str], None] | None = None
+        self.on_node_gone: Callable[[str], None] | None = None
+        self.group_starts = GroupStarts(self.nodes, self.claims)
+        self._held_nodes = HeldNodes()
+        self._held_nodes_known = True
+        # Told (namespace, name) of each PodGroup that changes, or of which a pod or a claim made for it does.
+        self.on_group_touched: Callable[[tuple[str, str]], None] | None = None
+
+    @property
+    def holds(self) -> HoldBook:
+        """All holds, those that were promised among them."""
+        self._keep_promises()
+        return self._holds
+
+    @property
+    def held(self) -> NodeVersions:
+        """Moves with holds on devices that a search on a node reads."""
+        self._keep_promises()
+        return self._held
+
+    def promise(self, hold: Callable[[], None]) -> None:
+        """Have something held before anybody looks at holds again: an answer need not wait for what it promises to be entered."""
+        self._promises.append(hold)
+
+    def inventory_moved(self, nodes: frozenset[str] | None) -> None:
+        """Slices, labels or features that searches on these nodes read have changed; None means any node."""
+        self.inventory.moved(nodes)
+        self.state.moved(nodes)
+
+    def nodes_under_holds(self) -> Container[str] | None:
+        """The nodes whose searches have to reckon with holds, until the next change; None when that may be any node."""
+        self._keep_promises()
+        if not self._held_nodes_known:
+            self._held_nodes.clear()
+            for pool_id in self._holds.overlay.pools:
+                self._held_nodes.enter(pool_id, self.slices.nodes_of(pool_id))
+            self._held_nodes_known = True
+        return self._held_nodes.nodes
+
+    def usage(self) -> Overlaid | UsageTable:
+        """Allocations, writes in flight and all holds."""
+        return Overlaid(self.claims.usage, self.holds.overlay) if len(self.holds) else self.claims.usage
+
+    def usage_without(self, claims: frozenset[str], freed: Iterable[DeviceHolding] = ()) -> Usage:
+        """As `usage`, without the holds of these claims and without these allocated holdings."""
+        freed = tuple(freed)
+        base: Usage = Reduced(self.claims.usage, freed) if freed else self.claims.usage
+        return Overlaid(base, self.holds.overlay_without(claims))
+
+    def take(self, claim_uid: str, placement: ClaimPlacement, node: str) -> None:
+        """Commit to this allocation before it is written; the claim's hold becomes superfluous."""
+        self._allocations_moved(self.claims.take(claim_uid, placement, node), helpful=False)
+        self.holds.end(claim_uid, allocated=True)
+
+    def settle(self, claim_uid: str) -> None:
+        """Our write of this claim is over; what the server has is what counts."""
+        self._allocations_moved(self.claims.settle(claim_uid))
+
+    def own_write(self, data: bytes) -> ClaimRecord:
+        """Take over the answer to one of our writes, before the watch brings it.
+
+        Raises:
+            ModelError: the answer is not a claim.
+        """
+        record, change = self.claims.store(data, from_watch=False)
+        self._allocations_moved(change)
+        self._devices_lost(change)
+        return record
+
+    def guard_stored(self, data: bytes) -> Guard:
+        """The answer to a read or a write of a guard claim.
+
+        Raises:
+            ModelError: the answer is not a claim.
+        """
+        return self.guards.put(read_claim(data), data)
+
+    def claim_seen(self, data: bytes) -> None:
+        """A claim event of the watch.  An allocation that is stored needs no hold.
+
+        Raises:
+            ModelError: the claim cannot be read.  If only its spec cannot, its devices count all the same.
+        """
+        if GUARD_MARK in data and self.guards.has(*read_key(data)):
+            self.guards.put(read_claim(data), data)
+            return
+        record, change = self.claims.store(data, from_watch=True)
+        self._allocations_moved(change)
+        self._devices_lost(change)
+        if record.claim.status.allocation is not None:
+            self.holds.end(record.claim.metadata.uid, allocated=True)
+        if change.created or change.has_room:
+            self.helpful_claim()
+        if change.created:
+            self._owner_touched(record.claim)
+        is_new = change.created or any(each not in change.removed for each in change.added)
+        if self.on_allocation is not None and record.holdings and is_new:
+            self.on_allocation(record)
+        if record.unreadable:
+            raise ModelError(record.unreadable)
+
+    def claim_gone(self, namespace: str, name: str, uid: str) -> None:
+        """A claim was deleted."""
+        if self.guards.has(namespace, name):
+            guard = self.guards.drop(name, uid)
+            if guard is not None and guard.device is not None and self.on_devices_lost is not None:
+                self.on_devices_lost((guard.device,))
+            return
+        known = self.claims.by_uid(uid) if uid else self.claims.by_key(namespace, name)
+        change = self.claims.delete(namespace, name, uid)
+        self._allocations_moved(change)
+        self._devices_lost(change)
+        self.holds.end(uid if known is None else known.claim.metadata.uid)
+        if known is not None:
+            self._owner_touched(known.claim)
+        self.helpful_claim()
+
+    def pod_seen(self, pod: Pod) -> None:
+        """A pod event: nominations settle holds, a pod that is bound or over needs none, and a gang may be complete with it."""
+        namesake = self.pods.by_key(pod.namespace, pod.name)
+        if namesake is not None and namesake.uid != pod.uid:
+            self.pod_gone(pod.namespace, pod.name, namesake.uid)
+        old = self.pods.put(pod)
+        self.group_starts.seen(pod)
+        if pod.finished:
+            self.pod_uses_nothing(pod.uid)
+        if old is None or (old.claim_statuses, old.finished, old.deleting) != (
+            pod.claim_statuses,
+            pod.finished,
+            pod.deleting,
+        ):
+            self._member_touched(pod)
+        if self._completes_a_gang(pod, old):
+            self.helpful_claim()
+        if pod.finished or pod.deleting or pod.node_name:
+            self.holds.leave(pod.uid)
+        elif pod.nominated_node_name:
+            for hold in self.holds.of_pod(pod.uid):
+                self.holds.settle(hold.claim_uid, pod.nominated_node_name, nominated=True)
+        elif old is not None and old.nominated_node_name:
+            self.holds.leave(pod.uid)
+        before = (False, "") if old is None else (old.deleting, old.node_name)
+        if (pod.deleting, pod.node_name) != before:
+            self._pod_settled(pod.uid)
+
+    def _pod_settled(self, uid: str) -> None:
+        if self.on_pod_settled is not None:
+            self.on_pod_settled(uid)
+
+    def _completes_a_gang(self, pod: Pod, old: Pod | None) -> bool:
+        """Whether a member has come, has been told its claims, or is bound: then others may be placed that were too few."""
+        group = None if pod.pod_group is None else self.pod_groups.get(pod.namespace, pod.pod_group)
+        if group is None or group.min_count is None:
+            return False
+        return old is None or (old.claim_statuses, old.node_name) != (pod.claim_statuses, pod.node_name)
+
+    def pod_gone(self, namespace: str, name: str, uid: str) -> None:
+        """A pod was deleted."""
+        self._member_touched(self.pods.by_key(namespace, name))
+        pod = self.pods.drop(namespace, name, uid)
+        if pod is not None:
+            self.group_starts.gone(pod.uid)
+            self.pod_uses_nothing(pod.uid)
+            self.holds.leave(pod.uid)
+            self._pod_settled(pod.uid)
+
+    def pod_uses_nothing(self, uid: str) -> None:
+        """The pod is over, gone, or not bound after all: devices of deleted claims that it alone used are free."""
+        if not len(self.claims.orphans):
+            return
+        change = self.claims.pod_over(uid)
+        if change.removed:
+            self._allocations_moved(change)
+
+    def pool_touched(self, pool_id: PoolId) -> None:
+        """The slices of this pool changed (or are about to)."""
+        self.inventory_moved(self.slices.nodes_of(pool_id))
+
+    def overlaid(self, pools: Collection[PoolId]) -> None:
+        """Taint rules or the policy changed what the devices of these pools are taken to be."""
+        for pool_id in pools:
+            self.pool_touched(pool_id)
+        if pools:
+            self.helpful_devices()
+
+    def group_touched(self, key: tuple[str, str]) -> None:
+        """A PodGroup, one of its pods, or a claim that was made for it has changed."""
+        if self.on_group_touched is not None:
+            self.on_group_touched(key)
+
+    def _member_touched(self, pod: Pod | None) -> None:
+        if pod is not None and pod.pod_group is not None:
+            self.group_touched((pod.namespace, pod.pod_group))
+
+    def _owner_touched(self, claim: ClaimHead) -> None:
+        owner = claim.metadata.controller
+        if owner is not None and owner.group == GROUP:
+            self.group_touched((claim.metadata.namespace, owner.name))
+
+    def helpful_devices(self) -> None:
+        """Devices appeared, changed or became free."""
+        self.progress.devices += 1
+        self.helped.fire()
+
+    def helpful_claim(self) -> None:
+        """Claims appeared or went away."""
+        self.progress.claims += 1
+        self.helped.fire()
+
+    def helpful_class(self) -> None:
+        """A device class changed."""
+        self.progress.classes += 1
+        self.helped.fire()
+
+    def slices_moved(self) -> None:
+        """Which nodes are under holds has to be found out anew."""
+        self._held_nodes_known = False
+
+    def _allocations_moved(self, change: UsageChange, *, helpful: bool = True) -> None:
+        for pool_id in {holding.pool_id for holding in (*change.removed, *change.added)}:
+            self.state.moved(self.slices.nodes_of(pool_id))
+        if helpful and change.freed:
+            self.helpful_devices()
+        if change.orphan is not None and self.on_orphan is not None:
+            self.on_orphan(change.orphan)
+
+    def _devices_lost(self, change: UsageChange) -> None:
+        if change.removed and self.on_devices_lost is not None:
+            self.on_devices_lost(whole_devices(change.removed) - whole_devices(change.added))
+
+    def _keep_promises(self) -> None:
+        while self._promises:
+            self._promises.popleft()()
+
+    def _holds_moved(self, pools: Collection[PoolId]) -> None:
+        overlay, held_nodes = self._holds.overlay, self._held_nodes
+        for pool_id in pools:
+            nodes = self.slices.nodes_of(pool_id)
+            self._held.moved(nodes)
+            if overlay.pool(pool_id):
+                held_nodes.enter(pool_id, nodes)
+            else:
+                held_nodes.leave(pool_id)

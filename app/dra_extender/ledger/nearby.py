@@ -1,0 +1,78 @@
+from collections.abc import Sequence
+from typing import Final
+
+from dra_extender.ledger.groups import Groups
+from dra_extender.model.base import ModelError
+from dra_extender.model.node import Node
+from dra_extender.model.node_selector import NODE_NAME_FIELD, NodeSelectorTerm
+from dra_extender.model.resource_slice import ResourceSlice
+
+Anchor = tuple[str | None, str]
+"""A label and a value of it; without label: the name of a node."""
+
+_ANYWHERE: Final[Anchor] = (None, "")
+
+
+class NearbySlices:
+    """Slices without `nodeName`, by a label that a node must have for a slice to be for it.
+
+    A slice whose node selector asks for certain values of a label is looked at for nodes with one of these values alone, so that a
+    node costs as much as it has labels and slices near it, however many slices there are.
+    """
+
+    __slots__ = ("_groups",)
+
+    def __init__(self) -> None:
+        self._groups: Groups[Anchor] = Groups()
+
+    def put(self, item: ResourceSlice) -> None:
+        """Add a slice; one of the same name has to be dropped before."""
+        for anchor in _anchors(item):
+            self._groups.put(anchor, item)
+
+    def drop(self, item: ResourceSlice) -> None:
+        """Remove a slice that was put."""
+        for anchor in _anchors(item):
+            self._groups.drop(anchor, item.name)
+
+    def near(self, node: Node) -> Sequence[ResourceSlice]:
+        """The slices that may be for this node, in order of names: all that are, and some that are not."""
+        groups = self._groups
+        anywhere = groups.of(_ANYWHERE)
+        found = {each.name: each for each in groups.of((None, node.name))}
+        for anchor in node.labels.items():
+            for each in groups.of(anchor):
+                found[each.name] = each
+        if not found:
+            return anywhere
+        found.update((each.name, each) for each in anywhere)
+        return [found[name] for name in sorted(found)]
+
+
+def _anchors(item: ResourceSlice) -> frozenset[Anchor]:
+    """What a node must have one of; a selector that is malformed is everybody's problem."""
+    selector = item.node_selector
+    if item.all_nodes or selector is None:
+        return frozenset((_ANYWHERE,))
+    try:
+        selector.matches("", {})
+    except ModelError:
+        return frozenset((_ANYWHERE,))
+    found: set[Anchor] = set()
+    for term in selector.node_selector_terms:
+        if term.match_expressions or term.match_fields:
+            anchors = _of_term(term)
+            if not anchors:
+                return frozenset((_ANYWHERE,))
+            found.update(anchors)
+    return frozenset(found)
+
+
+def _of_term(term: NodeSelectorTerm) -> Sequence[Anchor]:
+    for field in term.match_fields:
+        if field.key == NODE_NAME_FIELD and field.operator == "In":
+            return [(None, value) for value in field.values or ()]
+    for label in term.match_expressions:
+        if label.operator == "In":
+            return [(label.key, value) for value in label.values or ()]
+    return ()

@@ -1,0 +1,128 @@
+"""Allocations whose claim was deleted while pods use the devices.
+
+The API server lets the owner of a claim remove its finalizers and delete it, whatever runs on its devices.  The devices stay
+counted until the last of these pods has ended.  Nothing of this is stored: a restart forgets it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dra_extender.ledger.pods import PodIndex
+from dra_extender.model.base import ModelError
+from dra_extender.model.node import Node
+from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import is_group
+from dra_extender.model.resource_claim import ClaimHead
+
+if TYPE_CHECKING:
+    from dra_extender.ledger.claim_record import ClaimRecord
+
+
+@dataclass(slots=True)
+class Orphan:
+    """A deleted claim as it was known last, and the UIDs of the pods that still use its devices."""
+
+    record: "ClaimRecord"
+    pods: set[str]
+
+
+class Orphans:
+    """All orphaned allocations, by the UID of their claim and by pod.
+
+    A pod keeps at most one allocation for each claim name: a claim that is made anew under the name of a deleted one has another
+    UID, and the pod runs on the devices of the first.
+    """
+
+    __slots__ = ("_by_claim", "_by_pod")
+
+    def __init__(self) -> None:
+        self._by_claim: dict[str, Orphan] = {}
+        self._by_pod: dict[str, dict[tuple[str, str], str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_claim)
+
+    def all(self) -> Iterable[Orphan]:
+        """All orphaned allocations."""
+        return self._by_claim.values()
+
+    def of_pod(self, pod_uid: str) -> tuple[Orphan, ...]:
+        """The orphaned allocations that this pod uses."""
+        return tuple(self._by_claim[uid] for uid in self._by_pod.get(pod_uid, {}).values())
+
+    def adopt(self, record: "ClaimRecord", users: Iterable[str]) -> Orphan | None:
+        """Keep the stored allocation of this deleted claim for its users; None if nobody uses it."""
+        key, uid = record.claim.metadata.key, record.claim.metadata.uid
+        pods = {each for each in users if key not in self._by_pod.get(each, {})}
+        if not pods or not record.holdings:
+            return None
+        record.orphaned = True
+        for each in pods:
+            self._by_pod.setdefault(each, {})[key] = uid
+        orphan = self._by_claim[uid] = Orphan(record, pods)
+        return orphan
+
+    def disown(self, claim_uid: str) -> Orphan | None:
+        """The claim exists after all; returns what was kept of it."""
+        orphan = self._by_claim.pop(claim_uid, None)
+        for pod in () if orphan is None else orphan.pods:
+            claims = {key: uid for key, uid in self._by_pod.pop(pod).items() if uid != claim_uid}
+            if claims:
+                self._by_pod[pod] = claims
+        return orphan
+
+    def leave(self, pod_uid: str) -> tuple[Orphan, ...]:
+        """The pod uses nothing any more; returns the allocations that nobody uses now, which are forgotten."""
+        used = self._by_pod.pop(pod_uid, None)
+        if not used:
+            return ()
+        ended = []
+        for uid in used.values():
+            orphan = self._by_claim[uid]
+            orphan.pods.discard(pod_uid)
+            if not orphan.pods:
+                ended.append(self._by_claim.pop(uid))
+        return tuple(ended)
+
+
+def users_of(claim: ClaimHead, pods: PodIndex, nodes: Mapping[str, Node]) -> Iterable[str]:
+    """UIDs of the pods that run on the devices of this claim, as far as the API tells.
+
+    Those are pods for which it is reserved, or which name it and belong to the PodGroup for which it is reserved, and that are
+    bound, or are just being bound by this process, to a node on which the allocation is usable.
+    """
+    for consumer in claim.status.reserved_for:
+        if is_group(consumer):
+            members = pods.members(claim.metadata.namespace, consumer.name)
+            candidates = [each for each in members if _names(each, claim.metadata.name)]
+        else:
+            pod = pods.by_uid(consumer.uid)
+            candidates = [] if pod is None or _has_another(pod, claim) else [pod]
+        for each in candidates:
+            if not each.finished and _runs_on(each, claim, pods, nodes):
+                yield each.uid
+
+
+def _runs_on(pod: Pod, claim: ClaimHead, pods: PodIndex, nodes: Mapping[str, Node]) -> bool:
+    if not pod.node_name:
+        return pods.is_being_bound(pod.uid)
+    node, allocation = nodes.get(pod.node_name), claim.status.allocation
+    try:
+        return allocation is not None and allocation.usable_on(pod.node_name, {} if node is None else node.labels)
+    except ModelError:
+        return True
+
+
+def _names(pod: Pod, claim: str) -> bool:
+    """Whether the pod may mean this claim; an entry after a draft of KEP-5729 names the claim only through its group."""
+    return (
+        any(claim == each.resource_claim_name or each.pod_group_resource_claim for each in pod.claims)
+        or any(claim == each.resource_claim_name for each in pod.claim_statuses)
+        or pod.extended_claim == claim
+    )
+
+
+def _has_another(pod: Pod, claim: ClaimHead) -> bool:
+    """Whether the claim was made for extended resources for which the pod uses another claim."""
+    return bool(claim.extended_for) and pod.extended_claim not in ("", claim.metadata.name)

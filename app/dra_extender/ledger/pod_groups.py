@@ -1,0 +1,88 @@
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+from dra_extender.model.node import Node
+from dra_extender.model.pod_group import PodGroup
+
+GROUP_RESERVATIONS_FEATURE: Final = "DRAWorkloadResourceClaims"
+"""What a node declares if its kubelet runs pods whose claims are reserved for their PodGroup; no release declares it yet."""
+
+
+START_LABEL: Final = "dra-extender.io/pod-group-claims"
+"""A label by which an administrator says of a node whether its kubelet starts such pods: `true` or `false`."""
+
+
+def known_on(node: Node) -> bool | None:
+    """What the node's label, or its kubelet, says of pods that are reserved through their PodGroup alone; None if nothing."""
+    label = node.labels.get(START_LABEL)
+    if label in ("true", "false"):
+        return label == "true"
+    return True if GROUP_RESERVATIONS_FEATURE in node.declared_features else None
+
+
+class GroupReservation(StrEnum):
+    """Whether claims of PodGroups are reserved for the group or for each of its pods (256 at most).
+
+    A kubelet whose gate is off refuses pods that are reserved only through their group.  AUTO reserves for the group on nodes
+    that say to support it, and where a claim has many entries already (ledger/group_starts.py).  Such a kubelet also refuses
+    what was generated from a template of the group, for whomever it is reserved; so AUTO reserves that for the group, which loses
+    nothing, and with NEVER it is of no use to anybody.
+    """
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+    def applies_on(self, node: Node | None) -> bool:
+        """Whether to reserve for the group; without a node, when it is not known yet where the pod will run."""
+        if self is GroupReservation.AUTO:
+            return node is not None and known_on(node) is True
+        return self is GroupReservation.ALWAYS
+
+    @property
+    def may_apply(self) -> bool:
+        """Whether some kubelet may start pods with what was generated for their group."""
+        return self is not GroupReservation.NEVER
+
+
+class PodGroupIndex:
+    """PodGroups by name.
+
+    `served` tells whether the cluster has PodGroups at all; without them a pod's group is nothing but a name.  `have_claims` is the
+    feature KEP-5729: without it a group has no claims.  `reservation` is for whom their claims are reserved.  `ends_entries`:
+    whether the entry of a PodGroup that is gone is removed by whomever; else AUTO makes none for want of room.
+    """
+
+    __slots__ = ("_by_key", "ends_entries", "have_claims", "reservation", "served")
+
+    def __init__(self) -> None:
+        self.served = False
+        self.have_claims = True
+        self.ends_entries = True
+        self.reservation = GroupReservation.AUTO
+        self._by_key: dict[tuple[str, str], PodGroup] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def all(self) -> Iterable[PodGroup]:
+        """All PodGroups."""
+        return self._by_key.values()
+
+    def get(self, namespace: str, name: str) -> PodGroup | None:
+        """The PodGroup with this name."""
+        return self._by_key.get((namespace, name))
+
+    def put(self, group: PodGroup) -> PodGroup | None:
+        """Add or replace; returns the previous state."""
+        old = self._by_key.get(group.metadata.key)
+        self._by_key[group.metadata.key] = group
+        return old
+
+    def drop(self, namespace: str, name: str, uid: str) -> PodGroup | None:
+        """Remove; returns what was there.  A group of the same name with another UID stays."""
+        known = self._by_key.get((namespace, name))
+        if known is None or (uid and known.metadata.uid != uid):
+            return None
+        return self._by_key.pop((namespace, name))

@@ -1,0 +1,204 @@
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+from dra_extender.model.metadata import version_number
+from dra_extender.model.pod import Pod
+
+_REMEMBERED_DELETIONS: Final = 20_000
+
+
+class PodIndex:
+    """Pods by UID, by name and by PodGroup, which ones are gone for sure, and where pods wait for a node."""
+
+    __slots__ = (
+        "_being_bound",
+        "_by_group",
+        "_by_key",
+        "_by_uid",
+        "_deleted",
+        "_group_parts",
+        "_running",
+        "_waiting",
+        "_wanting",
+    )
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, Pod] = {}
+        self._by_key: dict[tuple[str, str], str] = {}
+        self._by_group: dict[tuple[str, str], set[str]] = {}
+        self._running: dict[tuple[str, str], set[str]] = {}
+        self._group_parts: Counter[tuple[str, str]] = Counter()
+        self._being_bound: dict[str, Pod] = {}
+        self._deleted: OrderedDict[str, None] = OrderedDict()
+        # How many pods wait, by scheduler and namespace.
+        self._waiting: dict[str, dict[str, int]] = {}
+        # Those of them that need devices, by scheduler.
+        self._wanting: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def all(self) -> Iterable[Pod]:
+        """All pods."""
+        return self._by_uid.values()
+
+    def by_uid(self, uid: str) -> Pod | None:
+        """The pod with this UID."""
+        return self._by_uid.get(uid)
+
+    def by_key(self, namespace: str, name: str) -> Pod | None:
+        """The pod with this name."""
+        uid = self._by_key.get((namespace, name))
+        return None if uid is None else self._by_uid.get(uid)
+
+    def members(self, namespace: str, group: str) -> tuple[Pod, ...]:
+        """The pods that name this PodGroup, by name."""
+        uids = self._by_group.get((namespace, group), ())
+        return tuple(sorted((self._by_uid[uid] for uid in uids), key=lambda pod: pod.name))
+
+    def waiting_parts(self, namespace: str, group: str) -> int:
+        """How many pods of this PodGroup wait for a node and need devices, with all their claims and extended resources."""
+        return self._group_parts[namespace, group]
+
+    def group_runs(self, namespace: str, group: str, besides: str = "") -> bool:
+        """Whether a pod of this PodGroup, other than the one with the UID `besides`, is bound and not over."""
+        running = self._running.get((namespace, group))
+        return running is not None and (len(running) > 1 or besides not in running)
+
+    def begin_binding(self, pod: Pod) -> None:
+        """A Binding of the pod is about to be posted; it counts until the watch shows the pod bound or gone."""
+        if not self.gone(pod.uid):
+            self._being_bound[pod.uid] = pod
+
+    def binding_failed(self, uid: str) -> None:
+        """The Binding of the pod was not accepted, as far as is known."""
+        self._being_bound.pop(uid, None)
+
+    def is_being_bound(self, uid: str) -> bool:
+        """Whether a Binding of the pod is on its way."""
+        return uid in self._being_bound
+
+    def being_bound(self) -> Iterable[Pod]:
+        """The pods whose Binding is on its way."""
+        return self._being_bound.values()
+
+    def put(self, pod: Pod) -> Pod | None:
+        """Add or replace; returns the previous state.  A pod of the same name with another UID is gone."""
+        key = (pod.namespace, pod.name)
+        previous = self._by_key.get(key)
+        if previous is not None and previous != pod.uid:
+            self._forget(self._by_uid.pop(previous, None))
+            self._remember_deletion(previous)
+        self._by_key[key] = pod.uid
+        # The watch says so: the server's store was set back.
+        self._deleted.pop(pod.uid, None)
+        old = self._by_uid.get(pod.uid)
+        if old is not None and (old.namespace, old.name) != key:
+            self._by_key.pop((old.namespace, old.name), None)
+        self._by_uid[pod.uid] = pod
+        if pod.node_name:
+            self._being_bound.pop(pod.uid, None)
+        self._forget(old)
+        self._join_group(pod)
+        if _waits(pod):
+            of_scheduler = self._waiting.setdefault(pod.scheduler_name, {})
+            of_scheduler[pod.namespace] = of_scheduler.get(pod.namespace, 0) + 1
+            if pod.needs_devices:
+                self._wanting[pod.scheduler_name] += 1
+        return old
+
+    def drop(self, namespace: str, name: str, uid: str) -> Pod | None:
+        """Remove; returns what was there."""
+        uid = uid or self._by_key.get((namespace, name), "")
+        self._remember_deletion(uid)
+        pod = self._by_uid.pop(uid, None)
+        self._forget(pod)
+        if pod is not None and self._by_key.get((pod.namespace, pod.name)) == uid:
+            del self._by_key[pod.namespace, pod.name]
+        return pod
+
+    def gone(self, uid: str) -> bool:
+        """Whether this pod was seen to be deleted; a pod that the watch has not brought yet is not gone."""
+        return uid in self._deleted
+
+    def waits_elsewhere(self, pod: Pod) -> bool:
+        """Whether pods of other namespaces wait for the scheduler of this pod to find nodes for them."""
+        waiting = self._waiting.get(pod.scheduler_name)
+        return waiting is not None and len(waiting) > (pod.namespace in waiting)
+
+    def waits_beside(self, pod: Pod) -> bool:
+        """Whether other pods of its namespace wait for the scheduler of this pod to find nodes for them."""
+        waiting = self._waiting.get(pod.scheduler_name, {}).get(pod.namespace, 0)
+        known = self._by_uid.get(pod.uid)
+        return waiting > (known is not None and _waits(known))
+
+    def others_want_devices(self, scheduler: str) -> bool:
+        """Whether pods of other schedulers wait that need devices."""
+        return len(self._wanting) > (scheduler in self._wanting)
+
+    def _forget(self, pod: Pod | None) -> None:
+        """Undo what `put` noted beside the indexes by UID and name."""
+        self._leave_group(pod)
+        if pod is None or not _waits(pod):
+            return
+        if pod.needs_devices:
+            self._wanting[pod.scheduler_name] -= 1
+            if not self._wanting[pod.scheduler_name]:
+                del self._wanting[pod.scheduler_name]
+        of_scheduler = self._waiting[pod.scheduler_name]
+        of_scheduler[pod.namespace] -= 1
+        if not of_scheduler[pod.namespace]:
+            del of_scheduler[pod.namespace]
+            if not of_scheduler:
+                del self._waiting[pod.scheduler_name]
+
+    def _join_group(self, pod: Pod) -> None:
+        if pod.pod_group is None:
+            return
+        key = (pod.namespace, pod.pod_group)
+        self._by_group.setdefault(key, set()).add(pod.uid)
+        if pod.node_name and not pod.finished:
+            self._running.setdefault(key, set()).add(pod.uid)
+        parts = _parts(pod)
+        if parts:
+            self._group_parts[key] += parts
+
+    def _leave_group(self, pod: Pod | None) -> None:
+        if pod is None or pod.pod_group is None:
+            return
+        key = (pod.namespace, pod.pod_group)
+        for index in (self._by_group, self._running):
+            uids = index.get(key)
+            if uids is not None:
+                uids.discard(pod.uid)
+                if not uids:
+                    del index[key]
+        parts = _parts(pod)
+        if parts:
+            self._group_parts[key] -= parts
+            if not self._group_parts[key]:
+                del self._group_parts[key]
+
+    def _remember_deletion(self, uid: str) -> None:
+        self._being_bound.pop(uid, None)
+        self._deleted[uid] = None
+        if len(self._deleted) > _REMEMBERED_DELETIONS:
+            self._deleted.popitem(last=False)
+
+    def newest(self, pod: Pod) -> Pod:
+        """This pod as given, or as known if that is a later version of the same pod."""
+        known = self._by_uid.get(pod.uid)
+        if known is None or known is pod or known.resource_version == pod.resource_version:
+            return pod
+        if version_number(known.resource_version) > version_number(pod.resource_version):
+            return known
+        return pod
+
+
+def _waits(pod: Pod) -> bool:
+    return not pod.node_name and not pod.deleting and not pod.finished
+
+
+def _parts(pod: Pod) -> int:
+    return 1 + pod.parts if _waits(pod) and pod.needs_devices else 0

@@ -1,0 +1,125 @@
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from dra_extender.allocator.state import PoolId, PoolUsage, Usage
+from dra_extender.model.allocation import DeviceHolding
+
+_EMPTY: Final[PoolUsage] = {}
+
+
+class UsageTable:
+    """Holdings by pool and device, kept incrementally.  It is itself a `Usage` for a search."""
+
+    __slots__ = ("_choosy", "_pools")
+
+    def __init__(self) -> None:
+        self._choosy: Counter[PoolId] = Counter()
+        self._pools: dict[PoolId, dict[str, tuple[DeviceHolding, ...]]] = {}
+
+    def pool(self, pool_id: PoolId) -> PoolUsage:
+        """What is held in this pool."""
+        return self._pools.get(pool_id, _EMPTY)
+
+    def has_compatibility_rules(self, pool_id: PoolId) -> bool:
+        """See Usage."""
+        return pool_id in self._choosy
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether any holding in any pool has `compatibleOnlyWith` frozen with it."""
+        return bool(self._choosy)
+
+    @property
+    def pools(self) -> Iterable[PoolId]:
+        """The pools in which something is held."""
+        return self._pools.keys()
+
+    def add(self, holdings: Iterable[DeviceHolding]) -> None:
+        """Count these holdings."""
+        for holding in holdings:
+            if holding.compatible_only_with is not None:
+                self._choosy[holding.pool_id] += 1
+            devices = self._pools.setdefault(holding.pool_id, {})
+            devices[holding.device] = (*devices.get(holding.device, ()), holding)
+
+    def remove(self, holdings: Iterable[DeviceHolding]) -> None:
+        """Stop counting these holdings; each must have been added."""
+        for holding in holdings:
+            devices = self._pools[holding.pool_id]
+            rest = list(devices[holding.device])
+            rest.remove(holding)
+            if holding.compatible_only_with is not None:
+                self._choosy[holding.pool_id] -= 1
+                if not self._choosy[holding.pool_id]:
+                    del self._choosy[holding.pool_id]
+            if rest:
+                devices[holding.device] = tuple(rest)
+                continue
+            del devices[holding.device]
+            if not devices:
+                del self._pools[holding.pool_id]
+
+    def frozen(self) -> Mapping[PoolId, Mapping[str, Counter[DeviceHolding]]]:
+        """A comparable copy in which the order of holdings does not matter."""
+        return {
+            pool_id: {device: Counter(holdings) for device, holdings in devices.items()}
+            for pool_id, devices in self._pools.items()
+        }
+
+
+class Overlaid:
+    """A usage with more holdings on top; neither is changed."""
+
+    __slots__ = ("_base", "_extra", "_merged")
+
+    def __init__(self, base: Usage, extra: UsageTable) -> None:
+        self._base = base
+        self._extra = extra
+        self._merged: dict[PoolId, PoolUsage] = {}
+
+    def pool(self, pool_id: PoolId) -> PoolUsage:
+        """What is held in this pool by either."""
+        extra = self._extra.pool(pool_id)
+        if not extra:
+            return self._base.pool(pool_id)
+        merged = self._merged.get(pool_id)
+        if merged is None:
+            base = self._base.pool(pool_id)
+            merged = self._merged[pool_id] = {
+                **base,
+                **{device: (*base.get(device, ()), *holdings) for device, holdings in extra.items()},
+            }
+        return merged
+
+    def has_compatibility_rules(self, pool_id: PoolId) -> bool:
+        """See Usage."""
+        return self._extra.has_compatibility_rules(pool_id) or self._base.has_compatibility_rules(pool_id)
+
+
+class Reduced:
+    """A usage with some holdings taken away, as if their claims were released."""
+
+    __slots__ = ("_base", "_gone")
+
+    def __init__(self, base: Usage, gone: Iterable[DeviceHolding]) -> None:
+        self._base = base
+        self._gone: dict[PoolId, list[DeviceHolding]] = {}
+        for holding in gone:
+            self._gone.setdefault(holding.pool_id, []).append(holding)
+
+    def pool(self, pool_id: PoolId) -> PoolUsage:
+        """What stays held in this pool."""
+        gone = self._gone.get(pool_id)
+        base = self._base.pool(pool_id)
+        if not gone:
+            return base
+        left = {device: list(holdings) for device, holdings in base.items()}
+        for holding in gone:
+            if holding in left.get(holding.device, ()):
+                left[holding.device].remove(holding)
+        return {device: tuple(holdings) for device, holdings in left.items() if holdings}
+
+    def has_compatibility_rules(self, pool_id: PoolId) -> bool:
+        """See Usage; true also where only what is taken away has some."""
+        return self._base.has_compatibility_rules(pool_id)

@@ -1,0 +1,157 @@
+"""The composition root: the one place where rooms meet."""
+
+import asyncio
+import signal
+import socket
+from uuid import uuid4
+
+import structlog
+import uvloop
+
+from dra_extender.descriptors import raise_limit
+from dra_extender.http_server import listen
+from dra_extender.kube.cluster import KubeCluster
+from dra_extender.kube.lease import LeaderElection, LeaseSettings
+from dra_extender.kube.lease_state import LeaseTimes
+from dra_extender.kube.server_facts import Support
+from dra_extender.kube.service_route import ServiceRoute
+from dra_extender.kube.settings import KubeSettings
+from dra_extender.leadership import KubeLeadership
+from dra_extender.scheduler_check import check, limits_of, read_document, scheduler_names
+from dra_extender.service import Service
+from dra_extender.settings import BadSettings, LeaderElectionSettings, Settings
+from dra_extender.telemetry.metrics import Metrics
+from dra_extender.telemetry.observer import ClusterObserver, TermCounter
+
+_LOG = structlog.get_logger(__name__)
+
+
+async def serve(settings: Settings) -> None:
+    """Run the service against the API server until SIGTERM or SIGINT.
+
+    Raises:
+        ListenError: the address cannot be used.
+        ConfigurationError: there is no usable configuration of the API server.
+        BadSettings: leader election is wanted, but the namespace of the Lease is not known; or kube-scheduler's configuration does
+            not fit the settings.
+        BadPolicy: the policy file is wrong.
+        ClusterError: the API server does not answer, is too old, or does not let us in.
+    """
+    settings = with_scheduler(settings)
+    metrics = Metrics()
+    connection = kube_settings(settings)
+    election = _election(settings.leader_election, connection, metrics)
+    cluster = kube_cluster(connection, metrics, election)
+    raise_limit()
+    with listen(settings.server) as listener:
+        leadership = None
+        if election is not None:
+            route = _route(settings.leader_election, connection, cluster, listener.getsockname()[1])
+            leadership = KubeLeadership(election, cluster, route)
+        await Service(settings, cluster, metrics, leadership).run(_stop_on_signal(), listener)
+
+
+def with_scheduler(settings: Settings) -> Settings:
+    """The settings with the scheduler names of the kube-scheduler configuration, unless they are set.
+
+    Raises:
+        BadSettings: kube-scheduler's configuration does not fit the settings.
+    """
+    file = settings.scheduling.scheduler_config
+    if file is None:
+        return settings
+    document = read_document(file)
+    problems = check(document, limits_of(settings))
+    if problems:
+        raise BadSettings(f"{file}: {'; '.join(map(str, problems))}")
+    names = settings.scheduling.scheduler_names or scheduler_names(document)
+    return settings.model_copy(update={"scheduling": settings.scheduling.model_copy(update={"scheduler_names": names})})
+
+
+def run(settings: Settings) -> None:
+    """As `serve`, in an event loop of its own."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(settings))
+
+
+def kube_settings(settings: Settings) -> KubeSettings:
+    """How to reach the configured API server."""
+    return KubeSettings(
+        kubeconfig=settings.cluster.kubeconfig,
+        context=settings.cluster.context,
+        identity=settings.scheduling.field_manager,
+        instance=socket.gethostname(),
+        patience=settings.cluster.patience_seconds,
+    )
+
+
+def kube_cluster(connection: KubeSettings, metrics: Metrics, election: LeaderElection | None = None) -> KubeCluster:
+    """The cluster behind an API server, counted by `metrics`; with an election it is written to only while this replica leads."""
+    cluster = KubeCluster(connection, observer=ClusterObserver(metrics), election=election)
+
+    def refresh() -> None:
+        for kind, seconds in cluster.contact_ages().items():
+            metrics.watch_age(kind, seconds)
+        for field, support in (cluster.facts.fields if cluster.facts else {}).items():
+            if support is not Support.UNKNOWN:
+                metrics.unserved(field, support is Support.DROPPED)
+
+    metrics.before_render(refresh)
+    return cluster
+
+
+def _election(settings: LeaderElectionSettings, connection: KubeSettings, metrics: Metrics) -> LeaderElection | None:
+    if not settings.enabled:
+        return None
+    # The host name of a pod is the pod's name; the rest of the identity tells a restarted container from the one before.
+    host = settings.host or socket.gethostname()
+    lease = LeaseSettings(
+        namespace=_namespace(settings),
+        name=settings.lease_name,
+        host=host,
+        identity=f"{host}_{uuid4()}",
+        follow=settings.follow_lease,
+        times=LeaseTimes(settings.duration_seconds, settings.renew_seconds, settings.retry_seconds),
+    )
+    return LeaderElection(lease, connection, observer=ClusterObserver(metrics), terms=TermCounter(metrics))
+
+
+def _route(
+    settings: LeaderElectionSettings, connection: KubeSettings, cluster: KubeCluster, port: int
+) -> ServiceRoute | None:
+    if settings.service is None:
+        return None
+    return ServiceRoute(
+        cluster.transport,
+        connection,
+        namespace=_namespace(settings),
+        service=settings.service,
+        address=str(settings.address),
+        port=port,
+    )
+
+
+def _namespace(settings: LeaderElectionSettings) -> str:
+    found = settings.known_namespace()
+    if found is None:
+        raise BadSettings(
+            "setting leader_election.namespace (DRA_EXTENDER_LEADER_ELECTION__NAMESPACE): expected the namespace of the Lease, "
+            "because this is not a pod that could have one"
+        )
+    return found
+
+
+def _stop_on_signal() -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT; a second one ends the process at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def first(number: signal.Signals) -> None:
+        _LOG.info("asked to stop", signal=number.name)
+        stop.set()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(each)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, first, number)
+    return stop

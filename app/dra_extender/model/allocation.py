@@ -1,0 +1,152 @@
+from typing import Final
+
+import msgspec
+
+from dra_extender.model.base import Value
+from dra_extender.model.device import CounterConsumption, Device, regrouped
+from dra_extender.model.node import Node
+from dra_extender.model.node_selector import NodeSelector
+
+NO_PARAMETERS: Final = msgspec.Raw()
+
+
+class DeviceToleration(Value, frozen=True):
+    """A toleration of a request; it is copied whole into each result of that request."""
+
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: int | None = None
+
+
+class DeviceResult(Value, frozen=True, rename={"share_id": "shareID"}):
+    """One allocated device of a claim (`status.allocation.devices.results[]`)."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = msgspec.field(default=None, name="adminAccess")
+    tolerations: tuple[DeviceToleration, ...] = ()
+    share_id: str | None = None
+    consumed_capacity: dict[str, str] | None = msgspec.field(default=None, name="consumedCapacity")
+    binding_conditions: tuple[str, ...] | None = msgspec.field(default=None, name="bindingConditions")
+    binding_failure_conditions: tuple[str, ...] | None = msgspec.field(default=None, name="bindingFailureConditions")
+    skip_node_operations: tuple[str, ...] = msgspec.field(default=(), name="skipNodeOperations")
+    compatibility_groups: dict[str, tuple[str, ...] | None] | None = msgspec.field(
+        default=None, name="compatibilityGroups"
+    )
+
+    @property
+    def device_id(self) -> tuple[str, str, str]:
+        """(driver, pool, device)."""
+        return (self.driver, self.pool, self.device)
+
+
+class OpaqueConfiguration(Value, frozen=True):
+    """Parameters for one driver, as the bytes that the API server sent: never decoded, equal if they are spelled the same."""
+
+    driver: str = ""
+    parameters: msgspec.Raw = NO_PARAMETERS
+
+
+class AllocationConfiguration(Value, frozen=True):
+    """Configuration that travels with an allocation; no `requests` means all requests of the claim."""
+
+    source: str
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueConfiguration | None = None
+
+
+class DeviceAllocation(Value, frozen=True):
+    """Devices and configuration of an allocation."""
+
+    results: tuple[DeviceResult, ...] = ()
+    config: tuple[AllocationConfiguration, ...] = ()
+
+
+class AllocationResult(Value, frozen=True):
+    """`status.allocation` of a claim.  `allocation_timestamp` is immutable once stored, so it belongs in the first write."""
+
+    devices: DeviceAllocation = DeviceAllocation()
+    node_selector: NodeSelector | None = None
+    allocation_timestamp: str | None = None
+
+    def usable_on(self, node: str, labels: dict[str, str]) -> bool:
+        """Whether the node selector allows the node."""
+        return self.node_selector is None or self.node_selector.matches(node, labels)
+
+    def allows(self, node: Node) -> bool:
+        """Whether a pod with this allocation may run on the node: it is selected, and declares what the devices need.
+
+        Raises:
+            ModelError: the node selector is malformed.
+        """
+        return self.usable_on(node.name, node.labels) and (node.skips_node_operations or self.skipping_device is None)
+
+    @property
+    def skipping_device(self) -> DeviceResult | None:
+        """The first device that needs a node that can skip node operations."""
+        return next((each for each in self.devices.results if each.skip_node_operations), None)
+
+
+class DeviceHolding(Value, frozen=True, rename=None):
+    """What one result of an allocation takes out of its pool.
+
+    `consumption` is what the device drew on counter sets when it was allocated (amounts and groups, KEP-5963 snapshot); None
+    when no snapshot was kept, and then the slice as published now counts.  `groups`: where the allocation keeps the groups alone
+    (`results[].compatibilityGroups`), the (counter set, groups) that it names; None elsewhere.  `consumed_capacity` holds (name,
+    nano-units).  `compatible_only_with`, `neighbours_on` and `sources` are the device's at that time; without `consumption` they
+    say nothing.  With `set_aside` nobody has the device: it is only not to be taken now.
+    """
+
+    driver: str
+    pool: str
+    device: str
+    share_id: str | None = None
+    admin: bool = False
+    consumption: tuple[CounterConsumption, ...] | None = None
+    groups: tuple[tuple[str, tuple[str, ...]], ...] | None = None
+    consumed_capacity: tuple[tuple[str, int], ...] = ()
+    compatible_only_with: str | None = None
+    neighbours_on: str = ""
+    sources: tuple[tuple[str, str], ...] = ()
+    set_aside: bool = False
+
+    @property
+    def pool_id(self) -> tuple[str, str]:
+        """(driver, pool)."""
+        return (self.driver, self.pool)
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether anything of what the device draws, or of its groups, was frozen when it was allocated."""
+        return self.consumption is not None or self.groups is not None
+
+    def drawn(self, live: Device | None) -> tuple[CounterConsumption, ...]:
+        """What the device draws on counter sets: as frozen, else as `live` says, the device as the slice publishes it now.
+
+        Where the groups alone were frozen, they replace those of `live`.
+        """
+        if self.consumption is not None:
+            return self.consumption
+        if self.groups is None:
+            return () if live is None else live.consumes_counters
+        if live is None:
+            return regrouped((), dict(self.groups), ())
+        return regrouped(live.consumes_counters, dict(self.groups), live.sources)
+
+
+class ClaimPlacement(Value, frozen=True, rename=None):
+    """A decided allocation of one claim on one node: what is written, and what it takes (one holding per result, same order)."""
+
+    allocation: AllocationResult
+    holdings: tuple[DeviceHolding, ...]
+
+
+class Placement(Value, frozen=True, rename=None):
+    """A solution for all claims of a pod on one node, in the order the claims were asked for."""
+
+    claims: tuple[ClaimPlacement, ...]
+    steps: int = 0

@@ -1,0 +1,61 @@
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.model.allocation import OpaqueConfiguration
+from dra_extender.model.base import Value, decode
+from dra_extender.model.metadata import ObjectMeta
+from dra_extender.model.resource_claim import DeviceSelector
+
+IMPLICIT_RESOURCE_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+
+
+class ClassConfiguration(Value, frozen=True):
+    """Configuration that every device of the class gets."""
+
+    opaque: OpaqueConfiguration | None = None
+
+
+class DeviceClassSpec(Value, frozen=True):
+    """`spec` of a device class."""
+
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[ClassConfiguration, ...] = ()
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(Value, frozen=True):
+    """A DeviceClass as far as decisions read it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+    @property
+    def name(self) -> str:
+        """metadata.name."""
+        return self.metadata.name
+
+    @property
+    def extended_resources(self) -> tuple[str, ...]:
+        """Extended resource names that this class backs (KEP-5004): the implicit one, and the explicit one if set."""
+        explicit = self.spec.extended_resource_name
+        implicit = IMPLICIT_RESOURCE_PREFIX + self.metadata.name
+        return (implicit, explicit) if explicit else (implicit,)
+
+
+_DECODER = msgspec.json.Decoder(DeviceClass)
+
+
+def read_device_class(data: bytes) -> DeviceClass:
+    """The class in `data` (API JSON).
+
+    Raises:
+        ModelError: not a DeviceClass; the message names the field.
+    """
+    return decode("DeviceClass", _DECODER, data)
+
+
+def device_class_from(raw: Mapping[str, Any]) -> DeviceClass:
+    """As `read_device_class`, from decoded JSON."""
+    return read_device_class(msgspec.json.encode(raw))

@@ -1,0 +1,140 @@
+"""Claims that are made from templates for pods and PodGroups: what marks them, their names and what is in them.
+
+As kube-controller-manager 1.37 makes them (KEP-5729, KEP-3063), but for the name: upstream leaves its end to chance, while here
+it follows from the owner, so that a create that is repeated after a crash finds what is there.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from dra_extender.model.base import ModelError, Value, decode
+from dra_extender.model.resource_claim import ClaimHead
+from dra_extender.model.spelling import as_stored
+
+ENTRY_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
+"""Names the entry of the owner, pod or PodGroup, for which a claim was made."""
+DRAFTED_ENTRY_ANNOTATION: Final = "resource.kubernetes.io/podgroup-claim-name"
+"""The same for PodGroups in the drafts of KEP-5729; no release writes it."""
+
+_RESERVED: Final = ("dra-extender.io", "resource.kubernetes.io")
+"""Domains of the labels and annotations with which the extender and kube-controller-manager mark claims."""
+_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX: Final = 5
+_LONGEST_BASE: Final = 57
+
+
+class Owner(NamedTuple):
+    """A pod or PodGroup for which claims are made."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class _Given(Value, frozen=True):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _TemplateSpec(Value, frozen=True):
+    metadata: _Given | None = None
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class ClaimTemplate(Value, frozen=True):
+    """A ResourceClaimTemplate; the spec of its claims is handed on as it is."""
+
+    spec: _TemplateSpec = _TemplateSpec()
+
+
+_DECODER: Final = msgspec.json.Decoder(ClaimTemplate)
+
+
+def read_template(data: bytes) -> ClaimTemplate:
+    """The ResourceClaimTemplate in `data` (API JSON).
+
+    Raises:
+        ModelError: not a ResourceClaimTemplate; the message names the field.
+    """
+    return decode("ResourceClaimTemplate", _DECODER, data)
+
+
+def generated_for(claim: ClaimHead) -> tuple[str, str] | None:
+    """For whom the claim was made from a template: UID of its controller and the entry; None for any other claim."""
+    meta = claim.metadata
+    entry = meta.annotations.get(ENTRY_ANNOTATION) or meta.annotations.get(DRAFTED_ENTRY_ANNOTATION)
+    return (meta.controller.uid, entry) if entry and meta.controller is not None else None
+
+
+def generated_name(owner: Owner, entry: str) -> str:
+    """`<owner>-<entry>-<suffix>`, at most 63 characters, the same at every call and another for another UID.
+
+    Owner and entry are cut in proportion to their lengths, as upstream does.
+    """
+    return generated_base(owner.name, entry) + suffix_of(f"{owner.uid}/{entry}")
+
+
+def suffix_of(text: str) -> str:
+    """Five characters as the API server appends them to a generateName, but ones that follow from the text."""
+    number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+    return "".join(_ALPHABET[number // len(_ALPHABET) ** place % len(_ALPHABET)] for place in range(_SUFFIX))
+
+
+def claim_from(template: ClaimTemplate, owner: Owner, entry: str) -> bytes:
+    """The claim (API JSON) that the template makes for an entry of the owner.
+
+    As kube-controller-manager does, it copies labels and annotations of the template and no other metadata.  Unlike there, those
+    that mark claims are left out: the template's author is a user, while the account that creates the claim may write them.
+
+    Raises:
+        ModelError: the template has no spec for claims.
+    """
+    # Its parts that are limited in bytes are parameters; what is shorter as a whole has none that are too long.
+    spec = as_stored(template.spec.spec)
+    if not bytes(spec).startswith(b"{"):
+        raise ModelError("ResourceClaimTemplate: expected an object - at `$.spec.spec`")
+    given = template.spec.metadata or _Given()
+    metadata: Mapping[str, Any] = {
+        "name": generated_name(owner, entry),
+        "namespace": owner.namespace,
+        "labels": _unreserved(given.labels),
+        "annotations": {**_unreserved(given.annotations), ENTRY_ANNOTATION: entry},
+        # Without blockOwnerDeletion, as upstream: it would need the right to change the owner's finalizers.
+        "ownerReferences": [
+            {
+                "apiVersion": owner.api_version,
+                "kind": owner.kind,
+                "name": owner.name,
+                "uid": owner.uid,
+                "controller": True,
+            }
+        ],
+    }
+    return msgspec.json.encode(
+        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
+    )
+
+
+def _unreserved(given: Mapping[str, str] | None) -> dict[str, str]:
+    return {key: value for key, value in (given or {}).items() if not _is_reserved(key)}
+
+
+def _is_reserved(key: str) -> bool:
+    domain = key.rpartition("/")[0].lower()
+    return any(domain == each or domain.endswith(f".{each}") for each in _RESERVED)
+
+
+def generated_base(owner: str, entry: str) -> str:
+    """`<owner>-<entry>-`, both cut in proportion so that a name with its suffix stays within a DNS label."""
+    longest = _LONGEST_BASE - 1
+    total = len(owner) + len(entry)
+    if total > longest:
+        room = max(1, longest * len(owner) // total)
+        # What is cut off may leave a dot or a hyphen at the end, which cannot be followed by another.
+        owner, entry = owner[:room].rstrip("-."), entry[: longest - room].rstrip("-.")
+    return f"{owner}-{entry}-"

@@ -1,0 +1,97 @@
+"""Who wrote which part of a claim, as the API server keeps it in `metadata.managedFields`.
+
+This tells our allocations from those of other schedulers: the finalizer and the shape of an allocation are the same for all.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.model.base import Value, decode
+from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+
+_ENTRY: Final = "k:"
+
+
+class Writers(Value, frozen=True, rename=None):
+    """The field managers of the parts of a claim; `reservations` by the consumer's UID.  Unknown writers are left out.
+
+    `extended`: who made it for extended resources of a pod.
+    """
+
+    allocation: frozenset[str] = frozenset()
+    finalizer: frozenset[str] = frozenset()
+    snapshot: frozenset[str] = frozenset()
+    extended: frozenset[str] = frozenset()
+    reservations: dict[str, frozenset[str]] = {}
+
+    def reserved(self, uid: str) -> frozenset[str]:
+        """Who wrote the reservation of this consumer."""
+        return self.reservations.get(uid, frozenset())
+
+
+class _Entry(Value, frozen=True, rename={"fields": "fieldsV1"}):
+    manager: str = ""
+    fields: dict[str, Any] = {}
+
+
+class _Metadata(Value, frozen=True):
+    managed_fields: tuple[_Entry, ...] = ()
+
+
+class _Claim(Value, frozen=True):
+    metadata: _Metadata = _Metadata()
+
+
+_DECODER: Final = msgspec.json.Decoder(_Claim)
+
+
+def writers_of(raw: bytes) -> Writers:
+    """Who wrote the claim in `raw` (API JSON).
+
+    Raises:
+        ModelError: not a claim with managed fields as the API server keeps them.
+    """
+    allocation: set[str] = set()
+    finalizer: set[str] = set()
+    snapshot: set[str] = set()
+    extended: set[str] = set()
+    reservations: dict[str, set[str]] = {}
+    for entry in decode("ResourceClaim", _DECODER, raw).metadata.managed_fields:
+        status, metadata = _part(entry.fields, "f:status"), _part(entry.fields, "f:metadata")
+        if "f:allocation" in status:
+            allocation.add(entry.manager)
+        if f'v:"{FINALIZER}"' in _part(metadata, "f:finalizers"):
+            finalizer.add(entry.manager)
+        if f"f:{SNAPSHOT_ANNOTATION}" in _part(metadata, "f:annotations"):
+            snapshot.add(entry.manager)
+        if f"f:{EXTENDED_ANNOTATION}" in _part(metadata, "f:annotations"):
+            extended.add(entry.manager)
+        for uid in _entries(_part(status, "f:reservedFor")):
+            reservations.setdefault(uid, set()).add(entry.manager)
+    return Writers(
+        allocation=frozenset(allocation),
+        finalizer=frozenset(finalizer),
+        snapshot=frozenset(snapshot),
+        extended=frozenset(extended),
+        reservations={uid: frozenset(managers) for uid, managers in reservations.items()},
+    )
+
+
+def _part(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = fields.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _entries(fields: Mapping[str, Any]) -> Iterator[str]:
+    """UIDs of the list entries, whose keys are spelled `k:{"uid":"..."}`."""
+    for name in fields:
+        if name.startswith(_ENTRY):
+            try:
+                key = msgspec.json.decode(name[len(_ENTRY) :])
+            except msgspec.DecodeError:
+                continue
+            if isinstance(key, dict) and isinstance(key.get("uid"), str):
+                yield key["uid"]

@@ -1,0 +1,134 @@
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+from dra_extender.model.base import ModelError, Value
+
+NODE_NAME_FIELD: Final = "metadata.name"
+
+_NAME: Final = re.compile("[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_PREFIX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_NAME: Final = 63
+_LONGEST_PREFIX: Final = 253
+_DIGITS: Final = 19
+
+
+class NodeSelectorRequirement(Value, frozen=True):
+    """One `key operator values` of a node selector term."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class NodeSelectorTerm(Value, frozen=True):
+    """Requirements that must all hold; a term without any matches nothing."""
+
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+
+
+class NodeSelector(Value, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether the node is selected, by the rules of component-helpers (empty terms are discarded, no term means no match).
+
+        Raises:
+            ModelError: a requirement anywhere in the selector is malformed, whether or not it would have been needed.
+        """
+        verdicts = [
+            all(_label_matches(each, labels) for each in term.match_expressions)
+            and all(_field_matches(each, name) for each in term.match_fields)
+            for term in self.node_selector_terms
+            if _checked(term)
+        ]
+        return any(verdicts)
+
+
+def only_node(name: str) -> NodeSelector:
+    """The selector that names exactly one node."""
+    field = NodeSelectorRequirement(key=NODE_NAME_FIELD, operator="In", values=(name,))
+    return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(field,)),))
+
+
+def _checked(term: NodeSelectorTerm) -> bool:
+    """Refuse malformed requirements; False for an empty term."""
+    for requirement in term.match_expressions:
+        _check_label_requirement(requirement)
+    for requirement in term.match_fields:
+        if requirement.operator not in ("In", "NotIn"):
+            raise ModelError(f"node selector: field {requirement.key!r} {requirement.operator!r} is not supported")
+        if len(requirement.values or ()) != 1:
+            raise ModelError(f"node selector: field {requirement.key!r} needs exactly one value")
+    return bool(term.match_expressions or term.match_fields)
+
+
+def _check_label_requirement(requirement: NodeSelectorRequirement) -> None:
+    if not _is_label_key(requirement.key):
+        raise ModelError(f"node selector: {requirement.key!r} is no name of a label")
+    for value in requirement.values or ():
+        if value and not _is_name(value):
+            raise ModelError(f"node selector: {value!r} is no value of a label")
+    count = len(requirement.values or ())
+    match requirement.operator:
+        case "In" | "NotIn":
+            good = count > 0
+        case "Exists" | "DoesNotExist":
+            good = count == 0
+        case "Gt" | "Lt":
+            good = count == 1 and _integer((requirement.values or ("",))[0]) is not None
+        case _:
+            raise ModelError(f"node selector: {requirement.operator!r} is not an operator")
+    if not good:
+        raise ModelError(f"node selector: wrong values for {requirement.key!r} {requirement.operator}")
+
+
+@lru_cache(maxsize=4096)
+def _is_label_key(key: str) -> bool:
+    prefix, slash, name = key.rpartition("/")
+    if slash and not (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix)):
+        return False
+    return _is_name(name)
+
+
+@lru_cache(maxsize=4096)
+def _is_name(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST_NAME and _NAME.fullmatch(text) is not None
+
+
+def _integer(text: str) -> int | None:
+    """The number, if it is one of 64 bits."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _DIGITS):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+def _label_matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    wanted = requirement.values or ()
+    match requirement.operator:
+        case "In":
+            return value is not None and value in wanted
+        case "NotIn":
+            return value is None or value not in wanted
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    number = None if value is None else _integer(value)
+    bound = _integer(wanted[0])
+    if number is None or bound is None:
+        return False
+    return number > bound if requirement.operator == "Gt" else number < bound
+
+
+def _field_matches(requirement: NodeSelectorRequirement, name: str) -> bool:
+    """Of the fields of a node its name alone is known; others count as empty."""
+    inside = (name if requirement.key == NODE_NAME_FIELD else "") in (requirement.values or ())
+    return inside if requirement.operator == "In" else not inside

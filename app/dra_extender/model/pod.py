@@ -1,0 +1,253 @@
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.model.base import ModelError, Value, decode
+from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
+from dra_extender.model.metadata import ObjectMeta
+from dra_extender.model.packed import packed
+from dra_extender.model.quantity import NANO, QuantityError, parse_quantity
+
+_NATIVE_MARK: Final = "kubernetes.io/"
+_QUOTA_PREFIX: Final = "requests."
+NO_COUNT: Final = -1
+"""An amount that is no whole number, so that no devices can be counted for it."""
+
+
+class PodResourceClaim(Value, frozen=True):
+    """An entry of `spec.resourceClaims`; `pod_group_resource_claim` exists in drafts of KEP-5729 only."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+    pod_group_resource_claim: str | None = None
+
+
+class PodClaimStatus(Value, frozen=True):
+    """Which claim was generated for an entry; no name means that none is needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class ResourceRequest(Value, frozen=True, rename=None, array_like=True):
+    """So many of one extended resource (or NO_COUNT); `place` counts the container's requests of any kind by name, from 0."""
+
+    resource: str
+    amount: int
+    place: int
+
+
+class ContainerRequests(Value, frozen=True, rename=None, array_like=True):
+    """What one container asks of extended resources.
+
+    `index` counts init containers and then containers, from 0.  `long_lived` are all but init containers that run to their end
+    before the next one starts.
+    """
+
+    index: int
+    name: str
+    long_lived: bool
+    requests: tuple[ResourceRequest, ...]
+
+
+class Pod(Value, frozen=True, rename=None):
+    """A pod as far as decisions read it.
+
+    `extended_resources` are the names in `extended_requests`, sorted; `extended_claim` is the name of the claim that
+    `status.extendedResourceClaimStatus` tells of.  `has_started`: its kubelet reports PodReadyToStartContainers, for which
+    the pod's claims must be prepared.  `parts` are its entries of `spec.resourceClaims` and its containers' requests for
+    extended resources: how much there is to look at.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = ""
+    scheduler_name: str = ""
+    node_name: str = ""
+    nominated_node_name: str = ""
+    phase: str = ""
+    deleting: bool = False
+    priority: int = 0
+    claims: Sequence[PodResourceClaim] = ()
+    claim_statuses: Sequence[PodClaimStatus] = ()
+    extended_resources: Sequence[str] = ()
+    extended_requests: Sequence[ContainerRequests] = ()
+    extended_claim: str = ""
+    pod_group: str | None = None
+    has_started: bool = False
+    parts: int = 0
+
+    @property
+    def key(self) -> str:
+        """namespace/name, for messages."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def needs_devices(self) -> bool:
+        """Whether anything about this pod is ours to decide."""
+        return bool(self.claims or self.extended_resources)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the pod has ended for good and uses nothing any more."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+class _Resources(Value, frozen=True):
+    requests: dict[str, str | int | float] | None = None
+    limits: dict[str, str | int | float] | None = None
+
+
+class _Container(Value, frozen=True):
+    name: str = ""
+    restart_policy: str | None = None
+    resources: _Resources | None = None
+
+
+class _SchedulingGroup(Value, frozen=True):
+    pod_group_name: str | None = None
+
+
+class _WorkloadRef(Value, frozen=True):
+    pod_group_name: str | None = None
+    pod_group: str | None = None
+
+
+class _Spec(Value, frozen=True):
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    priority: int | None = None
+    resource_claims: tuple[PodResourceClaim, ...] | None = None
+    containers: tuple[_Container, ...] | None = None
+    init_containers: tuple[_Container, ...] | None = None
+    scheduling_group: _SchedulingGroup | None = None
+    workload_ref: _WorkloadRef | None = None
+
+
+class _ExtendedClaimStatus(Value, frozen=True):
+    resource_claim_name: str = ""
+
+
+class _Condition(Value, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+_STARTED: Final = _Condition(type="PodReadyToStartContainers", status="True")
+
+
+class _Status(Value, frozen=True):
+    phase: str | None = None
+    nominated_node_name: str | None = None
+    resource_claim_statuses: tuple[PodClaimStatus, ...] | None = None
+    extended_resource_claim_status: _ExtendedClaimStatus | None = None
+    conditions: tuple[_Condition, ...] | None = None
+
+
+class WirePod(Value, frozen=True):
+    """A pod in API JSON; `compact` makes the value that is kept."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+    def compact(self) -> Pod:
+        """The pod as far as decisions read it."""
+        meta, spec, status = self.metadata, self.spec, self.status
+        group = spec.scheduling_group.pod_group_name if spec.scheduling_group else None
+        if group is None and spec.workload_ref is not None:
+            group = spec.workload_ref.pod_group_name or spec.workload_ref.pod_group
+        asking = _extended(spec.init_containers or (), spec.containers or ())
+        requested = sum(len(each.requests) for each in asking)
+        told = status.extended_resource_claim_status
+        return Pod(
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+            scheduler_name=spec.scheduler_name or "",
+            node_name=spec.node_name or "",
+            nominated_node_name=status.nominated_node_name or "",
+            phase=status.phase or "",
+            deleting=meta.deletion_timestamp is not None,
+            priority=spec.priority or 0,
+            claims=packed(spec.resource_claims or (), PodResourceClaim),
+            claim_statuses=packed(status.resource_claim_statuses or (), PodClaimStatus),
+            extended_resources=packed(_resources(asking), str) if asking else (),
+            extended_requests=packed(asking, ContainerRequests, requested),
+            extended_claim=told.resource_claim_name if told is not None else "",
+            pod_group=group,
+            has_started=any(each == _STARTED for each in status.conditions or ()),
+            parts=len(spec.resource_claims or ()) + requested,
+        )
+
+
+def _extended(init: Sequence[_Container], main: Sequence[_Container]) -> tuple[ContainerRequests, ...]:
+    """The containers that ask for extended resources; amounts of zero do not count."""
+    found: list[ContainerRequests] = []
+    for index, container in enumerate((*init, *main)):
+        resources = container.resources
+        if resources is None:
+            continue
+        limits, requested = resources.limits or {}, resources.requests or {}
+        if not any("/" in name for name in (*limits, *requested)):
+            continue
+        # A limit without a request is a request, as the API server has it.
+        requests = _requests({**limits, **requested})
+        if requests:
+            lasting = index >= len(init) or container.restart_policy == "Always"
+            found.append(
+                ContainerRequests(index=index, name=container.name, long_lived=lasting, requests=tuple(requests))
+            )
+    return tuple(found)
+
+
+def _resources(asking: Sequence[ContainerRequests]) -> tuple[str, ...]:
+    return tuple(sorted({each.resource for one in asking for each in one.requests}))
+
+
+def _requests(wanted: Mapping[str, str | float]) -> list[ResourceRequest]:
+    return [
+        ResourceRequest(resource=name, amount=count, place=place)
+        for place, name in enumerate(sorted(wanted))
+        if is_extended(name) and (count := _count(wanted[name]))
+    ]
+
+
+def is_extended(name: str) -> bool:
+    """Whether this is an extended resource, or the implicit one of a device class (as kube-scheduler tells them apart)."""
+    if "/" not in name or name.startswith(_QUOTA_PREFIX):
+        return False
+    return _NATIVE_MARK not in name or name.startswith(IMPLICIT_RESOURCE_PREFIX)
+
+
+def _count(amount: str | float) -> int:
+    """The amount as a number of devices, NO_COUNT if it is none."""
+    try:
+        whole, rest = divmod(parse_quantity(str(amount)), NANO)
+    except QuantityError:
+        return NO_COUNT
+    return NO_COUNT if rest or whole < 0 else whole
+
+
+_DECODER = msgspec.json.Decoder(WirePod)
+
+
+def read_pod(data: bytes) -> Pod:
+    """The pod in `data` (API JSON).
+
+    Raises:
+        ModelError: not a Pod; the message names the field.
+    """
+    return decode("Pod", _DECODER, data).compact()
+
+
+def pod_from(raw: Any) -> Pod:
+    """As `read_pod`, from decoded JSON."""
+    try:
+        return msgspec.convert(raw, WirePod).compact()
+    except msgspec.ValidationError as problem:
+        raise ModelError(f"Pod: {problem}") from problem

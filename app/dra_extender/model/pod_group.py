@@ -1,0 +1,83 @@
+from typing import Final
+
+import msgspec
+
+from dra_extender.model.base import Value, decode
+from dra_extender.model.metadata import ObjectMeta
+from dra_extender.model.pod import PodClaimStatus, PodResourceClaim
+from dra_extender.model.resource_claim import ConsumerReference
+
+GROUP: Final = "scheduling.k8s.io"
+POD_GROUPS: Final = "podgroups"
+POD_GROUP_KIND: Final = "PodGroup"
+PROTECTION_FINALIZER: Final = f"{GROUP}/podgroup-protection"
+"""Keeps a PodGroup until none of its pods is active: the API server (1.37) puts it on, kube-controller-manager takes it off."""
+
+
+class _Gang(Value, frozen=True):
+    min_count: int = 0
+
+
+class _SchedulingPolicy(Value, frozen=True):
+    gang: _Gang | None = None
+
+
+class PodGroupSpec(Value, frozen=True):
+    """`spec` of a PodGroup, as far as claims and gangs are concerned."""
+
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+    scheduling_policy: _SchedulingPolicy | None = None
+
+
+class PodGroupStatus(Value, frozen=True):
+    """`status` of a PodGroup, as far as claims are concerned."""
+
+    resource_claim_statuses: tuple[PodClaimStatus, ...] = ()
+
+
+class PodGroup(Value, frozen=True):
+    """A PodGroup of scheduling.k8s.io; the same fields in v1alpha2, v1alpha3 and v1beta1."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+    @property
+    def min_count(self) -> int | None:
+        """How many members are needed at once; None if the group is no gang."""
+        policy = self.spec.scheduling_policy
+        return None if policy is None or policy.gang is None else policy.gang.min_count
+
+    @property
+    def consumer(self) -> ConsumerReference:
+        """How the group appears in `reservedFor` (KEP-5729)."""
+        meta = self.metadata
+        return group_consumer(meta.name, meta.uid)
+
+
+def group_consumer(name: str, uid: str) -> ConsumerReference:
+    """A PodGroup as it appears in `reservedFor` (KEP-5729)."""
+    return ConsumerReference(api_group=GROUP, resource=POD_GROUPS, name=name, uid=uid)
+
+
+def is_group(consumer: ConsumerReference) -> bool:
+    """Whether this entry of `reservedFor` is a PodGroup."""
+    return (consumer.api_group, consumer.resource) == (GROUP, POD_GROUPS)
+
+
+_DECODER = msgspec.json.Decoder(PodGroup)
+
+
+def read_pod_group(data: bytes) -> PodGroup:
+    """The PodGroup in `data` (API JSON).
+
+    Raises:
+        ModelError: not a PodGroup; the message names the field.
+    """
+    return decode("PodGroup", _DECODER, data)
+
+
+def read_kept_pod_group(data: bytes) -> PodGroup:
+    """As `read_pod_group`, with as much of its metadata as decisions read: for keeping, not for writing."""
+    group = read_pod_group(data)
+    return msgspec.structs.replace(group, metadata=group.metadata.bare(PROTECTION_FINALIZER))

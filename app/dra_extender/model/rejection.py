@@ -1,0 +1,93 @@
+from enum import StrEnum
+
+from dra_extender.model.base import Value
+
+
+class Code(StrEnum):
+    """Why something does not fit or cannot be judged.  The value is the text that kube-scheduler shows and aggregates."""
+
+    CLAIM_NOT_CREATED = "claim is not created yet"
+    CLAIM_MISSING = "claim does not exist"
+    CLAIM_DELETING = "claim is being deleted"
+    CLAIM_FOREIGN = "claim belongs to another object"
+    CLAIM_NOT_STARTED = "claim was generated for a PodGroup, with which kubelets here start no pod"
+    POD_GROUP_MISSING = "PodGroup does not exist"
+    CLAIM_UNSUPPORTED = "claim reference is of a kind this version does not know"
+    CLAIM_UNREADABLE = "claim cannot be read"
+    CLAIM_HELD_ELSEWHERE = "claim is being allocated on another node"
+    CLAIM_ON_OTHER_NODE = "claim is allocated for another node"
+    CLAIM_FULLY_RESERVED = "claim is reserved by 256 pods already"
+    CLAIM_CROWDED = (
+        "claim is reserved by 200 pods already, and the node is not known to start pods reserved by PodGroup"
+    )
+    CLAIM_ON_TRIAL = (
+        "claim is reserved by 200 pods already, and the node is just being tried for pods reserved by PodGroup"
+    )
+    CLASS_MISSING = "device class does not exist"
+    SELECTOR_INVALID = "selector does not compile"
+    SELECTOR_FAILED = "selector failed on a device"
+    REQUEST_UNSUPPORTED = "request uses a feature that is off"
+    TOO_MANY_DEVICES = "more devices than one claim may have"
+    NODE_UNKNOWN = "node is not known yet"
+    NO_DEVICES = "no devices on this node"
+    NO_MATCH = "no device matches the selectors"
+    OTHER_NODE = "devices are not reachable from this node"
+    IN_USE = "matching devices are in use"
+    TAINTED = "matching devices are tainted"
+    COUNTERS = "shared counters are exhausted"
+    CAPACITY = "capacity is exhausted"
+    AMOUNT_INVALID = "amount of capacity cannot be used"
+    ATTRIBUTE_INVALID = "derived attribute does not compile"
+    ATTRIBUTE_FAILED = "derived attribute failed on a device"
+    GROUPS = "compatibility groups in conflict"
+    NEIGHBOURS = "devices are not compatible with their neighbours"
+    CONSTRAINT = "constraint is not satisfied"
+    POOL_INCOMPLETE = "resource pool is being updated"
+    POOL_INVALID = "resource pool is invalid"
+    GROUPS_OFF = "devices with compatibility groups are skipped"
+    NODE_OPERATIONS = "node does not support the devices"
+    NODE_ALLOCATABLE = "nodeAllocatableResources of devices are not supported"
+    CLAIM_NODE_OPERATIONS = "node does not support the devices of the claim"
+    COMBINATION = "no combination of devices fits"
+    UNSETTLED = "devices are held for pods that are being bound"
+    COOLING_DOWN = "devices have just failed for this pod and are left alone for a while"
+    NODE_BACKED_OFF = "allocations on this node were undone twice for this pod; it is left alone for a while"
+    CLAIM_NOT_READY = "devices of the claim are not ready in time, and other pods use it"
+    EXTENDED_RESOURCE = "cannot fit resource"
+    EXTENDED_CLAIM = "pod is told to use a claim for its extended resources"
+    GANG = "not enough members of the PodGroup fit at once"
+    GANG_INCOMPLETE = "too few members of the PodGroup can be placed yet"
+    GANG_ELSEWHERE = "PodGroup is planned on other nodes"
+    TOO_MUCH = "more is asked for than is looked at"
+    SEARCH_LIMIT = "search was stopped at its limit"
+    VICTIMS_NOT_ENOUGH = "devices would not suffice after preemption"
+
+
+class Rejection(Value, frozen=True, rename=None):
+    """One reason: code, where it applies, and details for people.
+
+    `claim` is the pod's name of the claim (`spec.resourceClaims[].name`), `request` as in the claim.  `summary` is constant per
+    code, claim and request, so that kube-scheduler can aggregate it; amounts, groups and devices belong in `detail`.
+    """
+
+    code: Code
+    claim: str = ""
+    request: str = ""
+    device: str = ""
+    detail: str = ""
+
+    @property
+    def summary(self) -> str:
+        """The short constant text, e.g. `claim gpu: request gpu: compatibility groups in conflict`."""
+        parts = (
+            f"claim {self.claim}: " if self.claim else "",
+            f"request {self.request}: " if self.request else "",
+            self.code.value,
+        )
+        return "".join(parts)
+
+    @property
+    def text(self) -> str:
+        """Summary with the details that people need."""
+        where = f" ({self.device})" if self.device and self.device not in self.detail else ""
+        return f"{self.summary}{where}: {self.detail}" if self.detail else f"{self.summary}{where}"

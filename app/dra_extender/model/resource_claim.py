@@ -1,0 +1,227 @@
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.model.allocation import AllocationResult, DeviceToleration, OpaqueConfiguration
+from dra_extender.model.base import Value, decode
+from dra_extender.model.metadata import ObjectMeta
+
+FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+EXTENDED_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
+"""Is "true" on a claim that a scheduler made for extended resources of the pod that controls it (KEP-5004)."""
+MAX_RESERVATIONS: Final = 256
+OWN_ENTRIES: Final = 200
+"""So many entries of a PodGroup's claim are pods; pods beyond are reserved through their group where that is known to suffice.
+
+One entry is left for the group, and 55 for pods that are bound to nodes of which it is not known, and do not start.
+"""
+_MANY: Final = 32
+
+
+class CelSelector(Value, frozen=True):
+    """A CEL expression over one device."""
+
+    expression: str = ""
+
+
+class DeviceSelector(Value, frozen=True):
+    """One selector; only CEL exists, anything else reads as None and must be refused."""
+
+    cel: CelSelector | None = None
+
+
+class CapacityRequests(Value, frozen=True):
+    """Amounts of capacity a request wants (KEP-5075), as published text."""
+
+    requests: dict[str, str] = {}
+
+
+class DerivedAttribute(Value, frozen=True):
+    """A named CEL expression whose value constraints may compare."""
+
+    name: str = ""
+    expression: str = ""
+
+
+class DeviceRequestBody(Value, frozen=True):
+    """What `exactly` and each entry of `firstAvailable` have in common; the API server has filled in mode and count."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: int = 0
+    admin_access: bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequests | None = None
+    derived_attributes: tuple[DerivedAttribute, ...] = ()
+
+
+class DeviceRequest(Value, frozen=True):
+    """One named request: either `exactly`, or alternatives in `first_available` (which wins when both are set)."""
+
+    name: str = ""
+    exactly: DeviceRequestBody | None = None
+    first_available: tuple[DeviceRequestBody, ...] = ()
+
+
+class DeviceConstraint(Value, frozen=True):
+    """A condition over devices of the listed requests (all requests if none is listed)."""
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class ClaimConfiguration(Value, frozen=True):
+    """Configuration of the listed requests (all if none is listed)."""
+
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueConfiguration | None = None
+
+
+class DeviceClaim(Value, frozen=True):
+    """`spec.devices` of a claim.  The API server spells no requests as null."""
+
+    requests: tuple[DeviceRequest, ...] | None = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[ClaimConfiguration, ...] = ()
+
+
+class ClaimSpec(Value, frozen=True):
+    """`spec` of a claim."""
+
+    devices: DeviceClaim = DeviceClaim()
+
+    @property
+    def devices_asked(self) -> int:
+        """How many devices the claim asks for, roughly: mode All counts as many."""
+        total = 0
+        for request in self.devices.requests or ():
+            options = (request.exactly,) if request.exactly else request.first_available
+            total += max((_MANY if each.allocation_mode == "All" else each.count or 1 for each in options), default=0)
+        return total
+
+
+class ConsumerReference(Value, frozen=True):
+    """Who may use an allocated claim: a pod (core group) or a PodGroup."""
+
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Condition(Value, frozen=True):
+    """A condition a driver reports for an allocated device; only status "True" means true."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class AllocatedDeviceStatus(Value, frozen=True, rename={"share_id": "shareID"}):
+    """What the driver says of one allocated device.  The API server spells no conditions as null."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share_id: str | None = None
+    conditions: tuple[Condition, ...] | None = ()
+
+
+class ClaimStatus(Value, frozen=True):
+    """`status` of a claim."""
+
+    allocation: AllocationResult | None = None
+    reserved_for: tuple[ConsumerReference, ...] = ()
+    devices: tuple[AllocatedDeviceStatus, ...] = ()
+
+
+class ClaimHead(Value, frozen=True):
+    """A ResourceClaim without its spec: who it is, and what is allocated to whom."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: ClaimStatus = ClaimStatus()
+
+    @property
+    def extended_for(self) -> str:
+        """UID of the pod for whose extended resources the claim was made, empty for any other claim."""
+        owner = self.metadata.controller
+        if owner is None or self.metadata.annotations.get(EXTENDED_ANNOTATION) != "true":
+            return ""
+        return owner.uid
+
+    def reserved_by(self, uid: str) -> bool:
+        """Whether the consumer with this UID is in `reservedFor`."""
+        return any(consumer.uid == uid for consumer in self.status.reserved_for)
+
+
+class ResourceClaim(ClaimHead, frozen=True):
+    """A ResourceClaim as far as decisions read it."""
+
+    spec: ClaimSpec = ClaimSpec()
+
+
+class _Asked(Value, frozen=True):
+    spec: ClaimSpec = ClaimSpec()
+
+
+class _Named(Value, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Identified(Value, frozen=True):
+    metadata: _Named = _Named()
+
+
+_DECODER = msgspec.json.Decoder(ResourceClaim)
+_KEY_DECODER = msgspec.json.Decoder(_Identified)
+_HEAD_DECODER = msgspec.json.Decoder(ClaimHead)
+_SPEC_DECODER = msgspec.json.Decoder(_Asked)
+
+
+def read_claim(data: bytes) -> ResourceClaim:
+    """The claim in `data` (API JSON).
+
+    Raises:
+        ModelError: not a ResourceClaim; the message names the field.
+    """
+    return decode("ResourceClaim", _DECODER, data)
+
+
+def read_key(data: bytes) -> tuple[str, str]:
+    """(namespace, name) of the claim in `data` (API JSON), of which nothing else need be readable.
+
+    Raises:
+        ModelError: it has none.
+    """
+    metadata = decode("ResourceClaim", _KEY_DECODER, data).metadata
+    return metadata.namespace, metadata.name
+
+
+def read_head(data: bytes) -> ClaimHead:
+    """The claim in `data` (API JSON) without its spec, which need not be readable.
+
+    Raises:
+        ModelError: not a ResourceClaim; the message names the field.
+    """
+    return decode("ResourceClaim", _HEAD_DECODER, data)
+
+
+def read_spec(data: bytes) -> ClaimSpec:
+    """The spec of the claim in `data` (API JSON).
+
+    Raises:
+        ModelError: not a ResourceClaim; the message names the field.
+    """
+    return decode("ResourceClaim", _SPEC_DECODER, data).spec
+
+
+def claim_from(raw: Mapping[str, Any]) -> ResourceClaim:
+    """As `read_claim`, from decoded JSON."""
+    return read_claim(msgspec.json.encode(raw))

@@ -1,0 +1,328 @@
+"""What an allocation took, frozen beside it (KEP-5963, snapshot at allocation).
+
+Released API servers have no field for the groups and counters that an allocated device had when it was allocated, and a
+driver may republish its slice at any time.  So they are kept in an annotation of the claim.  The KEP's field for the groups,
+`results[].compatibilityGroups`, is written beside it where the API server keeps it, and counts wherever it is found.  A digest
+binds the annotation to one allocation: after a foreign or later allocation of the same claim it does not match and counts for
+nothing.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from dra_extender.model.allocation import AllocationResult, DeviceHolding, DeviceResult
+from dra_extender.model.base import ModelError, Value
+from dra_extender.model.device import CounterConsumption, groups_source, regrouped
+from dra_extender.model.quantity import QuantityError, parse_quantity
+from dra_extender.model.resource_claim import ClaimHead
+
+SNAPSHOT_ANNOTATION: Final = "dra-extender.io/allocation-snapshot"
+SNAPSHOT_VERSION: Final = 1
+
+
+class _Consumption(Value, frozen=True):
+    counter_set: str
+    counters: dict[str, str] = {}
+    compatibility_groups: tuple[str, ...] = ()
+
+
+class _Device(Value, frozen=True):
+    consumes_counters: tuple[_Consumption, ...] = ()
+    compatible_only_with: str | None = None
+    neighbours_on: str = ""
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+    share_id: str | None = None
+    consumed_capacity: dict[str, str] | None = None
+    sources: dict[str, str] = {}
+
+
+class LostShare(NamedTuple):
+    """A share of an allocation that the API server stored without its name or its amounts: which field, of which device."""
+
+    field: str
+    device_id: tuple[str, str, str]
+
+
+class _Frozen(NamedTuple):
+    device: _Device
+    consumption: tuple[CounterConsumption, ...]
+
+
+class _Snapshot(Value, frozen=True):
+    version: int
+    digest: str
+    allocation_timestamp: str | None = None
+    devices: tuple[_Device, ...] = ()
+
+
+_DECODER: Final = msgspec.json.Decoder(_Snapshot)
+
+
+def encode_snapshot(allocation: AllocationResult, holdings: tuple[DeviceHolding, ...]) -> str:
+    """The annotation value for this allocation: what each result froze, in the order of the results.
+
+    That is counter consumption with groups, `compatibleOnlyWith`, binding conditions and shares (some API servers do not store
+    them), and `sources`: field -> rule of the admin's policy, for each field that was not published.  Readers ignore members they
+    do not know.
+    """
+    timestamp = allocation.allocation_timestamp
+    snapshot = _Snapshot(
+        version=SNAPSHOT_VERSION,
+        digest=_digest(allocation.devices.results, timestamp),
+        allocation_timestamp=timestamp,
+        devices=tuple(
+            _Device(
+                consumes_counters=_consumption(holding),
+                compatible_only_with=holding.compatible_only_with,
+                neighbours_on=holding.neighbours_on,
+                binding_conditions=result.binding_conditions,
+                binding_failure_conditions=result.binding_failure_conditions,
+                share_id=result.share_id,
+                consumed_capacity=result.consumed_capacity,
+                sources=dict(holding.sources),
+            )
+            for result, holding in zip(allocation.devices.results, holdings, strict=True)
+        ),
+    )
+    return msgspec.json.encode(snapshot).decode()
+
+
+def holdings_of(claim: ClaimHead) -> tuple[DeviceHolding, ...]:
+    """What the stored allocation of this claim takes out of its pools; empty without an allocation.
+
+    Groups come from `results[].compatibilityGroups` where the allocation has it, whoever wrote it and whatever the annotation
+    says.  Else they come, as the counters do, from the annotation if it belongs to this very allocation.  What neither tells is
+    left open (`consumption` None): the live slice counts.
+
+    Raises:
+        ModelError: `consumedCapacity` of a result is no amount, so that nobody can tell what the claim takes.
+    """
+    allocation = claim.status.allocation
+    if allocation is None:
+        return ()
+    frozen = _frozen(claim, allocation)
+    return tuple(
+        _holding(result, frozen[index] if frozen is not None else None)
+        for index, result in enumerate(allocation.devices.results)
+    )
+
+
+def with_groups(allocation: AllocationResult, holdings: tuple[DeviceHolding, ...]) -> AllocationResult:
+    """The allocation with the groups of each device in `results[].compatibilityGroups`, for an API server that keeps them there.
+
+    These are the published groups.  What the admin's policy supplied is not the driver's word, and stays in the annotation alone.
+    """
+    results = tuple(
+        msgspec.structs.replace(result, compatibility_groups=_published_groups(holding) or None)
+        for result, holding in zip(allocation.devices.results, holdings, strict=True)
+    )
+    return msgspec.structs.replace(allocation, devices=msgspec.structs.replace(allocation.devices, results=results))
+
+
+def contradiction(claim: ClaimHead) -> tuple[str, str, str] | None:
+    """The first device (driver, pool, device) of the stored allocation whose two snapshots differ in groups; None if none does.
+
+    They are `results[].compatibilityGroups`, which counts then, and the annotation.
+    """
+    allocation = claim.status.allocation
+    if allocation is None or all(each.compatibility_groups is None for each in allocation.devices.results):
+        return None
+    for result, frozen in zip(allocation.devices.results, _frozen(claim, allocation) or (), strict=False):
+        groups = _groups(result)
+        if groups is not None:
+            counts = regrouped(frozen.consumption, groups, frozen.device.sources.items())
+            if _by_set(counts) != _by_set(frozen.consumption):
+                return result.device_id
+    return None
+
+
+def results_of(claim: ClaimHead) -> tuple[DeviceResult, ...]:
+    """The devices of the stored allocation, with the binding conditions that an API server without the field did not store."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return ()
+    frozen = _frozen(claim, allocation)
+    if frozen is None:
+        return allocation.devices.results
+    return tuple(_with_conditions(*each) for each in zip(allocation.devices.results, frozen, strict=True))
+
+
+def allocated_at(claim: ClaimHead) -> str | None:
+    """When the stored allocation was made (RFC 3339), from the allocation itself or from the snapshot that belongs to it."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return None
+    if allocation.allocation_timestamp is not None:
+        return allocation.allocation_timestamp
+    snapshot = _decoded(claim, allocation)
+    return None if snapshot is None else snapshot.allocation_timestamp
+
+
+def is_snapshotted(claim: ClaimHead) -> bool:
+    """Whether the stored allocation was made by this program, here or in another replica: its snapshot says so."""
+    allocation = claim.status.allocation
+    return allocation is not None and _decoded(claim, allocation) is not None
+
+
+def lost_share(claim: ClaimHead) -> LostShare | None:
+    """The first share of an allocation of ours that was stored as something else, by the stored object alone; None if none was.
+
+    An API server without the fields of KEP-5075 drops them in silence: what was decided as a share then has the device whole.
+    """
+    allocation = claim.status.allocation
+    text = claim.metadata.annotations.get(SNAPSHOT_ANNOTATION)
+    if allocation is None or text is None:
+        return None
+    try:
+        snapshot = _DECODER.decode(text)
+        if len(snapshot.devices) != len(allocation.devices.results):
+            return None
+        pairs = list(zip(allocation.devices.results, snapshot.devices, strict=True))
+        written = tuple(
+            msgspec.structs.replace(stored, share_id=device.share_id) if stored.share_id is None else stored
+            for stored, device in pairs
+        )
+        if snapshot.digest != _digest(written, snapshot.allocation_timestamp):
+            return None
+        return next((lost for stored, device in pairs if (lost := _lost(stored, device)) is not None), None)
+    except (msgspec.DecodeError, QuantityError):
+        return None
+
+
+def _lost(stored: DeviceResult, written: _Device) -> LostShare | None:
+    if stored.share_id != written.share_id:
+        return LostShare("shareID", stored.device_id)
+    if written.share_id is not None and _amounts(stored.consumed_capacity) != _amounts(written.consumed_capacity):
+        return LostShare("consumedCapacity", stored.device_id)
+    return None
+
+
+def _with_conditions(result: DeviceResult, found: _Frozen) -> DeviceResult:
+    frozen = found.device
+    if result.binding_conditions is not None or frozen.binding_conditions is None:
+        return result
+    return msgspec.structs.replace(
+        result,
+        binding_conditions=frozen.binding_conditions,
+        binding_failure_conditions=frozen.binding_failure_conditions,
+    )
+
+
+def _frozen(claim: ClaimHead, allocation: AllocationResult) -> tuple[_Frozen, ...] | None:
+    snapshot = _decoded(claim, allocation)
+    try:
+        if snapshot is None:
+            return None
+        return tuple(_Frozen(device, tuple(map(_model, device.consumes_counters))) for device in snapshot.devices)
+    except QuantityError:
+        return None
+
+
+def _decoded(claim: ClaimHead, allocation: AllocationResult) -> _Snapshot | None:
+    """The annotation, if it belongs to this very allocation."""
+    text = claim.metadata.annotations.get(SNAPSHOT_ANNOTATION)
+    if text is None:
+        return None
+    try:
+        snapshot = _DECODER.decode(text)
+    except msgspec.DecodeError:
+        return None
+    results = allocation.devices.results
+    stored = allocation.allocation_timestamp
+    if (
+        snapshot.version != SNAPSHOT_VERSION
+        or len(snapshot.devices) != len(results)
+        or (stored is not None and stored != snapshot.allocation_timestamp)
+        or snapshot.digest != _digest(results, snapshot.allocation_timestamp)
+    ):
+        return None
+    return snapshot
+
+
+def _holding(result: DeviceResult, frozen: _Frozen | None) -> DeviceHolding:
+    consumption = None if frozen is None else frozen.consumption
+    groups = _groups(result)
+    if frozen is not None and groups is not None:
+        consumption = regrouped(frozen.consumption, groups, frozen.device.sources.items())
+    return DeviceHolding(
+        driver=result.driver,
+        pool=result.pool,
+        device=result.device,
+        share_id=result.share_id,
+        admin=bool(result.admin_access),
+        consumption=consumption,
+        groups=None if groups is None or consumption is not None else tuple(groups.items()),
+        consumed_capacity=_consumed(result),
+        compatible_only_with=None if frozen is None else frozen.device.compatible_only_with,
+        neighbours_on="" if frozen is None else frozen.device.neighbours_on,
+        sources=() if frozen is None else tuple(frozen.device.sources.items()),
+    )
+
+
+def _groups(result: DeviceResult) -> dict[str, tuple[str, ...]] | None:
+    """The groups that the allocation itself keeps, by counter set; null means no groups, as in a slice."""
+    found = result.compatibility_groups
+    return None if found is None else {name: groups or () for name, groups in found.items()}
+
+
+def _by_set(consumption: Iterable[CounterConsumption]) -> dict[str, set[str]]:
+    """The groups of each counter set that has some, whatever their order."""
+    found: dict[str, set[str]] = {}
+    for each in consumption:
+        if each.compatibility_groups:
+            found.setdefault(each.counter_set, set()).update(each.compatibility_groups)
+    return found
+
+
+def _consumed(result: DeviceResult) -> tuple[tuple[str, int], ...]:
+    try:
+        return tuple((name, _drawn(text)) for name, text in (result.consumed_capacity or {}).items())
+    except QuantityError as problem:
+        where = "/".join(result.device_id)
+        raise ModelError(f"ResourceClaim: consumedCapacity of device {where}: {problem}") from problem
+
+
+def _amounts(consumed: dict[str, str] | None) -> tuple[tuple[str, int], ...]:
+    return tuple((name, parse_quantity(text)) for name, text in (consumed or {}).items())
+
+
+def _published_groups(holding: DeviceHolding) -> dict[str, tuple[str, ...] | None]:
+    supplied = {field for field, _ in holding.sources}
+    return {
+        each.counter_set: each.compatibility_groups
+        for each in holding.consumption or ()
+        if each.compatibility_groups and not each.synthetic and groups_source(each.counter_set) not in supplied
+    }
+
+
+def _consumption(holding: DeviceHolding) -> tuple[_Consumption, ...]:
+    return tuple(
+        _Consumption(
+            counter_set=each.counter_set,
+            counters={name: f"{amount}n" for name, amount in each.counters},
+            compatibility_groups=each.compatibility_groups,
+        )
+        for each in holding.consumption or ()
+    )
+
+
+def _model(wire: _Consumption) -> CounterConsumption:
+    return CounterConsumption(
+        counter_set=wire.counter_set,
+        counters=tuple((name, _drawn(text)) for name, text in wire.counters.items()),
+        compatibility_groups=wire.compatibility_groups,
+    )
+
+
+def _drawn(text: str) -> int:
+    """The amount that an allocation draws.  API servers store negative ones, with which others would seem to have more."""
+    return max(0, parse_quantity(text))
+
+
+def _digest(results: tuple[DeviceResult, ...], timestamp: str | None) -> str:
+    identity = [[each.request, each.driver, each.pool, each.device, each.share_id or ""] for each in results]
+    return hashlib.sha256(msgspec.json.encode([identity, timestamp or ""])).hexdigest()[:32]

@@ -1,0 +1,274 @@
+"""The admin's policy file: YAML in, rules for the overlay out, or sentences about everything that is wrong with it."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.cel import CelCompileError, Program, compile_expression
+from dra_extender.settings import BadSettings
+from dra_extender.yaml_text import YamlError, read_yaml
+
+_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_MOST_CONDITIONS: Final = 4
+
+Location = tuple[str | int, ...]
+Problem = tuple[Location, str]
+
+
+class BadPolicy(BadSettings):
+    """The policy file cannot be used; the message names file, field and what was expected, for each thing that is wrong."""
+
+
+class MissingPolicy(BadPolicy):
+    """There is no such file."""
+
+
+Label = Annotated[str, StringConstraints(pattern=_LABEL, max_length=63)]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=253)]
+Expression = Annotated[str, StringConstraints(min_length=1, max_length=10 * 1024)]
+
+
+class NeighboursModel(BaseModel):
+    """Which devices count as neighbours, as written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    within: Literal["pool", "node"] = "pool"
+    devices: Expression | None = None
+
+
+class RuleModel(BaseModel):
+    """One rule as written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel)
+
+    name: Label
+    driver: Text | None = None
+    pool: Text | None = None
+    devices: Expression | None = None
+    counter_set: Text | None = None
+    compatibility_groups: list[Label] | None = Field(None, min_length=1, max_length=8)
+    physical_device: Expression | None = None
+    binding_conditions: list[Text] | None = Field(None, min_length=1, max_length=_MOST_CONDITIONS)
+    binding_failure_conditions: list[Text] | None = Field(None, min_length=1, max_length=_MOST_CONDITIONS)
+    binds_to_node: Literal[True] | None = None
+    compatible_only_with: Expression | None = None
+    neighbours: NeighboursModel | None = None
+
+
+class FileModel(BaseModel):
+    """The whole file as written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    version: Literal[1] = 1
+    rules: list[RuleModel] = Field(default_factory=list, max_length=256)
+
+
+_SUPPLIED: Final = (
+    "compatibilityGroups",
+    "physicalDevice",
+    "bindingConditions",
+    "bindsToNode",
+    "compatibleOnlyWith",
+)
+_FIELDS: Final = tuple(to_camel(name) for name in RuleModel.model_fields)
+_TYPES: Final[Mapping[str, str]] = {
+    "string_type": "a text",
+    "string_too_short": "a text that is not empty",
+    "list_type": "a list",
+    "model_type": "a mapping of fields",
+    "dict_type": "a mapping of fields",
+    "missing": "a value",
+    "string_pattern_mismatch": "lower case letters, digits and '-', at most 63 characters",
+}
+_LITERALS: Final[Mapping[str, str]] = {
+    "bindsToNode": "true, or the field left out",
+    "within": "pool or node",
+    "version": "1",
+}
+
+
+def read_policy(path: Path, *, compatibility_groups: bool = True) -> PolicyOverlay:
+    """The policy in this file.  With the feature of that name off, rules about what may be allocated together are left out.
+
+    Raises:
+        MissingPolicy: there is no such file.
+        BadPolicy: it cannot be read, or something in it is wrong; the message tells everything that is.
+    """
+    try:
+        documents = read_yaml(path)
+    except FileNotFoundError as problem:
+        raise MissingPolicy(f"policy file {path}: it does not exist") from problem
+    except OSError as problem:
+        raise BadPolicy(f"policy file {path}: {problem.strerror}") from problem
+    except YamlError as problem:
+        raise BadPolicy(f"policy file {path}: {problem}") from problem
+    if len(documents) > 1:
+        raise BadPolicy(f"policy file {path}: expected YAML: one document, found {len(documents)}")
+    return PolicyOverlay(_rules(path, documents[0] if documents else {}, groups=compatibility_groups))
+
+
+def _rules(path: Path, loaded: Any, *, groups: bool) -> list[PolicyRule]:
+    if not isinstance(loaded, dict):
+        raise BadPolicy(f"policy file {path}: expected a mapping with the field rules, got {_shown(loaded)}")
+    try:
+        found = FileModel.model_validate(loaded)
+    except ValidationError as invalid:
+        raise _bad(path, loaded, [(each["loc"], _sentence(each)) for each in invalid.errors()]) from invalid
+    compiled = [_Compiled(index, rule) for index, rule in enumerate(found.rules)]
+    problems = [*_repeated(found.rules), *(problem for each in compiled for problem in each.problems)]
+    if problems:
+        raise _bad(path, loaded, problems)
+    return [each.rule(groups=groups) for each in compiled]
+
+
+class _Compiled:
+    """One rule with its expressions compiled, or with what is wrong with it."""
+
+    def __init__(self, index: int, model: RuleModel) -> None:
+        self._where: Location = ("rules", index)
+        self._model = model
+        self.problems: list[Problem] = [*self._contradictions()]
+        self._devices = self._program("devices", model.devices)
+        self._physical = self._program("physicalDevice", model.physical_device, text=True)
+        self._program("compatibleOnlyWith", model.compatible_only_with)
+        self._only_with = self._narrowed()
+
+    def _narrowed(self) -> str | None:
+        """`compatibleOnlyWith` for the neighbours that are meant, and true for all others.
+
+        One of which the selector has no value is meant, unless the expression is true for it.
+        """
+        only, neighbours = self._model.compatible_only_with, self._model.neighbours
+        if only is None or neighbours is None or neighbours.devices is None:
+            return only
+        sound = self._program("neighbours", neighbours.devices, part="devices")
+        # A comment of CEL ends with its line.
+        end = "\n" if "//" in only + neighbours.devices else ""
+        narrowed = f"!({neighbours.devices}{end}) || ({only}{end})"
+        if sound is not None and not self.problems:
+            self._program("neighbours", narrowed)
+        return narrowed
+
+    def rule(self, *, groups: bool) -> PolicyRule:
+        model = self._model
+        return PolicyRule(
+            name=model.name,
+            driver=model.driver,
+            pool=model.pool,
+            devices=self._devices,
+            counter_set=model.counter_set,
+            compatibility_groups=tuple(model.compatibility_groups or ()) if groups else (),
+            physical_device=self._physical if groups else None,
+            binding_conditions=tuple(model.binding_conditions or ()),
+            binding_failure_conditions=tuple(model.binding_failure_conditions or ()),
+            binds_to_node=bool(model.binds_to_node),
+            compatible_only_with=self._only_with if groups else None,
+            neighbours_on=model.neighbours.within if groups and model.neighbours is not None else "",
+        )
+
+    def _program(
+        self, field: str, expression: str | None, *, text: bool = False, part: str | None = None
+    ) -> Program | None:
+        if expression is None:
+            return None
+        wanted = "a text" if text else "true or false"
+        try:
+            if text:
+                # What can never be a text is no operand for this comparison.
+                compile_expression(f"({expression}\n) == ''")
+            return compile_expression(expression, derived=text)
+        except CelCompileError as problem:
+            found = f"expected a CEL expression that gives {wanted}, got {expression!r}: {problem.reason}"
+            where = (*self._where, field) if part is None else (*self._where, field, part)
+            self.problems.append((where, " ".join(found.split())))
+            return None
+
+    def _contradictions(self) -> Iterator[Problem]:
+        model = self._model
+        given = model.model_dump(by_alias=True, exclude_none=True)
+        if not any(field in given for field in (*_SUPPLIED, "bindingFailureConditions")):
+            yield self._where, f"expected at least one of {', '.join(_SUPPLIED)}, got none: the rule supplies nothing"
+        if model.counter_set is not None and model.compatibility_groups is None:
+            yield (*self._where, "counterSet"), "expected only beside compatibilityGroups"
+        if model.neighbours is not None and model.compatible_only_with is None:
+            yield (*self._where, "neighbours"), "expected only beside compatibleOnlyWith"
+        conditions, failures = model.binding_conditions, model.binding_failure_conditions
+        if (conditions is None) != (failures is None):
+            missing = "bindingConditions" if conditions is None else "bindingFailureConditions"
+            yield (*self._where, missing), "expected a list: the two lists of conditions go together"
+        both = set(conditions or ()) & set(failures or ())
+        if both:
+            text = f"expected conditions that are not in bindingConditions, got {min(both)!r}"
+            yield (*self._where, "bindingFailureConditions"), text
+        for field in ("compatibilityGroups", "bindingConditions", "bindingFailureConditions"):
+            names = given.get(field, [])
+            repeated = next((name for position, name in enumerate(names) if name in names[:position]), None)
+            if repeated is not None:
+                yield (*self._where, field), f"expected each name once, got {repeated!r} again"
+
+
+def _repeated(rules: list[RuleModel]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for index, rule in enumerate(rules):
+        if rule.name in seen:
+            yield ("rules", index, "name"), f"expected a name that no other rule has, got {rule.name!r}"
+        seen.add(rule.name)
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    last, kind = str(problem["loc"][-1]), problem["type"]
+    if kind == "extra_forbidden":
+        known = _FIELDS if len(problem["loc"]) > 1 else tuple(FileModel.model_fields)
+        if "neighbours" in problem["loc"][:-1]:
+            known = tuple(NeighboursModel.model_fields)
+        close = difflib.get_close_matches(last, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(known)}"
+        return f"unknown field; {hint}"
+    if kind == "literal_error":
+        return f"expected {_LITERALS[last]}, got {_shown(problem['input'])}"
+    if kind == "missing":
+        return "expected a value, the field is missing"
+    expected = _TYPES.get(kind) or re.sub("^(Input|Value|List|String) should (be|have) ", "", problem["msg"])
+    return f"expected {expected}, got {_shown(problem['input'])}"
+
+
+def _bad(path: Path, loaded: Mapping[str, Any], problems: list[Problem]) -> BadPolicy:
+    return BadPolicy(
+        f"policy file {path}: " + "; ".join(f"{_path_text(where, loaded)}: {text}" for where, text in problems)
+    )
+
+
+def _path_text(where: Location, loaded: Mapping[str, Any]) -> str:
+    """E.g. `rules[1].devices (rule mig)`."""
+    text = ""
+    for step in where:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    match where:
+        case ("rules", int(index), *_):
+            rule = loaded["rules"][index]
+            name = rule.get("name") if isinstance(rule, dict) else None
+            if isinstance(name, str) and where[-1] != "name":
+                return f"{text} (rule {name})"
+    return text
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case dict():
+            return "a mapping"
+        case list():
+            return f"a list of {len(value)}"
+        case bool():
+            return str(value).lower()
+    return repr(value)[:80]

@@ -1,0 +1,161 @@
+"""The `extenders` of a KubeSchedulerConfiguration: two stanzas for one service, each with its own time limit."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from dra_extender.go_duration import parse_go_duration
+from dra_extender.scheduler_config import VERBS
+from dra_extender.scheduler_timing import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, bind_http_seconds
+
+_CHOOSING: Final = ("filterVerb", "prioritizeVerb", "preemptVerb")
+_SHARED: Final = ("urlPrefix", "enableHTTPS", "tlsConfig")
+_ROUNDING: Final = 1e-6
+_DEFAULT_HTTP_SECONDS: Final = 5.0
+_KNOWN: Final = frozenset(
+    {*VERBS, *_SHARED, "weight", "httpTimeout", "nodeCacheCapable", "managedResources", "ignorable"}
+)
+
+
+class Problem(NamedTuple):
+    """A field of the document and a sentence about it."""
+
+    field: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.sentence}"
+
+
+class _Stanza(NamedTuple):
+    path: str
+    fields: Mapping[str, Any]
+
+    def get(self, name: str) -> Any:
+        return self.fields.get(name)
+
+    def at(self, name: str) -> str:
+        return f"{self.path}.{name}"
+
+    @property
+    def url(self) -> str:
+        return str(self.get("urlPrefix") or "").rstrip("/")
+
+
+def check_stanzas(given: object, binding_timeout: float, filter_budget: float) -> list[Problem]:
+    """What is wrong with the stanzas of this service; those of other extenders are left alone.  Times in seconds."""
+    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
+        return [Problem("extenders", "expected two stanzas for this service, one of them with bindVerb; there is none")]
+    stanzas = [_Stanza(f"extenders[{index}]", each) for index, each in enumerate(given) if isinstance(each, Mapping)]
+    binding = [each for each in stanzas if each.get("bindVerb")]
+    if len(stanzas) < len(given) or len(binding) != 1:
+        return [Problem("extenders", f"expected mappings, exactly one of them with bindVerb; {len(binding)} have it")]
+    ours = [each for each in stanzas if each is binding[0] or each.url == binding[0].url]
+    if len(ours) == 1 and not any(binding[0].get(verb) for verb in _CHOOSING):
+        # Nobody else chooses nodes there, so the other stanza must be meant for the same service.
+        ours = [each for each in stanzas if each is binding[0] or any(each.get(verb) for verb in _CHOOSING)]
+    return [
+        *_verbs(ours),
+        *(problem for each in ours for problem in _common(each)),
+        *_agreement(ours),
+        *_times(ours, binding[0], binding_timeout, filter_budget),
+    ]
+
+
+def _verbs(ours: Sequence[_Stanza]) -> Iterator[Problem]:
+    for verb, wanted in VERBS.items():
+        having = [each for each in ours if each.get(verb)]
+        if not having:
+            yield Problem(f"extenders[].{verb}", f"expected {wanted} in one stanza of this service; it is in none")
+        for each in having:
+            if each.get(verb) != wanted:
+                yield Problem(each.at(verb), f"expected {wanted}, got {each.get(verb)!r}")
+        if len(having) > 1:
+            yield Problem(having[1].at(verb), f"{wanted} would be called twice; {having[0].path} has it already")
+    for each in ours:
+        weight = each.get("weight")
+        if each.get("prioritizeVerb") and not (type(weight) is int and weight > 0):
+            yield Problem(each.at("weight"), f"expected a whole number above 0 beside prioritizeVerb, got {weight!r}")
+
+
+def _common(stanza: _Stanza) -> Iterator[Problem]:
+    if not stanza.url.startswith(("http://", "https://")):
+        yield Problem(stanza.at("urlPrefix"), f"expected the URL of the service, got {stanza.get('urlPrefix')!r}")
+    if stanza.get("ignorable"):
+        yield Problem(
+            stanza.at("ignorable"), "expected false: while the service is away, pods would be placed without devices"
+        )
+    if stanza.get("nodeCacheCapable") is not True:
+        yield Problem(
+            stanza.at("nodeCacheCapable"),
+            f"expected true, got {stanza.get('nodeCacheCapable')!r}: every call would carry all Node objects",
+        )
+    if stanza.get("managedResources"):
+        yield Problem(
+            stanza.at("managedResources"), "expected an empty list: pods that have claims alone would not be sent here"
+        )
+    for name in sorted(set(map(str, stanza.fields)) - _KNOWN):
+        yield Problem(stanza.at(name), "is no field of an extender; kube-scheduler refuses the file")
+    yield from _encryption(stanza)
+
+
+def _encryption(stanza: _Stanza) -> Iterator[Problem]:
+    secure, wanted = stanza.url.startswith("https://"), bool(stanza.get("enableHTTPS"))
+    if secure is not wanted and stanza.url:
+        yield Problem(stanza.at("enableHTTPS"), f"expected {str(secure).lower()}, because urlPrefix is {stanza.url}")
+    trust = stanza.get("tlsConfig")
+    known = trust if isinstance(trust, Mapping) else {}
+    if secure and wanted and not (known.get("caFile") or known.get("caData") or known.get("insecure")):
+        yield Problem(
+            stanza.at("tlsConfig"), "expected caFile or caData: without them kube-scheduler believes any certificate"
+        )
+
+
+def _agreement(ours: Sequence[_Stanza]) -> Iterator[Problem]:
+    first, *rest = ours
+    for other in rest:
+        for name in _SHARED:
+            if (first.get(name) or None) != (other.get(name) or None):
+                yield Problem(
+                    other.at(name),
+                    f"expected the same as in {first.path} ({first.get(name)!r}), got {other.get(name)!r}: an instance that does "
+                    "not answer filter knows nothing of what was held",
+                )
+
+
+def _times(
+    ours: Sequence[_Stanza], binding: _Stanza, binding_timeout: float, filter_budget: float
+) -> Iterator[Problem]:
+    for each in ours:
+        try:
+            seconds = _seconds(each.get("httpTimeout"))
+        except ValueError as problem:
+            yield Problem(each.at("httpTimeout"), str(problem))
+            continue
+        needed = bind_http_seconds(binding_timeout)
+        if each is binding and needed - seconds > _ROUNDING:
+            yield Problem(
+                each.at("httpTimeout"),
+                f"expected at least {needed:g}s, got {seconds:g}s: a bind waits up to {binding_timeout:g} s for devices (setting "
+                f"scheduling.binding_timeout_seconds) and needs up to {BIND_MARGIN_SECONDS:g} s for all else",
+            )
+        choosing = any(each.get(verb) for verb in _CHOOSING)
+        if each is not binding and choosing and seconds <= filter_budget:
+            yield Problem(
+                each.at("httpTimeout"),
+                f"expected more than {filter_budget:g}s, for which a filter call may search (setting "
+                f"scheduling.filter_budget_seconds), got {seconds:g}s",
+            )
+        if each is binding and choosing:
+            yield Problem(
+                each.at("bindVerb"),
+                f"expected in a stanza of its own: a filter call that hangs would stop the scheduling loop for {seconds:g} s "
+                f"instead of {FILTER_HTTP_SECONDS:g} s",
+            )
+
+
+def _seconds(given: object) -> float:
+    if given is None:
+        return _DEFAULT_HTTP_SECONDS
+    if not isinstance(given, str):
+        raise ValueError(f"expected a duration with its unit, such as {given}s, got the number {given}")  # noqa: TRY004 - it is the user's value
+    return parse_go_duration(given) or _DEFAULT_HTTP_SECONDS

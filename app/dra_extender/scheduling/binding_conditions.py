@@ -1,0 +1,113 @@
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from dra_extender.model.allocation import DeviceResult
+from dra_extender.model.resource_claim import AllocatedDeviceStatus, ClaimHead, Condition
+from dra_extender.model.snapshot import allocated_at, results_of
+
+DeviceId = tuple[str, str, str]
+"""(driver, pool, device)."""
+
+
+class Readiness(StrEnum):
+    """Whether the devices of a claim are attached and usable (KEP-5007)."""
+
+    READY = "ready"
+    PENDING = "pending"
+    FAILED = "failed"
+    TIMED_OUT = "timed out"
+
+
+class Trouble(NamedTuple):
+    """A device that is not ready, and the conditions that it waits for, or the one that says it failed."""
+
+    device: DeviceId
+    conditions: tuple[str, ...]
+    said: str = ""
+
+    @property
+    def name(self) -> str:
+        """driver/pool/device."""
+        return "/".join(self.device)
+
+
+class Verdict(NamedTuple):
+    """The readiness of a claim, the devices it is about (none when ready), and when its clock runs out (as `now`)."""
+
+    readiness: Readiness
+    troubles: tuple[Trouble, ...] = ()
+    deadline: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """The devices in words."""
+        if self.readiness is Readiness.FAILED:
+            return "; ".join(
+                f"device {each.name} reports {each.conditions[0]}{each.said and f': {each.said}'}"
+                for each in self.troubles
+            )
+        return "; ".join(f"device {each.name} waits for {', '.join(each.conditions)}" for each in self.troubles)
+
+
+def conditional_devices(claim: ClaimHead) -> tuple[DeviceResult, ...]:
+    """The allocated devices for which a bind has to wait."""
+    return tuple(result for result in results_of(claim) if result.binding_conditions)
+
+
+def judge(claim: ClaimHead, *, now: float, waiting_since: float, timeout: float) -> Verdict:
+    """The readiness of an allocated claim at `now` (seconds since the epoch).
+
+    Ready: each device with binding conditions has a status entry in which all of them are "True"; of a share it is the entry of
+    that share.  A failure condition that is "True" wins over everything.  The clock starts at the allocation timestamp, so that
+    sharers and restarts do not start it anew; it starts at `waiting_since` if there is no timestamp, or one from the future,
+    which is that of a machine whose clock is ahead.
+    """
+    devices = conditional_devices(claim)
+    if not devices:
+        return Verdict(Readiness.READY)
+    reported = [(result, _true_conditions(claim.status.devices, result)) for result in devices]
+    failed = tuple(_failures(reported))
+    deadline = min(waiting_since, _timestamp(claim, default=waiting_since)) + timeout
+    if failed:
+        return Verdict(Readiness.FAILED, failed, deadline)
+    pending = tuple(_missing(reported))
+    if not pending:
+        return Verdict(Readiness.READY, (), deadline)
+    return Verdict(Readiness.TIMED_OUT if now > deadline else Readiness.PENDING, pending, deadline)
+
+
+def _failures(reported: Iterable[tuple[DeviceResult, dict[str, Condition]]]) -> Iterable[Trouble]:
+    for result, true in reported:
+        for name in result.binding_failure_conditions or ():
+            if name in true:
+                said = true[name].message or true[name].reason
+                yield Trouble(result.device_id, (name,), said)
+                break
+
+
+def _missing(reported: Iterable[tuple[DeviceResult, dict[str, Condition]]]) -> Iterable[Trouble]:
+    for result, true in reported:
+        missing = tuple(name for name in result.binding_conditions or () if name not in true)
+        if missing:
+            yield Trouble(result.device_id, missing)
+
+
+def _true_conditions(statuses: Iterable[AllocatedDeviceStatus], result: DeviceResult) -> dict[str, Condition]:
+    wanted = (*result.device_id, result.share_id)
+    return {
+        condition.type: condition
+        for status in statuses
+        if (status.driver, status.pool, status.device, status.share_id) == wanted
+        for condition in status.conditions or ()
+        if condition.status == "True"
+    }
+
+
+def _timestamp(claim: ClaimHead, default: float) -> float:
+    text = allocated_at(claim)
+    try:
+        return default if text is None else datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return default

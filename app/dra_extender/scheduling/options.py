@@ -1,0 +1,87 @@
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from dra_extender.cel.environment import LATEST, Release
+from dra_extender.ledger.pod_groups import GroupReservation
+
+
+class DevicesBesideCounters(StrEnum):
+    """Whether devices count that a slice has beside its counter sets; AUTO: where the API server behaves as 1.34."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Yield(StrEnum):
+    """What happens, before the Binding, to an allocation of ours whose device a claim of another scheduler has, too.
+
+    CLEAR releases it at once: the other scheduler may then give the device to a second pod of its own (see `ledger.guards`).
+    GUARD keeps it while a pod of another scheduler is pending that could be that second pod; then a guard claim replaces it.
+    WAIT keeps it until the other allocation has ended.
+    """
+
+    CLEAR = "clear"
+    GUARD = "guard"
+    WAIT = "wait"
+
+
+class Weights(NamedTuple):
+    """How much each of the ratings of a node counts; 0 leaves it out."""
+
+    alternatives: int
+    readiness: int
+    packing: int
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the use cases behave; times in seconds.  The settings of the service give their defaults and bounds."""
+
+    offered_nodes: int = 8
+    hold_seconds: float = 30.0
+    settle_wait_seconds: float = 0.05
+    filter_budget_seconds: float = 4.0
+    search_slice_seconds: float = 0.02
+    search_burst_seconds: float = 0.5
+    search_namespace_share: float = 0.1
+    search_share: float = 0.3
+    search_alone_share: float = 0.5
+    binding_timeout_seconds: float = 600.0
+    device_cool_down_seconds: float = 30.0
+    watch_lag_seconds: float = 10.0
+    shared_claim_wait_seconds: float = 30.0
+    new_claim_wait_seconds: float = 1.0
+    wake_delay_seconds: float = 0.05
+    wake_interval_seconds: float = 0.25
+    reclaim_enabled: bool = True
+    reclaim_grace_seconds: float = 30.0
+    reclaim_unfit_seconds: float = 0.5
+    reclaim_interval_seconds: float = 5.0
+    reclaim_pause_seconds: float = 0.05
+    group_claims_enabled: bool = False
+    group_claims_grace_seconds: float = 5.0
+    field_manager: str = "dra-extender"
+    own_namespace: str = "dra-extender"
+    yield_policy: Yield = Yield.GUARD
+    scheduler_names: tuple[str, ...] = ()
+    remembered_answers: int = 200_000
+    extended_resources: bool = True
+    selector_cache_bytes: int = 64 * 2**20
+    rewrite_attribute_suffixes: bool = False
+    devices_beside_counters: DevicesBesideCounters = DevicesBesideCounters.AUTO
+    ready_devices_first: bool = True
+    binding_conditions: bool = True
+    reserve_for_pod_groups: GroupReservation = GroupReservation.AUTO
+    pod_group_claims: bool = True
+    pod_group_trial_seconds: float = 60.0
+    selector_libraries: Release = LATEST
+    alternatives_weight: int = 4
+    readiness_weight: int = 2
+    packing_weight: int = 1
+
+    @property
+    def weights(self) -> Weights:
+        """How much each of the things counts by which nodes that fit are rated."""
+        return Weights(self.alternatives_weight, self.readiness_weight, self.packing_weight)

@@ -1,0 +1,165 @@
+"""What another writer allocated beside us (two schedulers in one cluster): the API server relates no two claims.
+
+Its watch delivers the writes of claims in one order, which every replica sees alike.  So of two overlapping allocations of this
+program the one delivered later yields.  A foreign scheduler knows no such rule: until the Binding ours always yields to its.
+What overlaps is decided by the rule of the search (`dra_extender.allocator.verdict`).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from dra_extender.allocator.neighbours import IsTrue, unsuited
+from dra_extender.allocator.pools import NodePools, Pool
+from dra_extender.allocator.state import PoolId, Usage
+from dra_extender.allocator.verdict import CAPACITY, COUNTERS, Breach, published_pool, verdict
+from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.claims import ClaimIndex
+from dra_extender.ledger.slices import SliceIndex
+from dra_extender.ledger.usage import Reduced, UsageTable
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.snapshot import is_snapshotted
+
+FOREIGN: Final = "foreign"
+OWN: Final = "own"
+NOBODY: Final = "none"
+NEIGHBOURS: Final = "neighbours"
+
+PoolOf = Callable[[PoolId], Pool]
+
+
+class Overlap(NamedTuple):
+    """What is given away twice: the kind, the device or counter set as driver/pool/name, and who allocated it besides.
+
+    `writer` is FOREIGN (another scheduler), OWN (this program, here or in another replica), or NOBODY: the slices as published now
+    have less than this allocation takes.
+    """
+
+    kind: str
+    what: str
+    writer: str = FOREIGN
+
+    @property
+    def text(self) -> str:
+        """E.g. `another writer allocated device gpu.example.com/node-1/gpu-0 first`."""
+        if self.writer == FOREIGN:
+            return f"another writer allocated {self.kind} {self.what} first"
+        if self.kind == NEIGHBOURS:
+            return f"device {self.what} is not compatible with devices beside it that were allocated first"
+        if self.writer == OWN:
+            return f"{self.kind} {self.what} was allocated to another claim of this scheduler first"
+        return f"{self.kind} {self.what}: less is published than was allocated"
+
+
+def pools_of(slices: SliceIndex, node: NodePools | None = None) -> PoolOf:
+    """Pools as the search sees them from this node; others, and those with a problem, as published now."""
+    seen = {} if node is None else {pool.pool_id: pool for pool in node.pools if pool.problem is None}
+    known: dict[PoolId, Pool] = {}
+
+    def pool_of(pool_id: PoolId) -> Pool:
+        found = seen.get(pool_id) or known.get(pool_id)
+        if found is None:
+            found = known[pool_id] = published_pool(pool_id, slices.of_pool(pool_id))
+        return found
+
+    return pool_of
+
+
+def broken(
+    holdings: Iterable[DeviceHolding], usage: Usage, pool_of: PoolOf, judge: IsTrue | None = None
+) -> Overlap | None:
+    """The first thing that these holdings break beside the usage, of which they are no part.
+
+    Neighbours of one pool are judged by `judge`, if there is one.
+    """
+    by_pool: dict[PoolId, list[DeviceHolding]] = {}
+    for each in holdings:
+        if not each.admin:
+            by_pool.setdefault(each.pool_id, []).append(each)
+    for pool_id, found in by_pool.items():
+        pool = pool_of(pool_id)
+        breach = verdict(pool, usage.pool(pool_id), found) or _unsuited(pool, usage, found, judge)
+        if breach is not None:
+            return _overlap(pool_id, breach)
+    return None
+
+
+def _unsuited(pool: Pool, usage: Usage, found: Sequence[DeviceHolding], judge: IsTrue | None) -> Breach | None:
+    if judge is None or not (
+        pool.choosy
+        or usage.has_compatibility_rules(pool.pool_id)
+        or any(each.compatible_only_with is not None for each in found)
+    ):
+        return None
+    name = unsuited(pool, usage.pool(pool.pool_id), found, judge)
+    return None if name is None else Breach(NEIGHBOURS, name)
+
+
+def overlap(
+    record: ClaimRecord,
+    claims: ClaimIndex,
+    slices: SliceIndex,
+    node: NodePools | None = None,
+    judge: IsTrue | None = None,
+) -> Overlap | None:
+    """What this stored allocation cannot have beside what others hold that it must yield to; None if all is well.
+
+    Those are foreign allocations, those of this program that the watch has delivered before this one, and those of deleted claims
+    that pods still use.  Amounts and groups without a snapshot are those of the slices as published now, `node` says to whom.
+    """
+    holdings, pool_of = record.holdings, pools_of(slices, node)
+    # Almost always there is no trouble even with everything that is known, which is indexed; only else it matters whose it is.
+    if broken(holdings, Reduced(claims.usage, record.counted), pool_of, judge) is None:
+        return None
+    pools = {each.pool_id for each in holdings}
+    rivals, foreign = UsageTable(), UsageTable()
+    for other in claims.counted():
+        if other is record or not any(each.pool_id in pools for each in other.holdings):
+            continue
+        if _precedes(other, record):
+            rivals.add(other.holdings)
+        if _is_foreign(other):
+            foreign.add(other.holdings)
+    found = broken(holdings, rivals, pool_of, judge)
+    if found is None:
+        return None
+    for writer, usage in ((NOBODY, UsageTable()), (FOREIGN, foreign)):
+        cause = broken(holdings, usage, pool_of, judge)
+        if cause is not None:
+            return cause._replace(writer=writer)
+    return found._replace(writer=OWN)
+
+
+def overlapped(
+    record: ClaimRecord, claims: ClaimIndex, slices: SliceIndex
+) -> tuple[Overlap, tuple[ClaimRecord, ...]] | None:
+    """What this allocation and others give away twice, whoever was first, and the other claims with devices in the same pools."""
+    holdings, pool_of = record.holdings, pools_of(slices)
+    found = broken(holdings, Reduced(claims.usage, record.counted), pool_of)
+    if found is None:
+        return None
+    usage = UsageTable()
+    others = []
+    for other in claims.counted():
+        if other is record or not any(each.pool_id == mine.pool_id for each in other.holdings for mine in holdings):
+            continue
+        other_alone = UsageTable()
+        other_alone.add(other.holdings)
+        usage.add(other.holdings)
+        if found.kind in (COUNTERS, CAPACITY) or broken(holdings, other_alone, pool_of) is not None:
+            others.append(other)
+    stored = broken(holdings, usage, pool_of)
+    return None if stored is None else (stored, tuple(others))
+
+
+def _overlap(pool_id: PoolId, breach: Breach) -> Overlap:
+    return Overlap(breach.kind, "/".join((*pool_id, breach.name)))
+
+
+def _is_foreign(record: ClaimRecord) -> bool:
+    return not is_snapshotted(record.claim) and record.claim.status.allocation is not None
+
+
+def _precedes(other: ClaimRecord, record: ClaimRecord) -> bool:
+    if other.orphaned or _is_foreign(other):
+        return True
+    return is_snapshotted(other.claim) and 0 < other.allocated_version < record.allocated_version

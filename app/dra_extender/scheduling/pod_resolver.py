@@ -1,0 +1,121 @@
+import asyncio
+from typing import Final
+
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.base import ModelError
+from dra_extender.model.metadata import version_number
+from dra_extender.model.pod import Pod
+from dra_extender.model.sent_pod import SentPod
+from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.claim_lookup import names_missing
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports import ClusterError, NotFound, Pods
+
+READ_BYTES: Final = 256 * 1024
+"""A pod that the watch has not brought is read as it was sent, to see whether it needs devices, if it is no larger than this."""
+LOOKUPS: Final = 16
+"""Pods that are asked for at the API server at the same time; further calls are answered with an error at once."""
+_NODE_SECONDS: Final = 1.0
+_LOOK_AGAIN_SECONDS: Final = 0.02
+
+
+class PodResolver:
+    """Finds the pod that a call is about.
+
+    What the caller says of the pod is not believed.  The pod of our own watch decides; one that the watch has not brought yet, or
+    without the names of claims that were made for it, is read from the API server once.
+    """
+
+    def __init__(self, ledger: Ledger, pods: Pods, options: Options) -> None:
+        self._ledger = ledger
+        self._pods = pods
+        self._schedulers = frozenset(options.scheduler_names)
+        self._lookups = 0
+
+    async def __call__(self, sent: Pod | SentPod) -> Pod:
+        """The pod to place; one that is unknown and needs no devices is taken as sent, because nothing follows from it.
+
+        Raises:
+            TryAgain: there is no such pod, it is another one than the caller says, it is bound or over, it belongs to another
+                scheduler, or the API server does not answer.  Never a reason to call the pod unschedulable.
+        """
+        known = self._ledger.pods.by_uid(sent.uid)
+        if known is not None and not (names_missing(known) and self._is_newer(sent, known)):
+            pod = known
+        elif known is None and not self._needs_devices(sent):
+            return sent if isinstance(sent, Pod) else sent.read()
+        else:
+            pod = await self.read(sent.namespace, sent.name, sent.uid)
+        self.check(pod, sent.namespace, sent.name)
+        if pod.node_name or pod.finished:
+            raise TryAgain(f"pod {pod.key} is {f'bound to node {pod.node_name}' if pod.node_name else 'over'} already")
+        return pod
+
+    def known(self, namespace: str, name: str, uid: str) -> Pod | None:
+        """The pod of the watch, None if it has not brought it.
+
+        Raises:
+            TryAgain: it has another name than the caller says, or belongs to another scheduler.
+        """
+        pod = self._ledger.pods.by_uid(uid)
+        if pod is not None:
+            self.check(pod, namespace, name)
+        return pod
+
+    async def read(self, namespace: str, name: str, uid: str) -> Pod:
+        """The pod from the API server.
+
+        Raises:
+            TryAgain: there is no such pod, or the API server does not answer.
+        """
+        if self._ledger.pods.gone(uid):
+            raise TryAgain(f"pod {namespace}/{name} with UID {uid} does not exist any more")
+        if self._lookups >= LOOKUPS:
+            raise TryAgain(
+                f"pod {namespace}/{name}: the watch has not brought it yet, and {LOOKUPS} others are being looked up"
+            )
+        self._lookups += 1
+        try:
+            pod = await self._pods.read(namespace, name)
+        except NotFound as gone:
+            raise TryAgain(f"pod {namespace}/{name} does not exist any more") from gone
+        except (ClusterError, ModelError) as problem:
+            raise TryAgain(f"pod {namespace}/{name}: {problem}") from problem
+        finally:
+            self._lookups -= 1
+        if pod.uid != uid or pod.deleting or self._ledger.pods.gone(uid):
+            raise TryAgain(f"pod {namespace}/{name} with UID {uid} does not exist any more")
+        self.check(pod, namespace, name)
+        return pod
+
+    def check(self, pod: Pod, namespace: str, name: str) -> None:
+        """Raises TryAgain if this is not the pod that the caller names, or not ours to place."""
+        if pod.name != name or pod.namespace != namespace:
+            raise TryAgain(f"the pod with UID {pod.uid} is {pod.key}, not {namespace}/{name}")
+        if self._schedulers and pod.scheduler_name not in self._schedulers:
+            raise TryAgain(
+                f"pod {pod.key} belongs to scheduler {pod.scheduler_name or 'default-scheduler'}; "
+                f"scheduling.scheduler_names has {', '.join(sorted(self._schedulers))}"
+            )
+
+    async def node(self, name: str) -> None:
+        """Returns when the watch has brought the node, which kube-scheduler may know a moment before us.
+
+        Raises:
+            TryAgain: it has not within a second.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _NODE_SECONDS
+        while name not in self._ledger.nodes:
+            if loop.time() >= end:
+                raise TryAgain(f"node {name} does not exist, as far as the watch has brought")
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+    def _is_newer(self, sent: Pod | SentPod, known: Pod) -> bool:
+        version = sent.resource_version
+        return version != known.resource_version and version_number(version) > version_number(known.resource_version)
+
+    def _needs_devices(self, sent: Pod | SentPod) -> bool:
+        if isinstance(sent, Pod):
+            return sent.needs_devices
+        return sent.size > READ_BYTES or sent.read().needs_devices

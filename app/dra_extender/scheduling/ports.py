@@ -1,0 +1,254 @@
+"""What the use cases need from a cluster.  `dra_extender.kube` implements it for an API server, `dra_extender.simulator` in memory.
+
+Errors are shaped by what the caller can do about them:
+
+    ClusterError
+    ├── NotFound       the object is gone: stop
+    ├── Conflict       somebody else wrote: read again, decide again
+    ├── Refused        the server says no (validation, admission, rights): report, retry much later
+    └── Unavailable    no answer, or try again later: the outcome of a write is unknown, read before repeating it
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import PodGroup
+from dra_extender.model.writeback import MetadataChange
+
+
+class ClusterError(Exception):
+    """A call to the cluster failed; the message names verb, object and the server's reason."""
+
+
+class NotFound(ClusterError):  # noqa: N818 - reads like the reason in the API
+    """The object does not exist (any more)."""
+
+
+class Conflict(ClusterError):  # noqa: N818 - as above
+    """The object changed since it was read, or is already bound, or already exists."""
+
+
+class Refused(ClusterError):  # noqa: N818 - as above
+    """The server understood and refused: invalid, forbidden, or denied by admission."""
+
+
+class Unavailable(ClusterError):  # noqa: N818 - as above
+    """No usable answer; a write may or may not have happened."""
+
+
+class Claims(Protocol):
+    """Reads and writes of ResourceClaims as raw objects (JSON bytes); every write but `delete` returns what is stored."""
+
+    @property
+    def keeps_groups(self) -> bool:
+        """Whether the API has `results[].compatibilityGroups` in the KEP's form; what is written there may still be dropped."""
+        ...
+
+    async def read(self, namespace: str, name: str) -> bytes:
+        """The live object.  Raises NotFound, Refused, Unavailable."""
+        ...
+
+    async def create(self, namespace: str, body: bytes) -> bytes:
+        """Store a new claim.
+
+        Raises:
+            Conflict: there is one of that name.
+            ClusterError: any other kind.
+        """
+        ...
+
+    async def delete(self, namespace: str, name: str, uid: str, version: str | None = None) -> None:
+        """Delete the claim with this UID, in this resourceVersion if one is given; with finalizers it is only marked.
+
+        Raises:
+            Conflict: the claim of that name has another UID or version.
+            ClusterError: any other kind.
+        """
+        ...
+
+    async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
+        """Change finalizers and annotations and nothing else.
+
+        Raises:
+            Conflict: the claim is not the object or not the version for which the change is.
+            ClusterError: any other kind.
+        """
+        ...
+
+    async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
+        """Replace the status; `body` carries the resourceVersion it was made from.  Raises every ClusterError."""
+        ...
+
+
+class Pods(Protocol):
+    """Reads, nominates and binds pods."""
+
+    async def read(self, namespace: str, name: str) -> Pod:
+        """The live pod.  Raises NotFound, Refused, Unavailable."""
+        ...
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Post the Binding, guarded by the UID.
+
+        Raises:
+            Conflict: the pod is bound already, is being deleted, or has another UID.
+            ClusterError: any other kind.
+        """
+        ...
+
+    async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Publish where the pod is going (`status.nominatedNodeName`), guarded by the UID; an empty node takes it back.
+
+        Raises:
+            ClusterError: of every kind.
+        """
+        ...
+
+    async def tell_extended_claim(
+        self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
+    ) -> bool:
+        """Publish which claim serves the pod's extended resources, guarded by the UID: `status.extendedResourceClaimStatus`.
+
+        Args:
+            namespace: Where the pod is.
+            name: The pod.
+            uid: Its UID.
+            claim: Name of the claim.
+            mappings: (container, resource, request of the claim), each.
+
+        Returns:
+            Whether the server kept it.
+
+        Raises:
+            ClusterError: of every kind.
+        """
+        ...
+
+    async def record_claims(self, namespace: str, name: str, uid: str, version: str, claims: Mapping[str, str]) -> None:
+        """Record the claims made for entries of the pod ({entry: claim}) beside those in `status.resourceClaimStatuses`.
+
+        Raises:
+            Conflict: the pod is not in this resourceVersion any more.
+            ClusterError: any other kind.
+        """
+        ...
+
+
+class ClaimTemplates(Protocol):
+    """Reads ResourceClaimTemplates."""
+
+    async def read(self, namespace: str, name: str) -> bytes:
+        """The live object.  Raises NotFound, Refused, Unavailable."""
+        ...
+
+
+class PodGroups(Protocol):
+    """Reads and writes of PodGroups, in the version that the cluster serves."""
+
+    @property
+    def api_version(self) -> str:
+        """`apiVersion` of the PodGroups that are served, empty where none are."""
+        ...
+
+    async def read(self, namespace: str, name: str) -> PodGroup:
+        """The live object.  Raises NotFound (also where none are served), Refused, Unavailable."""
+        ...
+
+    async def record_claims(self, group: PodGroup, claims: Mapping[str, str]) -> None:
+        """Record the claims made for entries of the group ({entry: claim}) beside those in `status.resourceClaimStatuses`.
+
+        Raises:
+            Conflict: the group is not in the resourceVersion of `group` any more.
+            ClusterError: any other kind.
+        """
+        ...
+
+    async def unprotect(self, group: PodGroup, finalizer: str) -> None:
+        """Take this finalizer off.  Raises as `record_claims`."""
+        ...
+
+
+class Events(Protocol):
+    """Tells people about a pod.  Never blocks, never raises; repeated events are aggregated and limited in rate."""
+
+    def about_pod(self, pod: Pod, *, warning: bool, reason: str, message: str) -> None:
+        """Record an Event on the pod with a CamelCase reason and a text of any length (cut to what the API accepts)."""
+        ...
+
+
+class SchedulerWaker(Protocol):
+    """Makes kube-scheduler try again the pods that we rejected."""
+
+    async def wake(self) -> None:
+        """One write that moves every pod rejected by an extender back to the active queue.  Raises ClusterError."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, injectable."""
+
+    def now(self) -> float:
+        """Wall clock, seconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """A clock that never goes back, seconds."""
+        ...
+
+
+class Cluster(Protocol):
+    """Everything above in one place, as the composition root hands it over."""
+
+    @property
+    def claims(self) -> Claims:
+        """ResourceClaims of the cluster."""
+        ...
+
+    @property
+    def pods(self) -> Pods:
+        """Pods of the cluster."""
+        ...
+
+    @property
+    def claim_templates(self) -> ClaimTemplates:
+        """ResourceClaimTemplates of the cluster."""
+        ...
+
+    @property
+    def pod_groups(self) -> PodGroups:
+        """PodGroups of the cluster."""
+        ...
+
+    @property
+    def events(self) -> Events:
+        """Where Events go."""
+        ...
+
+    @property
+    def waker(self) -> SchedulerWaker:
+        """What wakes kube-scheduler."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The time."""
+        ...
+
+    @property
+    def keeps_extended_claims(self) -> bool:
+        """Whether pods can be told which claim serves their extended resources, as far as is known: what is unknown may be so."""
+        ...
+
+    @property
+    def has_devices_beside_counters(self) -> bool:
+        """Whether the API has slices with devices beside their counter sets, as Kubernetes 1.34 has and no later release."""
+        ...
+
+    def health(self) -> Mapping[str, str | None]:
+        """Named checks of the connection to the cluster for `/readyz`: None is healthy, a sentence says what is wrong."""
+        ...
+
+    def notes(self) -> Mapping[str, str]:
+        """Named facts for `/readyz?verbose` that do not make the service unready, e.g. that a field is not served."""
+        ...

@@ -1,0 +1,26 @@
+from collections.abc import Sequence
+
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.merits import Merits
+from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.scoring import ratings, total
+
+_NONE = Merits()
+
+
+class Prioritize:
+    """Rates the nodes on which something is held for the pod; about other nodes we have no opinion."""
+
+    def __init__(self, ledger: Ledger, options: Options) -> None:
+        self._ledger = ledger
+        self._weights = options.weights
+
+    def __call__(self, pod_uid: str, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
+        """(node, 0 to 10) for each node."""
+        holds = self._ledger.holds.of_pod(pod_uid)
+        if not any(hold.merits for hold in holds):
+            return [(node, 0) for node in nodes]
+        held = [node for node in nodes if all(node in hold.placements for hold in holds)]
+        merits = {node: total(hold.merits.get(node, _NONE) for hold in holds) for node in held}
+        rated = ratings(merits, self._weights)
+        return [(node, round(rated.get(node, 0.0))) for node in nodes]

@@ -1,0 +1,296 @@
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dra_extender.ledger.feed import Feed
+from dra_extender.model.pod import Pod, read_pod
+from dra_extender.model.writeback import MetadataChange
+from dra_extender.scheduling.ports import Clock, Conflict, Refused
+from dra_extender.simulator.events import EventLog
+from dra_extender.simulator.group_ports import MemoryClaimTemplates, MemoryPodGroups, record_claims
+from dra_extender.simulator.objects import Json, Key, Kind, part
+from dra_extender.simulator.served import Served
+from dra_extender.simulator.store import Store
+from dra_extender.simulator.watch import Watch
+
+
+class SystemClock:
+    """The clocks of this machine.  Implements ports.Clock."""
+
+    def now(self) -> float:
+        """Wall clock, seconds since the epoch."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """A clock that never goes back, seconds."""
+        return time.monotonic()
+
+
+class MemoryClaims:
+    """ResourceClaims of the embedded cluster.  Implements ports.Claims; each call gives way to other tasks before it acts.
+
+    Writes are noted under `field_manager`, which is how the service tells its own.
+    """
+
+    def __init__(self, store: Store, field_manager: str = "dra-extender", *, keeps_groups: bool = False) -> None:
+        self._store = store
+        self._field_manager = field_manager
+        self._keeps_groups = keeps_groups
+
+    @property
+    def keeps_groups(self) -> bool:
+        """As the emulated release has it."""
+        return self._keeps_groups
+
+    async def read(self, namespace: str, name: str) -> bytes:
+        """The live object.  Raises NotFound."""
+        await asyncio.sleep(0)
+        return self._store.read(Key(Kind.CLAIM, namespace, name))
+
+    async def create(self, namespace: str, body: bytes) -> bytes:
+        """Store a new claim.  Raises Conflict, Refused."""
+        await asyncio.sleep(0)
+        claim = _object(body)
+        claim.setdefault("metadata", {})["namespace"] = namespace
+        return msgspec.json.encode(self._store.create(Kind.CLAIM, claim, self._field_manager))
+
+    async def delete(self, namespace: str, name: str, uid: str, version: str | None = None) -> None:
+        """Delete, or mark as deleted while finalizers are left.  Raises NotFound, Conflict."""
+        await asyncio.sleep(0)
+        self._store.delete(Key(Kind.CLAIM, namespace, name), uid, version)
+
+    async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
+        """Change finalizers and annotations.  Raises NotFound, Conflict, Refused."""
+        await asyncio.sleep(0)
+        claim = self._store.get(Key(Kind.CLAIM, namespace, name))
+        metadata = claim["metadata"]
+        metadata.update(uid=change.uid, resourceVersion=change.resource_version)
+        if change.finalizers is not None:
+            metadata["finalizers"] = list(change.finalizers)
+        metadata["annotations"] = {
+            name: value
+            for name, value in {**part(metadata, "annotations"), **change.annotations}.items()
+            if value is not None
+        }
+        return msgspec.json.encode(self._store.update(Kind.CLAIM, claim, self._field_manager))
+
+    async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
+        """Replace the status.  Raises NotFound, Conflict, Refused."""
+        await asyncio.sleep(0)
+        claim = _object(body)
+        metadata = part(claim, "metadata")
+        if (metadata.get("namespace", namespace), metadata.get("name", name)) != (namespace, name):
+            raise Refused(f"the name of the object does not match the name on the URL ({namespace}/{name})")
+        claim.setdefault("metadata", {}).update(namespace=namespace, name=name)
+        return msgspec.json.encode(self._store.update_status(Kind.CLAIM, claim, self._field_manager))
+
+
+class MemoryPods:
+    """Pods of the embedded cluster.  Implements ports.Pods."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def read(self, namespace: str, name: str) -> Pod:
+        """The live pod.  Raises NotFound."""
+        await asyncio.sleep(0)
+        return read_pod(self._store.read(Key(Kind.POD, namespace, name)))
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """The binding subresource: sets the node once, clears the nomination, and says that the pod is scheduled.
+
+        Raises:
+            NotFound: no such pod.
+            Conflict: the pod is bound already, is being deleted, or has another UID.
+            Refused: no node is named, or the pod still has scheduling gates.
+        """
+        await asyncio.sleep(0)
+        key = Key(Kind.POD, namespace, name)
+        pod = self._store.get(key)
+        refusal = f'Operation cannot be fulfilled on pods/binding "{name}": '
+        if uid and pod["metadata"]["uid"] != uid:
+            raise Conflict(
+                f"{refusal}the UID in the precondition ({uid}) is not the stored one ({pod['metadata']['uid']})"
+            )
+        if "deletionTimestamp" in pod["metadata"]:
+            raise Conflict(f"{refusal}pod {name} is being deleted, cannot be assigned to a host")
+        if pod["spec"].get("nodeName"):
+            raise Conflict(f'{refusal}pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"')
+        if pod["spec"].get("schedulingGates"):
+            raise Refused(f"{refusal}pod {name} has non-empty .spec.schedulingGates")
+        if not node:
+            raise Refused(f"{refusal}target.name: Required value")
+        self._store.replace(key, lambda thing: _assign(thing, node))
+
+    async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Set or take away `status.nominatedNodeName`.  Raises NotFound, and Refused for another UID."""
+        await self._patch_status(namespace, name, uid, lambda thing: _nominate(thing, node))
+
+    async def tell_extended_claim(
+        self, namespace: str, name: str, uid: str, claim: str, mappings: Sequence[tuple[str, str, str]]
+    ) -> bool:
+        """Set `status.extendedResourceClaimStatus`; whether it is kept.  Raises NotFound, and Refused for another UID."""
+        listed = [dict(zip(("containerName", "resourceName", "requestName"), each, strict=True)) for each in mappings]
+        told = {"resourceClaimName": claim, "requestMappings": listed}
+        stored = await self._patch_status(
+            namespace, name, uid, lambda thing: thing.setdefault("status", {}).update(extendedResourceClaimStatus=told)
+        )
+        return part(stored, "status", "extendedResourceClaimStatus") == told
+
+    async def record_claims(self, namespace: str, name: str, uid: str, version: str, claims: Mapping[str, str]) -> None:
+        """Add entries to `status.resourceClaimStatuses`.  Raises NotFound, Conflict."""
+        await record_claims(self._store, Key(Kind.POD, namespace, name), uid, version, claims)
+
+    async def _patch_status(self, namespace: str, name: str, uid: str, edit: Callable[[Json], None]) -> Json:
+        await asyncio.sleep(0)
+        key = Key(Kind.POD, namespace, name)
+        stored = self._store.get(key)["metadata"]["uid"]
+        if uid != stored:
+            raise Refused(f'pod "{name}" is invalid: metadata.uid: Invalid value: "{uid}": field is immutable')
+        return self._store.replace(key, edit)
+
+
+class MemoryWaker:
+    """Moves rejected pods back to the queue of the embedded scheduler.  Implements ports.SchedulerWaker."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._called = asyncio.Event()
+
+    async def wake(self) -> None:
+        """Count the call; the scheduling loop compares the count with the one it saw when it parked a pod."""
+        await asyncio.sleep(0)
+        self.calls += 1
+        self._called.set()
+
+    async def called_since(self, calls: int, patience: float) -> bool:
+        """Wait until there were more calls than that, `patience` seconds at most; whether there were."""
+        try:
+            async with asyncio.timeout(patience):
+                while self.calls <= calls:
+                    self._called.clear()
+                    await self._called.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+class MemoryCluster:
+    """A cluster in memory.  Implements ports.Cluster; `store` is its API server, `watch` brings changes to feeds.
+
+    `start`, `wait_synced` and `stop` let the service run on it as on a real cluster.
+    """
+
+    def __init__(self, *, clock: Clock | None = None, served: Served | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self.store = Store(self._clock, served)
+        self._served = served or Served()
+        self.watch = Watch(self.store)
+        self._claims = MemoryClaims(self.store, keeps_groups=self._served.frozen_groups)
+        self._pods = MemoryPods(self.store)
+        self._templates = MemoryClaimTemplates(self.store)
+        self._pod_groups = MemoryPodGroups(self.store)
+        self._events = EventLog()
+        self._waker = MemoryWaker()
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self, feeds: Mapping[str, Feed]) -> None:
+        """List into the feeds and keep them up to date from now on."""
+        self.watch.attach(feeds)
+        self._watching = asyncio.create_task(self.watch.run())
+
+    async def wait_synced(self) -> None:
+        """Return when the feeds know all that exists."""
+        await self.watch.caught_up()
+
+    async def stop(self) -> None:
+        """Deliver nothing any more."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+            self._watching = None
+
+    @property
+    def claims(self) -> MemoryClaims:
+        """Reads and writes of claims."""
+        return self._claims
+
+    @property
+    def pods(self) -> MemoryPods:
+        """Reads and bindings of pods."""
+        return self._pods
+
+    @property
+    def claim_templates(self) -> MemoryClaimTemplates:
+        """Reads of templates."""
+        return self._templates
+
+    @property
+    def pod_groups(self) -> MemoryPodGroups:
+        """Reads and writes of PodGroups."""
+        return self._pod_groups
+
+    @property
+    def events(self) -> EventLog:
+        """What was said about pods."""
+        return self._events
+
+    @property
+    def waker(self) -> MemoryWaker:
+        """Wakes the embedded scheduler."""
+        return self._waker
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that stamps objects."""
+        return self._clock
+
+    @property
+    def keeps_extended_claims(self) -> bool:
+        """As the emulated release has it."""
+        return self._served.extended
+
+    @property
+    def has_devices_beside_counters(self) -> bool:
+        """As the emulated release has it."""
+        return self._served.devices_beside_counters
+
+    def health(self) -> Mapping[str, str | None]:
+        """Memory is always reachable."""
+        return {"memory": None}
+
+    def life(self) -> Mapping[str, str | None]:
+        """Nothing that a restart would mend."""
+        return {}
+
+    def notes(self) -> Mapping[str, str]:
+        """Nothing to note."""
+        return {}
+
+
+def _object(body: bytes) -> Json:
+    try:
+        decoded: Any = msgspec.json.decode(body)
+    except msgspec.DecodeError as problem:
+        raise Refused(f"the body is not JSON: {problem}") from problem
+    if not isinstance(decoded, dict):
+        raise Refused("the body is not an object")
+    return decoded
+
+
+def _nominate(pod: Json, node: str) -> None:
+    status = pod.setdefault("status", {})
+    status.pop("nominatedNodeName", None)
+    if node:
+        status["nominatedNodeName"] = node
+
+
+def _assign(pod: Json, node: str) -> None:
+    pod["spec"]["nodeName"] = node
+    status = pod.setdefault("status", {})
+    status.pop("nominatedNodeName", None)
+    others = [each for each in status.get("conditions") or [] if each.get("type") != "PodScheduled"]
+    status["conditions"] = [*others, {"type": "PodScheduled", "status": "True"}]

@@ -1,0 +1,171 @@
+"""What kube-controller-manager does for claims: it makes them from templates, and frees and removes them when pods are done."""
+
+from collections.abc import Callable, Iterator
+
+from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.scheduling.ports import ClusterError, Refused
+from dra_extender.simulator.claim_templates import from_template, orphan
+from dra_extender.simulator.group_claims import GroupClaims, in_reserved_group
+from dra_extender.simulator.objects import KIND_OF, Json, Key, Kind, controller_uid, key_of, part
+from dra_extender.simulator.store import Store
+
+_ROUNDS = 10
+
+
+class ClaimController:
+    """Brings claims into line with the pods that use them, as the resourceclaim controller and the garbage collector do.
+
+    `problems` says what could not be done in the last call, e.g. because a template does not exist, naming pod or claim.
+    """
+
+    def __init__(self, store: Store, *, for_groups: bool = True) -> None:
+        """`for_groups`: the gate DRAWorkloadResourceClaims; without it claims and reservations of PodGroups are left alone."""
+        self._store = store
+        self._for_groups = for_groups
+        self._groups = GroupClaims(store)
+        self.problems: list[str] = []
+
+    def settle(self) -> None:
+        """Work until nothing is left to do."""
+        for _ in range(_ROUNDS):
+            before = self._store.version
+            self.problems = []
+            pods = {pod["metadata"]["uid"]: pod for pod in self._store.all(Kind.POD)}
+            groups = {group["metadata"]["uid"]: group for group in self._store.all(Kind.POD_GROUP)}
+            for group in groups.values() if self._for_groups else ():
+                self._guarded(self._groups.generate, group)
+            for pod in pods.values():
+                self._guarded(self._generate, pod)
+            for claim in self._store.all(Kind.CLAIM):
+                self._guarded(self._collect, claim, {**pods, **groups})
+            for claim in self._store.all(Kind.CLAIM):
+                self._guarded(self._reserve_and_release, claim, pods, groups)
+            if self._store.version == before:
+                return
+
+    def _guarded(self, step: Callable[..., None], thing: Json, *rest: dict[str, Json]) -> None:
+        try:
+            step(thing, *rest)
+        except ClusterError as problem:
+            kind = KIND_OF[thing["kind"]]
+            self.problems.append(f"{key_of(kind, thing)}: {problem}")
+
+    def _generate(self, pod: Json) -> None:
+        """Make the claims of template entries and record their names in the pod's status."""
+        if is_finished(pod) or "deletionTimestamp" in pod["metadata"]:
+            return
+        statuses = list(part(pod, "status").get("resourceClaimStatuses") or [])
+        recorded = {each["name"]: each.get("resourceClaimName") for each in statuses}
+        for entry in pod["spec"].get("resourceClaims") or []:
+            template, drafted = entry.get("resourceClaimTemplateName"), entry.get("podGroupResourceClaim")
+            known = recorded.get(entry["name"])
+            if not (template or drafted) or (known and self._claim(pod, known) is not None):
+                continue
+            name = self._claim_for(pod, entry, template) if template else self._groups.drafted_name(pod, drafted)
+            if name is None:
+                continue
+            statuses = [each for each in statuses if each["name"] != entry["name"]]
+            statuses.append({"name": entry["name"], "resourceClaimName": name})
+        if statuses != (part(pod, "status").get("resourceClaimStatuses") or []):
+            pod.setdefault("status", {})["resourceClaimStatuses"] = statuses
+            self._store.update_status(Kind.POD, pod)
+
+    def _claim_for(self, pod: Json, entry: Json, template: str) -> str | None:
+        """The name of the claim of a template entry, which is made now unless the pod's group has it.
+
+        Raises:
+            Refused: it is the group's, and the gate for that is off; no other claim of the pod is recorded then, either.
+        """
+        if self._groups.has(pod, entry):
+            if not self._for_groups:
+                raise Refused(
+                    f"claim {entry['name']} is a PodGroup claim but the DRAWorkloadResourceClaims feature is disabled"
+                )
+            return self._groups.claim_name(pod, entry)
+        store, name = self._store, entry["name"]
+        claim = orphan(store, pod, name) or from_template(store, pod, name, template)
+        return str(claim["metadata"]["name"])
+
+    def _claim(self, pod: Json, name: str) -> Json | None:
+        return self._store.find(Key(Kind.CLAIM, pod["metadata"]["namespace"], name))
+
+    def _collect(self, claim: Json, owners: dict[str, Json]) -> None:
+        """Delete a claim whose owner is gone, or is a pod that is over and does not use it any more."""
+        owner = controller_uid(claim)
+        if owner is None or "deletionTimestamp" in claim["metadata"]:
+            return
+        found = owners.get(owner)
+        if found is None or (is_finished(found) and not part(claim, "status").get("reservedFor")):
+            self._store.delete(key_of(Kind.CLAIM, claim), claim["metadata"]["uid"])
+
+    def _reserve_and_release(self, claim: Json, pods: dict[str, Json], groups: dict[str, Json]) -> None:
+        """Drop reservations of gone pods, deallocate after the last one, and let a deleted claim go."""
+        claim = self._store.get(key_of(Kind.CLAIM, claim))
+        status = claim.setdefault("status", {})
+        reserved = status.get("reservedFor") or []
+        known = groups if self._for_groups else None
+        valid = [each for each in reserved if _still_uses(each, pods, known)]
+        guarded = FINALIZER in (claim["metadata"].get("finalizers") or [])
+        deleting = "deletionTimestamp" in claim["metadata"]
+        if len(valid) == len(reserved) and not (deleting and guarded and not valid):
+            self._reserve_late(claim, pods)
+            return
+        _set(status, "reservedFor", valid)
+        if not valid and guarded:
+            status.pop("allocation", None)
+        claim = self._store.update_status(Kind.CLAIM, claim)
+        if not valid and guarded:
+            claim["metadata"]["finalizers"].remove(FINALIZER)
+            self._store.update(Kind.CLAIM, claim)
+
+    def _reserve_late(self, claim: Json, pods: dict[str, Json]) -> None:
+        """A pod that runs with an allocated claim gets the reservation that somebody forgot."""
+        status = claim["status"]
+        if not status.get("allocation") or "deletionTimestamp" in claim["metadata"]:
+            return
+        reserved = list(status.get("reservedFor") or [])
+        known = {each["uid"] for each in reserved}
+        for uid, pod in pods.items():
+            bound = pod["spec"].get("nodeName") and not is_finished(pod)
+            if (
+                bound
+                and uid not in known
+                and not in_reserved_group(pod, reserved)
+                and key_of(Kind.CLAIM, claim) in claims_of(pod)
+            ):
+                reserved.append({"resource": "pods", "name": pod["metadata"]["name"], "uid": uid})
+        if len(reserved) > len(known):
+            status["reservedFor"] = reserved
+            self._store.update_status(Kind.CLAIM, claim)
+
+
+def claims_of(pod: Json) -> Iterator[Key]:
+    """Keys of the claims that the pod uses, as far as they are named already."""
+    namespace = pod["metadata"]["namespace"]
+    statuses = part(pod, "status").get("resourceClaimStatuses") or []
+    recorded = {each["name"]: each.get("resourceClaimName") for each in statuses}
+    for entry in pod["spec"].get("resourceClaims") or []:
+        name = entry.get("resourceClaimName") or recorded.get(entry["name"])
+        if name:
+            yield Key(Kind.CLAIM, namespace, name)
+
+
+def is_finished(pod: Json) -> bool:
+    """Whether the pod has ended for good."""
+    return part(pod, "status").get("phase") in ("Succeeded", "Failed")
+
+
+def _still_uses(consumer: Json, pods: dict[str, Json], groups: dict[str, Json] | None) -> bool:
+    """A reservation of another kind of consumer than pods and PodGroups stays; without `groups`, that of PodGroups too."""
+    if (consumer.get("apiGroup"), consumer.get("resource")) == ("scheduling.k8s.io", str(Kind.POD_GROUP)):
+        return groups is None or consumer["uid"] in groups
+    if consumer.get("resource") != "pods" or consumer.get("apiGroup"):
+        return True
+    pod = pods.get(consumer["uid"])
+    return pod is not None and not is_finished(pod)
+
+
+def _set(status: Json, field: str, value: list[Json]) -> None:
+    status.pop(field, None)
+    if value:
+        status[field] = value

@@ -1,0 +1,59 @@
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from dra_extender.simulator.shape import described
+
+
+class ExpectationError(ValueError):
+    """A text that states no expectation; the message says what was expected."""
+
+
+class Fate(StrEnum):
+    """What is expected of a pod."""
+
+    BOUND = "bound"
+    WAITING = "waiting"
+
+
+class Expectation(msgspec.Struct, frozen=True):
+    """What a story says of a pod: bound (on a certain node), or waiting (with a reason that contains this text)."""
+
+    text: str
+    fate: Fate
+    node: str | None = None
+    reason: str = ""
+
+    def failure(self, node: str | None, reasons: str) -> str | None:
+        """Why it does not hold for a pod on this node (None: not bound) that waits for these reasons (the first line is quoted)."""
+        said = reasons.partition("\n")[0] or "no reason was given"
+        if self.fate is Fate.BOUND:
+            if node is None:
+                return f"it is waiting: {said}"
+            if self.node is not None and self.node != node:
+                return f"it is on {node}"
+            return None
+        if node is not None:
+            return f"it is bound, on {node}"
+        if self.reason not in reasons:
+            return f"it is waiting for another reason: {said}"
+        return None
+
+
+def read_expectation(text: Any) -> Expectation:
+    """Read `bound`, `node=NAME`, `waiting` or `waiting: TEXT`.
+
+    Raises:
+        ExpectationError: none of these.
+    """
+    if text == "bound":
+        return Expectation(text, Fate.BOUND)
+    if text == "waiting":
+        return Expectation(text, Fate.WAITING)
+    if isinstance(text, str):
+        if text.startswith("node=") and text[5:].strip():
+            return Expectation(text, Fate.BOUND, node=text[5:].strip())
+        if text.startswith("waiting:") and text[8:].strip():
+            return Expectation(text, Fate.WAITING, reason=text[8:].strip())
+    raise ExpectationError(f"expected bound, node=NAME, waiting or 'waiting: TEXT', found {described(text)}")

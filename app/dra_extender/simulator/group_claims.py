@@ -1,0 +1,60 @@
+"""What kube-controller-manager does for the claims of PodGroups (KEP-5729)."""
+
+from dra_extender.simulator.claim_templates import from_template, orphan
+from dra_extender.simulator.objects import Json, Key, Kind, group_name, part
+from dra_extender.simulator.store import Store
+
+
+class GroupClaims:
+    """Makes the claims of PodGroups from templates, and tells which of them an entry of a pod stands for."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def generate(self, group: Json) -> None:
+        """Make the claims of template entries and record their names in the group's status.  Raises NotFound: no such template."""
+        if "deletionTimestamp" in group["metadata"]:
+            return
+        statuses = list(part(group, "status").get("resourceClaimStatuses") or [])
+        recorded = {each["name"] for each in statuses}
+        for entry in part(group, "spec").get("resourceClaims") or []:
+            name, template = entry["name"], entry.get("resourceClaimTemplateName")
+            if template and name not in recorded:
+                claim = orphan(self._store, group, name) or from_template(self._store, group, name, template)
+                statuses.append({"name": name, "resourceClaimName": claim["metadata"]["name"]})
+        if len(statuses) > len(recorded):
+            group.setdefault("status", {})["resourceClaimStatuses"] = statuses
+            self._store.update_status(Kind.POD_GROUP, group)
+
+    def has(self, pod: Json, entry: Json) -> bool:
+        """Whether this entry of a pod stands for a claim of its group: one that the group has in all its fields."""
+        group = self._group_of(pod)
+        return group is not None and entry in (part(group, "spec").get("resourceClaims") or [])
+
+    def claim_name(self, pod: Json, entry: Json) -> str | None:
+        """The recorded name of that claim."""
+        group = self._group_of(pod)
+        if group is None:
+            return None
+        recorded = {each["name"]: each for each in part(group, "status").get("resourceClaimStatuses") or []}
+        found = recorded.get(entry["name"])
+        return None if found is None else found.get("resourceClaimName")
+
+    def drafted_name(self, pod: Json, wanted: str) -> str | None:
+        """The name of the group's claim to which a pod refers in the way of the KEP's drafts, which record it for pods."""
+        group = self._group_of(pod)
+        theirs = part(group, "spec").get("resourceClaims") or [] if group is not None else []
+        found = next((each for each in theirs if each["name"] == wanted), None)
+        return None if found is None else found.get("resourceClaimName") or self.claim_name(pod, found)
+
+    def _group_of(self, pod: Json) -> Json | None:
+        name = group_name(pod)
+        return self._store.find(Key(Kind.POD_GROUP, pod["metadata"]["namespace"], name)) if name else None
+
+
+def in_reserved_group(pod: Json, reserved: list[Json]) -> bool:
+    """Whether the pod's group is among the consumers; the name decides, for pods know no UID of it."""
+    group = group_name(pod)
+    return group is not None and any(
+        (each.get("resource"), each.get("name")) == (str(Kind.POD_GROUP), group) for each in reserved
+    )

@@ -1,0 +1,74 @@
+"""Who wrote which part of a claim, kept in `metadata.managedFields` as far as the service reads it."""
+
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.simulator.objects import Json, part
+
+Path = tuple[str, ...]
+
+_ALLOCATION: Final = ("f:status", "f:allocation")
+_FINALIZER: Final = ("f:metadata", "f:finalizers", f'v:"{FINALIZER}"')
+_SNAPSHOT: Final = ("f:metadata", "f:annotations", f"f:{SNAPSHOT_ANNOTATION}")
+_EXTENDED: Final = ("f:metadata", "f:annotations", f"f:{EXTENDED_ANNOTATION}")
+
+
+def note_writer(old: Json, new: Json, manager: str) -> None:
+    """Put into `new` who wrote what: what differs from `old` was written by `manager` now; nobody is noted without a name."""
+    before, after = _parts(old), _parts(new)
+    changed = {path for path, value in after.items() if before.get(path) != value}
+    owned = {name: (paths & after.keys()) - changed for name, paths in _owned(old).items()}
+    if manager:
+        owned.setdefault(manager, set()).update(changed)
+    entries = [
+        {"manager": name, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": _tree(paths)}
+        for name, paths in sorted(owned.items())
+        if paths
+    ]
+    new["metadata"].pop("managedFields", None)
+    if entries:
+        new["metadata"]["managedFields"] = entries
+
+
+def _parts(claim: Json) -> dict[Path, Any]:
+    metadata, status = part(claim, "metadata"), part(claim, "status")
+    found: dict[Path, Any] = {}
+    if status.get("allocation") is not None:
+        found[_ALLOCATION] = status["allocation"]
+    if FINALIZER in (metadata.get("finalizers") or ()):
+        found[_FINALIZER] = True
+    if SNAPSHOT_ANNOTATION in part(metadata, "annotations"):
+        found[_SNAPSHOT] = metadata["annotations"][SNAPSHOT_ANNOTATION]
+    if EXTENDED_ANNOTATION in part(metadata, "annotations"):
+        found[_EXTENDED] = metadata["annotations"][EXTENDED_ANNOTATION]
+    for consumer in status.get("reservedFor") or ():
+        key = msgspec.json.encode({"uid": consumer.get("uid")}).decode()
+        found["f:status", "f:reservedFor", f"k:{key}"] = consumer
+    return found
+
+
+def _owned(claim: Json) -> dict[str, set[Path]]:
+    """What each manager is noted for; here the ends of the paths are the empty objects."""
+    found: dict[str, set[Path]] = {}
+    for entry in part(claim, "metadata").get("managedFields") or ():
+        if isinstance(entry, dict) and isinstance(entry.get("fieldsV1"), dict):
+            found.setdefault(str(entry.get("manager", "")), set()).update(_ends(entry["fieldsV1"], ()))
+    return found
+
+
+def _ends(tree: Json, above: Path) -> set[Path]:
+    if not tree:
+        return {above} if above else set()
+    return {end for name, below in tree.items() for end in _ends(below, (*above, name))}
+
+
+def _tree(paths: set[Path]) -> Json:
+    root: Json = {}
+    for path in sorted(paths):
+        node = root
+        for name in path:
+            node = node.setdefault(name, {})
+    return root

@@ -1,0 +1,256 @@
+"""Manifests as the steps of a story: what is applied or deleted, in which order, and what is expected then."""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.simulator.expectations import Expectation, ExpectationError, read_expectation
+from dra_extender.simulator.objects import KIND_OF, NAMESPACE, Json, Key, Kind, key_of, part
+from dra_extender.simulator.problems import ManifestError, Problem
+from dra_extender.simulator.references import unknown_references
+from dra_extender.simulator.shape import Finding, check, described, path_text
+from dra_extender.simulator.shapes import SHAPES
+from dra_extender.simulator.yaml_documents import YamlDocument, YamlError, read_documents
+
+DEMO: Final = "dra-extender.io/demo"
+EXPECT: Final = "dra-extender.io/expect"
+EXPECT_AT_END: Final = "dra-extender.io/expect-at-end"
+COPIES: Final = "dra-extender.io/copies"
+_MOST_COPIES: Final = 1000
+_MOST_DIGITS: Final = 18
+_ANNOTATIONS: Final = ("metadata", "annotations")
+_IGNORED: Final = ("Namespace",)
+_POD_GROUP_VERSIONS: Final = tuple(
+    f"scheduling.k8s.io/{each}" for each in ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
+)
+_SAME_SHAPE: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
+
+
+class Action(StrEnum):
+    """What a document does at its place in the story (annotation `dra-extender.io/demo`).
+
+    `unchecked` stores an object whose CEL expressions do not compile, as a server that knows another dialect might have.
+    """
+
+    APPLY = "apply"
+    DELETE = "delete"
+    UNCHECKED = "unchecked"
+
+
+class Document(msgspec.Struct, frozen=True):
+    """One step of a story; the expectations are about this object once everything is at rest, and at the end of the file.
+
+    With `copies` (annotation `dra-extender.io/copies`) it stands for that many pods, called NAME-0, NAME-1 and so on.
+    """
+
+    action: Action
+    key: Key
+    thing: Json
+    file: str
+    line: int
+    narration: tuple[str, ...] = ()
+    expect: Expectation | None = None
+    expect_at_end: Expectation | None = None
+    copies: int = 0
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The objects that this document is about."""
+        key = self.key
+        if not self.copies:
+            return (key,)
+        return tuple(Key(key.kind, key.namespace, f"{key.name}-{index}") for index in range(self.copies))
+
+    @property
+    def subject(self) -> str:
+        """The objects in words."""
+        return f"{self.key}-0 to -{self.copies - 1}" if self.copies else str(self.key)
+
+
+class Manifests(msgspec.Struct, frozen=True):
+    """Everything that files say, in order, and what looks doubtful in them."""
+
+    documents: tuple[Document, ...]
+    warnings: tuple[Problem, ...] = ()
+
+
+def load_files(paths: Sequence[Path]) -> Manifests:
+    """Read manifests from files (every *.yaml and *.yml of a folder, by name).
+
+    Raises:
+        ManifestError: a file cannot be read, or has a problem that is no warning; all problems of all files are listed.
+    """
+    texts: list[tuple[str, str]] = []
+    for path in paths:
+        try:
+            inside = (
+                sorted(each for each in path.iterdir() if each.suffix in (".yaml", ".yml")) if path.is_dir() else [path]
+            )
+            texts.extend((str(each), each.read_text(encoding="utf-8")) for each in inside)
+        except (OSError, UnicodeDecodeError) as problem:
+            reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
+            raise ManifestError([Problem(str(path), 1, "", "", f"cannot read the file: {reason}")]) from problem
+    return load_texts(texts)
+
+
+def load_texts(texts: Sequence[tuple[str, str]]) -> Manifests:
+    """As `load_files`, from pairs of a file name for messages and its text."""
+    documents: list[Document] = []
+    problems: list[Problem] = []
+    for file, text in texts:
+        try:
+            found = read_documents(text)
+        except YamlError as problem:
+            problems.append(Problem(file, problem.line, "", "", str(problem)))
+            continue
+        for each in found:
+            _Reader(file, documents, problems).read(each)
+    problems.extend(
+        Problem(each.file, each.line, str(each.key), field, text, warning=True)
+        for each in documents
+        if each.action is not Action.DELETE
+        for field, text in unknown_references(each.key, each.thing, {other.key for other in documents})
+    )
+    order = {file: index for index, (file, _) in enumerate(texts)}
+    problems.sort(key=lambda each: (order[each.file], each.line))
+    if any(not problem.warning for problem in problems):
+        raise ManifestError(problems)
+    return Manifests(tuple(documents), tuple(problems))
+
+
+class _Reader:
+    """Turns the documents of one file into steps, and collects what is wrong with them."""
+
+    def __init__(self, file: str, documents: list[Document], problems: list[Problem]) -> None:
+        self._file = file
+        self._documents = documents
+        self._problems = problems
+
+    def read(self, source: YamlDocument) -> None:
+        """Append the step, or the steps of a List, or what is wrong."""
+        value = source.value
+        if not isinstance(value, dict):
+            self._problem(source, (), f"expected a manifest with kind and metadata, found {described(value)}")
+            return
+        kind = value.get("kind")
+        if kind in _IGNORED:
+            return
+        if kind == "List" and isinstance(value.get("items"), list):
+            for index in range(len(value["items"])):
+                self.read(source.inside(("items", index)))
+            return
+        if not isinstance(kind, str) or kind not in KIND_OF:
+            wanted = ", ".join(KIND_OF)
+            self._problem(
+                source, ("kind",), f"unknown kind {described(kind)}; expected one of {wanted}, Namespace, List"
+            )
+            return
+        self._read_known(source, KIND_OF[kind])
+
+    def _read_known(self, source: YamlDocument, kind: Kind) -> None:
+        value = source.value
+        subject = _subject(kind, value)
+        before = len(self._problems)
+        if value.get("apiVersion") not in _accepted(kind):
+            found = described(value.get("apiVersion"))
+            self._problem(source, ("apiVersion",), f"expected {kind.api_version}, found {found}", subject)
+        annotations = part(value, "metadata").get("annotations") if isinstance(value.get("metadata"), dict) else None
+        annotations = annotations if isinstance(annotations, dict) else {}
+        action = self._action(source, annotations.get(DEMO), subject)
+        for finding in _findings(kind, value, action):
+            warning = finding.expression and action is Action.UNCHECKED
+            self._problem(source, finding.path, finding.text, subject, warning=warning)
+        expectations = [self._expectation(source, annotations, name, subject, kind) for name in (EXPECT, EXPECT_AT_END)]
+        copies = self._copies(source, annotations.get(COPIES), subject, kind)
+        if any(not problem.warning for problem in self._problems[before:]):
+            return
+        thing = dict(value)
+        if kind.namespaced:
+            thing["metadata"] = {"namespace": NAMESPACE, **value["metadata"]}
+        document = Document(
+            action=action,
+            key=key_of(kind, thing),
+            thing=thing,
+            file=self._file,
+            line=source.line,
+            narration=source.narration,
+            expect=expectations[0],
+            expect_at_end=expectations[1],
+            copies=copies,
+        )
+        self._documents.append(document)
+
+    def _action(self, source: YamlDocument, text: Any, subject: str) -> Action:
+        if text is None:
+            return Action.APPLY
+        try:
+            return Action(text)
+        except ValueError:
+            wanted = f"expected one of {', '.join(Action)}, found {described(text)}"
+            self._problem(source, (*_ANNOTATIONS, DEMO), wanted, subject)
+            return Action.APPLY
+
+    def _copies(self, source: YamlDocument, text: Any, subject: str, kind: Kind) -> int:
+        if text is None:
+            return 0
+        if kind is Kind.POD and isinstance(text, str) and _is_number(text) and 0 < int(text) <= _MOST_COPIES:
+            return int(text)
+        wanted = f"expected on pods only, a number from 1 to {_MOST_COPIES} as text, found {described(text)}"
+        self._problem(source, (*_ANNOTATIONS, COPIES), wanted, subject)
+        return 0
+
+    def _expectation(
+        self, source: YamlDocument, annotations: Json, name: str, subject: str, kind: Kind
+    ) -> Expectation | None:
+        text = annotations.get(name)
+        if text is None:
+            return None
+        if kind is not Kind.POD:
+            self._problem(source, (*_ANNOTATIONS, name), "expected on pods only", subject)
+            return None
+        try:
+            return read_expectation(text)
+        except ExpectationError as problem:
+            self._problem(source, (*_ANNOTATIONS, name), str(problem), subject)
+            return None
+
+    def _problem(
+        self,
+        source: YamlDocument,
+        path: tuple[str | int, ...],
+        text: str,
+        subject: str = "",
+        *,
+        warning: bool = False,
+    ) -> None:
+        self._problems.append(Problem(self._file, source.line_of(path), subject, path_text(path), text, warning))
+
+
+def _accepted(kind: Kind) -> tuple[str, ...]:
+    """The API versions whose shape is that of the stored one."""
+    if kind is Kind.POD_GROUP:
+        return _POD_GROUP_VERSIONS
+    if kind.api_version == "v1":
+        return ("v1",)
+    return (*_SAME_SHAPE, "resource.k8s.io/v1alpha3") if kind is Kind.TAINT_RULE else _SAME_SHAPE
+
+
+def _findings(kind: Kind, value: Json, action: Action) -> Iterator[Finding]:
+    """What is wrong with the shape; a document that deletes needs no more than a name."""
+    found = check(SHAPES[kind], value)
+    if action is Action.DELETE:
+        found = (each for each in found if each.path[:1] == ("metadata",))
+    return found
+
+
+def _subject(kind: Kind, value: Json) -> str:
+    metadata = value.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return f"{kind.singular} {name}" if isinstance(name, str) else kind.singular
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS

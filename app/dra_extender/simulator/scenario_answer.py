@@ -1,0 +1,240 @@
+"""Answers one labelled scenario: a small cluster and claims in, the allocator's decision for each node out.
+
+The format is that of the parity scenarios: raw API objects in one JSON object per line.  An answer has for each node a verdict
+(fits, does not fit, error) and the allocation results.
+"""
+
+import itertools
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.allocator import Demand, Features, NamedClaim, NoFit, PoolId, allocate, gather, prepare
+from dra_extender.allocator.features import FIELD_OF_NAME
+from dra_extender.allocator.rules import UPSTREAM
+from dra_extender.cel import CelCompileError, CelRuntimeError, ProgramCache, compile_expression, prepare_device
+from dra_extender.model.allocation import AllocationResult, Placement
+from dra_extender.model.base import ModelError
+from dra_extender.model.device import Device
+from dra_extender.model.device_class import device_class_from
+from dra_extender.model.node import Node, node_from
+from dra_extender.model.rejection import Code, Rejection
+from dra_extender.model.resource_claim import claim_from
+from dra_extender.model.resource_slice import ResourceSlice, SliceReader
+from dra_extender.simulator.scenario_usage import FixedUsage
+
+Json = dict[str, Any]
+
+_DEFAULT_TIMEOUT: Final = 10.0
+_LONGEST_TIMEOUT: Final = 86_400_000
+_ALL_ON: Final = Features(**dict.fromkeys(FIELD_OF_NAME.values(), True))
+
+
+class ScenarioError(Exception):
+    """A scenario cannot be read; the message names the member."""
+
+
+def answer_line(line: bytes) -> bytes:
+    """The answer to one line, as one line of JSON without the line end.
+
+    A labelled line is answered for its "scenario" member.  A line that cannot be read gets an answer with `error`.
+    """
+    name = ""
+    try:
+        scenario = _scenario(line)
+        name = scenario["name"]
+        return msgspec.json.encode(answer_scenario(scenario))
+    except (ScenarioError, ModelError) as problem:
+        return _unanswered(name, str(problem))
+    except RecursionError:
+        return _unanswered(name, "the scenario is nested too deeply")
+    except Exception as fault:  # noqa: BLE001 - a fault of ours in one line must not cost the answers to the others
+        return _unanswered(name, f"internal error, {type(fault).__name__}: {fault}")
+
+
+def answer_scenario(scenario: Mapping[str, Any]) -> Json:
+    """The answer to a decoded scenario.
+
+    Each node has `timeoutMs` (10 seconds by default) for its search.
+
+    Raises:
+        ScenarioError: a member is missing or of the wrong kind.
+        ModelError: an API object cannot be read.
+    """
+    match scenario.get("kind"):
+        case "cel":
+            return {"name": scenario["name"], "cel": _answer_cel(scenario)}
+        case None | "allocate":
+            return _answer_allocate(scenario)
+    raise ScenarioError("kind: expected allocate or cel, or the member left out")
+
+
+def _answer_allocate(scenario: Mapping[str, Any]) -> Json:
+    reader = SliceReader()
+    slices = [reader.convert(each) for each in _objects(scenario, "slices")]
+    classes = {each.name: each for each in map(device_class_from, _objects(scenario, "classes"))}
+    claims = [
+        NamedClaim(label=each.metadata.name, claim=each) for each in map(claim_from, _objects(scenario, "claims"))
+    ]
+    usage = FixedUsage(map(claim_from, _objects(scenario, "allocated")))
+    features = _features(scenario.get("features"))
+    demand = prepare(claims, classes, ProgramCache(), features)
+    question = _Question(slices, demand, usage, features, _timeout(scenario.get("timeoutMs")))
+    nodes = [node_from(each) for each in _objects(scenario, "nodes")]
+    return {"name": scenario["name"], "nodes": [question.answer(node) for node in nodes]}
+
+
+class _Question:
+    def __init__(
+        self,
+        slices: Sequence[ResourceSlice],
+        demand: Demand | Rejection,
+        usage: FixedUsage,
+        features: Features,
+        timeout: float,
+    ) -> None:
+        self._slices = slices
+        self._demand = demand
+        self._usage = usage
+        self._features = features
+        self._timeout = timeout
+
+    def answer(self, node: Node) -> Json:
+        """The answer for one node."""
+        if isinstance(self._demand, Rejection):
+            return _error(node, self._demand.text)
+        local = [each for each in self._slices if each.node_name == node.name]
+        shared = [each for each in self._slices if each.node_name is None]
+        try:
+            pools = gather(node, local, shared, self._pool_slices, self._features, UPSTREAM)
+        except ModelError as problem:
+            return _error(node, str(problem))
+        shares = (f"share-{number}" for number in itertools.count())
+        end = time.monotonic() + self._timeout
+        found = allocate(
+            self._demand,
+            node,
+            pools,
+            self._usage,
+            deadline=lambda: time.monotonic() > end,
+            new_share_id=lambda: next(shares),
+            max_steps=sys.maxsize,
+            rules=UPSTREAM,
+        )
+        return _placed(node, found) if isinstance(found, Placement) else _refused(node, found)
+
+    def _pool_slices(self, pool_id: PoolId) -> Sequence[ResourceSlice]:
+        return [each for each in self._slices if each.pool_id == pool_id]
+
+
+def _placed(node: Node, placement: Placement) -> Json:
+    return {"node": node.name, "fits": True, "results": [_json(each.allocation) for each in placement.claims]}
+
+
+def _refused(node: Node, no_fit: NoFit) -> Json:
+    if no_fit.verdict == "no":
+        return {"node": node.name, "fits": False, "results": None, "reasons": [each.text for each in no_fit.rejections]}
+    answer = _error(node, no_fit.rejections[0].text)
+    if no_fit.verdict == "node":
+        answer["nodeOnly"] = True
+    if no_fit.rejections[0].code is Code.SEARCH_LIMIT:
+        answer["timedOut"] = True
+    return answer
+
+
+def _unanswered(name: str, text: str) -> bytes:
+    return msgspec.json.encode({"name": name, "error": text})
+
+
+def _error(node: Node, text: str) -> Json:
+    return {"node": node.name, "fits": False, "results": None, "error": text}
+
+
+def _scenario(line: bytes) -> Mapping[str, Any]:
+    try:
+        found = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise ScenarioError(f"the line is not JSON: {problem}") from problem
+    if isinstance(found, dict) and isinstance(found.get("scenario"), dict):
+        found = found["scenario"]
+    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+        raise ScenarioError("expected a scenario, an object with a name")
+    return found
+
+
+def _timeout(milliseconds: Any) -> float:
+    """Seconds for each node."""
+    if milliseconds is None:
+        return _DEFAULT_TIMEOUT
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float) or milliseconds <= 0:
+        raise ScenarioError("timeoutMs: expected a positive number")
+    return min(milliseconds, _LONGEST_TIMEOUT) / 1000
+
+
+def _objects(scenario: Mapping[str, Any], member: str) -> list[Any]:
+    found = scenario.get(member)
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise ScenarioError(f"{member}: expected a list of objects")
+    return found
+
+
+def _features(names: Any) -> Features:
+    """All on when not given; a name that is left out of a given object is off."""
+    if names is None:
+        return _ALL_ON
+    if not isinstance(names, dict):
+        raise ScenarioError("features: expected an object of booleans")
+    for name, switch in names.items():
+        if not isinstance(switch, bool):
+            raise ScenarioError(f"features: {name}: expected true or false")
+    try:
+        return Features.from_names(names)
+    except ValueError as problem:
+        raise ScenarioError(f"features: {problem}") from problem
+
+
+def _answer_cel(scenario: Mapping[str, Any]) -> Json:
+    """The outcome of one selector on one device."""
+    expression = scenario.get("expression")
+    if not isinstance(expression, str):
+        raise ScenarioError("expression: expected text")
+    try:
+        program = compile_expression(expression)
+    except CelCompileError as problem:
+        return {"compileError": str(problem), "match": False}
+    device = scenario.get("device")
+    if device is None:
+        return {"match": False}
+    driver, read = _device(device)
+    capacity = {name: each.text for name, each in read.capacity}
+    activation = prepare_device(driver, dict(read.attributes), capacity, read.allow_multiple_allocations)
+    try:
+        return {"match": program.matches(activation)}
+    except CelRuntimeError as problem:
+        return {"runError": str(problem), "match": False}
+
+
+def _device(raw: Any) -> tuple[str, Device]:
+    """(driver, device) from the form in which scenarios of kind "cel" write a device (capitals at the first level)."""
+    if not isinstance(raw, dict):
+        raise ScenarioError("device: expected an object")
+    driver = raw.get("Driver") or ""
+    device = {
+        "name": "device",
+        "attributes": raw.get("Attributes"),
+        "capacity": raw.get("Capacity"),
+        "allowMultipleAllocations": raw.get("AllowMultipleAllocations"),
+    }
+    spec = {"driver": driver, "pool": {"name": "pool", "resourceSliceCount": 1}, "devices": [device]}
+    read = SliceReader().convert({"metadata": {"name": "device"}, "spec": spec})
+    return read.driver, read.devices[0]
+
+
+def _json(allocation: AllocationResult) -> Any:
+    """As decoded JSON; opaque parameters have no other form than their bytes before."""
+    return msgspec.json.decode(msgspec.json.encode(allocation))

@@ -1,0 +1,338 @@
+"""A small kube-scheduler: one pod at a time, in-tree rules first, then the extender, until nothing moves any more."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from dra_extender.model.device_class import device_class_from
+from dra_extender.simulator.cluster import MemoryCluster
+from dra_extender.simulator.controller import ClaimController, is_finished
+from dra_extender.simulator.extender_wire import Extender, ExtenderFailure, Transport
+from dra_extender.simulator.fitting import aggregated, misfit
+from dra_extender.simulator.gangs import Unit, units, with_mates
+from dra_extender.simulator.objects import Json, Key, Kind, key_of, part
+from dra_extender.simulator.store import Change, Verb
+
+STARTED: Final = "PodReadyToStartContainers"
+SCHEDULER_NAME: Final = "dra-extender-scheduler"
+_RETRIES: Final = 5
+_RETRY_ALL: Final = (Kind.CLAIM, Kind.CLASS, Kind.NODE)
+_ONLY_WOKEN: Final = (Kind.SLICE, Kind.TAINT_RULE)
+
+
+class Bound(msgspec.Struct, frozen=True, tag="bound"):
+    """The pod runs on this node; `scores` as the extender gave them when it was asked."""
+
+    pod: Key
+    node: str
+    scores: dict[str, int] = {}
+
+
+class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
+    """The pod is parked: the sentence of its FailedScheduling event, and the reason per node."""
+
+    pod: Key
+    message: str
+    reasons: dict[str, str] = {}
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The attempt ended with an error (reason SchedulerError); the pod backs off and is tried again.
+
+    `slow`: the time was up.  Then nothing is gained by trying again before something has happened.
+    """
+
+    pod: Key
+    message: str
+    slow: bool = False
+
+
+Outcome = Bound | Waiting | Failed
+
+
+class _Parked(msgspec.Struct):
+    """When a pod was last tried: where the signals stood then, and how often it failed with an error since it last changed."""
+
+    signals: int
+    wakes: int
+    outcome: Outcome
+    failures: int = 0
+
+
+class NotAtRest(Exception):  # noqa: N818 - reads as what is wrong
+    """Pods were tried again and again without coming to rest; the message names them."""
+
+
+class SchedulingLoop:
+    """Schedules the pods of a cluster through an extender.
+
+    A rejected pod is parked and retried when something happens that wakes pods rejected by an extender in kube-scheduler: a
+    claim, class or node changes, a bound pod comes, changes or goes, the pod itself changes, or the service calls `wake`.
+    Slices wake nobody, so after a change of one the loop waits `patience` for the service to call.  `backoff`, `bind_timeout` and
+    `patience` are seconds; a bind that takes longer than its time fails and is tried again.
+    """
+
+    def __init__(
+        self,
+        cluster: MemoryCluster,
+        transport: Transport,
+        *,
+        backoff: float = 0.05,
+        bind_timeout: float = 1.0,
+        patience: float = 1.0,
+        rounds: int = 50,
+    ) -> None:
+        self._cluster = cluster
+        self._store = cluster.store
+        self._extender = Extender(transport)
+        self._controller = ClaimController(cluster.store)
+        self._backoff = backoff
+        self._bind_timeout = bind_timeout
+        self._patience = patience
+        self._rounds = rounds
+        self._wakes_before_slices: int | None = None
+        self._parked: dict[str, _Parked] = {}
+        self._signals = 0
+        self._own: dict[str, int] = {}
+        self._states: dict[str, bytes] = {}
+        cluster.store.subscribe(self._note)
+
+    @property
+    def controller(self) -> ClaimController:
+        """The controller that runs between the attempts."""
+        return self._controller
+
+    def outcome(self, uid: str) -> Outcome | None:
+        """The last result for the pod with this UID."""
+        parked = self._parked.get(uid)
+        return parked.outcome if parked is not None else None
+
+    async def rest(self, observe: Callable[[Outcome], None] = lambda _: None) -> None:
+        """Schedule until every pod is bound or parked, telling `observe` of each attempt.
+
+        Raises:
+            NotAtRest: pods were still being retried after the allowed number of rounds.
+        """
+        for _ in range(self._rounds):
+            self._controller.settle()
+            await self._cluster.watch.caught_up()
+            queue = self._queue() or await self._queue_after_slices()
+            if not queue:
+                return
+            for unit in units(self._store, queue):
+                if unit.is_gang:
+                    await self._try_gang(unit, observe)
+                else:
+                    await self._try(unit.pods[0], observe)
+                self._controller.settle()
+                await self._cluster.watch.caught_up()
+        names = ", ".join(str(key) for key in self._queue())
+        raise NotAtRest(
+            f"the scheduling loop did not come to rest within {self._rounds} rounds; still retried: {names}"
+        )
+
+    async def _queue_after_slices(self) -> list[Key]:
+        """What there is to try once the service has answered a change of slices; only parked pods can be waiting for that."""
+        calls, self._wakes_before_slices = self._wakes_before_slices, None
+        if calls is None or not self._parked:
+            return []
+        await self._cluster.waker.called_since(calls, self._patience)
+        return self._queue()
+
+    def _queue(self) -> list[Key]:
+        """Pods to try now: highest priority first, then the oldest.  With one member of a gang all that wait are tried."""
+        pending = [pod for pod in self._store.all(Kind.POD) if _is_pending(pod)]
+        waiting = with_mates(pending, lambda pod: self._is_due(pod["metadata"]["uid"]))
+        waiting.sort(key=lambda pod: -(pod["spec"].get("priority") or 0))
+        return [key_of(Kind.POD, pod) for pod in waiting]
+
+    def _is_due(self, uid: str) -> bool:
+        parked = self._parked.get(uid)
+        if parked is None:
+            return True
+        if isinstance(parked.outcome, Failed) and parked.failures < _RETRIES:
+            return True
+        signals = self._signals + self._own.get(uid, 0)
+        return parked.signals != signals or parked.wakes != self._cluster.waker.calls
+
+    async def _try(self, key: Key, observe: Callable[[Outcome], None]) -> None:
+        pod = self._store.find(key)
+        if pod is None or not _is_pending(pod):
+            return
+        failures = self._failures(pod)
+        if 0 < failures < _RETRIES:
+            await asyncio.sleep(self._backoff * failures)
+        before = self._seen(pod)
+        self._settle(pod, before, await self._attempt(pod), observe)
+
+    async def _try_gang(self, unit: Unit, observe: Callable[[Outcome], None]) -> None:
+        """One cycle for all waiting members: each is given a node, and only if enough have one they are bound, all at once."""
+        pods = [pod for key in unit.pods if (pod := self._store.find(key)) is not None and _is_pending(pod)]
+        failures = max((each for each in map(self._failures, pods) if each < _RETRIES), default=0)
+        await asyncio.sleep(self._backoff * failures)
+        before = [self._seen(pod) for pod in pods]
+        choices = [await self._choice(pod, unit.wait) for pod in pods]
+        if sum(isinstance(each, Bound) for each in choices) >= unit.needed and unit.wait is None:
+            outcomes = await asyncio.gather(*map(self._bind, pods, choices))
+        else:
+            outcomes = [_held_back(each) for each in choices]
+        for pod, seen, outcome in zip(pods, before, outcomes, strict=True):
+            self._settle(pod, seen, outcome, observe)
+
+    def _failures(self, pod: Json) -> int:
+        before = self._parked.get(pod["metadata"]["uid"])
+        return before.failures if before is not None and isinstance(before.outcome, Failed) else 0
+
+    def _seen(self, pod: Json) -> tuple[int, int]:
+        """Where the signals stand before an attempt: what happens during it counts as a reason to try again."""
+        return self._signals + self._own.get(pod["metadata"]["uid"], 0), self._cluster.waker.calls
+
+    def _settle(self, pod: Json, seen: tuple[int, int], outcome: Outcome, observe: Callable[[Outcome], None]) -> None:
+        uid, failures = pod["metadata"]["uid"], self._failures(pod)
+        observe(outcome)
+        if isinstance(outcome, Bound):
+            self._parked.pop(uid, None)
+            if pod["spec"].get("schedulingGroup"):
+                self._start(outcome.pod)
+            return
+        self._parked[uid] = _Parked(*seen, outcome, _failures_after(outcome, failures))
+        self._report_unscheduled(outcome.pod, outcome)
+
+    async def _attempt(self, pod: Json) -> Outcome:
+        """One scheduling cycle and its binding."""
+        return await self._bind(pod, await self._choice(pod))
+
+    async def _choice(self, pod: Json, wait: str | None = None) -> Outcome:
+        """The node for the pod; with `wait` the pod is not to be tried, for this reason."""
+        key = key_of(Kind.POD, pod)
+        if wait is not None:
+            return Waiting(key, wait)
+        try:
+            return await self._choose(pod)
+        except ExtenderFailure as failure:
+            return Failed(key, str(failure))
+
+    async def _bind(self, pod: Json, choice: Outcome) -> Outcome:
+        """Have the pod bound to the chosen node, if there is one."""
+        key = key_of(Kind.POD, pod)
+        if not isinstance(choice, Bound):
+            return choice
+        try:
+            async with asyncio.timeout(self._bind_timeout):
+                await self._extender.bind(pod, choice.node)
+        except TimeoutError:
+            return Failed(key, f"bind: no answer within {self._bind_timeout:g} s", slow=True)
+        except ExtenderFailure as failure:
+            return Failed(key, str(failure))
+        stored = self._store.find(key)
+        if stored is not None and not stored["spec"].get("nodeName"):
+            return Failed(key, f"bind reported success, but the pod is not assigned to {choice.node}")
+        return choice
+
+    async def _choose(self, pod: Json) -> Bound | Waiting:
+        key, nodes = key_of(Kind.POD, pod), self._store.all(Kind.NODE)
+        reasons, fitting = self._in_tree(pod, nodes)
+        nominated = part(pod, "status").get("nominatedNodeName")
+        if nominated in fitting:
+            answer = await self._extender.filter(pod, [nominated])
+            if answer.nodes:
+                return Bound(key, nominated)
+        if fitting:
+            answer = await self._extender.filter(pod, fitting)
+            dropped = set(fitting) - set(answer.nodes)
+            reasons.update({name: reason for name, reason in answer.reasons.items() if name in dropped})
+            fitting = list(answer.nodes)
+        if not fitting:
+            return Waiting(key, aggregated(len(nodes), reasons.values()), reasons)
+        if len(fitting) == 1:
+            return Bound(key, fitting[0])
+        scores = await self._extender.prioritize(pod, fitting)
+        return Bound(key, min(fitting, key=lambda name: (-scores[name], name)), scores)
+
+    def _in_tree(self, pod: Json, nodes: list[Json]) -> tuple[dict[str, str], list[str]]:
+        """Reasons of the nodes that do not fit already, and the names of the others."""
+        running: dict[str, list[Json]] = {}
+        for other in self._store.all(Kind.POD):
+            if not is_finished(other):
+                running.setdefault(other["spec"].get("nodeName") or "", []).append(other)
+        reasons: dict[str, str] = {}
+        backed = self._backed()
+        for node in nodes:
+            name = node["metadata"]["name"]
+            reason = misfit(pod, node, running.get(name, ()), backed)
+            if reason is not None:
+                reasons[name] = reason
+        return reasons, [node["metadata"]["name"] for node in nodes if node["metadata"]["name"] not in reasons]
+
+    def _backed(self) -> frozenset[str]:
+        """Extended resources that device classes back, in releases in which kube-scheduler knows of that."""
+        classes = self._store.all(Kind.CLASS) if self._cluster.keeps_extended_claims else ()
+        return frozenset(name for each in classes for name in device_class_from(each).extended_resources)
+
+    def _start(self, key: Key) -> None:
+        """As a kubelet with every gate: the pod starts, from which the service may learn something and wake others."""
+        if self._store.find(key) is not None:
+            self._wakes_before_slices = self._cluster.waker.calls
+            self._store.replace(key, lambda pod: _set_condition(pod, {"type": STARTED, "status": "True"}))
+
+    def _report_unscheduled(self, key: Key, outcome: Waiting | Failed) -> None:
+        """Write the PodScheduled condition; a changed text is a change of the pod, and so one more attempt."""
+        if self._store.find(key) is None:
+            return
+        reason = "Unschedulable" if isinstance(outcome, Waiting) else "SchedulerError"
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": outcome.message}
+        self._store.replace(key, lambda pod: _set_condition(pod, condition))
+
+    def _note(self, change: Change) -> None:
+        if change.key.kind in _RETRY_ALL:
+            self._signals += 1
+        elif change.key.kind in _ONLY_WOKEN:
+            self._wakes_before_slices = self._cluster.waker.calls
+        elif change.key.kind is Kind.POD:
+            pod: Json = msgspec.json.decode(change.data)
+            if pod["spec"].get("nodeName"):
+                self._signals += 1
+            if change.verb is Verb.DELETED:
+                self._own.pop(change.uid, None)
+                self._parked.pop(change.uid, None)
+                self._states.pop(change.uid, None)
+            elif self._states.get(change.uid) != (state := _state(pod)):
+                self._states[change.uid] = state
+                self._own[change.uid] = self._own.get(change.uid, 0) + 1
+
+
+def _failures_after(outcome: Outcome, before: int) -> int:
+    """Errors in a row; after a slow one as many as end the retries."""
+    if not isinstance(outcome, Failed):
+        return 0
+    return _RETRIES if outcome.slow else before + 1
+
+
+def _state(pod: Json) -> bytes:
+    """What of a pod makes the scheduler try it again when it changes: a nomination does not."""
+    kept = {name: value for name, value in part(pod, "status").items() if name != "nominatedNodeName"}
+    meta = {name: pod["metadata"].get(name) for name in ("labels", "annotations", "deletionTimestamp")}
+    return msgspec.json.encode((meta, pod["spec"], kept))
+
+
+def _held_back(choice: Outcome) -> Outcome:
+    """A member that would fit is not bound without the others."""
+    return Waiting(choice.pod, "not enough members of the PodGroup fit") if isinstance(choice, Bound) else choice
+
+
+def _is_pending(pod: Json) -> bool:
+    spec = pod["spec"]
+    ours = spec.get("schedulerName") == SCHEDULER_NAME and not spec.get("nodeName")
+    return (
+        ours and not spec.get("schedulingGates") and not is_finished(pod) and "deletionTimestamp" not in pod["metadata"]
+    )
+
+
+def _set_condition(pod: Json, condition: Json) -> None:
+    status = pod.setdefault("status", {})
+    others = [each for each in status.get("conditions") or [] if each.get("type") != condition["type"]]
+    status["conditions"] = [*others, condition]
+    if condition.get("reason") == "SchedulerError":
+        status.pop("nominatedNodeName", None)

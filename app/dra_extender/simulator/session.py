@@ -1,0 +1,180 @@
+"""Runs a story: one document after the other, with the scheduler at rest in between."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+from dra_extender.scheduling.ports import ClusterError
+from dra_extender.simulator.cluster import MemoryCluster
+from dra_extender.simulator.expectations import Expectation
+from dra_extender.simulator.extender_wire import Transport
+from dra_extender.simulator.manifests import Action, Document, Manifests
+from dra_extender.simulator.objects import Json, Key, Kind, part
+from dra_extender.simulator.pod_state import state_of
+from dra_extender.simulator.results import Checked, Effect, PodState, Step, StoryResult
+from dra_extender.simulator.scheduler import NotAtRest, SchedulingLoop
+from dra_extender.simulator.served import Served
+
+EXIT_OK: Final = 0
+EXIT_EXPECTATION: Final = 1
+EXIT_USAGE: Final = 2
+
+
+ServiceFactory = Callable[[MemoryCluster], AbstractAsyncContextManager[Transport]]
+"""Starts the extender over a cluster (and the cluster's watch), tells how to reach it, and stops both at the end of the story."""
+
+
+async def run_story(
+    title: str,
+    manifests: Manifests,
+    factory: ServiceFactory,
+    *,
+    served: Served | None = None,
+    observe: Callable[[Step], None] = lambda _: None,
+) -> StoryResult:
+    """Apply every document in order and let the scheduler come to rest after each that can move a pod.
+
+    Args:
+        title: What the result calls the story.
+        manifests: The documents.
+        factory: Starts the service; it is up before the first document.
+        served: Which fields the API server keeps; everything that 1.37 can keep by default.
+        observe: Told of each step as soon as it is over.
+
+    Returns:
+        What happened.  A document that the cluster refuses is part of the story, not an error.
+    """
+    cluster = MemoryCluster(served=served)
+    async with factory(cluster) as transport:
+        story = _Story(cluster, SchedulingLoop(cluster, transport))
+        steps = []
+        for document in manifests.documents:
+            step = await story.take(document)
+            observe(step)
+            steps.append(step)
+        return StoryResult(
+            title=title,
+            steps=tuple(steps),
+            pods=tuple(story.states().values()),
+            at_end=tuple(story.check_end(manifests)),
+            warnings=tuple(str(problem) for problem in manifests.warnings),
+        )
+
+
+def exit_code(results: list[StoryResult]) -> int:
+    """0, or 1 when an expectation failed or a document was refused."""
+    return EXIT_EXPECTATION if any(result.failures for result in results) else EXIT_OK
+
+
+class _Story:
+    """One cluster while its documents are applied."""
+
+    def __init__(self, cluster: MemoryCluster, loop: SchedulingLoop) -> None:
+        self._cluster = cluster
+        self._loop = loop
+        self._known: dict[str, PodState] = {}
+        self._told: set[str] = set()
+
+    async def take(self, document: Document) -> Step:
+        """Apply one document and tell what came of it."""
+        refusal, trouble = "", []
+        try:
+            effects = [self._apply(document, key) for key in document.keys]
+            effect = effects[0]
+        except ClusterError as problem:
+            effect, refusal = Effect.REFUSED, str(problem)
+        try:
+            await self._loop.rest()
+        except NotAtRest as problem:
+            trouble.append(str(problem))
+        problems = set(self._loop.controller.problems)
+        trouble.extend(sorted(problems - self._told))
+        self._told = problems
+        trouble.extend(self._cluster.watch.unreadable)
+        self._cluster.watch.unreadable.clear()
+        before, self._known = self._known, self.states()
+        checked = self._check(document, document.expect, at_end=False)
+        return Step(
+            line=document.line,
+            subject=document.subject,
+            effect=effect,
+            narration=document.narration,
+            refusal=refusal,
+            pods=tuple(state for uid, state in self._known.items() if not state.same_as(before.get(uid))),
+            trouble=tuple(trouble),
+            checked=checked,
+        )
+
+    def states(self) -> dict[str, PodState]:
+        """Every pod by UID, in the order of creation."""
+        return {
+            pod["metadata"]["uid"]: state_of(self._cluster, pod, self._loop.outcome(pod["metadata"]["uid"]))
+            for pod in self._cluster.store.all(Kind.POD)
+        }
+
+    def check_end(self, manifests: Manifests) -> list[Checked]:
+        """Expectations about the end of the story: the last one that each pod was given."""
+        last = {each.key: each for each in manifests.documents if each.expect_at_end is not None}
+        checks = [self._check(each, each.expect_at_end, at_end=True) for each in last.values()]
+        return [each for each in checks if each is not None]
+
+    def _check(self, document: Document, expectation: Expectation | None, *, at_end: bool) -> Checked | None:
+        """Whether the expectation holds, for every copy; the first for which it does not is named."""
+        if expectation is None:
+            return None
+        name = document.subject.removeprefix(f"{Kind.POD.singular} ")
+        for key in document.keys:
+            failure = self._failure(key, expectation)
+            if failure is not None:
+                which = f"{key.name}: " if document.copies else ""
+                return Checked(name, expectation.text, which + failure, at_end)
+        return Checked(name, expectation.text, None, at_end)
+
+    def _failure(self, key: Key, expectation: Expectation) -> str | None:
+        pod = self._cluster.store.find(key)
+        if pod is None:
+            return "the pod does not exist"
+        state = self._known[pod["metadata"]["uid"]]
+        return expectation.failure(state.node, state.why)
+
+    def _apply(self, document: Document, key: Key) -> Effect:
+        """Do for this object what the document says, as `kubectl apply` or `kubectl delete` would."""
+        store = self._cluster.store
+        if document.action is Action.DELETE:
+            store.delete(key)
+            return Effect.DELETED
+        thing = {**document.thing, "metadata": {**document.thing["metadata"], "name": key.name}}
+        for field in ("resourceVersion", "managedFields", "creationTimestamp", "generation"):
+            thing["metadata"].pop(field, None)
+        old = store.find(key)
+        if old is None:
+            stored, effect = store.create(key.kind, thing), Effect.CREATED
+        else:
+            _carry_over(old, thing)
+            stored = store.update(key.kind, thing)
+            changed = stored["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]
+            effect = Effect.UPDATED if changed else Effect.UNCHANGED
+        if self._apply_status(document, stored) and effect is Effect.UNCHANGED:
+            effect = Effect.UPDATED
+        return effect
+
+    def _apply_status(self, document: Document, stored: Json) -> bool:
+        """A status in the document is written as the component would that owns it; returns whether it changed anything."""
+        given = part(document.thing, "status")
+        if not document.key.kind.has_status or not given:
+            return False
+        merged = {**part(stored, "status"), **given}
+        written = self._cluster.store.update_status(document.key.kind, {**stored, "status": merged})
+        return bool(written["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"])
+
+
+def _carry_over(old: Json, thing: Json) -> None:
+    """Keep what others wrote and the document does not speak of, as a server-side apply does."""
+    before, metadata = old["metadata"], thing["metadata"]
+    if "annotations" in before:
+        metadata["annotations"] = {**before["annotations"], **part(metadata, "annotations")}
+    for field in ("finalizers", "ownerReferences"):
+        if field in before:
+            metadata.setdefault(field, before[field])
+    if old["kind"] == Kind.POD.singular and part(old, "spec").get("nodeName"):
+        thing["spec"] = {"nodeName": old["spec"]["nodeName"], **thing["spec"]}

@@ -1,0 +1,171 @@
+"""What the API server accepts as the status of a ResourceClaim.  It knows shapes and names, not devices or free amounts."""
+
+import re
+import uuid
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.model.base import ModelError
+from dra_extender.model.node_selector import NodeSelector
+from dra_extender.model.resource_claim import MAX_RESERVATIONS
+from dra_extender.scheduling.ports import Refused
+from dra_extender.simulator.objects import Json, Key, part
+
+MAX_RESULTS: Final = 32
+MAX_CONFIGURATIONS: Final = 64
+MAX_CONDITIONS: Final = 4
+MAX_PARAMETERS: Final = 10 * 1024
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def is_label(text: Any) -> bool:
+    """Whether this is a DNS label (RFC 1123)."""
+    return isinstance(text, str) and _LABEL.fullmatch(text) is not None
+
+
+def is_subdomain(text: Any, longest: int = 253) -> bool:
+    """Whether this is a DNS subdomain (RFC 1123) of at most so many characters."""
+    return isinstance(text, str) and len(text) <= longest and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def is_pool_name(text: Any) -> bool:
+    """Whether this is a pool name: DNS subdomains joined by slashes."""
+    return isinstance(text, str) and len(text) <= 253 and all(map(is_subdomain, text.split("/")))  # noqa: PLR2004 - the API's limit
+
+
+def check_claim_status(key: Key, old: Json, new: Json) -> None:
+    """Refuse a status that the API server would refuse.
+
+    Raises:
+        Refused: every offence, as the server words it: field path, kind of error, why.
+    """
+    found = list(_offences(old, new))
+    if found:
+        raise Refused(f'{key.kind.singular}.resource.k8s.io "{key.name}" is invalid: ' + "; ".join(found))
+
+
+def prune_device_statuses(before: Json, after: Json) -> None:
+    """Drop driver statuses of devices that this update deallocates, in place."""
+    gone = _devices_of(before) - _devices_of(after)
+    if after.get("devices"):
+        after["devices"] = [each for each in after["devices"] if _identity(each) not in gone]
+        if not after["devices"]:
+            del after["devices"]
+
+
+def _offences(old: Json, new: Json) -> Iterator[str]:
+    before, after = part(old, "status"), part(new, "status")
+    was, now = before.get("allocation"), after.get("allocation")
+    if was is not None and now is not None and was != now:
+        yield "status.allocation: Invalid value: field is immutable"
+    elif now is not None and was is None:
+        yield from _allocation_offences(new, now)
+    yield from _reservation_offences(old, before.get("reservedFor") or [], after.get("reservedFor") or [], now)
+    allocated = _devices_of(after)
+    for index, each in enumerate(after.get("devices") or []):
+        if _identity(each) not in allocated:
+            yield f"status.devices[{index}]: Invalid value: must be an allocated device in the claim"
+
+
+def _reservation_offences(old: Json, before: list[Json], after: list[Json], allocation: Any) -> Iterator[str]:
+    where = "status.reservedFor"
+    if after and allocation is None:
+        yield f"{where}: Forbidden: may not be specified when `allocation` is not set"
+    if len(after) > MAX_RESERVATIONS:
+        yield f"{where}: Too many: {len(after)}: must have at most {MAX_RESERVATIONS} items"
+    uids = [each.get("uid") for each in after]
+    if len(set(uids)) != len(uids):
+        yield f"{where}: Duplicate value: every uid may be listed once"
+    for index, each in enumerate(after):
+        for field in ("resource", "name", "uid"):
+            if not each.get(field):
+                yield f"{where}[{index}].{field}: Required value"
+    if "deletionTimestamp" in old["metadata"] and set(uids) - {each.get("uid") for each in before}:
+        yield f"{where}: Forbidden: new entries may not be added while `deletionTimestamp` is set"
+
+
+def _allocation_offences(claim: Json, allocation: Json) -> Iterator[str]:
+    devices, where = part(allocation, "devices"), "status.allocation.devices"
+    results, configurations = devices.get("results") or [], devices.get("config") or []
+    leaves, names = _request_names(claim)
+    if len(results) > MAX_RESULTS:
+        yield f"{where}.results: Too many: {len(results)}: must have at most {MAX_RESULTS} items"
+    for index, result in enumerate(results):
+        yield from _result_offences(result, leaves, f"{where}.results[{index}]")
+    if len(configurations) > MAX_CONFIGURATIONS:
+        yield f"{where}.config: Too many: {len(configurations)}: must have at most {MAX_CONFIGURATIONS} items"
+    for index, each in enumerate(configurations):
+        yield from _configuration_offences(each, names, f"{where}.config[{index}]")
+    yield from _selector_offences(allocation.get("nodeSelector"))
+
+
+def _result_offences(result: Json, names: set[str], where: str) -> Iterator[str]:
+    if result.get("request") not in names:
+        yield f"{where}.request: Invalid value: {result.get('request')!r}: must be the name of a request in the claim"
+    if not is_subdomain(result.get("driver"), 63):
+        yield f"{where}.driver: Invalid value: {result.get('driver')!r}: must be a DNS subdomain of at most 63 characters"
+    if not is_pool_name(result.get("pool")):
+        yield f"{where}.pool: Invalid value: {result.get('pool')!r}: must be DNS subdomains separated by slashes"
+    if not is_label(result.get("device")):
+        yield f"{where}.device: Invalid value: {result.get('device')!r}: must be a DNS label"
+    if "shareID" in result and not _is_uuid(result["shareID"]):
+        yield f"{where}.shareID: Invalid value: {result['shareID']!r}: must be a UUID"
+    needed, failed = result.get("bindingConditions") or [], result.get("bindingFailureConditions") or []
+    for field, found in (("bindingConditions", needed), ("bindingFailureConditions", failed)):
+        if len(found) > MAX_CONDITIONS or len(set(found)) != len(found):
+            yield f"{where}.{field}: Invalid value: expected at most {MAX_CONDITIONS} different conditions"
+    if set(needed) & set(failed):
+        yield f"{where}.bindingFailureConditions: Invalid value: must not overlap with bindingConditions"
+    if bool(needed) != bool(failed):
+        yield f"{where}: Invalid value: bindingConditions and bindingFailureConditions must be set together"
+
+
+def _configuration_offences(each: Json, names: set[str], where: str) -> Iterator[str]:
+    if each.get("source") not in ("FromClass", "FromClaim"):
+        yield f"{where}.source: Unsupported value: {each.get('source')!r}: supported values: FromClass, FromClaim"
+    requests = each.get("requests") or []
+    if len(requests) > MAX_RESULTS or len(set(requests)) != len(requests):
+        yield f"{where}.requests: Invalid value: expected at most {MAX_RESULTS} different names"
+    for name in requests:
+        if name not in names:
+            yield f"{where}.requests: Invalid value: {name!r}: must be the name of a request in the claim"
+    if len(msgspec.json.encode(part(each, "opaque").get("parameters"))) > MAX_PARAMETERS:
+        yield f"{where}.opaque.parameters: Too long: must have at most {MAX_PARAMETERS} bytes"
+
+
+def _selector_offences(selector: Any) -> Iterator[str]:
+    if selector is None:
+        return
+    try:
+        msgspec.convert(selector, NodeSelector).matches("", {})
+    except (msgspec.ValidationError, ModelError) as problem:
+        yield f"status.allocation.nodeSelector: Invalid value: {problem}"
+
+
+def _request_names(claim: Json) -> tuple[set[str], set[str]]:
+    """Names that a result may carry (request, or request/alternative), and those with every request beside them."""
+    leaves, requests = set(), set()
+    for request in part(claim, "spec", "devices").get("requests") or []:
+        alternatives = request.get("firstAvailable") or []
+        requests.add(request["name"])
+        leaves.update([f"{request['name']}/{each['name']}" for each in alternatives] or [request["name"]])
+    return leaves, leaves | requests
+
+
+def _is_uuid(text: Any) -> bool:
+    try:
+        uuid.UUID(text)
+    except (ValueError, TypeError, AttributeError):
+        return False
+    return True
+
+
+def _devices_of(status: Json) -> set[tuple[Any, ...]]:
+    return {_identity(each) for each in part(status, "allocation", "devices").get("results") or []}
+
+
+def _identity(each: Json) -> tuple[Any, ...]:
+    return tuple(each.get(field) for field in ("driver", "pool", "device", "shareID"))

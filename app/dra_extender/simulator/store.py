@@ -1,0 +1,256 @@
+"""The embedded API server's storage: every write has one place in one order, and a stale write is refused."""
+
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from dra_extender.scheduling.ports import Clock, Conflict, NotFound, Refused
+from dra_extender.simulator.defaults import fill_in
+from dra_extender.simulator.immutable import check_unchanged
+from dra_extender.simulator.managed_fields import note_writer
+from dra_extender.simulator.objects import Json, Key, Kind, key_of, part
+from dra_extender.simulator.served import NEWEST, Served, served_by
+from dra_extender.simulator.status_rules import check_claim_status, prune_device_statuses
+
+_SEED: Final = uuid.UUID("6f6f1a52-8d9b-4d0e-9a3a-52a0f4b3c7d1")
+_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+_KEPT: Final = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "managedFields",
+)
+
+
+_COUNTED: Final = (Kind.SLICE, Kind.CLASS, Kind.TAINT_RULE)
+"""Kinds whose changes of spec are counted in `metadata.generation`."""
+
+
+class Verb(StrEnum):
+    """What a change did; values as a watch spells them."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One stored change: the object after it (the last state for a deletion) as JSON, and its place in the order of writes."""
+
+    verb: Verb
+    key: Key
+    uid: str
+    version: int
+    data: bytes
+
+
+class Store:
+    """Objects of one cluster, kept as JSON; reads hand out fresh copies.
+
+    Every write raises ports.NotFound, Conflict or Refused as an API server answers 404, 409, 422 or 403.
+    """
+
+    def __init__(self, clock: Clock, served: Served | None = None) -> None:
+        self._clock = clock
+        self._served = served or served_by(NEWEST)
+        self._objects: dict[Key, bytes] = {}
+        self._listeners: list[Callable[[Change], None]] = []
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        """The resourceVersion of the newest write."""
+        return self._version
+
+    def subscribe(self, listener: Callable[[Change], None]) -> None:
+        """Call this with every later change, within the write."""
+        self._listeners.append(listener)
+
+    def read(self, key: Key) -> bytes:
+        """The stored JSON.  Raises NotFound."""
+        data = self._objects.get(key)
+        if data is None:
+            raise NotFound(f'{key.kind} "{key.name}" not found')
+        return data
+
+    def get(self, key: Key) -> Json:
+        """A copy of the object.  Raises NotFound."""
+        found: Json = msgspec.json.decode(self.read(key))
+        return found
+
+    def find(self, key: Key) -> Json | None:
+        """A copy of the object, or None."""
+        return self.get(key) if key in self._objects else None
+
+    def all(self, kind: Kind) -> list[Json]:
+        """Copies of all objects of a kind, in the order in which they were created."""
+        return [msgspec.json.decode(data) for key, data in self._objects.items() if key.kind is kind]
+
+    def data(self, kind: Kind) -> list[bytes]:
+        """As `all`, as JSON."""
+        return [data for key, data in self._objects.items() if key.kind is kind]
+
+    def create(self, kind: Kind, thing: Json, manager: str = "") -> Json:
+        """Store a new object.  A claim starts without status, a pod as Pending; `metadata.uid` is kept if it is given.
+
+        `manager` is noted as the writer of a claim.
+        """
+        thing = _copy(thing)
+        metadata = thing.setdefault("metadata", {})
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = metadata["generateName"] + self._suffix()
+        if not metadata.get("name"):
+            raise Refused(
+                f"{kind.singular} is invalid: metadata.name: Required value: name or generateName is required"
+            )
+        if kind is not Kind.NODE:
+            thing.pop("status", None)
+        fill_in(kind, thing)
+        key = key_of(kind, thing)
+        if key in self._objects:
+            raise Conflict(f'{kind} "{key.name}" already exists')
+        for field in _KEPT[1:]:
+            metadata.pop(field, None)
+        metadata["uid"] = metadata.get("uid") or str(uuid.uuid5(_SEED, f"{key} {self._version + 1}"))
+        metadata["creationTimestamp"] = self._now()
+        if kind in _COUNTED:
+            metadata["generation"] = 1
+        if kind is Kind.CLAIM:
+            note_writer({}, thing, manager)
+        self._served.check(kind, thing)
+        return self._write(Verb.ADDED, key, thing)
+
+    def update(self, kind: Kind, thing: Json, manager: str = "") -> Json:
+        """Replace metadata and spec; the status stays.  Removing the last finalizer of a deleted object lets it go.
+
+        `manager` is noted as the writer of a claim.
+        """
+        thing = _copy(thing)
+        fill_in(kind, thing)
+        key, old = self._current(kind, thing)
+        metadata, before = thing["metadata"], old["metadata"]
+        for field in _KEPT:
+            metadata.pop(field, None)
+            if field in before:
+                metadata[field] = before[field]
+        if kind.has_status:
+            _keep(thing, old, "status")
+        added = set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ())
+        if "deletionTimestamp" in before and added:
+            raise Refused(
+                f"{key} is invalid: metadata.finalizers: no new finalizers can be added if the object is being deleted"
+            )
+        check_unchanged(key, old, thing)
+        if kind in _COUNTED and thing.get("spec") != old.get("spec"):
+            metadata["generation"] = before.get("generation", 1) + 1
+        if "deletionTimestamp" in before and not metadata.get("finalizers"):
+            return self._remove(key, thing)
+        return self._write_changed(key, old, thing, manager)
+
+    def update_status(self, kind: Kind, thing: Json, manager: str = "") -> Json:
+        """Replace the status; metadata and spec stay.  A claim's status must keep the API server's rules.
+
+        `manager` is noted as the writer of a claim.
+        """
+        thing = _copy(thing)
+        fill_in(kind, thing)
+        key, old = self._current(kind, thing)
+        thing["metadata"] = _copy(old["metadata"])
+        _keep(thing, old, "spec")
+        self._served.strip(kind, thing)
+        if kind is Kind.CLAIM:
+            prune_device_statuses(part(old, "status"), part(thing, "status"))
+            check_claim_status(key, old, thing)
+        return self._write_changed(key, old, thing, manager)
+
+    def replace(self, key: Key, edit: Callable[[Json], None]) -> Json:
+        """A write by the server itself, e.g. of a subresource: `edit` changes a copy in place, no rule is checked."""
+        old = self.get(key)
+        thing = _copy(old)
+        edit(thing)
+        return self._write_changed(key, old, thing)
+
+    def delete(self, key: Key, uid: str | None = None, version: str | None = None) -> Json:
+        """Delete, or only mark as deleted while finalizers are left.  Raises NotFound, and Conflict for another UID or version."""
+        old = self.get(key)
+        if uid is not None and uid != old["metadata"]["uid"]:
+            raise Conflict(f'cannot delete {key.kind} "{key.name}": the UID in the precondition ({uid}) is another one')
+        if version is not None and version != old["metadata"]["resourceVersion"]:
+            raise Conflict(
+                f'cannot delete {key.kind} "{key.name}": it is not in the version of the precondition any more'
+            )
+        if not old["metadata"].get("finalizers"):
+            return self._remove(key, old)
+        thing = _copy(old)
+        if "deletionTimestamp" not in old["metadata"]:
+            thing["metadata"].update(deletionTimestamp=self._now(), deletionGracePeriodSeconds=0)
+        return self._write_changed(key, old, thing)
+
+    def _current(self, kind: Kind, thing: Json) -> tuple[Key, Json]:
+        """The stored object that a write is meant for, if the write was made from it."""
+        key = key_of(kind, thing)
+        old = self.get(key)
+        sent, stored = thing["metadata"], old["metadata"]
+        if sent.get("uid") and sent["uid"] != stored["uid"]:
+            raise Conflict(
+                f'{kind} "{key.name}": the UID in the object ({sent["uid"]}) is not the stored one ({stored["uid"]})'
+            )
+        if sent.get("resourceVersion") and sent["resourceVersion"] != stored["resourceVersion"]:
+            raise Conflict(
+                f'Operation cannot be fulfilled on {kind} "{key.name}": the object has been modified; '
+                "please apply your changes to the latest version and try again",
+            )
+        return key, old
+
+    def _write_changed(self, key: Key, old: Json, thing: Json, manager: str = "") -> Json:
+        """Write unless nothing changed: a write without effect has no version and no watch event."""
+        self._served.check(key.kind, thing)
+        self._served.strip(key.kind, thing)
+        if key.kind is Kind.CLAIM:
+            # Whoever may write a claim may write who is noted as its writers, as on the real server.
+            sent = thing["metadata"].get("managedFields")
+            note_writer({**old, "metadata": {**old["metadata"], "managedFields": sent}}, thing, manager)
+        thing["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        return old if thing == old else self._write(Verb.MODIFIED, key, thing)
+
+    def _write(self, verb: Verb, key: Key, thing: Json) -> Json:
+        self._served.strip(key.kind, thing)
+        self._version += 1
+        thing["metadata"]["resourceVersion"] = str(self._version)
+        data = msgspec.json.encode(thing)
+        if verb is Verb.DELETED:
+            del self._objects[key]
+        else:
+            self._objects[key] = data
+        change = Change(verb, key, thing["metadata"]["uid"], self._version, data)
+        for listener in self._listeners:
+            listener(change)
+        return _copy(thing)
+
+    def _remove(self, key: Key, thing: Json) -> Json:
+        return self._write(Verb.DELETED, key, _copy(thing))
+
+    def _suffix(self) -> str:
+        """Five letters as generateName adds; the same in every run of the same story."""
+        number = uuid.uuid5(_SEED, str(self._version)).int
+        return "".join(_ALPHABET[number // len(_ALPHABET) ** place % len(_ALPHABET)] for place in range(5))
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _copy(thing: Json) -> Json:
+    copied: Json = msgspec.json.decode(msgspec.json.encode(thing))
+    return copied
+
+
+def _keep(thing: Json, old: Json, field: str) -> None:
+    thing.pop(field, None)
+    if field in old:
+        thing[field] = _copy(old[field])
