@@ -6,7 +6,7 @@ from dra_extender.api.application import create_app
 from dra_extender.api.gate import Gate
 from dra_extender.api.health import Health
 from dra_extender.model.pod import Pod
-from dra_extender.model.sent_pod import SentPod
+from dra_extender.model.request_pod import SentPod
 from dra_extender.scheduling.answers import FilterAnswer
 from dra_extender.settings import ServerSettings
 from dra_extender.telemetry.metrics import Metrics

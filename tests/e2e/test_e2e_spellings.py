@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 from dra_extender.kube.protobuf import MEDIA_TYPE, Envelope, fields, one
+from dra_extender.model.json_spelling import MAX_PARAMETERS
 from dra_extender.model.resource_claim import FINALIZER
-from dra_extender.model.spelling import MAX_PARAMETERS
 
 from tests.controlplane import objects
 from tests.controlplane.objects import device

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from dra_extender.model.generated_claim import ENTRY_ANNOTATION
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 
 from tests.controlplane import objects
 from tests.controlplane.objects import Object, device

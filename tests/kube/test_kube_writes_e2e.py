@@ -13,11 +13,11 @@ from dra_extender.kube.kinds import WATCHED
 from dra_extender.kube.server_facts import Support
 from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.wake import WAKE_UP_CLASS, WOKEN_AT_ANNOTATION
-from dra_extender.model.generated_claim import Owner, claim_from, generated_name, read_template
+from dra_extender.model.claim_edits import MetadataChange, with_finalizer_and_snapshot
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PROTECTION_FINALIZER, PodGroup, read_pod_group
 from dra_extender.model.resource_claim import read_claim
-from dra_extender.model.writeback import MetadataChange, with_finalizer_and_snapshot
+from dra_extender.model.templated_claim import Owner, claim_from, generated_name, read_template
 from dra_extender.scheduling.ports import Conflict, NotFound, Refused, Unavailable
 
 from tests.controlplane import objects

@@ -1,4 +1,4 @@
-from dra_extender.model.packed import FEW, Packed, packed
+from dra_extender.model.compressed import FEW, Packed, packed
 from dra_extender.model.pod import ContainerRequests, PodClaimStatus, ResourceRequest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.model.spelling import MAX_PARAMETERS, as_stored, without_escapes
+from dra_extender.model.json_spelling import MAX_PARAMETERS, as_stored, without_escapes
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,9 +11,7 @@ from dra_extender.model.allocation import (
     OpaqueConfiguration,
 )
 from dra_extender.model.base import ModelError
-from dra_extender.model.resource_claim import FINALIZER, ConsumerReference, read_claim
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.model.writeback import (
+from dra_extender.model.claim_edits import (
     MetadataChange,
     with_allocation,
     with_finalizer_and_snapshot,
@@ -22,6 +20,8 @@ from dra_extender.model.writeback import (
     without_allocation,
     without_reservations,
 )
+from dra_extender.model.resource_claim import FINALIZER, ConsumerReference, read_claim
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 POD = ConsumerReference(resource="pods", name="p", uid="u")
 SPEC = b'{"devices":{"requests":[{"name":"r","future":1.50}],"config":[{"opaque":{"parameters":{"a":1e5,"a":-0}}}]}}'

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from dra_extender.model.generated_claim import ENTRY_ANNOTATION
+from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 from dra_extender.simulator.controller import ClaimController
 from dra_extender.simulator.objects import Json, Key, Kind
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.model.pod import pod_from
-from dra_extender.model.sent_pod import SentPod
+from dra_extender.model.request_pod import SentPod
 from dra_extender.scheduling.answers import TryAgain
 from dra_extender.scheduling.options import Options
 from dra_extender.scheduling.pod_resolver import LOOKUPS, READ_BYTES

@@ -1,4 +1,4 @@
-from dra_extender.model.merits import Merits
+from dra_extender.model.score_terms import Merits
 from dra_extender.scheduling.options import Weights
 from dra_extender.scheduling.scoring import BEST, ratings, total
 from hypothesis import given

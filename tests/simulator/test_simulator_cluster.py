@@ -5,8 +5,8 @@ import asyncio
 import msgspec
 import pytest
 from dra_extender.model.base import ModelError
+from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import pod_from, read_pod
-from dra_extender.model.writeback import MetadataChange
 from dra_extender.scheduling.ports import Claims, Cluster, Conflict, Events, NotFound, Pods, Refused, SchedulerWaker
 from dra_extender.simulator.cluster import MemoryCluster
 from dra_extender.simulator.objects import Key, Kind

@@ -1,8 +1,8 @@
 """Claims follow the pods that use them, as kube-controller-manager makes them."""
 
 import pytest
-from dra_extender.model.generated_claim import ENTRY_ANNOTATION, generated_base
 from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.model.templated_claim import ENTRY_ANNOTATION, generated_base
 from dra_extender.simulator.controller import ClaimController
 from dra_extender.simulator.objects import Json, Key, Kind
 from dra_extender.simulator.status_rules import is_label

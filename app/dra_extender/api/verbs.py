@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from dra_extender.model.sent_pod import SentPod
+from dra_extender.model.request_pod import SentPod
 from dra_extender.scheduling.answers import FilterAnswer
 
 

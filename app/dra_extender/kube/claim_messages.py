@@ -11,8 +11,8 @@ import msgspec
 
 from dra_extender.kube.protobuf import Envelope, Field, ProtobufError, field, fields, message_of, one, replaced, text
 from dra_extender.model.base import Value, decode
+from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.resource_claim import ConsumerReference
-from dra_extender.model.writeback import MetadataChange
 from dra_extender.scheduling.ports import Conflict
 
 _METADATA, _STATUS = 1, 3

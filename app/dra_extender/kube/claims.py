@@ -11,7 +11,7 @@ from dra_extender.kube.protobuf import MEDIA_TYPE, ProtobufError
 from dra_extender.kube.requests import perform
 from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import MERGE_PATCH, Call, Transport
-from dra_extender.model.writeback import MetadataChange
+from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.scheduling.ports import Refused
 
 _LEFT_ALONE: Final = frozenset({"spec", "status.allocation", "status.devices"})

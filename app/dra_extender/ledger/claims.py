@@ -13,11 +13,11 @@ from dra_extender.ledger.signal import Signal
 from dra_extender.ledger.usage import UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.base import ModelError
-from dra_extender.model.broken_claim import read_broken
-from dra_extender.model.generated_claim import generated_for
 from dra_extender.model.metadata import version_number
 from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, ResourceClaim, read_claim, read_head
 from dra_extender.model.snapshot import contradiction, holdings_of
+from dra_extender.model.templated_claim import generated_for
+from dra_extender.model.unreadable_claim import read_broken
 
 _REMEMBERED_DELETIONS: Final = 20_000
 

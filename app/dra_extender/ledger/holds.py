@@ -16,7 +16,7 @@ from dra_extender.ledger.alternatives import kept_by
 from dra_extender.ledger.signal import Signal
 from dra_extender.ledger.usage import UsageTable
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
-from dra_extender.model.merits import Merits
+from dra_extender.model.score_terms import Merits
 
 MOST_OF_A_NAMESPACE: Final = 10_000
 """How many claims of one namespace can have a hold at a time; each keeps as many placements as nodes are offered."""

@@ -4,9 +4,9 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.model.base import ModelError, Value, decode
+from dra_extender.model.compressed import packed
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from dra_extender.model.metadata import ObjectMeta
-from dra_extender.model.packed import packed
 from dra_extender.model.quantity import NANO, QuantityError, parse_quantity
 
 _NATIVE_MARK: Final = "kubernetes.io/"

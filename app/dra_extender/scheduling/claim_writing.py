@@ -12,9 +12,7 @@ from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement
 from dra_extender.model.base import ModelError
-from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference, ResourceClaim, read_claim
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, LostShare, encode_snapshot, lost_share, with_groups
-from dra_extender.model.writeback import (
+from dra_extender.model.claim_edits import (
     MetadataChange,
     with_allocation,
     with_finalizer_and_snapshot,
@@ -23,6 +21,8 @@ from dra_extender.model.writeback import (
     without_allocation,
     without_reservations,
 )
+from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference, ResourceClaim, read_claim
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, LostShare, encode_snapshot, lost_share, with_groups
 from dra_extender.scheduling.answers import TryAgain
 from dra_extender.scheduling.kept_fields import same_allocation, same_devices, stripped
 from dra_extender.scheduling.ports import Claims, ClusterError, Conflict, NotFound, Unavailable

@@ -14,12 +14,12 @@ import structlog
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.base import ModelError
-from dra_extender.model.generated_claim import suffix_of
 from dra_extender.model.managed_fields import writers_of
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Rejection
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, read_claim
+from dra_extender.model.templated_claim import suffix_of
 from dra_extender.scheduling.answers import TryAgain
 from dra_extender.scheduling.claim_lookup import FoundClaim, consumer_of
 from dra_extender.scheduling.claim_writing import ClaimWriting

@@ -9,7 +9,7 @@ import structlog
 from dra_extender.allocator import Features
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
-from dra_extender.model.sent_pod import SentPod
+from dra_extender.model.request_pod import SentPod
 from dra_extender.scheduling.answers import FilterAnswer, TryAgain
 from dra_extender.scheduling.bind import Bind
 from dra_extender.scheduling.bind_decision import BindDecision

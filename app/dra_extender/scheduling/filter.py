@@ -8,7 +8,7 @@ from dra_extender.ledger.claim_record import SpecNotKeptError
 from dra_extender.ledger.holds import Hold, HoldBook
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding, Placement
-from dra_extender.model.node_names import turned
+from dra_extender.model.lazy_node_names import turned
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.answers import FilterAnswer, TryAgain

@@ -1,9 +1,9 @@
 from collections.abc import Iterable, Iterator
 
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.generated_claim import generated_name
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.pod_group import GROUP, PodGroup
+from dra_extender.model.templated_claim import generated_name
 from dra_extender.scheduling.group_claim_rules import Work, owner_of_group
 
 

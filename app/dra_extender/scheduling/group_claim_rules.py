@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.generated_claim import Owner, generated_name
 from dra_extender.model.pod import Pod, PodResourceClaim
 from dra_extender.model.pod_group import POD_GROUP_KIND, PROTECTION_FINALIZER, PodGroup
+from dra_extender.model.templated_claim import Owner, generated_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ import structlog
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.base import ModelError
-from dra_extender.model.generated_claim import claim_from, generated_for, generated_name, read_template
 from dra_extender.model.pod import PodClaimStatus
 from dra_extender.model.pod_group import POD_GROUP_KIND, PROTECTION_FINALIZER, PodGroup
 from dra_extender.model.resource_claim import ClaimHead, read_claim
+from dra_extender.model.templated_claim import claim_from, generated_for, generated_name, read_template
 from dra_extender.scheduling.claim_writing import ClaimWriting
 from dra_extender.scheduling.group_claim_rules import Making, Telling, is_active, is_kept_by_protection
 from dra_extender.scheduling.ports import Cluster, Conflict, NotFound, Refused

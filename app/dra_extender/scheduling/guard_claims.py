@@ -9,8 +9,8 @@ import structlog
 from dra_extender.ledger.guards import DEVICE_ANNOTATION, Device, Guard, name_of_guard, whole_devices, written
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.base import ModelError
+from dra_extender.model.claim_edits import with_only_device, without_allocation
 from dra_extender.model.snapshot import is_snapshotted
-from dra_extender.model.writeback import with_only_device, without_allocation
 from dra_extender.scheduling.ports import Claims, ClusterError, Conflict, NotFound
 
 MOST_GUARDS: Final = 256

@@ -6,9 +6,9 @@ from dra_extender.allocator import Demand, NoFit, Usage
 from dra_extender.allocator.reads import reads_of
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement
-from dra_extender.model.merits import Merits
 from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code, Rejection
+from dra_extender.model.score_terms import Merits
 from dra_extender.scheduling.attempt import Attempt
 from dra_extender.scheduling.likeness import Inventory, Likeness
 from dra_extender.scheduling.remembered import KindAnswer, Outcome, Remembered, Table

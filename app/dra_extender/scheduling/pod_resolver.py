@@ -5,7 +5,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.base import ModelError
 from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod
-from dra_extender.model.sent_pod import SentPod
+from dra_extender.model.request_pod import SentPod
 from dra_extender.scheduling.answers import TryAgain
 from dra_extender.scheduling.claim_lookup import names_missing
 from dra_extender.scheduling.options import Options

@@ -12,9 +12,9 @@ Errors are shaped by what the caller can do about them:
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
-from dra_extender.model.writeback import MetadataChange
 
 
 class ClusterError(Exception):

@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.merits import Merits
+from dra_extender.model.score_terms import Merits
 from dra_extender.scheduling.options import Options
 from dra_extender.scheduling.scoring import ratings, total
 

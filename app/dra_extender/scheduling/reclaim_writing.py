@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.base import ModelError
+from dra_extender.model.claim_edits import without
 from dra_extender.model.managed_fields import Writers, writers_of
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference, ResourceClaim, read_claim
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.model.writeback import without
 from dra_extender.scheduling.answers import TryAgain
 from dra_extender.scheduling.claim_writing import ClaimWriting
 from dra_extender.scheduling.cool_downs import CoolDowns

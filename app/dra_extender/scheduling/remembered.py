@@ -14,8 +14,8 @@ from dra_extender.allocator import PoolId
 from dra_extender.allocator.reads import Reads
 from dra_extender.ledger.versions import NodeVersions
 from dra_extender.model.allocation import Placement
-from dra_extender.model.merits import Merits
 from dra_extender.model.rejection import Code, Rejection
+from dra_extender.model.score_terms import Merits
 from dra_extender.scheduling.twin import Twin
 
 

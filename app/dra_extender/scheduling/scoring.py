@@ -15,7 +15,7 @@ from dra_extender.allocator.state import PoolId, Usage
 from dra_extender.ledger.slices import SliceIndex
 from dra_extender.model.allocation import ClaimPlacement, Placement
 from dra_extender.model.device import Device
-from dra_extender.model.merits import Merits
+from dra_extender.model.score_terms import Merits
 from dra_extender.scheduling.options import Weights
 
 BEST: Final = 10.0

@@ -1,6 +1,6 @@
 """Claims made from templates for pods and PodGroups, named and owned as kube-controller-manager does it."""
 
-from dra_extender.model.generated_claim import ENTRY_ANNOTATION, generated_base
+from dra_extender.model.templated_claim import ENTRY_ANNOTATION, generated_base
 from dra_extender.simulator.objects import KIND_OF, Json, Key, Kind, controller_uid, part
 from dra_extender.simulator.store import Store
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from dra_extender.ledger.feed import Feed
+from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import Pod, read_pod
-from dra_extender.model.writeback import MetadataChange
 from dra_extender.scheduling.ports import Clock, Conflict, Refused
 from dra_extender.simulator.events import EventLog
 from dra_extender.simulator.group_ports import MemoryClaimTemplates, MemoryPodGroups, record_claims

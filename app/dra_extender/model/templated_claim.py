@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from dra_extender.model.base import ModelError, Value, decode
+from dra_extender.model.json_spelling import as_stored
 from dra_extender.model.resource_claim import ClaimHead
-from dra_extender.model.spelling import as_stored
 
 ENTRY_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
 """Names the entry of the owner, pod or PodGroup, for which a claim was made."""

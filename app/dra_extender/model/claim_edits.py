@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from dra_extender.model.allocation import AllocationResult
 from dra_extender.model.base import Value, decode
+from dra_extender.model.json_spelling import as_stored
 from dra_extender.model.resource_claim import FINALIZER, ConsumerReference, ResourceClaim
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.model.spelling import as_stored
 
 Members = dict[str, msgspec.Raw]
 _MEMBERS: Final = msgspec.json.Decoder(Members)
