@@ -8,9 +8,9 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from dra_extender.cel.lint import lint, units_of
-from dra_extender.cel.lint_findings import Finding, LintCode, Severity, error
-from dra_extender.cel.lint_limits import together_findings
+from dra_extender.cel.lint.findings import Finding, LintCode, Severity, error
+from dra_extender.cel.lint.limits import together_findings
+from dra_extender.cel.lint.lint import lint, units_of
 from dra_extender.cli_lint_manifests import LINT, Expression, Subject, read_subjects
 from dra_extender.cli_lint_policy import PolicyText, is_policy, policy_findings, slices_in
 from dra_extender.model.resource_slice import ResourceSlice

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from dra_extender.cel.lint_findings import LintCode
+from dra_extender.cel.lint.findings import LintCode
 from dra_extender.cli_lint_places import Written, written
 from dra_extender.simulator.shape import path_text
 from dra_extender.simulator.yaml_documents import Path, YamlDocument, YamlError, read_documents

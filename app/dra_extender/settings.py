@@ -21,7 +21,7 @@ from pydantic_settings import (
 )
 
 from dra_extender.allocator.features import Features
-from dra_extender.cel.environment import LATEST, Release
+from dra_extender.cel.library.environment import LATEST, Release
 from dra_extender.ledger.kept_claims import NAMESPACE_BYTES
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.scheduler_timing import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, WRITE_SECONDS

@@ -11,7 +11,7 @@ from dra_extender.allocator.neighbours import MAX_NEIGHBOURS
 from dra_extender.allocator.node_facts import NodeFacts
 from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
 from dra_extender.cel import Budget, compile_expression
-from dra_extender.cel.compile_limits import COMPILE_LIMIT
+from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
 from dra_extender.model.rejection import Code
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.cool_downs import SetAside

@@ -7,7 +7,7 @@ from unittest.mock import patch
 from dra_extender.allocator import Allocation, NoFit, Paused
 from dra_extender.allocator.allocate import allocate
 from dra_extender.cel import Budget
-from dra_extender.cel.cost import Deadline
+from dra_extender.cel.runtime.cost import Deadline
 from dra_extender.model.allocation import Placement
 from dra_extender.model.rejection import Code
 from hypothesis import given, settings

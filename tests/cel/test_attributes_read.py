@@ -2,8 +2,8 @@
 
 import pytest
 from dra_extender.cel import CelRuntimeError, ProgramCache, compile_expression, prepare_device
-from dra_extender.cel.parser import parse
-from dra_extender.cel.reads import attributes_read
+from dra_extender.cel.analysis.attribute_reads import attributes_read
+from dra_extender.cel.syntax.parser import parse
 from dra_extender.model.device import Attribute
 from hypothesis import given
 from hypothesis import strategies as st

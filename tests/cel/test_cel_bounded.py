@@ -1,4 +1,4 @@
-from dra_extender.cel.bounded import ENTRY_BYTES, BoundedCache
+from dra_extender.cel.support.bounded_cache import ENTRY_BYTES, BoundedCache
 
 _KB = 1024
 

@@ -11,7 +11,7 @@ from dra_extender.cel import (
     compile_expression,
     prepare_device,
 )
-from dra_extender.cel.explain_evaluation import Evaluation
+from dra_extender.cel.explain.evaluation import Evaluation
 
 DEVICE = prepare_device("gpu.example.com", {}, {}, allow_multiple_allocations=False)
 LOOP = compile_expression("lists.range(1000).all(x, x >= 0)")

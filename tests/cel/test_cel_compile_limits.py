@@ -1,7 +1,7 @@
 import pytest
 from dra_extender.cel import Budget, CelBudgetError, CelCompileError, ProgramCache, compile_expression
-from dra_extender.cel.compile_limits import COMPILE_LIMIT
-from dra_extender.cel.parser import MAX_LENGTH
+from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
+from dra_extender.cel.syntax.parser import MAX_LENGTH
 
 from tests.cel.hostile import bound
 
@@ -42,7 +42,7 @@ def test_patterns_that_together_take_seconds_are_refused_before_one_is_compiled(
     def never(_: str) -> None:
         raise AssertionError("compiled")
 
-    monkeypatch.setattr("dra_extender.cel.patterns._compiled", never)
+    monkeypatch.setattr("dra_extender.cel.native.patterns._compiled", never)
     patterns = " && ".join(f'"a".matches("[a-z0-9]{{1,900}}{number}")' for number in range(200))
     with pytest.raises(CelCompileError, match="400000 units"):
         compile_expression(patterns)

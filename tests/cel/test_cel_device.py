@@ -1,6 +1,6 @@
 import pytest
 from dra_extender.cel import CelRuntimeError, compile_expression, prepare_device
-from dra_extender.cel.device import attribute_value
+from dra_extender.cel.runtime.device import attribute_value
 from dra_extender.model.device import Attribute
 
 DRIVER = "gpu.example.com"

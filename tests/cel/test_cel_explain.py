@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 from dra_extender.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
-from dra_extender.cel.explain import explain
-from dra_extender.cel.explain_text import indented, one_line, to_json
-from dra_extender.cel.explain_values import Part, Verdict
+from dra_extender.cel.explain.explain import explain
+from dra_extender.cel.explain.render import indented, one_line, to_json
+from dra_extender.cel.explain.values import Part, Verdict
 from dra_extender.model.device import Attribute
 from hypothesis import given
 from hypothesis import strategies as st

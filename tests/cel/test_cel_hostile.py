@@ -11,7 +11,7 @@ from dra_extender.cel import (
     compile_expression,
     prepare_device,
 )
-from dra_extender.cel.cost import COST_LIMIT, ROUND_WORK, WORK_LIMIT, Frame
+from dra_extender.cel.runtime.cost import COST_LIMIT, ROUND_WORK, WORK_LIMIT, Frame
 
 from tests.cel.hostile import ACCEPTED, ALL, MANY_CALLS, REFUSED_AT_ONCE, STOPPED, bound
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from dra_extender.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
-from dra_extender.cel.environment import FUNCTIONS
+from dra_extender.cel.library.environment import FUNCTIONS
 from dra_extender.model.device import Attribute
 
 DEVICE = prepare_device(

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 from dra_extender.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
-from dra_extender.cel.lint import lint
-from dra_extender.cel.lint_findings import LintCode, Severity
+from dra_extender.cel.lint.findings import LintCode, Severity
+from dra_extender.cel.lint.lint import lint
 from dra_extender.model.device import Attribute
 from hypothesis import given
 from hypothesis import strategies as st

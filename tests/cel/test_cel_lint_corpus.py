@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from dra_extender.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
-from dra_extender.cel.explain import explain
-from dra_extender.cel.explain_text import one_line
-from dra_extender.cel.explain_values import Verdict
-from dra_extender.cel.lint import lint
-from dra_extender.cel.lint_findings import Severity
+from dra_extender.cel.explain.explain import explain
+from dra_extender.cel.explain.render import one_line
+from dra_extender.cel.explain.values import Verdict
+from dra_extender.cel.lint.findings import Severity
+from dra_extender.cel.lint.lint import lint
 from dra_extender.model.device import Attribute
 
 CORPUS = Path(__file__).parent.parent / "parity" / "scenarios" / "cel.jsonl.gz"

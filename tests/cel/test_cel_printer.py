@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.cel import CelCompileError
-from dra_extender.cel.parser import MAX_LENGTH, parse
-from dra_extender.cel.printer import print_expression
+from dra_extender.cel.syntax.parser import MAX_LENGTH, parse
+from dra_extender.cel.syntax.printer import print_expression
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,6 +1,6 @@
 import pytest
 from dra_extender.cel import Budget, CelCompileError, CelRuntimeError, compile_expression, prepare_device
-from dra_extender.cel.parser import parse
+from dra_extender.cel.syntax.parser import parse
 from dra_extender.model.device import Attribute
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -134,8 +134,8 @@ def test_limits_and_budgets_that_are_not_reached_change_neither_value_nor_cost(c
     except (CelCompileError, CelRuntimeError):
         return
     with pytest.MonkeyPatch.context() as unlimited:
-        unlimited.setattr("dra_extender.cel.cost.COST_LIMIT", 10**12)
-        unlimited.setattr("dra_extender.cel.cost.WORK_LIMIT", 10**12)
+        unlimited.setattr("dra_extender.cel.runtime.cost.COST_LIMIT", 10**12)
+        unlimited.setattr("dra_extender.cel.runtime.cost.WORK_LIMIT", 10**12)
         assert program.evaluate(DEVICE) == (value, cost)
     budget = Budget(10**9, deadline=lambda: False)
     if isinstance(value, bool):

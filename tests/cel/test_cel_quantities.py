@@ -4,7 +4,15 @@ from math import inf, isnan
 
 import pytest
 from dra_extender.cel import CelRuntimeError, compile_expression, prepare_device
-from dra_extender.cel.quantities import Quantity, added, as_float, as_integer, read_quantity, subtracted, whole_number
+from dra_extender.cel.runtime.quantity import (
+    Quantity,
+    added,
+    as_float,
+    as_integer,
+    read_quantity,
+    subtracted,
+    whole_number,
+)
 from dra_extender.model.quantity import NANO, QuantityError, parse_quantity
 from hypothesis import given, settings
 from hypothesis import strategies as st

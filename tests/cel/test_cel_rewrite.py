@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from dra_extender.cel import CelCompileError, CelRuntimeError, ProgramCache, compile_expression, prepare_device
-from dra_extender.cel.rewrite import rewrite_suffixes
+from dra_extender.cel.analysis.rewrite import rewrite_suffixes
 from dra_extender.model.device import Attribute
 from hypothesis import given
 from hypothesis import strategies as st

@@ -13,12 +13,10 @@ from dra_extender.cel import (
     compile_expression,
     prepare_device,
 )
-from dra_extender.cel import patterns as patterns_module
-from dra_extender.cel.bounded import BoundedCache
-from dra_extender.cel.cost import CALL_LIMIT, WORK_LIMIT, Frame
-from dra_extender.cel.native import Native
-from dra_extender.cel.pattern_size import estimated_size
-from dra_extender.cel.patterns import (
+from dra_extender.cel.native import patterns as patterns_module
+from dra_extender.cel.native.call import Native
+from dra_extender.cel.native.pattern_size import estimated_size
+from dra_extender.cel.native.patterns import (
     CACHE_BYTES,
     MAX_INSTRUCTIONS,
     MAX_LENGTH,
@@ -28,9 +26,11 @@ from dra_extender.cel.patterns import (
     compile_pattern,
     pattern_cost,
 )
-from dra_extender.cel.patterns import LARGE_PATTERNS as KEPT_LARGE
-from dra_extender.cel.patterns import SMALL_PATTERNS as KEPT_SMALL
-from dra_extender.cel.semver import parse_semver
+from dra_extender.cel.native.patterns import LARGE_PATTERNS as KEPT_LARGE
+from dra_extender.cel.native.patterns import SMALL_PATTERNS as KEPT_SMALL
+from dra_extender.cel.runtime.cost import CALL_LIMIT, WORK_LIMIT, Frame
+from dra_extender.cel.runtime.semver import parse_semver
+from dra_extender.cel.support.bounded_cache import BoundedCache
 
 from tests.cel.native_attacks import LARGE_PATTERNS, ONE_CALL, PASSED, PATTERNS_IN_USE
 

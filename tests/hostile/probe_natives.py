@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from time import thread_time
 from typing import Any, Final
 
-from dra_extender.cel.cost import CALL_LIMIT
-from dra_extender.cel.errors import CelError
+from dra_extender.cel.runtime.cost import CALL_LIMIT
+from dra_extender.cel.support.errors import CelError
 
 from tests.hostile.measuring import forget_peak, peak, resident
 
@@ -75,9 +75,9 @@ def native(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _natives() -> Mapping[str, Any]:
-    if importlib.util.find_spec("dra_extender.cel.natives") is None:
+    if importlib.util.find_spec("dra_extender.cel.library.native_functions") is None:
         return {}
-    return {each.name: each for each in importlib.import_module("dra_extender.cel.natives").NATIVES}
+    return {each.name: each for each in importlib.import_module("dra_extender.cel.library.native_functions").NATIVES}
 
 
 def _place(given: Mapping[str, Any], first: Any) -> int:
@@ -101,7 +101,7 @@ def _argument(kind: str, given: Mapping[str, Any]) -> Any:
         short = text[: max(1, _MOST_CHARACTERS // max(1, length))]
         return [make(place, short) for place in range(length)]
     if kind == "kubernetes.NamedFormat":
-        formats = importlib.import_module("dra_extender.cel.named_formats").FORMATS
+        formats = importlib.import_module("dra_extender.cel.runtime.named_formats").FORMATS
         return list(formats.values())[given["shape"] % len(formats)]
     makers = {"kubernetes.Quantity": "quantity", "kubernetes.Semver": "semver", "net.CIDR": "cidr"}
     reader = _natives()[makers[kind]]

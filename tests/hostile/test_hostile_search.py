@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import structlog
-from dra_extender.cel.environment import FUNCTIONS
+from dra_extender.cel.library.environment import FUNCTIONS
 
 from tests.hostile import part_lives
 from tests.hostile.cel_calls import MOST_BYTES, expression, new_call, subject

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 from dra_extender.allocator import Demand, Features
 from dra_extender.cel import Budget
-from dra_extender.cel.compile_limits import COMPILE_LIMIT
-from dra_extender.cel.parser import parse
+from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
+from dra_extender.cel.syntax.parser import parse
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.claim_lookup import FoundClaim

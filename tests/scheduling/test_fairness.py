@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from dra_extender.allocator import Demand
 from dra_extender.cel import Budget
-from dra_extender.cel.budget import EXPLANATION_COST
+from dra_extender.cel.runtime.budget import EXPLANATION_COST
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.answers import FilterAnswer, TryAgain
 from dra_extender.scheduling.attempt import Reason

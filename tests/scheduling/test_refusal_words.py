@@ -1,9 +1,9 @@
 """The Event about a refused pod says what a person needs to change something."""
 
 import pytest
-from dra_extender.cel.budget import EXPLANATION_COST
-from dra_extender.cel.cost import Frame
-from dra_extender.cel.explain_evaluation import Evaluation, Prepared
+from dra_extender.cel.explain.evaluation import Evaluation, Prepared
+from dra_extender.cel.runtime.budget import EXPLANATION_COST
+from dra_extender.cel.runtime.cost import Frame
 from dra_extender.simulator.objects import Kind
 
 from tests.scheduling.world import DRIVER, World

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from dra_extender.cel import Budget, Release
-from dra_extender.cel.cost import COST_LIMIT
+from dra_extender.cel.runtime.cost import COST_LIMIT
 from dra_extender.scheduling.answers import TryAgain
 from dra_extender.scheduling.options import Options
 

@@ -1,6 +1,6 @@
 from dra_extender.allocator.demand import Demand, Wanted
 from dra_extender.cel import CelCompileError, Program
-from dra_extender.cel.reads import ANY_DOMAIN
+from dra_extender.cel.analysis.attribute_reads import ANY_DOMAIN
 
 Reads = frozenset[str]
 """Attributes as domain/name; the domain `*` stands for the driver of the device."""

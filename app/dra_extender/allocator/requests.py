@@ -20,7 +20,7 @@ from dra_extender.allocator.derived import DerivedAttribute
 from dra_extender.allocator.features import Features, why_off
 from dra_extender.allocator.selectors import Deadline, SelectorList, SelectorVerdicts, compiled
 from dra_extender.cel import Budget, CelBudgetError, CelCompileError, Program, ProgramCache
-from dra_extender.cel.compile_limits import CLAIM_COMPILE_LIMIT
+from dra_extender.cel.runtime.compile_limits import CLAIM_COMPILE_LIMIT
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.quantity import QuantityError, parse_quantity

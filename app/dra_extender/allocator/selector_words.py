@@ -12,11 +12,11 @@ from dra_extender.cel import (
     DeviceActivation,
     Program,
 )
-from dra_extender.cel.errors import quoted
-from dra_extender.cel.explain import explain
-from dra_extender.cel.explain_evaluation import Prepared
-from dra_extender.cel.explain_text import one_line
-from dra_extender.cel.explain_values import shortened
+from dra_extender.cel.explain.evaluation import Prepared
+from dra_extender.cel.explain.explain import explain
+from dra_extender.cel.explain.render import one_line
+from dra_extender.cel.explain.values import shortened
+from dra_extender.cel.support.errors import quoted
 from dra_extender.model.resource_slice import ResourceSlice
 
 _LONGEST: Final = 500

@@ -19,8 +19,8 @@ from dra_extender.cel import (
     ProgramCache,
     prepare_device,
 )
-from dra_extender.cel.bounded import BoundedCache
-from dra_extender.cel.errors import quoted
+from dra_extender.cel.support.bounded_cache import BoundedCache
+from dra_extender.cel.support.errors import quoted
 from dra_extender.model.device import Device
 from dra_extender.model.rejection import Code
 from dra_extender.model.resource_slice import ResourceSlice

@@ -5,26 +5,26 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.bounded import BoundedCache
-from dra_extender.cel.budget import Budget
-from dra_extender.cel.checked import Checked
-from dra_extender.cel.checker import Checker
-from dra_extender.cel.code import Run
-from dra_extender.cel.compile_limits import READ_UNITS, CompileMeter
-from dra_extender.cel.compiler import Compiler
-from dra_extender.cel.cost import COST_LIMIT, Deadline, Frame, over_cost
-from dra_extender.cel.derived import may_be_attribute, to_attribute
-from dra_extender.cel.device import DeviceActivation
-from dra_extender.cel.environment import ENVIRONMENTS, LATEST, Release
-from dra_extender.cel.errors import CelCompileError, CelCostError, CelRuntimeError
-from dra_extender.cel.parser import parse
-from dra_extender.cel.program_size import size_of_program
-from dra_extender.cel.quick import GIVES_UP, quick_answer
-from dra_extender.cel.quick_terms import Ask
-from dra_extender.cel.reads import attributes_read
-from dra_extender.cel.syntax import Node
-from dra_extender.cel.types import BOOL, Type
-from dra_extender.cel.values import Optional, type_name, unwrapped
+from dra_extender.cel.analysis.attribute_reads import attributes_read
+from dra_extender.cel.compiler.code import Run
+from dra_extender.cel.compiler.compiler import Compiler
+from dra_extender.cel.compiler.program_size import size_of_program
+from dra_extender.cel.fastpath.compile import GIVES_UP, quick_answer
+from dra_extender.cel.fastpath.predicates import Ask
+from dra_extender.cel.library.environment import ENVIRONMENTS, LATEST, Release
+from dra_extender.cel.runtime.budget import Budget
+from dra_extender.cel.runtime.compile_limits import READ_UNITS, CompileMeter
+from dra_extender.cel.runtime.cost import COST_LIMIT, Deadline, Frame, over_cost
+from dra_extender.cel.runtime.device import DeviceActivation
+from dra_extender.cel.runtime.values import Optional, type_name, unwrapped
+from dra_extender.cel.support.bounded_cache import BoundedCache
+from dra_extender.cel.support.errors import CelCompileError, CelCostError, CelRuntimeError
+from dra_extender.cel.syntax.ast import Node
+from dra_extender.cel.syntax.parser import parse
+from dra_extender.cel.types.attribute_value import may_be_attribute, to_attribute
+from dra_extender.cel.types.checker import Checker
+from dra_extender.cel.types.typed_ast import Checked
+from dra_extender.cel.types.types import BOOL, Type
 from dra_extender.model.device import Attribute
 
 _PROGRAM_BYTES: Final = 200

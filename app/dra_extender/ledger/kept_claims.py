@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.cel.bounded import BoundedCache
+from dra_extender.cel.support.bounded_cache import BoundedCache
 from dra_extender.model.metadata import OwnerReference
 from dra_extender.model.resource_claim import (
     EXTENDED_ANNOTATION,

@@ -3,7 +3,7 @@ from typing import Any, Final
 
 from dra_extender.allocator import Paused
 from dra_extender.cel import Budget
-from dra_extender.cel.cost import Deadline
+from dra_extender.cel.runtime.cost import Deadline
 from dra_extender.scheduling.ports import Clock
 
 _NEVER: Final = float("inf")

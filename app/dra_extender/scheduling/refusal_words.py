@@ -5,7 +5,7 @@ from typing import Final
 
 from dra_extender.allocator import Demand
 from dra_extender.allocator.selector_words import CUT
-from dra_extender.cel.budget import EXPLANATION_COST, Budget
+from dra_extender.cel.runtime.budget import EXPLANATION_COST, Budget
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.rejection import Code
 from dra_extender.scheduling.attempt import Attempt, Reason

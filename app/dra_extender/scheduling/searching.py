@@ -22,9 +22,9 @@ from dra_extender.allocator.rules import OWN
 from dra_extender.allocator.selectors import SelectionTimeoutError, SelectorError
 from dra_extender.allocator.state import Usage
 from dra_extender.cel import Budget, CelCompileError, ProgramCache
-from dra_extender.cel.bounded import BoundedCache
-from dra_extender.cel.errors import quoted
-from dra_extender.cel.rewrite import rewrite_suffixes
+from dra_extender.cel.analysis.rewrite import rewrite_suffixes
+from dra_extender.cel.support.bounded_cache import BoundedCache
+from dra_extender.cel.support.errors import quoted
 from dra_extender.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement

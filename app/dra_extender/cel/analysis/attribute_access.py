@@ -1,0 +1,107 @@
+"""What a part of a selector stands for, as far as its text tells."""
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from dra_extender.cel.analysis.rewrite import SUFFIXES, is_device_field, is_domain_name, step_of
+from dra_extender.cel.runtime.values import Uint
+from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.syntax.printer import print_expression
+
+CAPACITY_SUFFIXES: Final = frozenset({"value", "quantity"})
+"""What people write behind a capacity in vain."""
+_INDEXES: Final = frozenset({"_[_]", "_[?_]"})
+_SUFFIXES: Final = SUFFIXES | CAPACITY_SUFFIXES
+_DEVICE_MAPS: Final = ("attributes", "capacity")
+
+
+class Kind(Enum):
+    """OTHER is everything that is not recognised."""
+
+    OTHER = 0
+    TEXT = 1
+    NUMBER = 2
+    ATTRIBUTE = 3
+    CAPACITY = 4
+    QUANTITY = 5
+    SEMVER = 6
+
+
+class Access(msgspec.Struct, frozen=True):
+    """`device.attributes[domain].name` or the same of capacity.
+
+    `domain` is a constant, or None for an expression; `own` says that this expression is `device.driver`. `guarded` says
+    that one of the steps is optional.
+    """
+
+    place: str
+    domain: str | None
+    own: bool
+    name: str
+    guarded: bool
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells this attribute or capacity from others; empty texts for a domain that is computed."""
+        domain = "device.driver" if self.own else self.domain or ""
+        return self.place, domain, self.name
+
+
+def kind_of(node: s.Node) -> Kind:
+    """What a node is."""
+    if isinstance(node, s.Literal):
+        if isinstance(node.value, str):
+            return Kind.TEXT
+        return Kind.NUMBER if type(node.value) in {int, float, Uint} else Kind.OTHER
+    if isinstance(node, s.Call) and node.function in {"quantity", "semver"} and node.target is None:
+        return Kind.QUANTITY if node.function == "quantity" else Kind.SEMVER
+    access = access_of(node)
+    if access is None or (access.domain is not None and not is_domain_name(access.domain) and access.name in _SUFFIXES):
+        return Kind.OTHER
+    return Kind.ATTRIBUTE if access.place == "attributes" else Kind.CAPACITY
+
+
+def driver_of(node: s.Node) -> str | None:
+    """The driver in `device.driver == "driver"`."""
+    if isinstance(node, s.Call) and node.function == "_==_":
+        for one, other in (node.arguments, node.arguments[::-1]):
+            if is_device_field(one, "driver") and isinstance(other, s.Literal) and isinstance(other.value, str):
+                return other.value
+    return None
+
+
+def access_of(node: s.Node) -> Access | None:
+    """The attribute or capacity that a node reads, if its name is constant."""
+    step = step_of(node)
+    if step is None:
+        return None
+    owner = step.operand
+    place = map_of_domain(owner)
+    if place is None:
+        return None
+    inner = step_of(owner)
+    own = inner is None and isinstance(owner, s.Call) and is_device_field(owner.arguments[1], "driver")
+    optional = step.optional or (inner is not None and inner.optional) or _is_optional(owner)
+    return Access(place, None if inner is None else inner.key, own, step.key, optional)
+
+
+def map_of_domain(node: s.Node) -> str | None:
+    """Which map of the device a node is a domain of, as `device.attributes[domain]`: attributes, capacity or neither."""
+    if isinstance(node, s.Call) and node.function in _INDEXES:
+        holder = node.arguments[0]
+    elif isinstance(node, s.Select) and not node.test:
+        holder = node.operand
+    else:
+        return None
+    return next((place for place in _DEVICE_MAPS if is_device_field(holder, place)), None)
+
+
+def node_text(node: s.Node) -> str:
+    """The canonical text of a node."""
+    return print_expression(node)
+
+
+def _is_optional(node: s.Node) -> bool:
+    return (isinstance(node, s.Call) and node.function == "_[?_]") or (isinstance(node, s.Select) and node.optional)

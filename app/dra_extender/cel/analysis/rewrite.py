@@ -1,0 +1,111 @@
+"""A forgiving reading, off by default: attributes written with the type of their value, as in design documents.
+
+`device.attributes["type"].string` compiles and fails on every device; what its author means is the attribute `type` of the
+device's own driver, a plain value.
+"""
+
+from typing import Final
+
+import msgspec
+
+from dra_extender.cel.analysis.visitor import mapped
+from dra_extender.cel.support.errors import CelCompileError
+from dra_extender.cel.syntax.ast import Call, Identifier, Literal, Node, Select
+from dra_extender.cel.syntax.parser import parse
+from dra_extender.cel.syntax.printer import is_plain_name, print_expression
+
+SUFFIXES: Final = frozenset({"string", "int", "bool", "version", "strings", "ints", "bools", "versions"})
+"""Fields of an attribute in the API; in an expression its value stands for itself."""
+_INDEX: Final = {"_[_]": False, "_[?_]": True}
+_PLAIN_INDEX: Final = "_[_]"
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One selection, by name or by a constant key, as in `operand.key` and `operand["key"]`."""
+
+    operand: Node
+    key: str
+    optional: bool
+
+
+def rewrite_suffixes(expression: str) -> str:
+    """The expression with each attribute in suffix form replaced by the form that works.
+
+    `device.attributes["type"].string` becomes `device.attributes[device.driver].type`, and
+    `device.attributes["gpu.example.com"].type.string` loses its suffix. A key with a dot is a domain, so that
+    `device.attributes["gpu.example.com"].string` stays what it is, an attribute called "string". What has no suffix form,
+    or is no expression at all, is returned as it is, character for character.
+    """
+    try:
+        tree = parse(expression)
+        rewritten = mapped(tree, _meant)
+        return expression if rewritten is tree else print_expression(rewritten)
+    except (CelCompileError, RecursionError):
+        return expression
+
+
+def step_of(node: Node | None) -> Step | None:
+    """The selection that a node is, if its key is constant and it is no presence test."""
+    if isinstance(node, Select):
+        return None if node.test else Step(node.operand, node.field, node.optional)
+    if isinstance(node, Call) and node.function in _INDEX:
+        operand, key = node.arguments
+        if isinstance(key, Literal) and isinstance(key.value, str):
+            return Step(operand, key.value, _INDEX[node.function])
+    return None
+
+
+def is_domain_name(key: str) -> bool:
+    """Whether a key of device.attributes looks like a domain rather than like a bare or qualified name."""
+    return "." in key and "/" not in key
+
+
+def is_device_field(node: Node, name: str) -> bool:
+    """Whether a node is `device.name`."""
+    if not isinstance(node, Select) or node.field != name:
+        return False
+    return isinstance(node.operand, Identifier) and node.operand.name == "device"
+
+
+def suffix_free(node: Select) -> Node | None:
+    """What is meant by `....string`; None if the node has no suffix that can be dropped."""
+    inner = step_of(node.operand)
+    if node.field not in SUFFIXES or inner is None:
+        return None
+    if is_device_field(inner.operand, "attributes"):
+        return None if is_domain_name(inner.key) else _qualified(node, inner)
+    return node.operand if _is_domain(inner.operand) else None
+
+
+def _is_domain(node: Node) -> bool:
+    """Whether a node is `device.attributes[domain]`, whatever the domain."""
+    if isinstance(node, Call) and node.function in _INDEX:
+        return is_device_field(node.arguments[0], "attributes")
+    step = step_of(node)
+    return step is not None and is_device_field(step.operand, "attributes")
+
+
+def _qualified(node: Select, step: Step) -> Node:
+    """The attribute that a bare or qualified name means."""
+    domain, slash, name = step.key.partition("/")
+    place = node.offset
+    key: Node = Literal(place, 1, domain)
+    if not slash:
+        name = domain
+        key = Select(place, 2, Identifier(place, 1, "device"), "driver")
+    owner = Call(place, step.operand.depth + 1, _PLAIN_INDEX, None, (step.operand, key))
+    optional = node.optional or step.optional
+    if is_plain_name(name):
+        return Select(place, owner.depth + 1, owner, name, optional)
+    function = "_[?_]" if optional else _PLAIN_INDEX
+    return Call(place, owner.depth + 1, function, None, (owner, Literal(place, 1, name)))
+
+
+def _meant(node: Node) -> Node | None:
+    """What stands in place of a node with a suffix; None for all others."""
+    if not isinstance(node, Select):
+        return None
+    if not node.test:
+        return suffix_free(node)
+    meant = suffix_free(msgspec.structs.replace(node, test=False))
+    return msgspec.structs.replace(meant, test=True, optional=False) if isinstance(meant, Select) else None

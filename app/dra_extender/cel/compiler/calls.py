@@ -1,0 +1,239 @@
+"""Calls: the overload is chosen at compile time where the static types allow it, else by the run-time types."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.cel.compiler.code import Code, constant
+from dra_extender.cel.compiler.comparisons import compile_equality
+from dra_extender.cel.compiler.invocation import (
+    binary_known,
+    direct,
+    dispatched,
+    find_overload,
+    framed_known,
+    with_frame,
+)
+from dra_extender.cel.library.conversions import CONVERSIONS
+from dra_extender.cel.library.optional import LAZY
+from dra_extender.cel.library.regex import OF_TYPES
+from dra_extender.cel.library.string_format import check_format
+from dra_extender.cel.native.patterns import PATTERN_FUNCTIONS, charge_pattern, compile_pattern
+from dra_extender.cel.runtime.cost import Extra, Frame
+from dra_extender.cel.runtime.values import NUMBERS, UNHASHABLE, Optional, member_key, no_overload
+from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
+from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.types.declarations import Overload
+from dra_extender.cel.types.types import NULLABLE, Type
+
+_OPEN: Final = frozenset({"dyn", "variable"})
+_MEMBERS: Final = frozenset({str, bool}) | NUMBERS
+_PAIR: Final = 2
+_FOLDED_WORK: Final = 5_000
+"""Most units of work of a call whose value is computed in advance."""
+
+
+def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str, *, careful: bool, owner: str = "") -> Code:
+    """Compile a call of a function or operator; `careful` does not trust the static types of its arguments.
+
+    A constant regular expression is kept for `owner`.
+
+    Raises:
+        CelCompileError: A constant argument makes the call fail always, as in int('x') or an invalid pattern.
+    """
+    name = node.function.name
+    if name in {"_==_", "_!=_"}:
+        return compile_equality(node, *arguments, negated=name == "_!=_")
+    if name in LAZY:
+        return _compile_lazy(name, *arguments)
+    if name in PATTERN_FUNCTIONS and arguments[1].constant and isinstance(arguments[1].value, str):
+        _require_pattern(arguments[1].value, name, source, node.arguments[1].offset, owner)
+    elif name in PATTERN_FUNCTIONS:
+        arguments = (arguments[0], _charged_pattern(arguments[1]), *arguments[2:])
+    if name == "matches" and not node.member and isinstance(node.arguments[0], c.Constant):
+        _require_pattern(arguments[0].value, name, source, node.arguments[0].offset, owner)
+    if name == "@in" and len(node.candidates) == 1 and arguments[1].constant and isinstance(arguments[1].value, tuple):
+        member = _compile_membership(*arguments)
+        if member is not None:
+            return member
+    if name == "format" and isinstance(node.arguments[0], c.Constant):
+        _require_format(node, arguments[0].value, source)
+    if name in CONVERSIONS and arguments[0].constant:
+        return _fold_conversion(node, arguments, source)
+    return _compile_plain(node, arguments, careful=careful)
+
+
+def _compile_plain(node: c.Invoke, arguments: tuple[Code, ...], *, careful: bool) -> Code:
+    single = node.candidates[0] if len(node.candidates) == 1 else None
+    extra = node.function.extra or (single.extra if single is not None else None)
+    cost = 1 + sum(argument.cost for argument in arguments)
+    runs = tuple(argument.run for argument in arguments)
+    costs = tuple(argument.cost for argument in arguments)
+    early = _early(node, arguments)
+    doubtful = careful and not all(argument.known for argument in arguments)
+    if single is not None and (single.unguarded or not (doubtful or _guarded(single, node.arguments))):
+        known = _known(single, arguments, extra, cost)
+        if known is None and extra is None and len(runs) == _PAIR and arguments[1].known and not single.charges:
+            return Code(run=binary_known(single.run, runs[0], arguments[1].value), cost=cost)
+        if known is None and extra is None and len(runs) == _PAIR and arguments[1].known:
+            return Code(run=framed_known(with_frame(single), runs[0], arguments[1].value), cost=cost)
+        return known or Code(run=direct(single, runs, extra, costs, early=early), cost=cost)
+    overloads = (single,) if single is not None and not _is_one_for_all(node) else _of_arity(node)
+    of_type = OF_TYPES.get((node.function.name, len(arguments)))
+    if of_type is not None and arguments[1].constant:
+        overloads += (of_type,)
+    return Code(run=dispatched(overloads, runs, extra, costs, early=early), cost=cost)
+
+
+def _early(node: c.Invoke, arguments: tuple[Code, ...]) -> bool:
+    """Whether upstream leaves out the arguments behind a failed one, although there are only two."""
+    name = node.function.name
+    if name == "format" or (name in PATTERN_FUNCTIONS and arguments[1].constant):
+        return True
+    return len(node.candidates) > 1 and name.isidentifier() and name != "size"
+
+
+def _is_one_for_all(node: c.Invoke) -> bool:
+    """Whether upstream has one implementation for all overloads, whichever of them the static types have left.
+
+    A type that is open is taken for that of the first overload: x of [..].distinct().exists(x, dyn(1) < x) for a bool.
+    """
+    return not node.function.name.isidentifier() or node.function.name == "size"
+
+
+def _of_arity(node: c.Invoke) -> tuple[Overload, ...]:
+    count = len(node.arguments)
+    same = (item for item in node.function.overloads if item.member is node.member and len(item.parameters) == count)
+    return tuple(same)
+
+
+def _guarded(single: Overload, arguments: Sequence[c.Checked]) -> bool:
+    """Whether some argument's type is known at run time only and has to be looked at."""
+    if single.unguarded:
+        return False
+    pairs = zip(arguments, single.parameters, strict=True)
+    return any(_open(item.type, parameter) or _may_be_null(item, parameter) for item, parameter in pairs)
+
+
+def _may_be_null(item: c.Checked, parameter: Type) -> bool:
+    """Whether null may have come in by a branch or an element, which is as good as any value of a library's type."""
+    if parameter.kind not in NULLABLE or isinstance(item, c.Constant):
+        return False
+    if isinstance(item, c.Invoke):
+        return any(candidate.result.kind == "variable" for candidate in item.candidates)
+    while isinstance(item, (c.Field, c.Index)):
+        item = item.operand
+    return not isinstance(item, c.Device)
+
+
+def _open(given: Type, parameter: Type) -> bool:
+    """Whether a value of the given static type may turn out not to be what the parameter asks for."""
+    if parameter.kind in _OPEN:
+        return False
+    if given.kind in _OPEN or given.name != parameter.name:
+        return True
+    return any(_open(*pair) for pair in zip(given.parameters, parameter.parameters, strict=True))
+
+
+def _known(single: Overload, arguments: tuple[Code, ...], extra: Extra | None, cost: int) -> Code | None:
+    """A call such as quantity('1Gi') whose value can be had once and for all; what fails is left to fail when evaluated."""
+    if single.metered or not arguments or not all(argument.known for argument in arguments):
+        return None
+    values = tuple(argument.value for argument in arguments)
+    if single.native is not None and single.native.work(*values) > _FOLDED_WORK:
+        return None
+    try:
+        value = single.run(*values)
+    except CelRuntimeError:
+        return None
+    total = cost + (extra(Frame(None, 0, ()), values, value) if extra is not None else 0)
+    return Code(run=lambda _: value, cost=total, known=True, value=value)
+
+
+def _compile_lazy(name: str, target: Code, argument: Code) -> Code:
+    run_target, run_argument, cost = target.run, argument.run, argument.cost
+    unwrap = name == "orValue"
+
+    def run(frame: Frame) -> Any:
+        value = run_target(frame)
+        if type(value) is not Optional:
+            raise no_overload(value)
+        if value.present:
+            return value.value if unwrap else value
+        frame.cost += cost
+        other = run_argument(frame)
+        if not unwrap and type(other) is not Optional:
+            raise no_overload(other)
+        return other
+
+    return Code(run=run, cost=target.cost)
+
+
+def _charged_pattern(argument: Code) -> Code:
+    """A pattern that is computed: what it takes to compile it is charged with each call."""
+    evaluate = argument.run
+
+    def run(frame: Frame) -> Any:
+        pattern = evaluate(frame)
+        if type(pattern) is str:
+            charge_pattern(frame, pattern)
+        return pattern
+
+    return msgspec.structs.replace(argument, run=run)
+
+
+def _require_pattern(pattern: str, name: str, source: str, offset: int, owner: str) -> None:
+    try:
+        compile_pattern(pattern, owner)
+    except CelRuntimeError as error:
+        raise CelCompileError(f"invalid {name} argument: {error}", source, offset) from None
+
+
+def _require_format(node: c.Invoke, template: str, source: str) -> None:
+    given = node.arguments[1]
+    if not isinstance(given, c.MakeList):
+        return
+    try:
+        check_format(template, [_types_within(item) for item in given.elements])
+    except CelRuntimeError as error:
+        raise CelCompileError(str(error), source, given.offset) from None
+
+
+def _types_within(item: c.Checked) -> list[Type]:
+    """The type of a part and, of a literal, those of its parts."""
+    types = [item.type]
+    if isinstance(item, c.MakeList):
+        types.extend(kind for element in item.elements for kind in _types_within(element))
+    elif isinstance(item, c.MakeMap):
+        types.extend(kind for part in (*item.keys, *item.values) for kind in _types_within(part))
+    return types
+
+
+def _compile_membership(operand: Code, values: Code) -> Code | None:
+    """`x in [constants]` costs what x costs; in an empty list x is not even evaluated."""
+    if not values.value:
+        return constant(value=False)
+    if not all(type(value) in _MEMBERS for value in values.value):
+        return None
+    members = frozenset(map(member_key, values.value))
+    evaluate = operand.run
+
+    def run(frame: Frame) -> bool:
+        value = evaluate(frame)
+        if type(value) in _MEMBERS:
+            return member_key(value) in members
+        if type(value) in UNHASHABLE:
+            raise no_overload(value, values.value)
+        return False
+
+    return Code(run=run, cost=operand.cost)
+
+
+def _fold_conversion(node: c.Invoke, arguments: tuple[Code, ...], source: str) -> Code:
+    value = arguments[0].value
+    frame = Frame(None, 0, ())
+    try:
+        return constant(find_overload(_of_arity(node), (value,))(frame, value))
+    except CelRuntimeError as error:
+        raise CelCompileError(str(error), source, node.offset) from None

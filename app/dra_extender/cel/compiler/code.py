@@ -1,0 +1,46 @@
+"""What compiling a part of an expression gives: a closure over a frame, and what running it certainly costs."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.cel.runtime.cost import Frame
+from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
+
+Run = Callable[[Frame], Any]
+FAILED: Final = object()
+"""Stands for an argument or result that is an error; formulas take its size for one."""
+
+
+class Code(msgspec.Struct, frozen=True, kw_only=True):
+    """A compiled part.
+
+    `cost` is charged by whoever decides that the part runs, so that a straight line of operations is charged once.
+    `selection` marks variables and selections from them: upstream charges one unit for the whole path, `path`, and leaves
+    it out where the path is a branch of `?:` or a key. `constant` parts cost nothing; `known` ones have their value
+    computed in advance although they cost.
+    """
+
+    run: Run
+    cost: int
+    selection: bool = False
+    path: int = 0
+    constant: bool = False
+    known: bool = False
+    value: Any = None
+
+
+def constant(value: Any) -> Code:
+    """A part that is a literal."""
+    return Code(run=lambda _: value, cost=0, constant=True, known=True, value=value)
+
+
+def evaluated(frame: Frame, run: Run) -> Any:
+    """The value of a part whose outcome only counts for its cost; a marker object if it fails."""
+    try:
+        return run(frame)
+    except CelCostError:
+        raise
+    except CelRuntimeError:
+        return FAILED

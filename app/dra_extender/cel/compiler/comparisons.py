@@ -1,0 +1,128 @@
+"""`==` and `!=`: with a constant on one side, and an attribute on the other, they are most of what selectors do."""
+
+from typing import Any, Final
+
+from dra_extender.cel.compiler.access import attribute_path, no_key
+from dra_extender.cel.compiler.code import Code, Run, evaluated
+from dra_extender.cel.native.equality import STRICT, equal, matches
+from dra_extender.cel.runtime.cost import Frame
+from dra_extender.cel.runtime.values import NUMBERS, size_of
+from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
+from dra_extender.cel.types import typed_ast as c
+
+_SHORT: Final = 10
+_NUMERIC: Final = NUMBERS | {bool}
+
+
+def compile_equality(node: c.Invoke, left: Code, right: Code, *, negated: bool) -> Code:
+    """Compile a comparison of two parts."""
+    cost = 1 + left.cost + right.cost
+    swapped = left.known
+    written, operand, known = (node.arguments[1], right, left) if swapped else (node.arguments[0], left, right)
+    if not known.known or operand.known:
+        run = _equals(left.run, right.run, negated=negated)
+    elif known.value and isinstance(known.value, str):
+        path = attribute_path(written)
+        if path is not None and len(known.value) <= _SHORT:
+            run = _attribute_equals_text(path, known.value, negated=negated, swapped=swapped)
+        else:
+            run = _equals_text(operand.run, known.value, negated=negated, swapped=swapped)
+    elif type(known.value) in _NUMERIC:
+        path = attribute_path(written)
+        if path is not None:
+            run = _attribute_equals_number(path, known.value, negated=negated, swapped=swapped)
+        else:
+            run = _equals_number(operand.run, known.value, negated=negated, swapped=swapped)
+    else:
+        run = _equals(left.run, right.run, negated=negated)
+    return Code(run=run, cost=cost)
+
+
+def _equals_text(operand: Run, text: str, *, negated: bool, swapped: bool) -> Run:
+    length = len(text)
+
+    def run(frame: Frame) -> bool:
+        value = operand(frame)
+        if type(value) is str:
+            shorter = len(value)
+            if shorter > length:  # noqa: PLR1730 - min() is slower, and this is the hottest path there is
+                shorter = length
+            if not 0 < shorter <= _SHORT:
+                frame.cost += (shorter - 1) // _SHORT
+            return (value == text) is not negated
+        return _compare(frame, text, value, negated) if swapped else _compare(frame, value, text, negated)
+
+    return run
+
+
+def _attribute_equals_text(path: tuple[str, str], text: str, *, negated: bool, swapped: bool) -> Run:
+    """As `_equals_text`, of an attribute and a text so short that only an empty value costs something else."""
+    domain, name = path
+
+    def run(frame: Frame) -> bool:
+        try:
+            value = frame.device.attributes[domain][name]
+        except KeyError:
+            raise no_key(name) from None
+        if type(value) is str and value:
+            return (value == text) is not negated
+        return _compare(frame, text, value, negated) if swapped else _compare(frame, value, text, negated)
+
+    return run
+
+
+def _equals_number(operand: Run, number: Any, *, negated: bool, swapped: bool) -> Run:
+    kind = type(number)
+
+    def run(frame: Frame) -> bool:
+        value = operand(frame)
+        if type(value) is kind:
+            return (value == number) is not negated
+        return _compare(frame, number, value, negated) if swapped else _compare(frame, value, number, negated)
+
+    return run
+
+
+def _attribute_equals_number(path: tuple[str, str], number: Any, *, negated: bool, swapped: bool) -> Run:
+    domain, name = path
+    kind = type(number)
+
+    def run(frame: Frame) -> bool:
+        try:
+            value = frame.device.attributes[domain][name]
+        except KeyError:
+            raise no_key(name) from None
+        if type(value) is kind:
+            return (value == number) is not negated
+        return _compare(frame, number, value, negated) if swapped else _compare(frame, value, number, negated)
+
+    return run
+
+
+def _equals(left: Run, right: Run, *, negated: bool) -> Run:
+    def run(frame: Frame) -> bool:
+        try:
+            one = left(frame)
+        except CelRuntimeError as error:
+            if not isinstance(error, CelCostError) and size_of(evaluated(frame, right)) == 0:
+                frame.cost -= 1
+            raise
+        try:
+            other = right(frame)
+        except CelRuntimeError:
+            if size_of(one) == 0 and (negated or type(one) not in STRICT):
+                frame.cost -= 1
+            raise
+        return _compare(frame, one, other, negated)
+
+    return run
+
+
+def _compare(frame: Frame, one: Any, other: Any, negated: bool) -> bool:
+    kind = type(one)
+    if kind is type(other) and kind in _NUMERIC:
+        return (one == other) is not negated
+    shorter = 1 if kind in STRICT and not negated else min(size_of(one), size_of(other))
+    if not 0 < shorter <= _SHORT:
+        frame.cost += (shorter - 1) // _SHORT
+    return not matches(frame, one, other) if negated else equal(frame, one, other)

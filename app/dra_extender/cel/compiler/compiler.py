@@ -1,0 +1,334 @@
+"""The back end: closures over closures, no generated source."""
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate
+from typing import Any, ClassVar
+
+import msgspec
+
+from dra_extender.cel.compiler.access import compile_field, compile_index
+from dra_extender.cel.compiler.calls import compile_call
+from dra_extender.cel.compiler.code import Code, Run, constant
+from dra_extender.cel.compiler.comprehensions import (
+    compile_bind,
+    compile_loop,
+    compile_optional_map,
+    compile_sort,
+    lazy_variable,
+)
+from dra_extender.cel.native.maps import charge_key, key_work
+from dra_extender.cel.runtime.cost import FAILURE_WORK, LIST_COST, MAP_COST, Frame, round_work
+from dra_extender.cel.runtime.values import Optional, map_key, no_overload
+from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
+from dra_extender.cel.types import typed_ast as c
+
+
+class Compiler:
+    """Compiles the checked tree of one expression; `careful` leaves every choice of an overload to the values.
+
+    Regular expressions are kept for `owner`.
+    """
+
+    def __init__(self, source: str, *, careful: bool, owner: str = "") -> None:
+        self._source = source
+        self._owner = owner
+        self._careful = careful
+        self._size = 0
+
+    def compile(self, node: c.Checked) -> Code:
+        """Compile a part.
+
+        Raises:
+            CelCompileError: A constant part always fails.
+        """
+        self._size += 1
+        return self._RULES[type(node)](self, node)
+
+    def _sized(self, node: c.Checked) -> tuple[Code, int]:
+        """Compile a part that may run many times, and count its nodes: upstream charges nothing for some of them."""
+        before = self._size
+        code = self.compile(node)
+        return code, self._size - before
+
+    def _constant(self, node: c.Constant) -> Code:
+        return constant(node.value)
+
+    def _device(self, _: c.Device) -> Code:
+        return Code(run=lambda frame: frame.device.fields, cost=1, selection=True, path=1)
+
+    def _variable(self, node: c.Variable) -> Code:
+        slot = node.slot
+        run: Run = lazy_variable(slot) if node.lazy else lambda frame: frame.slots[slot]
+        return Code(run=run, cost=1, selection=True, path=1)
+
+    def _field(self, node: c.Field) -> Code:
+        return compile_field(node, self.compile(node.operand))
+
+    def _index(self, node: c.Index) -> Code:
+        return compile_index(node, self.compile(node.operand), self.compile(node.key), self._source)
+
+    def _invoke(self, node: c.Invoke) -> Code:
+        arguments = tuple(self.compile(item) for item in node.arguments)
+        return compile_call(node, arguments, self._source, careful=self._careful, owner=self._owner)
+
+    def _logical(self, node: c.Logical) -> Code:
+        terms = [self.compile(term) for term in node.terms]
+        first, *others = terms
+        if len(others) == 1:
+            run: Run = _logical_pair(first.run, others[0].run, others[0].cost, absorbing=node.absorbing)
+        else:
+            costs = accumulate((term.cost for term in others), initial=0)
+            run = _logical(tuple(zip((term.run for term in terms), costs, strict=True)), absorbing=node.absorbing)
+        return Code(run=run, cost=first.cost)
+
+    def _conditional(self, node: c.Conditional) -> Code:
+        condition, chosen, other = (self.compile(item) for item in (node.condition, node.chosen, node.other))
+        test, chosen_run, other_run = condition.run, chosen.run, other.run
+        chosen_cost, other_cost = chosen.cost - chosen.path, other.cost - other.path
+
+        def run(frame: Frame) -> Any:
+            value = test(frame)
+            if value is True:
+                frame.cost += chosen_cost
+                return chosen_run(frame)
+            if value is False:
+                frame.cost += other_cost
+                return other_run(frame)
+            raise no_overload(value)
+
+        return Code(run=run, cost=condition.cost, selection=True)
+
+    def _make_list(self, node: c.MakeList) -> Code:
+        before = self._size
+        elements = [self.compile(item) for item in node.elements]
+        if not any(node.optional) and all(item.constant for item in elements):
+            self._size = before
+            return constant(tuple(item.value for item in elements))
+        cost = LIST_COST + sum(item.cost for item in elements)
+        if not any(node.optional):
+            return Code(run=_filled_list(elements), cost=cost)
+        parts = tuple(zip((item.run for item in elements), node.optional, _later_costs(elements), strict=True))
+
+        def run(frame: Frame) -> list[Any]:
+            values = []
+            unspent = 0
+            try:
+                for element, skippable, unspent in parts:  # noqa: B007 - read when an element fails
+                    value = element(frame)
+                    if skippable:
+                        if not _present(value):
+                            continue
+                        value = value.value
+                    values.append(value)
+            except CelRuntimeError:
+                frame.cost -= unspent
+                raise
+            return values
+
+        return Code(run=run, cost=cost)
+
+    def _make_map(self, node: c.MakeMap) -> Code:
+        keys = [self.compile(item) for item in node.keys]
+        values = [self.compile(item) for item in node.values]
+        after = _later_costs([part for pair in zip(keys, values, strict=True) for part in pair])
+        parts = tuple(
+            (key.run, value.run, skip, later, rest)
+            for key, value, skip, later, rest in zip(keys, values, node.optional, after[::2], after[1::2], strict=True)
+        )
+
+        def run(frame: Frame) -> dict[Any, Any]:
+            made: dict[Any, Any] = {}
+            unspent = 0
+            try:
+                for key, item, skippable, later, rest in parts:
+                    unspent = later
+                    place = map_key(key(frame))
+                    charge_key(frame, place, len(made))
+                    unspent = rest
+                    value = item(frame)
+                    if skippable:
+                        if not _present(value):
+                            made.pop(place, None)
+                            continue
+                        value = value.value
+                    made[place] = value
+            except CelRuntimeError:
+                frame.cost -= unspent
+                raise
+            return made
+
+        if not any(node.optional) and all(item.constant for item in (*keys, *values)):
+            try:
+                return constant(run(Frame(None, 0, ())))
+            except CelRuntimeError:
+                return Code(run=run, cost=0)
+        filled = None if any(node.optional) else _filled_map(keys, values)
+        return Code(run=filled or run, cost=MAP_COST + sum(item.cost for item in (*keys, *values)))
+
+    def _loop(self, node: c.Loop) -> Code:
+        condition, test_size = (None, 0) if node.condition is None else self._sized(node.condition)
+        body, size = self._sized(node.body)
+        return compile_loop(node, self.compile(node.source), condition, body, round_work(test_size + size))
+
+    def _bind(self, node: c.Bind) -> Code:
+        return compile_bind(node.slot, self.compile(node.value), self.compile(node.body))
+
+    def _optional_map(self, node: c.OptionalMap) -> Code:
+        source, size = self._sized(node.source)
+        made = compile_optional_map(node, source, self.compile(node.body), round_work(size))
+        return msgspec.structs.replace(made, selection=True)  # upstream expands it to a `?:`
+
+    def _sort(self, node: c.Sort) -> Code:
+        key, size = self._sized(node.key)
+        return compile_sort(node, self.compile(node.source), key, round_work(size))
+
+    _RULES: ClassVar[Mapping[type[c.Checked], Callable[[Any, Any], Code]]] = {
+        c.Constant: _constant,
+        c.Device: _device,
+        c.Variable: _variable,
+        c.Field: _field,
+        c.Index: _index,
+        c.Invoke: _invoke,
+        c.Logical: _logical,
+        c.Conditional: _conditional,
+        c.MakeList: _make_list,
+        c.MakeMap: _make_map,
+        c.Loop: _loop,
+        c.Bind: _bind,
+        c.OptionalMap: _optional_map,
+        c.Sort: _sort,
+    }
+
+
+def _later_costs(items: list[Code]) -> list[int]:
+    """For each item, what all after it cost: a failure keeps them from being evaluated."""
+    later = []
+    total = 0
+    for item in reversed(items):
+        later.append(total)
+        total += item.cost
+    return later[::-1]
+
+
+def _filled_list(elements: list[Code]) -> Run:
+    """Copy a list that has the constants already, and fill the other places in."""
+    template = [item.value if item.constant else None for item in elements]
+    parts = _parts_to_fill(range(len(elements)), elements, _later_costs(elements))
+
+    def run(frame: Frame) -> list[Any]:
+        values = template.copy()
+        unspent = 0
+        try:
+            for place, element, unspent in parts:  # noqa: B007 - read when an element fails
+                values[place] = element(frame)
+        except CelRuntimeError:
+            frame.cost -= unspent
+            raise
+        return values
+
+    return run
+
+
+def _filled_map(keys: list[Code], values: list[Code]) -> Run | None:
+    """As `_filled_list`; None if there is a key that is not constant, is there twice, or takes work to be looked for."""
+    try:
+        places = [map_key(key.value) for key in keys if key.constant]
+    except CelRuntimeError:
+        return None
+    template = {place: value.value if value.constant else None for place, value in zip(places, values, strict=False)}
+    if len(template) < len(keys) or any(key_work(place, len(keys)) for place in places):
+        return None
+    parts = _parts_to_fill(places, values, _later_costs(values))
+
+    def run(frame: Frame) -> dict[Any, Any]:
+        made = template.copy()
+        unspent = 0
+        try:
+            for place, value, unspent in parts:  # noqa: B007 - read when a value fails
+                made[place] = value(frame)
+        except CelRuntimeError:
+            frame.cost -= unspent
+            raise
+        return made
+
+    return run
+
+
+def _parts_to_fill(places: Iterable[Any], items: list[Code], later: list[int]) -> tuple[tuple[Any, Run, int], ...]:
+    """Where the items go that are not constant, and what all after each cost."""
+    return tuple(
+        (place, item.run, rest) for place, item, rest in zip(places, items, later, strict=True) if not item.constant
+    )
+
+
+def _present(value: Any) -> bool:
+    if type(value) is not Optional:
+        raise CelRuntimeError("cannot initialize an optional element from a value that is not optional")
+    return bool(value.present)
+
+
+def _logical_pair(first: Run, second: Run, cost: int, *, absorbing: bool) -> Run:
+    """Two terms, without bookkeeping as long as the first is a bool."""
+
+    def run(frame: Frame) -> Any:
+        try:
+            value = first(frame)
+        except CelCostError:
+            raise
+        except CelRuntimeError as error:
+            return _after_failure(frame, second, cost, error, absorbing)
+        if value is absorbing:
+            return absorbing
+        if value is not (not absorbing):
+            return _after_failure(frame, second, cost, no_overload(value), absorbing)
+        frame.cost += cost
+        value = second(frame)
+        if value is True or value is False:
+            return value
+        raise no_overload(value)
+
+    return run
+
+
+def _after_failure(frame: Frame, second: Run, cost: int, failure: CelRuntimeError, absorbing: bool) -> bool:
+    """The first term failed: the second may still decide."""
+    frame.cost += cost
+    frame.spend(FAILURE_WORK)
+    value: object = None
+    try:
+        value = second(frame)
+    except CelCostError:
+        raise
+    except CelRuntimeError:
+        pass
+    if value is absorbing:
+        return absorbing
+    raise CelRuntimeError(str(failure))
+
+
+def _logical(terms: tuple[tuple[Run, int], ...], *, absorbing: bool) -> Run:
+    """Terms, each with what it and those before it cost without the first; it is charged when it is clear how many are run."""
+
+    def run(frame: Frame) -> bool:
+        failure: str | None = None
+        cost = 0
+        for term, cost in terms:
+            try:
+                value: object = term(frame)
+            except CelCostError:
+                raise
+            except CelRuntimeError as error:
+                frame.spend(FAILURE_WORK)
+                failure = failure or str(error)
+                continue
+            if value is absorbing:
+                frame.cost += cost
+                return absorbing
+            if value is not True and value is not False:
+                failure = failure or str(no_overload(value))
+        frame.cost += cost
+        if failure is not None:
+            raise CelRuntimeError(failure)
+        return not absorbing
+
+    return run

@@ -1,0 +1,382 @@
+"""Loops, and the macros that bind variables.
+
+The constants are what upstream's expansion of a macro costs per round beside the parts the user wrote.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.cel.compiler.code import Code, Run
+from dra_extender.cel.library.lists import self_compared, sort_by_keys
+from dra_extender.cel.native.maps import charge_key
+from dra_extender.cel.runtime.cost import FAILURE_WORK, LIST_COST, MAX_ELEMENTS, Frame
+from dra_extender.cel.runtime.values import (
+    LISTS,
+    MAPS,
+    NONE,
+    DomainMap,
+    Optional,
+    from_map_key,
+    keys_of,
+    map_key,
+    no_overload,
+    type_name,
+)
+from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
+from dra_extender.cel.types import typed_ast as c
+
+_ALL_CHECK: Final = 2
+_EXISTS_CHECK: Final = 3
+_RESULT: Final = 1
+_COUNT_RESULT: Final = 2
+_COUNT: Final = 2
+_APPEND: Final = 2
+_INSERT: Final = 3
+_MERGE: Final = 2
+_SORT: Final = 3
+_ENTRY_WORK: Final = 8
+_SHOWN: Final = 200
+"""Characters of a key that a message names."""
+
+_Step = Callable[[Frame, Any], None]
+
+
+class Failure:
+    """A variable whose value could not be computed; every use fails alike, without trying again."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def compile_loop(node: c.Loop, source: Code, condition: Code | None, body: Code, effort: int) -> Code:
+    """Compile a loop over a list or map; `effort` is the work that a round counts for."""
+    if node.kind in {"all", "exists"}:
+        exists = node.kind == "exists"
+        check = _EXISTS_CHECK if exists else _ALL_CHECK
+        run = _quantifier(_range(node.slots, source.run), body, effort, check=check, absorbing=exists)
+        return Code(run=run, cost=source.cost)
+    if node.kind == "exists_one":
+        return Code(run=_exactly_one(_range(node.slots, source.run), body, effort), cost=source.cost)
+    loop = _Loop(*_range(node.slots, source.run), condition, effort)
+    if node.kind == "list":
+        step = body.cost + _APPEND + (0 if body.constant else LIST_COST)
+        return Code(run=_collect_list(loop, body, step), cost=source.cost)
+    if node.kind == "map":
+        return Code(run=_collect_map(loop, body, node.slots[0]), cost=source.cost)
+    return Code(run=_collect_entries(loop, body), cost=source.cost)
+
+
+_Range = tuple[Any, Run, Callable[[Any], Iterable[Any]]]
+"""Where in the frame's slots a round's variables are put, an index or a slice; what is gone through; what is put there."""
+
+
+def _range(slots: tuple[int, ...], source: Run) -> _Range:
+    if len(slots) == 1:
+        return slots[0], source, _elements
+    return slice(slots[0], slots[0] + len(slots)), source, _pairs
+
+
+def _elements(value: Any) -> Iterable[Any]:
+    kind = type(value)
+    if kind in LISTS or kind is DomainMap:
+        return value  # type: ignore[no-any-return]
+    if kind in MAPS:
+        return keys_of(value)
+    raise CelRuntimeError(f"no such overload: got '{type_name(value)}', expected iterable type")
+
+
+def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
+    if type(value) in LISTS:
+        return enumerate(value)
+    if type(value) in MAPS:
+        return ((from_map_key(key), item) for key, item in value.items())
+    raise CelRuntimeError(f"no such overload: got '{type_name(value)}', expected iterable type")
+
+
+def _quantifier(over: _Range, body: Code, effort: int, *, check: int, absorbing: bool) -> Run:
+    """Compile all and exists: errors count only if no round decides."""
+    place, source, items = over
+    predicate = body.run
+    step = body.cost + check + 1
+
+    def run(frame: Frame) -> bool:
+        slots = frame.slots
+        failure: str | None = None
+        decided = False
+        for item in items(source(frame)):
+            if decided:
+                frame.cost += check
+                break
+            slots[place] = item
+            frame.cost += step
+            frame.work = work = frame.work + effort
+            if work >= frame.next_poll:
+                frame.check()
+            try:
+                value = predicate(frame)
+            except CelRuntimeError as error:
+                failure = _failed(frame, error, failure)
+                continue
+            if value is absorbing:
+                decided = True
+            elif value is not True and value is not False:
+                failure = failure or str(no_overload(value))
+        frame.cost += _RESULT
+        if failure is not None and not decided:
+            raise CelRuntimeError(failure)
+        return decided is absorbing
+
+    return run
+
+
+def _failed(frame: Frame, error: CelRuntimeError, before: str | None) -> str:
+    """Note that a round failed, which ends no loop: all rounds are charged. A limit that was reached does end it."""
+    if isinstance(error, CelCostError):
+        raise error
+    frame.spend(FAILURE_WORK)
+    return str(error) if before is None else before
+
+
+def _exactly_one(over: _Range, body: Code, effort: int) -> Run:
+    place, source, items = over
+    predicate, step = body.run, body.cost
+
+    def run(frame: Frame) -> bool:
+        slots = frame.slots
+        count = 0
+        failure: str | None = None
+        for item in items(source(frame)):
+            slots[place] = item
+            frame.cost += step
+            frame.work = work = frame.work + effort
+            if work >= frame.next_poll:
+                frame.check()
+            try:
+                value = predicate(frame)
+            except CelRuntimeError as error:
+                failure = _failed(frame, error, failure)
+                continue
+            if value is True:
+                frame.cost += _COUNT
+                count += 1
+            elif value is not False:
+                failure = failure or str(no_overload(value))
+        frame.cost += _COUNT_RESULT
+        if failure is not None:
+            raise CelRuntimeError(failure)
+        return count == 1
+
+    return run
+
+
+class _Loop(msgspec.Struct, frozen=True):
+    """A loop that builds something, without what it builds."""
+
+    place: Any
+    source: Run
+    items: Callable[[Any], Iterable[Any]]
+    condition: Code | None
+    effort: int
+
+    def collecting(self, cost: int, take: _Step) -> _Step:
+        """Run `take` for each round that passes the condition."""
+        place, source, items, effort = self.place, self.source, self.items, self.effort
+        condition = self.condition
+        passes = None if condition is None else condition.run
+        step, cost_of_taken = (cost, 0) if condition is None else (condition.cost, cost)
+
+        def run(frame: Frame, into: Any) -> None:
+            slots = frame.slots
+            failure: str | None = None
+            for item in items(source(frame)):
+                slots[place] = item
+                frame.cost += step
+                frame.work = work = frame.work + effort
+                if work >= frame.next_poll:
+                    frame.check()
+                try:
+                    if passes is not None:
+                        if not _truth(passes(frame)):
+                            continue
+                        frame.cost += cost_of_taken
+                    take(frame, into)
+                except CelRuntimeError as error:
+                    failure = _failed(frame, error, failure)
+            if failure is not None:
+                frame.cost += _RESULT
+                raise CelRuntimeError(failure)
+
+        return run
+
+
+def _truth(value: Any) -> bool:
+    if value is True or value is False:
+        return value
+    raise no_overload(value)
+
+
+def _building(loop: _Loop, make: Callable[[], Any], cost: int, take: _Step) -> Run:
+    collect = loop.collecting(cost, take)
+
+    def run(frame: Frame) -> Any:
+        built = make()
+        collect(frame, built)
+        frame.cost += _RESULT
+        return built
+
+    return run
+
+
+def _collect_list(loop: _Loop, body: Code, cost: int) -> Run:
+    transform = body.run
+
+    def take(frame: Frame, into: list[Any]) -> None:
+        into.append(transform(frame))
+
+    return _building(loop, list, cost, take)
+
+
+def _collect_map(loop: _Loop, body: Code, slot: int) -> Run:
+    transform = body.run
+
+    def take(frame: Frame, into: dict[Any, Any]) -> None:
+        _insert(frame, into, frame.slots[slot], transform(frame))
+
+    return _building(loop, dict, body.cost + _INSERT, take)
+
+
+def _insert(frame: Frame, into: dict[Any, Any], key: Any, value: Any) -> None:
+    place = map_key(key)
+    charge_key(frame, place, len(into))
+    if place in into:
+        raise CelRuntimeError(f"insert failed: key {_shown(key)} already exists")
+    if len(into) >= MAX_ELEMENTS:
+        raise CelCostError(f"the evaluation was stopped: it builds a map of more than {MAX_ELEMENTS} entries")
+    into[place] = value
+
+
+def _shown(key: Any) -> Any:
+    return key[:_SHOWN] if type(key) is str else key
+
+
+def _collect_entries(loop: _Loop, body: Code) -> Run:
+    transform = body.run
+
+    def take(frame: Frame, into: dict[Any, Any]) -> None:
+        made = transform(frame)
+        if type(made) not in MAPS:
+            raise no_overload(made)
+        for key, value in made.items():
+            frame.spend(_ENTRY_WORK)
+            _insert(frame, into, from_map_key(key), value)
+
+    return _building(loop, dict, body.cost + _MERGE, take)
+
+
+def compile_bind(slot: int, value: Code, body: Code) -> Code:
+    """Compile cel.bind: the value is computed when first used, or never."""
+    run_value, run_body, cost = value.run, body.run, value.cost
+
+    def evaluate(frame: Frame) -> Any:
+        frame.cost += cost
+        return run_value(frame)
+
+    def run(frame: Frame) -> Any:
+        frame.slots[slot] = Pending(evaluate)
+        return run_body(frame)
+
+    return Code(run=run, cost=body.cost)
+
+
+class Pending:
+    """A variable that nobody has used yet."""
+
+    __slots__ = ("evaluate",)
+
+    def __init__(self, evaluate: Run) -> None:
+        self.evaluate = evaluate
+
+
+def lazy_variable(slot: int) -> Run:
+    """Read a variable of cel.bind."""
+
+    def run(frame: Frame) -> Any:
+        value = frame.slots[slot]
+        kind = type(value)
+        if kind is Pending:
+            try:
+                value = value.evaluate(frame)
+            except CelCostError:
+                raise
+            except CelRuntimeError as error:
+                frame.slots[slot] = Failure(str(error))
+                raise
+            frame.slots[slot] = value
+        elif kind is Failure:
+            raise CelRuntimeError(value.reason)
+        return value
+
+    return run
+
+
+def compile_optional_map(node: c.OptionalMap, source: Code, body: Code, effort: int) -> Code:
+    """Compile optMap and optFlatMap; upstream's expansion evaluates the source again for its value."""
+    slot, flat = node.slot, node.flat
+    run_source, run_body = source.run, body.run
+    cost = body.cost + (0 if flat else 1)
+    value_cost = source.cost + 1
+
+    def use(frame: Frame) -> Any:
+        frame.cost += value_cost
+        frame.spend(4 * effort)
+        return run_source(frame).value
+
+    def evaluate(frame: Frame) -> Any:
+        frame.slots[slot] = Pending(use)
+        result = run_body(frame)
+        return result if flat else Optional(present=True, value=result)
+
+    def run(frame: Frame) -> Any:
+        value = run_source(frame)
+        if type(value) is not Optional:
+            raise no_overload(value)
+        if not value.present:
+            frame.cost += 1
+            return NONE
+        frame.cost += cost
+        return evaluate(frame)
+
+    return Code(run=run, cost=source.cost + 1)
+
+
+def compile_sort(node: c.Sort, source: Code, key: Code, effort: int) -> Code:
+    """Compile sortBy."""
+    run_source, run_key, slot, strict = source.run, key.run, node.slot, node.strict
+    step = key.cost + _APPEND + (0 if key.constant else LIST_COST)
+
+    def run(frame: Frame) -> Any:
+        values = run_source(frame)
+        keys = []
+        failure: str | None = None
+        for value in _elements(values):
+            frame.cost += step
+            frame.spend(effort)
+            frame.slots[slot] = value
+            try:
+                keys.append(run_key(frame))
+            except CelRuntimeError as error:
+                failure = _failed(frame, error, failure)
+        frame.cost += _RESULT
+        if failure is not None:
+            raise CelRuntimeError(failure)
+        if type(values) not in LISTS:
+            raise no_overload(values)
+        if strict:
+            frame.cost += self_compared(frame, (keys,), None)
+        return sort_by_keys(frame, values, keys)
+
+    return Code(run=run, cost=source.cost + _SORT)

@@ -1,0 +1,239 @@
+"""Runs of calls: evaluate the arguments, choose the implementation, charge what depends on values, run it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from dra_extender.cel.compiler.code import FAILED, Run, evaluated
+from dra_extender.cel.runtime.cost import Extra, Frame
+from dra_extender.cel.runtime.values import LISTS, MAPS, no_overload
+from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
+from dra_extender.cel.types.declarations import Overload, accepts
+
+_CONTAINERS: Final = LISTS | MAPS
+_PAIR: Final = 2
+
+Chosen = Callable[..., Any]
+
+
+def _still_spent(frame: Frame, other: Run, error: CelRuntimeError) -> CelRuntimeError:
+    """Evaluate the second of two arguments although the first failed: upstream does, and charges for it."""
+    if not isinstance(error, CelCostError):
+        evaluated(frame, other)
+    return error
+
+
+def direct(single: Overload, runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...], *, early: bool) -> Run:
+    """Run the one overload that the static types have left."""
+    plain = extra is None and not single.charges
+    if plain and len(runs) == 1:
+        return _unary(single.run, *runs)
+    if plain and len(runs) == _PAIR:
+        return _binary(single.run, *runs)
+    chosen = with_frame(single)
+    if extra is not None and len(runs) == 1:
+        return _charged_unary(chosen, runs[0], extra)
+    if extra is not None and len(runs) == _PAIR:
+        return _charged_binary(chosen, runs, extra, costs, early=early)
+    return _charged(lambda _: chosen, runs, extra, costs, early=early)
+
+
+def _unary(function: Chosen, argument: Run) -> Run:
+    return lambda frame: function(argument(frame))
+
+
+def _binary(function: Chosen, first: Run, second: Run) -> Run:
+    def run(frame: Frame) -> Any:
+        try:
+            one = first(frame)
+        except CelRuntimeError as error:
+            raise _still_spent(frame, second, error) from None
+        return function(one, second(frame))
+
+    return run
+
+
+def binary_known(function: Chosen, first: Run, other: Any) -> Run:
+    """Run a function whose second argument is constant."""
+    return lambda frame: function(first(frame), other)
+
+
+def framed_known(function: Chosen, first: Run, other: Any) -> Run:
+    """As `binary_known`, for a function that takes the frame, too."""
+    return lambda frame: function(frame, first(frame), other)
+
+
+def _ignoring_frame(run: Chosen, count: int) -> Chosen:
+    """An implementation that is handed the frame, too; a fixed number of arguments is faster to pass on."""
+    if count == 1:
+        return lambda _, value: run(value)
+    if count == _PAIR:
+        return lambda _, one, other: run(one, other)
+    return lambda _, *values: run(*values)
+
+
+def with_frame(item: Overload) -> Chosen:
+    """What the overload runs, taking the frame first; what a call is charged in advance is spent before it."""
+    run, work = item.run, item.work
+    if item.native is not None:
+        return item.native.bound(len(item.parameters))
+    taking_frame: Chosen = run if item.metered else _ignoring_frame(run, len(item.parameters))
+    if not work:
+        return taking_frame
+
+    def charging(frame: Frame, *values: Any) -> Any:
+        frame.spend(work)
+        return taking_frame(frame, *values)
+
+    return charging
+
+
+def _charged_unary(chosen: Chosen, argument: Run, extra: Extra) -> Run:
+    """As `_charged`, for a single argument."""
+
+    def run(frame: Frame) -> Any:
+        try:
+            value = argument(frame)
+        except CelRuntimeError as error:
+            if not isinstance(error, CelCostError):
+                frame.cost += extra(frame, (FAILED,), FAILED)
+            raise
+        result = None
+        try:
+            result = chosen(frame, value)
+        finally:
+            frame.cost += extra(frame, (value,), result)
+        return result
+
+    return run
+
+
+def _charged_binary(chosen: Chosen, runs: tuple[Run, ...], extra: Extra, costs: tuple[int, ...], *, early: bool) -> Run:
+    """As `_charged`, for two arguments."""
+    first, second = runs
+
+    def run(frame: Frame) -> Any:
+        values: list[Any] = []
+        try:
+            one = first(frame)
+            values = [one]
+            other = second(frame)
+        except CelRuntimeError as error:
+            if not isinstance(error, CelCostError):
+                _charge_failed(frame, runs, values, extra, costs, early=early)
+            raise
+        result = None
+        try:
+            result = chosen(frame, one, other)
+        finally:
+            frame.cost += extra(frame, (one, other), result)
+        return result
+
+    return run
+
+
+def _charged(
+    choose: Callable[[list[Any]], Chosen],
+    runs: tuple[Run, ...],
+    extra: Extra | None,
+    costs: tuple[int, ...],
+    *,
+    early: bool,
+) -> Run:
+    """Evaluate arguments, choose the implementation, run it, and charge what depends on values even if it fails."""
+
+    def run(frame: Frame) -> Any:
+        values: list[Any] = []
+        try:
+            for argument in runs:
+                values.append(argument(frame))  # noqa: PERF401 - what was evaluated before a failure has to be known
+        except CelRuntimeError as error:
+            if not isinstance(error, CelCostError):
+                _charge_failed(frame, runs, values, extra, costs, early=early)
+            raise
+        if extra is None:
+            return choose(values)(frame, *values)
+        result = None
+        try:
+            result = choose(values)(frame, *values)
+        finally:
+            frame.cost += extra(frame, tuple(values), result)
+        return result
+
+    return run
+
+
+def _charge_failed(
+    frame: Frame, runs: tuple[Run, ...], values: list[Any], extra: Extra | None, costs: tuple[int, ...], *, early: bool
+) -> None:
+    """Charge a call of which an argument failed: one of two does not keep the other from being evaluated, one of more does.
+
+    `early` calls are those of two arguments that upstream evaluates as it does longer ones.
+    """
+    failed = len(values)
+    if (early or len(runs) > _PAIR) and failed + 1 < len(runs):
+        frame.cost -= 1 + sum(costs[failed + 1 :])
+        return
+    values.append(FAILED)
+    if failed + 1 < len(runs):
+        values.append(evaluated(frame, runs[-1]))
+    if extra is not None:
+        frame.cost += extra(frame, tuple(values), FAILED)
+
+
+def dispatched(
+    overloads: tuple[Overload, ...],
+    runs: tuple[Run, ...],
+    extra: Extra | None,
+    costs: tuple[int, ...],
+    *,
+    early: bool,
+) -> Run:
+    """Run the overload that fits the arguments' run-time types, once these are known."""
+    remembered: dict[tuple[type, ...], Chosen] = {}
+
+    def choose(values: list[Any]) -> Chosen:
+        kinds = tuple(map(type, values))
+        found = remembered.get(kinds)
+        if found is None:
+            found = find_overload(overloads, values)
+            if _CONTAINERS.isdisjoint(kinds):
+                remembered[kinds] = found
+        return found
+
+    if extra is None and len(runs) == _PAIR and not early:
+        return _dispatched_pair(overloads, *runs)
+    return _charged(choose, runs, extra, costs, early=early)
+
+
+def _dispatched_pair(overloads: tuple[Overload, ...], first: Run, second: Run) -> Run:
+    remembered: dict[tuple[type, type], Chosen] = {}
+
+    def run(frame: Frame) -> Any:
+        try:
+            one = first(frame)
+        except CelRuntimeError as error:
+            raise _still_spent(frame, second, error) from None
+        other = second(frame)
+        kinds = (type(one), type(other))
+        found = remembered.get(kinds)
+        if found is None:
+            found = find_overload(overloads, (one, other))
+            if _CONTAINERS.isdisjoint(kinds):
+                remembered[kinds] = found
+        return found(frame, one, other)
+
+    return run
+
+
+def find_overload(overloads: tuple[Overload, ...], values: Sequence[Any]) -> Chosen:
+    """The first overload that takes these values.
+
+    Raises:
+        CelRuntimeError: None does.
+    """
+    for item in overloads:
+        if item.unguarded or all(
+            accepts(parameter, value) for parameter, value in zip(item.parameters, values, strict=True)
+        ):
+            return with_frame(item)
+    raise no_overload(*values)

@@ -1,0 +1,55 @@
+"""The bytes of a compiled program, by looking through its closures."""
+
+from sys import getsizeof
+from types import BuiltinFunctionType, CellType, FunctionType
+from typing import Any, Final
+
+from dra_extender.cel.runtime.semver import Semver
+from dra_extender.cel.runtime.values import Optional, Uint
+
+_UNCOUNTED: Final = frozenset({type, bool, type(None), BuiltinFunctionType})
+_PLAIN: Final = frozenset({str, bytes, int, float, Uint, Semver})
+_PARTS: Final = frozenset({tuple, list, frozenset, set})
+_GC_HEADER: Final = 16
+_FUNCTION_BYTES: Final = getsizeof(lambda: None) + _GC_HEADER
+_CELL_BYTES: Final = getsizeof(CellType()) + _GC_HEADER
+_TUPLE_BYTES: Final = getsizeof(())
+_PLACE_BYTES: Final = getsizeof((None,)) - _TUPLE_BYTES
+_SHARED: Final = frozenset({*range(-5, 257)})
+
+
+def size_of_program(*roots: Any) -> int:
+    """The bytes that go with these functions: closures, cells and values in them, but not what programs share.
+
+    Takes about half a microsecond for each object.
+    """
+    total = 0
+    seen: set[int] = set()
+    pending = list(roots)
+    while pending:
+        item = pending.pop()
+        kind = type(item)
+        if kind in _UNCOUNTED or id(item) in seen or (kind is int and item in _SHARED):
+            continue
+        seen.add(id(item))
+        if kind is FunctionType:
+            closure = item.__closure__
+            if closure is not None:
+                pending += [part for cell in closure if type(part := cell.cell_contents) not in _UNCOUNTED]
+                total += _FUNCTION_BYTES + _TUPLE_BYTES + (_PLACE_BYTES + _CELL_BYTES) * len(closure)
+            if item.__defaults__:
+                pending.append(item.__defaults__)
+                total += _FUNCTION_BYTES if closure is None else 0
+        elif kind in _PLAIN:
+            total += getsizeof(item)
+        elif kind in _PARTS:
+            total += getsizeof(item)
+            pending += item
+        elif kind is dict:
+            total += getsizeof(item)
+            pending += item.keys()
+            pending += item.values()
+        elif kind is Optional:
+            total += getsizeof(item)
+            pending.append(item.value)
+    return total

@@ -1,0 +1,267 @@
+"""An expression whose parts can be evaluated one by one, all within the limits of one evaluation."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.cel.analysis.visitor import is_free_name, nodes_of
+from dra_extender.cel.compiler.code import Code
+from dra_extender.cel.compiler.compiler import Compiler
+from dra_extender.cel.compiler.comprehensions import Pending
+from dra_extender.cel.explain.values import LONGEST_TEXT, shortened
+from dra_extender.cel.library.environment import ENVIRONMENTS, LATEST, Release
+from dra_extender.cel.runtime.budget import Budget, spent_in
+from dra_extender.cel.runtime.compile_limits import CompileMeter
+from dra_extender.cel.runtime.cost import COST_LIMIT, Deadline, Frame, over_cost
+from dra_extender.cel.runtime.device import DeviceActivation
+from dra_extender.cel.runtime.values import LISTS, MAPS, from_map_key
+from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
+from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.syntax.parser import parse
+from dra_extender.cel.syntax.printer import print_beginning
+from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.types.checker import Checker
+
+_OUTCOME_UNITS: Final = 100
+_TEXT_UNITS: Final = 1_500
+_NODE_UNITS: Final = 20
+
+
+class Item(msgspec.Struct, frozen=True):
+    """A part as written and as checked."""
+
+    node: s.Node
+    checked: c.Checked
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """A value, or why there is none; `stopped` says that a limit was reached rather than a failure found."""
+
+    value: Any = None
+    error: str | None = None
+    stopped: bool = False
+
+
+_OWNER: Final = "(explanations)"
+"""Whose the regular expressions of all explanations are; no namespace has such a name."""
+
+
+class _Recorder(Compiler):
+    """Keeps what each part was compiled to, and the part itself, so that no other gets its id."""
+
+    def __init__(self, source: str, *, careful: bool) -> None:
+        super().__init__(source, careful=careful, owner=_OWNER)
+        self.codes: dict[int, tuple[c.Checked, Code]] = {}
+
+    def compile(self, node: c.Checked) -> Code:
+        code = super().compile(node)
+        self.codes[id(node)] = node, code
+        return code
+
+
+class Prepared:
+    """An expression compiled so that its parts can be evaluated, on any number of devices."""
+
+    def __init__(self, source: str, emulate: Release = LATEST, budget: Budget | None = None) -> None:
+        """Compile it, which is charged to `budget`.
+
+        Raises:
+            CelCompileError: It is not valid.
+        """
+        meter = CompileMeter(source, budget)
+        tree = parse(source, meter)
+        environment = ENVIRONMENTS[emulate]
+        checker = Checker(source, environment.functions, environment.device, meter)
+        self.source = source
+        self.root = Item(tree, checker.check(tree))
+        self.slots = checker.slots
+        self.recorder = _Recorder(source, careful=checker.careful)
+        self.recorder.compile(self.root.checked)
+
+
+class Evaluation:
+    """Evaluates parts of one expression on one device; what they cost adds up, and ends at the usual limits.
+
+    With a budget, which is charged for what is evaluated, printed and looked through, it ends where that is spent, too.
+    """
+
+    def __init__(
+        self,
+        source: str | Prepared,
+        device: DeviceActivation,
+        deadline: Deadline | None = None,
+        emulate: Release = LATEST,
+        budget: Budget | None = None,
+    ) -> None:
+        """Compile the expression, unless it is prepared.
+
+        Raises:
+            CelCompileError: It is not valid.
+        """
+        prepared = Prepared(source, emulate, budget) if isinstance(source, str) else source
+        self.root = prepared.root
+        self.source = prepared.source
+        self.device = device
+        self._recorder = prepared.recorder
+        self._stopped: Outcome | None = None
+        self._deadline = deadline
+        self._budget = budget
+        self._charged = 0
+        self._texts: dict[int, tuple[s.Node, str]] = {}
+        self._open: dict[int, tuple[s.Node, bool]] = {}
+        self._frame = Frame(device, 0, [None] * prepared.slots, self._interrupts, _OWNER)
+
+    def outcome(self, item: Item) -> Outcome:
+        """What a part gives; the variables in its reach must have been set. Once stopped, nothing more is evaluated."""
+        if self._stopped is not None:
+            return self._stopped
+        if not self.spend(_OUTCOME_UNITS):
+            self._stopped = Outcome(error="the limit for explanations was reached", stopped=True)
+            return self._stopped
+        found = self._evaluated(item)
+        self._charge()
+        self._stopped = found if found.stopped else None
+        return found
+
+    def spend(self, units: int) -> bool:
+        """Charge what is about to be done; whether there is something left for it."""
+        if self._budget is None:
+            return True
+        left = self._budget.left > 0
+        if left:
+            self._budget.spend(units)
+        return left
+
+    def text(self, item: Item | s.Node) -> str:
+        """The canonical text of a part, cut if it is long."""
+        node = item.node if isinstance(item, Item) else item
+        known = self._texts.get(id(node))
+        if known is None:
+            text = shortened(print_beginning(node, LONGEST_TEXT)) if self.spend(_TEXT_UNITS) else "..."
+            known = self._texts[id(node)] = node, text
+        return known[1]
+
+    def is_open(self, item: Item) -> bool:
+        """Whether a part depends on the device or on a variable; what there is no budget for is taken to."""
+        known = self._open.get(id(item.node))
+        if known is None:
+            found = any(not self.spend(_NODE_UNITS) or is_free_name(each) for each in nodes_of(item.node))
+            known = self._open[id(item.node)] = item.node, found
+        return known[1]
+
+    def _spent(self) -> int:
+        return spent_in(self._frame) - self._charged
+
+    def _charge(self) -> None:
+        units = self._spent()
+        self._charged += units
+        if self._budget is not None:
+            self._budget.spend(units)
+
+    def _interrupts(self) -> bool:
+        if self._budget is not None and self._spent() > self._budget.left:
+            return True
+        return self._deadline is not None and self._deadline()
+
+    def _evaluated(self, item: Item) -> Outcome:
+        code = self._code(item)
+        frame = self._frame
+        frame.cost += code.cost
+        try:
+            value = code.run(frame)
+            if frame.cost > COST_LIMIT:
+                raise over_cost()
+        except CelCostError as problem:
+            return Outcome(error=str(problem), stopped=True)
+        except CelRuntimeError as problem:
+            return Outcome(error=str(problem))
+        except RecursionError:
+            return Outcome(error="the expression is nested too deeply", stopped=True)
+        return Outcome(value)
+
+    @property
+    def cost(self) -> int:
+        """The units that everything so far has cost."""
+        return self._frame.cost
+
+    def set(self, slot: int, value: Any) -> None:
+        """Give a loop's variable its value."""
+        self._frame.slots[slot] = value
+
+    def defer(self, slot: int, item: Item) -> None:
+        """Bind a variable as cel.bind does: its value is computed when first used."""
+        code = self._code(item)
+
+        def evaluate(frame: Frame) -> Any:
+            frame.cost += code.cost
+            return code.run(frame)
+
+        self._frame.slots[slot] = Pending(evaluate)
+
+    def _code(self, item: Item) -> Code:
+        known = self._recorder.codes.get(id(item.checked))
+        return self._recorder.compile(item.checked) if known is None else known[1]
+
+
+def operands(item: Item) -> list[Item]:
+    """The parts that are evaluated in the scope of the whole, in order; a loop's or binding's body is not among them."""
+    node, checked = item.node, item.checked
+    if isinstance(node, s.Comprehension):
+        return [source_of(item)]
+    if isinstance(checked, c.Field) and isinstance(node, s.Select):
+        return [Item(node.operand, checked.operand)]
+    if isinstance(node, s.Call):
+        return list(_arguments(node, checked))
+    if isinstance(node, s.ListLiteral) and isinstance(checked, c.MakeList):
+        values = (element.value for element in node.elements)
+        return [Item(*pair) for pair in zip(values, checked.elements, strict=True)]
+    if isinstance(node, s.MapLiteral) and isinstance(checked, c.MakeMap):
+        written = [each for entry in node.entries for each in (entry.key, entry.value)]
+        known = [each for pair in zip(checked.keys, checked.values, strict=True) for each in pair]
+        return [Item(*pair) for pair in zip(written, known, strict=True)]
+    return []
+
+
+def _arguments(node: s.Call, checked: c.Checked) -> Iterator[Item]:
+    known: tuple[c.Checked, ...] = ()
+    match checked:
+        case c.Logical():
+            known = checked.terms
+        case c.Conditional():
+            known = (checked.condition, checked.chosen, checked.other)
+        case c.Index():
+            known = (checked.operand, checked.key)
+        case c.Invoke():
+            known = checked.arguments
+    written = node.arguments
+    if len(known) > len(written) and node.target is not None:
+        written = (node.target, *written)
+    return (Item(*pair) for pair in zip(written, known, strict=False))
+
+
+def source_of(item: Item) -> Item:
+    """What a loop runs over, or the value that is bound."""
+    assert isinstance(item.node, s.Comprehension)  # noqa: S101 - for the type checker; callers asked for it
+    checked = item.checked
+    assert isinstance(checked, c.Loop | c.Bind | c.OptionalMap | c.Sort)  # noqa: S101
+    return Item(item.node.source, checked.value if isinstance(checked, c.Bind) else checked.source)
+
+
+def body_of(item: Item) -> Item:
+    """The predicate, transformation, key or bound expression."""
+    assert isinstance(item.node, s.Comprehension)  # noqa: S101 - for the type checker; callers asked for it
+    checked = item.checked
+    assert isinstance(checked, c.Loop | c.Bind | c.OptionalMap | c.Sort)  # noqa: S101
+    return Item(item.node.body, checked.key if isinstance(checked, c.Sort) else checked.body)
+
+
+def rounds_of(values: Any, width: int, most: int) -> Iterator[tuple[Any, ...]]:
+    """What the `width` variables of a loop over these values are in its first rounds."""
+    if type(values) in MAPS:
+        pairs: Iterator[tuple[Any, ...]] = ((from_map_key(key), value) for key, value in values.items())
+        return islice(pairs if width > 1 else ((key,) for key, _ in pairs), most)
+    if type(values) in LISTS:
+        return islice(enumerate(values) if width > 1 else ((value,) for value in values), most)
+    return iter(())

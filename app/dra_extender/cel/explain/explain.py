@@ -1,0 +1,197 @@
+"""Why an expression is true or false for a device, or why it fails there."""
+
+from typing import Any, Final
+
+from dra_extender.cel.explain.evaluation import (
+    Evaluation,
+    Item,
+    Outcome,
+    Prepared,
+    body_of,
+    operands,
+    rounds_of,
+    source_of,
+)
+from dra_extender.cel.explain.failure import failure_part
+from dra_extender.cel.explain.messages import condition_words
+from dra_extender.cel.explain.values import Part, Verdict, place_of, shown
+from dra_extender.cel.library.environment import LATEST, Release
+from dra_extender.cel.program import Program
+from dra_extender.cel.runtime.budget import Budget
+from dra_extender.cel.runtime.cost import Deadline
+from dra_extender.cel.runtime.device import DeviceActivation
+from dra_extender.cel.runtime.values import Optional, type_name
+from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.types import typed_ast as c
+
+_MOST_PARTS: Final = 60
+_MOST_CHILDREN: Final = 8
+_MOST_EXAMPLES: Final = 3
+_MOST_ROUNDS: Final = 100
+_TRUTH: Final = {True: Verdict.TRUE, False: Verdict.FALSE}
+
+
+def explain(
+    program: Program | Prepared | str,
+    device: DeviceActivation,
+    *,
+    deadline: Deadline | None = None,
+    emulate: Release = LATEST,
+    budget: Budget | None = None,
+) -> Part:
+    """Say what decided an expression for a device.
+
+    The result is the same each time, has some 60 parts at most, and names for a false conjunction its false operands with the
+    values on both sides, for a failure the part that failed and what the device has instead. Parts are evaluated once
+    more, within the limits of one evaluation; what is beyond them is STOPPED.
+
+    Args:
+        program: A program, one prepared for explanations, or the text of an expression.
+        device: The prepared device.
+        deadline: Says whether time is up.
+        emulate: The Kubernetes release whose libraries the expression may use, where it is given as text.
+        budget: What is charged for compiling, evaluating and printing; where it is spent, the rest is STOPPED.
+
+    Raises:
+        CelCompileError: The expression is not valid.
+    """
+    if isinstance(program, Program):
+        program = Prepared(program.expression, program.emulate, budget)
+    evaluation = Evaluation(program, device, deadline, emulate, budget)
+    root = evaluation.root
+    if device.defect is not None:
+        words = f"the device cannot be read: {device.defect}"
+        return Part(evaluation.text(root), *place_of(evaluation.source, 0), Verdict.ERROR, words)
+    return _Explainer(evaluation).part(root, wanted=True)
+
+
+class _Explainer:
+    def __init__(self, evaluation: Evaluation) -> None:
+        self._evaluation = evaluation
+        self._left = _MOST_PARTS
+
+    def part(self, item: Item, *, wanted: bool) -> Part:
+        """Explain a condition of which `wanted` would have been needed."""
+        self._left -= 1
+        outcome = self._evaluation.outcome(item)
+        if outcome.error is not None:
+            return self._failure(item, outcome)
+        value = _plain(outcome.value)
+        if value is not True and value is not False:
+            words = (
+                f"{self._evaluation.text(item)} is {shown(value)}, a {type_name(value)}, where true or false was wanted"
+            )
+            return self._made(item, Verdict.VALUE, words)
+        if self._left <= 0:
+            return self._made(item, _TRUTH[value], condition_words(self._evaluation, item, value=value, wanted=wanted))
+        return self._decided(item, value=value, wanted=wanted)
+
+    def _made(
+        self, item: Item, verdict: Verdict, words: str = "", parts: tuple[Part, ...] = (), *, cut: bool = False
+    ) -> Part:
+        place = place_of(self._evaluation.source, item.node.offset)
+        return Part(self._evaluation.text(item), *place, verdict, words, parts, cut)
+
+    def _decided(self, item: Item, *, value: bool, wanted: bool) -> Part:
+        checked, verdict = item.checked, _TRUTH[value]
+        match checked:
+            case c.Logical():
+                return self._logical(item, checked, value=value, wanted=wanted)
+            case c.Conditional():
+                return self._conditional(item, value=value, wanted=wanted)
+            case c.Loop(kind="all" | "exists" | "exists_one"):
+                return self._quantified(item, checked, value=value, wanted=wanted)
+            case c.Bind():
+                self._evaluation.defer(checked.slot, source_of(item))
+                return self._made(item, verdict, parts=(self.part(body_of(item), wanted=wanted),))
+            case c.Invoke() if checked.function.name == "!_":
+                return self._made(item, verdict, parts=(self.part(operands(item)[0], wanted=not wanted),))
+        return self._made(item, verdict, condition_words(self._evaluation, item, value=value, wanted=wanted))
+
+    def _logical(self, item: Item, checked: c.Logical, *, value: bool, wanted: bool) -> Part:
+        """Of `&&` that is false, every operand that is false; of one that is true, all; and the reverse for `||`."""
+        terms = operands(item)
+        if value is checked.absorbing:
+            terms = [each for each in terms if self._evaluation.outcome(each).value is value]
+        parts, cut = self._parts(terms, wanted=wanted)
+        return self._made(item, _TRUTH[value], parts=parts, cut=cut)
+
+    def _conditional(self, item: Item, *, value: bool, wanted: bool) -> Part:
+        condition, chosen, other = operands(item)
+        held = self._evaluation.outcome(condition).value is True
+        parts = (self.part(condition, wanted=held), self.part(chosen if held else other, wanted=wanted))
+        return self._made(item, _TRUTH[value], parts=parts)
+
+    def _parts(self, items: list[Item], *, wanted: bool) -> tuple[tuple[Part, ...], bool]:
+        """As many parts as there is room for, and whether some are missing."""
+        parts = []
+        for each in items[:_MOST_CHILDREN]:
+            if self._left <= 0:
+                break
+            parts.append(self.part(each, wanted=wanted))
+        return tuple(parts), len(parts) < len(items)
+
+    def _quantified(self, item: Item, checked: c.Loop, *, value: bool, wanted: bool) -> Part:
+        source, body = source_of(item), body_of(item)
+        values = self._evaluation.outcome(source).value
+        rounds = list(rounds_of(values, len(checked.slots), _MOST_ROUNDS))
+        if not rounds:
+            return self._made(item, _TRUTH[value], f"{self._evaluation.text(source)} is empty")
+        given = [self._in_round(checked, body, each).value for each in rounds]
+        chosen, words = _choose(checked.kind, rounds, given)
+        text = self._evaluation.text
+        counted = f"{words} of the {len(values)} elements of {text(source)} {_VERB[words == '1']} {text(body)}"
+        if checked.kind == "exists_one" and not value:
+            counted += ", wanted exactly one"
+        parts = [
+            self._example(checked, item, body, each, wanted=wanted)
+            for each in chosen[:_MOST_EXAMPLES]
+            if self._left > 0
+        ]
+        return self._made(item, _TRUTH[value], counted, tuple(parts), cut=len(parts) < len(chosen))
+
+    def _in_round(self, checked: c.Loop, body: Item, values: tuple[Any, ...]) -> Outcome:
+        for slot, value in zip(checked.slots, values, strict=True):
+            self._evaluation.set(slot, value)
+        return self._evaluation.outcome(body)
+
+    def _example(self, checked: c.Loop, item: Item, body: Item, values: tuple[Any, ...], *, wanted: bool) -> Part:
+        """The body for one element, with the element's value."""
+        self._left -= 1
+        self._in_round(checked, body, values)
+        assert isinstance(item.node, s.Comprehension)  # noqa: S101 - for the type checker: loops come from comprehensions
+        told = " and ".join(f"{name} is {shown(value)}" for name, value in zip(item.node.names, values, strict=True))
+        found = self.part(body, wanted=wanted)
+        return self._made(body, found.verdict, f"where {told}", (found,))
+
+    def _failure(self, item: Item, outcome: Outcome) -> Part:
+        self._left -= 1
+        verdict = Verdict.STOPPED if outcome.stopped else Verdict.ERROR
+        if outcome.stopped:
+            return self._made(item, verdict, f"{self._evaluation.text(item)} was not decided: {outcome.error}")
+        found = failure_part(self._evaluation, item)
+        return found if found.expression == self._evaluation.text(item) else self._made(item, verdict, parts=(found,))
+
+
+def _plain(value: Any) -> Any:
+    """What a result stands for: an optional one for what is in it."""
+    while type(value) is Optional and value.present:
+        value = value.value
+    return value
+
+
+_VERB: Final = {True: "satisfies", False: "satisfy"}
+
+
+def _choose(kind: str, rounds: list[tuple[Any, ...]], given: list[Any]) -> tuple[list[tuple[Any, ...]], str]:
+    """The elements that decide, and how many satisfy the predicate."""
+    count = sum(each is True for each in given)
+    telling = {
+        "all": count == len(given),
+        "exists": count > 0,
+        "exists_one": count > 0,
+    }[kind]
+    chosen = [each for each, value in zip(rounds, given, strict=True) if value is telling]
+    if telling and kind != "exists_one":
+        chosen = chosen[:1]
+    return chosen, str(count) if count else "none"

@@ -1,0 +1,124 @@
+"""The part of an expression that failed, and what the device has instead of what it looked for."""
+
+from typing import Any, Final
+
+from dra_extender.cel.explain.evaluation import Evaluation, Item, body_of, operands, rounds_of, source_of
+from dra_extender.cel.explain.messages import failure_words
+from dra_extender.cel.explain.missing import keys_words, missing_words
+from dra_extender.cel.explain.values import Part, Verdict, place_of, shown
+from dra_extender.cel.runtime.values import LISTS, MAPS, Optional, type_name
+from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.types import typed_ast as c
+
+_MOST_ROUNDS: Final = 100
+
+
+def failure_part(evaluation: Evaluation, item: Item) -> Part:
+    """The innermost part that failed, with words; `item` must have failed."""
+    found, told = _Search(evaluation).innermost(item)
+    error = evaluation.outcome(found).error or "it failed"
+    words = _selection_words(evaluation, found) or failure_words(evaluation, found, error)
+    where = f" (where {told})" if told else ""
+    return Part(evaluation.text(found), *place_of(evaluation.source, found.node.offset), Verdict.ERROR, words + where)
+
+
+class _Search:
+    """Descends to where an error comes from, setting the variables on the way."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        self._evaluation = evaluation
+        self._bound: dict[int, Item] = {}
+
+    def innermost(self, item: Item) -> tuple[Item, str]:
+        """The part, and the values of the loop variables around it."""
+        told = ""
+        while True:
+            inner, more = self._inside(item)
+            if inner is None:
+                return item, told
+            item, told = inner, ", ".join(each for each in (told, more) if each)
+
+    def _fails(self, item: Item) -> bool:
+        return self._evaluation.outcome(item).error is not None
+
+    def _inside(self, item: Item) -> tuple[Item | None, str]:
+        """The part of this one that failed, if any."""
+        checked = item.checked
+        if isinstance(checked, c.Variable):
+            return self._bound.pop(checked.slot, None), ""
+        if isinstance(checked, c.Conditional):
+            return self._of_conditional(item), ""
+        for each in operands(item):
+            if self._fails(each):
+                return each, ""
+        if isinstance(checked, c.Loop | c.Sort):
+            return self._of_rounds(item, checked)
+        if isinstance(checked, c.Bind):
+            self._bound[checked.slot] = source_of(item)
+            self._evaluation.defer(checked.slot, source_of(item))
+        elif isinstance(checked, c.OptionalMap):
+            value = self._evaluation.outcome(source_of(item)).value
+            if isinstance(value, Optional):
+                self._evaluation.set(checked.slot, value.value)
+        else:
+            return None, ""
+        return (body_of(item) if self._fails(body_of(item)) else None), ""
+
+    def _of_conditional(self, item: Item) -> Item | None:
+        condition, chosen, other = operands(item)
+        outcome = self._evaluation.outcome(condition)
+        if outcome.error is not None:
+            return condition
+        branch = chosen if outcome.value is True else other
+        return branch if self._fails(branch) else None
+
+    def _of_rounds(self, item: Item, checked: c.Loop | c.Sort) -> tuple[Item | None, str]:
+        node = item.node
+        assert isinstance(node, s.Comprehension)  # noqa: S101 - for the type checker: loops come from comprehensions
+        slots = (checked.slot,) if isinstance(checked, c.Sort) else checked.slots
+        tried = [body_of(item)]
+        if isinstance(checked, c.Loop) and checked.condition is not None and node.condition is not None:
+            tried.insert(0, Item(node.condition, checked.condition))
+        values = self._evaluation.outcome(source_of(item)).value
+        for values_of_round in rounds_of(values, len(slots), _MOST_ROUNDS):
+            for slot, value in zip(slots, values_of_round, strict=True):
+                self._evaluation.set(slot, value)
+            for each in tried:
+                if self._fails(each):
+                    pairs = zip(node.names, values_of_round, strict=True)
+                    return each, ", ".join(f"{name} is {shown(value)}" for name, value in pairs)
+        return None, ""
+
+
+def _selection_words(evaluation: Evaluation, item: Item) -> str:
+    """About a key, index or field that is not there; empty where something else failed."""
+    checked = item.checked
+    if not isinstance(checked, c.Field | c.Index):
+        return ""
+    operand = operands(item)[0]
+    holder = evaluation.outcome(operand).value
+    key = checked.name if isinstance(checked, c.Field) else evaluation.outcome(operands(item)[1]).value
+    text = evaluation.text(item)
+    if type(holder) in MAPS:
+        path = _device_path(evaluation, operand)
+        told = missing_words(evaluation.device, (*path, key)) if path and isinstance(key, str) else ""
+        return f"{text} does not exist: {told or keys_words(holder, key)}"
+    if type(holder) in LISTS:
+        return f"{text} does not exist: {evaluation.text(operand)} is {shown(holder)}, a list of {len(holder)}"
+    kind = type_name(holder).removeprefix("kubernetes.")
+    return (
+        f"{text} does not exist: {evaluation.text(operand)} is {shown(holder)}, a plain {kind} without anything inside"
+    )
+
+
+def _device_path(evaluation: Evaluation, item: Item) -> tuple[str, ...]:
+    """The names that lead from `device` to a part, such as ("attributes", domain); empty if it is no such path."""
+    names: list[Any] = []
+    while isinstance(item.checked, c.Field | c.Index):
+        parts = operands(item)
+        checked = item.checked
+        names.append(checked.name if isinstance(checked, c.Field) else evaluation.outcome(parts[1]).value)
+        item = parts[0]
+    if not isinstance(item.checked, c.Device) or not all(isinstance(name, str) for name in names):
+        return ()
+    return tuple(reversed(names))

@@ -1,0 +1,171 @@
+"""Sentences about single conditions: the value that was found, and the one that was wanted."""
+
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.cel.explain.evaluation import Evaluation, Item, operands
+from dra_extender.cel.explain.values import shown
+from dra_extender.cel.runtime.values import MAPS, Optional, from_map_key, type_name
+from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.types import typed_ast as c
+
+_OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_MIRRORED: Final = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_WANTED: Final = {
+    "==": "{}",
+    "!=": "anything but {}",
+    "<": "less than {}",
+    "<=": "at most {}",
+    ">": "more than {}",
+    ">=": "at least {}",
+    "in": "one of {}",
+    "not in": "none of {}",
+}
+_METHODS: Final = {
+    "startsWith": ("a text that starts with {}", "no text that starts with {}"),
+    "endsWith": ("a text that ends with {}", "no text that ends with {}"),
+    "contains": ("a text that contains {}", "no text that contains {}"),
+    "matches": ("a match of {}", "no match of {}"),
+    "includes": ("{} or a list with it", "neither {} nor a list with it"),
+    "isGreaterThan": ("more than {}", "at most {}"),
+    "isLessThan": ("less than {}", "at least {}"),
+}
+_SHOWN_ARGUMENTS: Final = 4
+_NODE_UNITS: Final = 60
+
+
+def condition_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: bool) -> str:
+    """What decided a condition that gave `value`, where `wanted` would have been needed."""
+    node = item.node
+    if isinstance(node, s.Select):
+        return _selection_words(evaluation, item, value=value, wanted=wanted)
+    if isinstance(node, s.Call):
+        symbol = "in" if node.function == "@in" else node.function.strip("_")
+        if symbol in _OPPOSITE:
+            return _comparison_words(evaluation, operands(item), symbol, met=value is wanted, wanted=wanted)
+        if symbol == "in":
+            return _membership_words(evaluation, operands(item), met=value is wanted, wanted=wanted)
+        return _call_words(evaluation, item, value=value, wanted=wanted)
+    return _flag_words(evaluation, item, value=value, wanted=wanted)
+
+
+def value_text(evaluation: Evaluation, item: Item) -> str:
+    """The value of a part, or why it has none."""
+    outcome = evaluation.outcome(item)
+    return shown(outcome.value) if outcome.error is None else f"not known ({outcome.error})"
+
+
+def absence_words(evaluation: Evaluation, item: Item) -> str:
+    """Which optional selection inside of a part found nothing; empty if none."""
+    pending = [item]
+    while pending and evaluation.spend(_NODE_UNITS):
+        found = pending.pop()
+        checked = found.checked
+        if isinstance(checked, c.Field | c.Index) and checked.optional:
+            outcome = evaluation.outcome(found)
+            if isinstance(outcome.value, Optional) and not outcome.value.present:
+                return f" ({evaluation.text(found)} is absent)"
+        pending.extend(operands(found))
+    return ""
+
+
+def _flag_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: bool) -> str:
+    truth = "true" if value else "false"
+    if not evaluation.is_open(item):
+        return f"{evaluation.text(item)} is always {truth}"
+    return f"{evaluation.text(item)} is {truth}" + (
+        "" if value is wanted else f", wanted {'true' if wanted else 'false'}"
+    )
+
+
+def _selection_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: bool) -> str:
+    node, checked = item.node, item.checked
+    if not isinstance(node, s.Select) or not node.test or not isinstance(checked, c.Field):
+        return _flag_words(evaluation, item, value=value, wanted=wanted)
+    present = s.Select(node.offset, node.depth, node.operand, node.field)
+    text = evaluation.text(present)
+    if not value:
+        return f"{text} is absent"
+    plain = msgspec.structs.replace(checked, test=False)
+    outcome = evaluation.outcome(Item(present, plain))
+    return f"{text} is {shown(outcome.value)}" if outcome.error is None else f"{text} is present"
+
+
+def _comparison_words(evaluation: Evaluation, sides: list[Item], symbol: str, *, met: bool, wanted: bool) -> str:
+    """`A is 1, wanted 2`; compareTo against zero is told as the comparison that it means."""
+    left, right = sides
+    inner = _compared(left) if isinstance(right.node, s.Literal) and right.node.value == 0 else None
+    if inner is not None:
+        left, right = inner
+    needed = symbol if wanted else _OPPOSITE[symbol]
+    if not evaluation.is_open(left) and evaluation.is_open(right):
+        left, right, needed = right, left, _MIRRORED[needed]
+    text = f"{evaluation.text(left)} is {value_text(evaluation, left)}{absence_words(evaluation, left)}"
+    other = value_text(evaluation, right)
+    wish = _WANTED[needed].format(other)
+    if evaluation.is_open(right):
+        text += f", {evaluation.text(right)} is {other}{absence_words(evaluation, right)}"
+    if met:
+        return text if needed in {"==", "!="} or evaluation.is_open(right) else f"{text}, {wish}"
+    return f"{text}, wanted {wish}"
+
+
+def _compared(item: Item) -> list[Item] | None:
+    """Both sides of a call of compareTo."""
+    if isinstance(item.node, s.Call) and item.node.function == "compareTo":
+        sides = operands(item)
+        return sides if len(sides) == 2 else None  # noqa: PLR2004 - both sides
+    return None
+
+
+def _membership_words(evaluation: Evaluation, sides: list[Item], *, met: bool, wanted: bool) -> str:
+    element, values = sides
+    container = _elements_text(evaluation, values)
+    if evaluation.is_open(element) or not evaluation.is_open(values):
+        text = f"{evaluation.text(element)} is {value_text(evaluation, element)}{absence_words(evaluation, element)}"
+        if evaluation.is_open(values):
+            text += f", {evaluation.text(values)} is {container}"
+        return text if met else f"{text}, wanted {_WANTED['in' if wanted else 'not in'].format(container)}"
+    has = f"{evaluation.text(values)} is {container}"
+    sought = value_text(evaluation, element)
+    return has if met else f"{has}, wanted {sought} {'in it' if wanted else 'not to be in it'}"
+
+
+def _elements_text(evaluation: Evaluation, values: Item) -> str:
+    """A list as it is; of a map its keys, which is what membership asks for."""
+    value = evaluation.outcome(values).value
+    return shown([from_map_key(key) for key in value]) if type(value) in MAPS else value_text(evaluation, values)
+
+
+def _call_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: bool) -> str:
+    node = item.node
+    arguments = operands(item)
+    if isinstance(node, s.Call) and node.function in _METHODS and len(arguments) == 2:  # noqa: PLR2004 - both sides
+        subject, other = arguments
+        text = f"{evaluation.text(subject)} is {value_text(evaluation, subject)}{absence_words(evaluation, subject)}"
+        wish = _METHODS[node.function][0 if wanted else 1].format(value_text(evaluation, other))
+        return f"{text}, {wish}" if value is wanted else f"{text}, wanted {wish}"
+    facts = [
+        f"{evaluation.text(each)} is {value_text(evaluation, each)}{absence_words(evaluation, each)}"
+        for each in arguments[:_SHOWN_ARGUMENTS]
+        if evaluation.is_open(each)
+    ]
+    text = _flag_words(evaluation, item, value=value, wanted=wanted)
+    return f"{text}, where {', '.join(facts)}" if facts else text
+
+
+def failure_words(evaluation: Evaluation, item: Item, error: str) -> str:
+    """The operands of a part that failed, with their types where that may be what is wrong."""
+    facts = []
+    for each in operands(item)[:_SHOWN_ARGUMENTS]:
+        outcome = evaluation.outcome(each)
+        if outcome.error is None and evaluation.is_open(each):
+            facts.append(f"{evaluation.text(each)} is {_typed(outcome.value)}")
+    where = f", where {', '.join(facts)}" if facts else ""
+    return f"{evaluation.text(item)} fails: {error}{where}"
+
+
+def _typed(value: Any) -> str:
+    kind = type_name(value)
+    return shown(value) if kind == "string" else f"{shown(value)} ({kind.removeprefix('kubernetes.')})"

@@ -1,0 +1,124 @@
+"""What an explanation is made of, and how values and places are told in it."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.cel.runtime.addresses import Cidr, IpAddress
+from dra_extender.cel.runtime.quantity import Quantity, QuantitySum
+from dra_extender.cel.runtime.semver import Semver
+from dra_extender.cel.runtime.times import Duration, Timestamp, seconds_text, timestamp_text
+from dra_extender.cel.runtime.urls import Url
+from dra_extender.cel.runtime.values import LISTS, MAPS, Optional, TypeValue, Uint, from_map_key, type_name
+from dra_extender.cel.syntax.printer import text_literal
+from dra_extender.model.quantity import NANO, format_quantity
+
+LONGEST_TEXT: Final = 200
+"""Expressions and values are cut after so many characters."""
+_LONGEST_STRING: Final = 60
+_MOST_ITEMS: Final = 6
+_DEEPEST_VALUE: Final = 3
+_BINARY: Final = tuple(
+    (2 ** (10 * power), suffix) for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)
+)
+
+
+class Verdict(StrEnum):
+    """What evaluating a part gave; STOPPED where the cost limit or the deadline left it undecided."""
+
+    TRUE = "true"
+    FALSE = "false"
+    VALUE = "value"
+    ERROR = "error"
+    STOPPED = "stopped"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of an expression, what it gave for the device, and why.
+
+    `expression` is its canonical text, `line` and `column` its place in the text as written, both from 1. `words` say
+    what can be said about it in one sentence; `parts` are those that decide it. `cut` says that there were more.
+    """
+
+    expression: str
+    line: int
+    column: int
+    verdict: Verdict
+    words: str = ""
+    parts: tuple["Part", ...] = ()
+    cut: bool = False
+
+
+def place_of(source: str, offset: int) -> tuple[int, int]:
+    """Line and column of an offset, both from 1."""
+    return source.count("\n", 0, offset) + 1, offset - source.rfind("\n", 0, offset)
+
+
+def shortened(text: str, longest: int = LONGEST_TEXT) -> str:
+    """The text, or its beginning and three dots."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def shown(value: Any) -> str:
+    """A value as people read it: strings in quotes, quantities with their suffix, long ones cut."""
+    return shortened(_shown(value, _DEEPEST_VALUE))
+
+
+def quantity_text(nano: int) -> str:
+    """The shorter one of the decimal and the binary spelling."""
+    decimal = format_quantity(nano)
+    fitting = [f"{nano // NANO // size}{suffix}" for size, suffix in _BINARY if nano and nano % (size * NANO) == 0]
+    return min([decimal, *fitting], key=len)
+
+
+def listed(names: list[str]) -> str:
+    """The first names, comma-separated, and how many more there are."""
+    more = f" and {len(names) - _MOST_ITEMS} more" if len(names) > _MOST_ITEMS else ""
+    return ", ".join(names[:_MOST_ITEMS]) + more
+
+
+def _shown(value: Any, depth: int) -> str:
+    kind = type(value)
+    if kind is str:
+        return text_literal(shortened(value, _LONGEST_STRING))
+    if kind in LISTS or kind in MAPS:
+        return _container(value, depth) if depth else f"a {type_name(value)} of {len(value)}"
+    if kind is Optional:
+        return f"optional({_shown(value.value, max(depth - 1, 0))})" if value.present else "absent"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    text = _SCALARS.get(type(value))
+    return f"a {type_name(value)}" if text is None else text(value)
+
+
+_SCALARS: Final[dict[type, Callable[[Any], str]]] = {
+    type(None): lambda _: "null",
+    bool: lambda value: "true" if value else "false",
+    int: repr,
+    float: repr,
+    Uint: lambda value: f"{int(value)}u",
+    bytes: lambda value: shortened(repr(value), _LONGEST_STRING),
+    Quantity: lambda value: quantity_text(value.nano),
+    QuantitySum: lambda value: quantity_text(value.nano),
+    Semver: lambda value: value.text,
+    TypeValue: lambda value: value.name,
+    Duration: lambda value: seconds_text(value.nanos),
+    Timestamp: timestamp_text,
+    IpAddress: str,
+    Cidr: str,
+    Url: lambda value: value.text,
+}
+
+
+def _container(value: Any, depth: int) -> str:
+    more = f", and {len(value) - _MOST_ITEMS} more" if len(value) > _MOST_ITEMS else ""
+    if type(value) in LISTS:
+        return f"[{', '.join(_shown(item, depth - 1) for item in value[:_MOST_ITEMS])}{more}]"
+    entries = islice(value.items(), _MOST_ITEMS)
+    pairs = (f"{_shown(from_map_key(key), 0)}: {_shown(item, depth - 1)}" for key, item in entries)
+    return f"{{{', '.join(pairs)}{more}}}"

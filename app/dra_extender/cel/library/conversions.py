@@ -1,0 +1,184 @@
+"""Conversions between the types of numbers, texts and bytes, and how a double is spelled."""
+
+import math
+import re
+from typing import Any, Final
+
+from dra_extender.cel.native.strings import DECODE, ENCODE
+from dra_extender.cel.runtime.cost import Frame, first_traversed
+from dra_extender.cel.runtime.values import MAX_INT, MIN_INT, TypeValue, Uint, integer, type_name, unsigned
+from dra_extender.cel.support.errors import CelRuntimeError
+from dra_extender.cel.types.declarations import Function, function, overload
+from dra_extender.cel.types.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, UINT, type_of, variable
+
+_A: Final = variable("A")
+_MAX_DIGITS: Final = 400
+_NUMBER_WORK: Final = 100
+"""What a double counts for that is read or shown; one that is read has at most `_MAX_DIGITS` characters."""
+
+
+def _text_to_number(text: str, target: str) -> int:
+    digits = text[1:] if text[:1] in {"+", "-"} and len(text) <= _MAX_DIGITS else text
+    if not (len(digits) <= _MAX_DIGITS and digits.isascii() and digits.isdigit()):
+        raise CelRuntimeError(f"type conversion error from 'string' to '{target}'")
+    return int(text)
+
+
+def _to_uint_text(text: str) -> Uint:
+    if text[:1] in {"+", "-"}:
+        raise CelRuntimeError("type conversion error from 'string' to 'uint'")
+    return unsigned(_text_to_number(text, "uint"))
+
+
+def _truncated(value: float) -> int:
+    if not math.isfinite(value) or abs(value) >= 2.0**64:
+        raise CelRuntimeError("integer overflow")
+    return int(value)
+
+
+def _double_to_int(value: float) -> int:
+    number = _truncated(value)
+    if not MIN_INT < number < MAX_INT:
+        raise CelRuntimeError("integer overflow")
+    return number
+
+
+def _double_to_uint(value: float) -> Uint:
+    if value < 0:
+        raise CelRuntimeError("unsigned integer overflow")
+    return unsigned(_truncated(value))
+
+
+_HEXADECIMAL: Final = re.compile(
+    r"[+-]?0[xX](?=_?[0-9a-fA-F]|\.[0-9a-fA-F])(?:_?[0-9a-fA-F])*(?:\.(?:[0-9a-fA-F](?:_?[0-9a-fA-F])*)?)?[pP][+-]?[0-9]+(?:_[0-9]+)*",
+)
+_DOUBLE_WORDS: Final = frozenset({"inf", "+inf", "-inf", "infinity", "+infinity", "-infinity", "nan"})
+
+
+def _text_to_double(text: str) -> float:
+    plain = len(text) <= _MAX_DIGITS and text.isascii() and text.strip() == text
+    try:
+        value = (
+            (float.fromhex(text.replace("_", "")) if _HEXADECIMAL.fullmatch(text) else float(text)) if plain else None
+        )
+    except (ValueError, OverflowError):
+        value = None
+    if value is None or (math.isinf(value) and text.lower() not in _DOUBLE_WORDS):
+        raise CelRuntimeError("type conversion error from 'string' to 'double'")
+    return value
+
+
+_TRUE_WORDS: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_LONGEST_WORD: Final = 6
+_FALSE_WORDS: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+
+def _text_to_bool(text: str) -> bool:
+    word = text[:_LONGEST_WORD]
+    if word in _TRUE_WORDS:
+        return True
+    if word in _FALSE_WORDS:
+        return False
+    raise CelRuntimeError("type conversion error from 'string' to 'bool'")
+
+
+def double_text(value: float) -> str:
+    """Spell a double as Go does by default: shortest digits, an exponent outside of 1e-4 to 1e6."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("+Inf" if value > 0 else "-Inf")
+    sign, rest = ("-", repr(-value)) if math.copysign(1.0, value) < 0 else ("", repr(value))
+    mantissa, _, exponent = rest.partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    fraction = "" if fraction == "0" else fraction
+    digits = (whole + fraction).lstrip("0")
+    if not digits:
+        return f"{sign}0"
+    leading = len(whole + fraction) - len(digits)
+    scale = len(whole) - leading - 1 + int(exponent or 0)
+    digits = digits.rstrip("0")
+    return sign + _spell(digits, scale)
+
+
+def _spell(digits: str, scale: int) -> str:
+    if scale < -4 or scale >= 6:  # noqa: PLR2004 - the two thresholds of the docstring above
+        point = f"{digits[0]}.{digits[1:]}" if len(digits) > 1 else digits
+        return f"{point}e{'-' if scale < 0 else '+'}{abs(scale):02d}"
+    if scale < 0:
+        return f"0.{'0' * (-scale - 1)}{digits}"
+    if len(digits) <= scale + 1:
+        return digits + "0" * (scale + 1 - len(digits))
+    return f"{digits[: scale + 1]}.{digits[scale + 1 :]}"
+
+
+def decoded(frame: Frame, value: bytes) -> str:
+    """The text that bytes spell in UTF-8.
+
+    Raises:
+        CelRuntimeError: They spell none.
+    """
+    frame.build_text(len(value))
+    try:
+        return str(DECODE(frame, value))
+    except UnicodeDecodeError:
+        raise CelRuntimeError("invalid UTF-8 in bytes, cannot convert to string") from None
+
+
+def _to_bytes(frame: Frame, text: str) -> bytes:
+    frame.build_text(len(text), plain=text.isascii())
+    made: bytes = ENCODE(frame, text)
+    return made
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _conversions() -> tuple[Function, ...]:
+    return (
+        function(
+            "int",
+            overload((INT,), INT, _same),
+            overload((DOUBLE,), INT, _double_to_int),
+            overload((STRING,), INT, lambda text: integer(_text_to_number(text, "int"))),
+            overload((UINT,), INT, lambda value: integer(int(value))),
+        ),
+        function(
+            "uint",
+            overload((UINT,), UINT, _same),
+            overload((DOUBLE,), UINT, _double_to_uint),
+            overload((INT,), UINT, unsigned),
+            overload((STRING,), UINT, _to_uint_text),
+        ),
+        function(
+            "double",
+            overload((DOUBLE,), DOUBLE, _same),
+            overload((INT,), DOUBLE, float),
+            overload((STRING,), DOUBLE, _text_to_double, work=_NUMBER_WORK),
+            overload((UINT,), DOUBLE, float),
+        ),
+        function("bool", overload((BOOL,), BOOL, _same), overload((STRING,), BOOL, _text_to_bool)),
+        function(
+            "string",
+            overload((STRING,), STRING, _same),
+            overload((BOOL,), STRING, lambda value: "true" if value else "false"),
+            overload((BYTES,), STRING, decoded, metered=True, extra=first_traversed),
+            overload((DOUBLE,), STRING, double_text, work=_NUMBER_WORK),
+            overload((INT,), STRING, str),
+            overload((UINT,), STRING, str),
+        ),
+        function(
+            "bytes",
+            overload((BYTES,), BYTES, _same),
+            overload((STRING,), BYTES, _to_bytes, metered=True, extra=first_traversed),
+        ),
+        function("dyn", overload((_A,), DYN, _same)),
+        function("type", overload((_A,), type_of(_A), lambda value: TypeValue(type_name(value)))),
+    )
+
+
+CONVERSIONS: Final = frozenset(
+    {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"},
+)
+"""Functions that are evaluated at compile time when their argument is constant, so that `int('x')` is a compile error."""
+
+CONVERSION_FUNCTIONS: Final = _conversions()

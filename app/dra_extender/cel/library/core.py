@@ -1,0 +1,230 @@
+"""Operators and the functions every CEL environment has."""
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from dra_extender.cel.library.conversions import CONVERSION_FUNCTIONS
+from dra_extender.cel.library.time import ARITHMETIC, NEGATION
+from dra_extender.cel.native.equality import contains_element
+from dra_extender.cel.native.lists import copied
+from dra_extender.cel.native.maps import charge_key
+from dra_extender.cel.native.strings import CONTAINS, ENDS, ORDERS, STARTS
+from dra_extender.cel.runtime.cost import (
+    Frame,
+    both_traversed,
+    second_size,
+    second_traversed,
+    shorter_traversed,
+    substring_searched,
+)
+from dra_extender.cel.runtime.values import KEYS, MAX_INT, MIN_INT, UNHASHABLE, integer, map_key, type_name, unsigned
+from dra_extender.cel.support.errors import CelRuntimeError
+from dra_extender.cel.types.declarations import Function, Overload, function, method, overload
+from dra_extender.cel.types.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    INT,
+    STRING,
+    UINT,
+    Type,
+    list_of,
+    map_of,
+    optional_of,
+    variable,
+)
+
+_A: Final = variable("A")
+_B: Final = variable("B")
+_LIST: Final = list_of(_A)
+_MAP: Final = map_of(_A, _B)
+
+
+def _add(one: int, other: int) -> int:
+    value = one + other
+    return value if MIN_INT <= value <= MAX_INT else integer(value)
+
+
+def _subtract(one: int, other: int) -> int:
+    value = one - other
+    return value if MIN_INT <= value <= MAX_INT else integer(value)
+
+
+def _multiply(one: int, other: int) -> int:
+    value = one * other
+    return value if MIN_INT <= value <= MAX_INT else integer(value)
+
+
+def _divide(dividend: int, divisor: int) -> int:
+    if divisor == 0:
+        raise CelRuntimeError("division by zero")
+    quotient = abs(dividend) // abs(divisor)
+    return quotient if (dividend < 0) == (divisor < 0) else -quotient
+
+
+def _remainder(dividend: int, divisor: int) -> int:
+    if divisor == 0:
+        raise CelRuntimeError("modulus by zero")
+    if dividend == MIN_INT and divisor == -1:
+        raise CelRuntimeError("integer overflow")
+    rest = abs(dividend) % abs(divisor)
+    return -rest if dividend < 0 else rest
+
+
+def _divide_double(dividend: float, divisor: float) -> float:
+    if divisor:
+        return dividend / divisor
+    if dividend == 0 or math.isnan(dividend):
+        return math.nan
+    return math.copysign(math.inf, dividend) * math.copysign(1.0, divisor)
+
+
+def _add_text(frame: Frame, one: str, other: str) -> str:
+    frame.build_text(len(one) + len(other), plain=one.isascii() and other.isascii())
+    return one + other
+
+
+def _add_bytes(frame: Frame, one: bytes, other: bytes) -> bytes:
+    frame.build_text(len(one) + len(other))
+    return one + other
+
+
+def _add_lists(frame: Frame, one: list[Any], other: list[Any]) -> list[Any]:
+    return copied(frame, one, other)
+
+
+def _in_map(frame: Frame, key: Any, values: dict[Any, Any]) -> bool:
+    kind = type(key)
+    if kind in UNHASHABLE and values:
+        raise CelRuntimeError(f"unsupported map key type: {type_name(key)}")
+    if not (kind is bool or kind is float or kind in KEYS):
+        return False
+    charge_key(frame, map_key(key), len(values))
+    return map_key(key) in values or (kind is float and key.is_integer() and int(key) in values)
+
+
+def _arithmetic() -> tuple[Function, ...]:
+    """The order of overloads is upstream's: it decides what an operand of open type, such as [][0], is taken for."""
+
+    def whole(run: Callable[[Any, Any], Any], signed: Callable[[int, int], int]) -> tuple[Overload, Overload]:
+        return (
+            overload((INT, INT), INT, signed),
+            overload((UINT, UINT), UINT, lambda one, other: unsigned(run(int(one), int(other)))),
+        )
+
+    def double(run: Callable[[float, float], float]) -> Overload:
+        return overload((DOUBLE, DOUBLE), DOUBLE, run)
+
+    add_int, add_uint = whole(lambda one, other: one + other, _add)
+    return (
+        function(
+            "_+_",
+            overload((BYTES, BYTES), BYTES, _add_bytes, metered=True, extra=both_traversed),
+            double(lambda one, other: one + other),
+            *ARITHMETIC["_+_"],
+            add_int,
+            overload((_LIST, _LIST), _LIST, _add_lists, metered=True),
+            overload((STRING, STRING), STRING, _add_text, metered=True, extra=both_traversed),
+            add_uint,
+        ),
+        _subtraction(double(lambda one, other: one - other), *whole(lambda one, other: one - other, _subtract)),
+        function("_*_", double(lambda one, other: one * other), *whole(lambda one, other: one * other, _multiply)),
+        function("_/_", double(_divide_double), *whole(_divide, lambda one, other: integer(_divide(one, other)))),
+        function("_%_", *whole(_remainder, _remainder)),
+        function(
+            "-_",
+            overload((DOUBLE,), DOUBLE, lambda value: -value),
+            overload((INT,), INT, lambda value: integer(-value)),
+            NEGATION,
+        ),
+        function("!_", overload((BOOL,), BOOL, lambda value: not value)),
+    )
+
+
+def _subtraction(double: Overload, whole: Overload, unsigned_whole: Overload) -> Function:
+    spans, *moments = ARITHMETIC["_-_"]
+    return function("_-_", double, spans, whole, *moments, unsigned_whole)
+
+
+def _doubles_compared(run: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """Compare with at least one double: both sides are taken for doubles, whatever precision that loses."""
+
+    def compare(one: Any, other: Any) -> bool:
+        left, right = float(one), float(other)
+        if math.isnan(left) or math.isnan(right):
+            raise CelRuntimeError("NaN values cannot be ordered")
+        return run(left, right)
+
+    return compare
+
+
+def _ordering() -> tuple[Function, ...]:
+    orders = ((INT, (INT, DOUBLE, UINT)), (UINT, (UINT, DOUBLE, INT)), (DOUBLE, (DOUBLE, INT, UINT)))
+    pairs = [(one, other) for one, others in orders for other in others]
+    operators: dict[str, Callable[[Any, Any], bool]] = {
+        "_<_": lambda one, other: one < other,
+        "_<=_": lambda one, other: one <= other,
+        "_>_": lambda one, other: one > other,
+        "_>=_": lambda one, other: one >= other,
+    }
+    return tuple(
+        function(
+            name,
+            overload((BOOL, BOOL), BOOL, run),
+            *(overload(pair, BOOL, _doubles_compared(run) if DOUBLE in pair else run) for pair in pairs),
+            overload((STRING, STRING), BOOL, ORDERS[name], extra=shorter_traversed),
+            overload((BYTES, BYTES), BOOL, ORDERS[name], extra=shorter_traversed),
+        )
+        for name, run in operators.items()
+    )
+
+
+def _unused(*_: Any) -> Any:
+    """Operators that the compiler translates itself need their signatures only."""
+    raise CelRuntimeError("no such overload")
+
+
+def _structural() -> tuple[Function, ...]:
+    return (
+        function("_?_:_", overload((BOOL, _A, _A), _A, _unused)),
+        function("_==_", overload((_A, _A), BOOL, _unused)),
+        function("_!=_", overload((_A, _A), BOOL, _unused)),
+        function(
+            "_[_]",
+            overload((_LIST, INT), _A, _unused),
+            overload((_MAP, _A), _B, _unused),
+            overload((optional_of(_LIST), INT), optional_of(_A), _unused),
+            overload((optional_of(_MAP), _A), optional_of(_B), _unused),
+        ),
+        function(
+            "_[?_]",
+            overload((_LIST, INT), optional_of(_A), _unused),
+            overload((optional_of(_LIST), INT), optional_of(_A), _unused),
+            overload((_MAP, _A), optional_of(_B), _unused),
+            overload((optional_of(_MAP), _A), optional_of(_B), _unused),
+        ),
+        function(
+            "@in",
+            overload((_A, _LIST), BOOL, contains_element, metered=True, extra=second_size),
+            overload((_A, _MAP), BOOL, _in_map, metered=True),
+        ),
+    )
+
+
+def _texts() -> tuple[Function, ...]:
+    sized: tuple[Type, ...] = (BYTES, _LIST, _MAP, STRING)
+    return (
+        function(
+            "size", *(overload((kind,), INT, len) for kind in sized), *(method((kind,), INT, len) for kind in sized)
+        ),
+        function(
+            "contains",
+            method((STRING, STRING), BOOL, CONTAINS, extra=substring_searched),
+        ),
+        function("endsWith", method((STRING, STRING), BOOL, ENDS, extra=second_traversed)),
+        function("startsWith", method((STRING, STRING), BOOL, STARTS, extra=second_traversed)),
+    )
+
+
+FUNCTIONS: Final = (*_arithmetic(), *_ordering(), *_structural(), *CONVERSION_FUNCTIONS, *_texts())

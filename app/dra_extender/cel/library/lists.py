@@ -1,0 +1,321 @@
+"""Both list libraries (cel-go's version 3, Kubernetes' version 1), sets, and `includes`."""
+
+from collections.abc import Callable
+from itertools import islice
+from math import inf
+from typing import Any, Final
+
+from dra_extender.cel.native.equality import Elements, contains_element, first_place, matches
+from dra_extender.cel.native.lists import (
+    COPY,
+    copied,
+    distinct_plain,
+    kinds_of,
+    neighbours,
+    number_range,
+    order_of,
+    ordering_work,
+    ranges,
+)
+from dra_extender.cel.runtime.cost import COMPARISON_WORK, Extra, Frame, elements_traversed
+from dra_extender.cel.runtime.times import Duration, Timestamp, duration_of
+from dra_extender.cel.runtime.values import (
+    LISTS,
+    MAX_INT,
+    MAX_UINT,
+    MIN_INT,
+    NUMBERS,
+    Uint,
+    integer,
+    no_overload,
+    size_of,
+    unsigned,
+)
+from dra_extender.cel.support.errors import CelRuntimeError
+from dra_extender.cel.types.declarations import Function, function, method, overload
+from dra_extender.cel.types.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    list_of,
+    variable,
+)
+
+_T: Final = variable("T")
+_LIST: Final = list_of(_T)
+_COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
+_ORDERED: Final = frozenset({bool, str, bytes, Duration, Timestamp}) | NUMBERS
+_PLAIN: Final = ({int}, {str}, {bytes}, {bool})
+_BASE: Final = 10
+_ROUND_WORK: Final = 4
+_SUMMED_PIECE: Final = 100
+_MAX_INCLUDED: Final = 48
+
+
+def _comparable(one: Any, other: Any) -> bool:
+    """Whether there is an order between two values; upstream lets those pass between which there is none.
+
+    Raises:
+        CelRuntimeError: One of them has no order at all.
+    """
+    kind, other_kind = type(one), type(other)
+    if kind not in _ORDERED or other_kind not in _ORDERED:
+        raise no_overload(one, other)
+    return kind is other_kind or (kind in NUMBERS and other_kind in NUMBERS)
+
+
+def _slice(frame: Frame, values: Elements, start: int, end: int) -> Elements:
+    if start < 0 or end < start or end > len(values):
+        raise CelRuntimeError(f"cannot slice({start}, {end}) a list of length {len(values)}")
+    return _sliced(frame, values, start, end)
+
+
+def _sliced(frame: Frame, values: Elements, start: int, end: int) -> list[Any]:
+    frame.require_list(end - start)
+    made: list[Any] = []
+    for first, behind in ranges(end - start):
+        made += COPY(frame, values, start + first, start + behind)
+    return made
+
+
+def _flatten(frame: Frame, values: Elements, depth: int = 1) -> list[Any]:
+    if type(values) not in LISTS or type(depth) is not int:
+        raise no_overload(values, depth)
+    if depth < 0:
+        raise CelRuntimeError("level must be non-negative")
+    flat: list[Any] = []
+    frame.build_list(len(values))
+    frame.spend(COMPARISON_WORK)
+    for value in values:
+        frame.spend(_ROUND_WORK)
+        if type(value) in LISTS and depth:
+            flat.extend(_flatten(frame, value, depth - 1))
+        else:
+            flat.append(value)
+    frame.build_list(len(flat))
+    return flat
+
+
+def _range(frame: Frame, count: int) -> list[int]:
+    if count < 0:
+        raise CelRuntimeError(f"lists.range: size must be non-negative, got {count}")
+    frame.afford(count)
+    frame.require_list(count)
+    return number_range(frame, count)
+
+
+def _reverse(frame: Frame, values: Elements) -> list[Any]:
+    made = copied(frame, values)
+    made.reverse()
+    return made
+
+
+def _distinct(frame: Frame, values: Elements) -> list[Any]:
+    frame.spend(len(values) * len(values))
+    if kinds_of(frame, values) in _PLAIN:
+        return distinct_plain(frame, values)
+    unique: list[Any] = []
+    for value in values:
+        if not any(_meets(frame, value, other) for other in unique):
+            unique.append(value)
+    return unique
+
+
+def _meets(frame: Frame, value: Any, other: Any) -> bool:
+    frame.spend(_ROUND_WORK)
+    return matches(frame, value, other)
+
+
+def _sort(frame: Frame, values: Elements) -> Elements:
+    if type(values) not in LISTS:
+        raise no_overload(values)
+    return sort_by_keys(frame, values, values)
+
+
+def sort_by_keys(frame: Frame, values: Elements, keys: Elements) -> Elements:
+    """Sort a list by the keys of its elements, which have to be of one type that has an order.
+
+    Raises:
+        CelRuntimeError: They are not.
+    """
+    if not keys:
+        return values
+    kind = type(keys[0])
+    if kind not in _ORDERED:
+        raise CelRuntimeError("list elements must be comparable")
+    if kinds_of(frame, keys) != {kind}:
+        raise CelRuntimeError("list elements must have the same type")
+    frame.build_list(len(keys))
+    return [values[place] for place in order_of(frame, keys)]
+
+
+def _is_sorted(frame: Frame, values: Elements) -> bool:
+    return not any(_comparable(one, other) and one > other for one, other in neighbours(frame, values))
+
+
+def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[Frame, Elements], Any]:
+    def run(frame: Frame, values: Elements) -> Any:
+        if not values:
+            raise CelRuntimeError(f"{name} called on empty list")
+        best = values[0]
+        for value in islice(values, 1, None):
+            frame.spend(ordering_work(best, value))
+            if _comparable(best, value) and better(value, best):
+                best = value
+        return best
+
+    return run
+
+
+def _sum(kind: type, least: float, most: float, checked: Callable[[Any], Any]) -> Callable[[Frame, Elements], Any]:
+    """Add numbers of one type; `checked` is asked about sums that are not between `least` and `most`."""
+
+    def run(frame: Frame, values: Elements) -> Any:
+        total: Any = kind(0)
+        for start in range(0, len(values), _SUMMED_PIECE):
+            piece = values if len(values) <= _SUMMED_PIECE else values[start : start + _SUMMED_PIECE]
+            frame.spend(_ROUND_WORK * len(piece))
+            for value in piece:
+                if type(value) is not kind:
+                    raise no_overload(kind(total), value)
+                total += value
+                if total > most or total < least:
+                    checked(total)
+        return kind(total)
+
+    return run
+
+
+def _sum_durations(frame: Frame, values: Elements) -> Duration:
+    total = Duration(0)
+    for value in values:
+        frame.spend(2 * _ROUND_WORK)
+        if type(value) is not Duration:
+            raise no_overload(total, value)
+        total = duration_of(total.nanos + value.nanos)
+    return total
+
+
+def _first_index(frame: Frame, values: Elements, wanted: Any) -> int:
+    return first_place(frame, wanted, values, turned=True)
+
+
+def _last_index(frame: Frame, values: Elements, wanted: Any) -> int:
+    found = first_place(frame, wanted, _reverse(frame, values), turned=True)
+    return found if found < 0 else len(values) - 1 - found
+
+
+def _includes(frame: Frame, target: Any, wanted: Any) -> bool:
+    if type(target) in LISTS:
+        return first_place(frame, wanted, target, turned=True) >= 0
+    return matches(frame, target, wanted)
+
+
+def _includes_capped(frame: Frame, target: Any, wanted: Any) -> bool:
+    """Look at as many elements as a device may have attribute values, then fail."""
+    if type(target) not in LISTS or len(target) <= _MAX_INCLUDED:
+        return _includes(frame, target, wanted)
+    if _includes(frame, target[:_MAX_INCLUDED], wanted):
+        return True
+    raise CelRuntimeError(f"'includes' function cannot be applied to lists longer than {_MAX_INCLUDED} values")
+
+
+def _contains_all(frame: Frame, values: Elements, wanted: Elements) -> bool:
+    return all(contains_element(frame, value, values) for value in wanted)
+
+
+def _equivalent(frame: Frame, one: Elements, other: Elements) -> bool:
+    return _contains_all(frame, one, other) and _contains_all(frame, other, one)
+
+
+def _intersects(frame: Frame, one: Elements, other: Elements) -> bool:
+    return any(contains_element(frame, value, other) for value in one)
+
+
+def _result_size(_: Frame, __: tuple[Any, ...], result: Any) -> int:
+    return size_of(result) + _BASE
+
+
+def _input_by_depth(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+    depth = arguments[1] if len(arguments) > 1 and type(arguments[1]) is int else 1
+    return min(size_of(arguments[0]) * (depth if depth >= 0 else 1), MAX_INT) + _BASE
+
+
+def self_compared(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+    """Cost above one unit of comparing each element of the last argument with each other."""
+    values = arguments[-1]
+    if type(values) not in LISTS:
+        return 0
+    square = len(values) * len(values)
+    texts = bool(values) and isinstance(values[0], str | bytes)
+    return (square * 21 // 10 if texts else square * 2) + _BASE
+
+
+def _product(factor: int) -> Extra:
+    return lambda _, arguments, __: size_of(arguments[0]) * size_of(arguments[1]) * factor
+
+
+def _sets() -> tuple[Function, ...]:
+    pair = (_LIST, _LIST)
+    return (
+        function("sets.contains", overload(pair, BOOL, _contains_all, metered=True, extra=_product(1))),
+        function("sets.equivalent", overload(pair, BOOL, _equivalent, metered=True, extra=_product(2))),
+        function("sets.intersects", overload(pair, BOOL, _intersects, metered=True, extra=_product(1))),
+    )
+
+
+def _ordered() -> tuple[Function, ...]:
+    largest = _extreme("max", lambda value, best: value > best)
+    smallest = _extreme("min", lambda value, best: value < best)
+    lists = tuple(list_of(kind) for kind in _COMPARABLE)
+    pairs = tuple(zip(lists, _COMPARABLE, strict=True))
+    sums = (
+        method((list_of(INT),), INT, _sum(int, MIN_INT, MAX_INT, integer), metered=True),
+        method((list_of(UINT),), UINT, _sum(Uint, 0, MAX_UINT, unsigned), metered=True),
+        method((list_of(DOUBLE),), DOUBLE, _sum(float, -inf, inf, float), metered=True),
+        method((list_of(DURATION),), DURATION, _sum_durations, metered=True),
+    )
+    sorts = (method((kind,), kind, _sort, metered=True, unguarded=True, extra=self_compared) for kind in lists)
+    ordered = (method((kind,), BOOL, _is_sorted, metered=True) for kind in lists)
+    return (
+        function("sort", *sorts),
+        function("isSorted", *ordered, extra=elements_traversed),
+        function("sum", *sums, extra=elements_traversed),
+        function(
+            "max", *(method((kind,), item, largest, metered=True) for kind, item in pairs), extra=elements_traversed
+        ),
+        function(
+            "min", *(method((kind,), item, smallest, metered=True) for kind, item in pairs), extra=elements_traversed
+        ),
+    )
+
+
+_DYNS: Final = list_of(DYN)
+
+FUNCTIONS: Final = (
+    *_sets(),
+    *_ordered(),
+    function("slice", method((_LIST, INT, INT), _LIST, _slice, metered=True, extra=_result_size)),
+    function(
+        "flatten",
+        method((list_of(_LIST),), _LIST, _flatten, metered=True, unguarded=True, extra=_input_by_depth),
+        method((_DYNS, INT), _DYNS, _flatten, metered=True, unguarded=True, extra=_input_by_depth),
+    ),
+    function("lists.range", overload((INT,), list_of(INT), _range, metered=True, extra=_result_size)),
+    function("reverse", method((_LIST,), _LIST, _reverse, metered=True, extra=_result_size)),
+    function("distinct", method((_LIST,), _LIST, _distinct, metered=True, extra=self_compared)),
+    function("indexOf", method((_LIST, _T), INT, _first_index, metered=True), extra=elements_traversed),
+    function("lastIndexOf", method((_LIST, _T), INT, _last_index, metered=True), extra=elements_traversed),
+)
+
+INCLUDES: Final = (function("includes", method((DYN, DYN), BOOL, _includes, metered=True), extra=elements_traversed),)
+"""`includes` as of 1.37."""
+
+CAPPED_INCLUDES: Final = (function("includes", method((DYN, DYN), BOOL, _includes_capped, metered=True)),)
+"""`includes` of 1.36, which belongs to DRA and costs one unit."""

@@ -1,0 +1,248 @@
+"""The `format` function of the strings library: %s, %d, %f, %e, %b, %o, %x, %X and %%."""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from dra_extender.cel.library.conversions import decoded, double_text
+from dra_extender.cel.native.strings import ENCODE, HEX, UPPER, quoted_in_pieces
+from dra_extender.cel.runtime.cost import Frame
+from dra_extender.cel.runtime.semver import Semver
+from dra_extender.cel.runtime.times import Duration, Timestamp, seconds_text, timestamp_text
+from dra_extender.cel.runtime.values import LISTS, MAPS, TypeValue, Uint, from_map_key, type_name
+from dra_extender.cel.support.errors import CelRuntimeError
+from dra_extender.cel.types.types import Type
+
+_CLAUSE: Final = re.compile(r"%(%|(?:\.([0-9]{1,4}))?([a-zA-Z])|)")
+_KEYS: Final = frozenset({str, bool, int, Uint})
+_SUPERSCRIPT: Final = str.maketrans(
+    "0123456789-",
+    "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b",
+)
+_WORDS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_ZERO: Final = "0.000000\u00d710\u2070\u2070"
+"""Zero with %e, whatever the precision."""
+_DEFAULT_PRECISION: Final = 6
+_MAX_PRECISION: Final = 1000
+_CLAUSE_WORK: Final = 80
+_PERCENT_WORK: Final = 20
+_VALUE_WORK: Final = 40
+_DIGITS_WORK: Final = 500
+"""What a double's digits take at most before the point: 300 of them, as many again behind it take twice that."""
+
+
+def format_text(frame: Frame, template: str, arguments: list[Any]) -> str:
+    """Fill the clauses of a template with the arguments, in order.
+
+    Raises:
+        CelRuntimeError: A clause is unknown, or has no argument or one that it cannot show.
+        CelCostError: The result would be too long.
+    """
+    parts: list[str] = []
+    end = used = length = 0
+    plain = template.isascii()
+    frame.spend(len(template) >> 3)
+    for found in _CLAUSE.finditer(template):
+        frame.spend(_PERCENT_WORK)
+        parts.append(template[end : found.start()])
+        end = found.end()
+        if found[1] == "%":
+            parts.append("%")
+        else:
+            if used >= len(arguments):
+                raise CelRuntimeError(f"index {used} out of range: the format string needs more arguments")
+            frame.spend(_CLAUSE_WORK)
+            parts.append(_clause(frame, found[3] or "", found[2], arguments[used]))
+            used += 1
+        length += len(parts[-2]) + len(parts[-1])
+        plain = plain and parts[-1].isascii()
+        frame.require_text(length, plain=plain)
+    parts.append(template[end:])
+    frame.build_text(length + len(parts[-1]), plain=plain)
+    return "".join(parts)
+
+
+_SHOWABLE: Final[dict[str, frozenset[str]]] = {
+    "s": frozenset(
+        {
+            "string",
+            "bool",
+            "bytes",
+            "int",
+            "uint",
+            "double",
+            "list",
+            "map",
+            "null_type",
+            "type",
+            "duration",
+            "timestamp",
+        }
+    ),
+    "d": frozenset({"int", "uint"}),
+    "f": frozenset({"double", "string"}),
+    "e": frozenset({"double", "string"}),
+    "b": frozenset({"int", "uint", "bool"}),
+    "o": frozenset({"int", "uint"}),
+    "x": frozenset({"int", "uint", "string", "bytes"}),
+    "X": frozenset({"int", "uint", "string", "bytes"}),
+}
+
+
+def check_format(template: str, arguments: Sequence[Sequence[Type]]) -> None:
+    """Check a constant template against the static types of its arguments, each followed by those inside of a literal.
+
+    Raises:
+        CelRuntimeError: A clause is wrong, an argument does not fit its clause, or there are too few or too many.
+    """
+    clauses = [found for found in _CLAUSE.finditer(template) if found[1] != "%"]
+    if len(clauses) != len(arguments):
+        raise CelRuntimeError(f"the format string needs {len(clauses)} arguments, not {len(arguments)}")
+    for found, given in zip(clauses, arguments, strict=True):
+        verb = found[3] or ""
+        if verb not in _SHOWABLE:
+            raise CelRuntimeError(f"could not parse formatting clause: unrecognized formatting clause {verb!r}")
+        for kind in given if verb == "s" else given[:1]:
+            if kind.kind not in {"dyn", "variable"} and kind.name not in _SHOWABLE[verb]:
+                raise CelRuntimeError(f"error during formatting: %{verb} cannot show a value of type {kind}")
+
+
+def _clause(frame: Frame, verb: str, precision: str | None, value: Any) -> str:
+    show = _VERBS.get(verb)
+    if verb in {"f", "e"}:
+        places = _DEFAULT_PRECISION if precision is None else int(precision)
+        if places > _MAX_PRECISION:
+            raise CelRuntimeError(f"the precision {places} of a format clause is above {_MAX_PRECISION}")
+        frame.spend(_DIGITS_WORK + 2 * places)
+        return _floating(value, verb, places)
+    if show is None:
+        raise CelRuntimeError(f"could not parse formatting clause: unrecognized formatting clause {verb!r}")
+    return show(frame, value)
+
+
+def _floating(value: Any, verb: str, places: int) -> str:
+    """Show a double the way upstream's localised printer does: thousands grouped, powers of ten in superscript.
+
+    That printer gives a power of ten six places whatever was asked for.
+    """
+    value = _WORDS.get(value, value) if isinstance(value, str) else value
+    if not isinstance(value, float):
+        raise _mismatch(verb, value)
+    if not math.isfinite(value):
+        word = "NaN" if math.isnan(value) else ("∞" if value > 0 else "-∞")
+        return word if verb == "f" else word.rjust(places)
+    if verb == "f":
+        return f"{value or 0.0:,.{places}f}"
+    if not value:
+        return _ZERO
+    mantissa, _, exponent = f"{value:.{_DEFAULT_PRECISION}e}".partition("e")
+    return f"{mantissa}\u00d710{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
+
+
+def _integer(value: Any, verb: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _mismatch(verb, value)
+    return int(value)
+
+
+def _decimal(_: Frame, value: Any) -> str:
+    return str(_integer(value, "d"))
+
+
+def _binary(_: Frame, value: Any) -> str:
+    return f"{int(value) if isinstance(value, bool) else _integer(value, 'b'):b}"
+
+
+def _hexadecimal(frame: Frame, value: Any) -> str:
+    if isinstance(value, str | bytes):
+        raw = ENCODE(frame, value) if isinstance(value, str) else value
+        frame.build_text(2 * len(raw))
+        return str(HEX(frame, raw))
+    return f"{_integer(value, 'x'):x}"
+
+
+def _shown(frame: Frame, value: Any) -> str:
+    """Show any value; nested values are charged, because one value can be in many places."""
+    frame.spend(_VALUE_WORK)
+    kind = type(value)
+    if kind is str:
+        frame.build_text(len(value), plain=value.isascii())
+        return str(value)
+    if kind is bytes:
+        return decoded(frame, value)
+    if kind in _SCALARS:
+        return _SCALARS[kind](value)
+    if kind in LISTS:
+        return _listed(frame, "[", [_nested(frame, item) for item in value], "]")
+    if kind in MAPS:
+        shown = [(_key(frame, from_map_key(key)), _nested(frame, item)) for key, item in value.items()]
+        frame.begin_call("a sort of a map's keys", _sort_work(shown))
+        return _listed(frame, "{", [f"{key}:{item}" for key, item in sorted(shown)], "}")
+    raise _mismatch("s", value)
+
+
+def _listed(frame: Frame, opening: str, parts: list[str], closing: str) -> str:
+    frame.spend(_PERCENT_WORK + len(parts))
+    plain = all(map(str.isascii, parts))
+    frame.build_text(sum(map(len, parts)) + 2 * len(parts) + 2, plain=plain)
+    return f"{opening}{', '.join(parts)}{closing}"
+
+
+def _sort_work(shown: list[tuple[str, str]]) -> int:
+    length = sum(len(key) for key, _ in shown)
+    return (8 * len(shown) + (length >> 5)) * len(shown).bit_length()
+
+
+def _key(frame: Frame, key: Any) -> str:
+    if type(key) in _KEYS:
+        return _nested(frame, key)
+    raise _mismatch("s", key)
+
+
+def _nested(frame: Frame, value: Any) -> str:
+    """Inside of lists and maps texts are quoted, and doubles have six places."""
+    if isinstance(value, str):
+        return _quoted(frame, value)
+    if isinstance(value, bytes):
+        return f"b{_quoted(frame, value)}"
+    if isinstance(value, float):
+        return f"{value:.6f}" if math.isfinite(value) else f'"{_shown(frame, value)}"'
+    if isinstance(value, Timestamp):
+        return f'timestamp("{_shown(frame, value)}")'
+    if isinstance(value, Duration):
+        return f'duration("{_shown(frame, value)}")'
+    return _shown(frame, value)
+
+
+def _quoted(frame: Frame, value: str | bytes) -> str:
+    text = _shown(frame, value)
+    frame.build_text(2 * len(text), plain=text.isascii())
+    return quoted_in_pieces(frame, text)
+
+
+_SCALARS: Final[dict[type, Callable[[Any], str]]] = {
+    type(None): lambda _: "null",
+    bool: lambda value: "true" if value else "false",
+    float: double_text,
+    int: str,
+    Uint: lambda value: str(int(value)),
+    TypeValue: lambda value: value.name,
+    Duration: lambda value: seconds_text(value.nanos),
+    Timestamp: timestamp_text,
+}
+
+
+def _mismatch(verb: str, value: Any) -> CelRuntimeError:
+    kind = "semver" if isinstance(value, Semver) else type_name(value)
+    return CelRuntimeError(f"error during formatting: %{verb} cannot show a value of type {kind}")
+
+
+_VERBS: Final[dict[str, Callable[[Frame, Any], str]]] = {
+    "s": _shown,
+    "d": _decimal,
+    "b": _binary,
+    "o": lambda _, value: f"{_integer(value, 'o'):o}",
+    "x": _hexadecimal,
+    "X": lambda frame, value: str(UPPER(frame, _hexadecimal(frame, value))),
+}

@@ -1,0 +1,243 @@
+"""The strings library, version 2."""
+
+from typing import Any, Final
+
+from dra_extender.cel.library.string_format import format_text
+from dra_extender.cel.native.call import Native
+from dra_extender.cel.native.strings import (
+    CHARACTERS,
+    COUNT,
+    ENCODE,
+    FIND,
+    JOIN,
+    LOWER,
+    LSTRIP,
+    REPLACE,
+    RFIND,
+    RSTRIP,
+    SLICE,
+    SPLIT,
+    UPPER,
+    decoded_lenient,
+    quoted_in_pieces,
+)
+from dra_extender.cel.runtime.cost import (
+    PIECE,
+    Frame,
+    elements_traversed,
+    first_traversed,
+    first_traversed_twice,
+    result_traversed_twice,
+)
+from dra_extender.cel.support.errors import CelRuntimeError
+from dra_extender.cel.types.declarations import function, method, overload
+from dra_extender.cel.types.types import DYN, INT, STRING, list_of
+
+_CALL_WORK: Final = 36
+_SHORT: Final = 64
+"""Characters of texts for which the worst case is a small constant: their sizes are not looked at any further."""
+_PIECE_WORK: Final = 8
+_PART_WORK: Final = 5
+_BLANKS: Final = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
+    "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+
+
+def _in_range(text: str, index: int) -> int:
+    if 0 <= index <= len(text):
+        return index
+    raise CelRuntimeError(f"index out of range: {index}")
+
+
+def _char_at(text: str, index: int) -> str:
+    return text[_in_range(text, index) : index + 1]
+
+
+def _not_negative(index: int) -> int:
+    if index < 0:
+        raise CelRuntimeError(f"index out of range: {index}")
+    return index
+
+
+def _index_of(frame: Frame, text: str, part: str, start: int = 0) -> int:
+    _not_negative(start)
+    found: int = FIND(frame, text, part, start if part else min(start, len(text)), len(text))
+    return found
+
+
+def _last_index_of(frame: Frame, text: str, part: str, start: int | None = None) -> int:
+    if start is None or (not part and _not_negative(start) >= len(text)):
+        end = len(text)
+    elif _not_negative(start) < len(text):
+        end = start + len(part)
+    else:
+        return -1
+    found: int = RFIND(frame, text, part, end)
+    return found
+
+
+def _replace(frame: Frame, text: str, old: str, new: str, count: int = -1) -> str:
+    if len(text) <= _SHORT and len(old) <= _SHORT and len(new) <= 1:
+        frame.spend(_CALL_WORK + len(text))
+        short: str = REPLACE.run(text, old, new, count)
+        return short
+    found = COUNT(frame, text, old)
+    found = found if count < 0 else min(count, found)
+    frame.spend(_CALL_WORK)
+    frame.build_text(len(text) + found * (len(new) - len(old)), plain=text.isascii() and new.isascii())
+    made: str = REPLACE(frame, text, old, new, found)
+    return made
+
+
+def _split(frame: Frame, text: str, separator: str, count: int = -1) -> list[str]:
+    if count == 0:
+        return []
+    if not separator:
+        return _characters(frame, text, len(text) if count < 0 else min(count, len(text)))
+    if len(text) <= _SHORT:
+        frame.spend(_CALL_WORK + len(text))
+        short: list[str] = SPLIT.run(text, separator, count - 1 if count > 0 else -1)
+        return short
+    pieces = COUNT(frame, text, separator) + 1
+    pieces = pieces if count < 0 else min(count, pieces)
+    frame.build_list(pieces)
+    frame.begin_call("split", _PIECE_WORK * pieces)
+    frame.spend(_CALL_WORK)
+    frame.build_text(len(text), plain=text.isascii())
+    made: list[str] = SPLIT(frame, text, separator, count - 1 if count > 0 else -1)
+    return made
+
+
+def _characters(frame: Frame, text: str, length: int) -> list[str]:
+    """The first characters one by one, and the rest."""
+    if not length:
+        return []
+    frame.require_list(length)
+    found: list[str] = []
+    for start in range(0, length - 1, PIECE):
+        found += CHARACTERS(frame, text, start, min(start + PIECE, length - 1))
+    found.append(_slice(frame, text, length - 1, len(text)))
+    return found
+
+
+def _slice(frame: Frame, text: str, start: int, end: int) -> str:
+    if end - start <= _SHORT:
+        return text[start:end]
+    frame.build_text(max(0, end - start), plain=text.isascii())
+    made: str = SLICE(frame, text, start, end)
+    return made
+
+
+def _substring(frame: Frame, text: str, start: int, end: int | None = None) -> str:
+    stop = len(text) if end is None else _in_range(text, end)
+    if _in_range(text, start) > stop:
+        raise CelRuntimeError(f"invalid substring range: start {start}, end {stop}")
+    return _slice(frame, text, start, stop)
+
+
+def _trim(frame: Frame, text: str) -> str:
+    """In pieces, for blanks beyond ASCII take long; a text without blanks is looked at in two places."""
+    start, end = 0, len(text)
+    while start < end:
+        piece = text[start : start + PIECE] if end - start > PIECE else text[start:]
+        kept = len(LSTRIP(frame, piece, _BLANKS)) if piece[0] in _BLANKS else len(piece)
+        start += len(piece) - kept
+        if kept:
+            break
+    while start < end:
+        piece = text[max(start, end - PIECE) : end]
+        kept = len(RSTRIP(frame, piece, _BLANKS)) if piece[-1] in _BLANKS else len(piece)
+        end -= len(piece) - kept
+        if kept:
+            break
+    return _slice(frame, text, start, end) if end - start < len(text) else text
+
+
+def _join(frame: Frame, parts: list[Any], separator: str = "") -> str:
+    frame.spend(_CALL_WORK)
+    length = len(separator) * max(0, len(parts) - 1)
+    plain = separator.isascii()
+    for start in range(0, len(parts), PIECE):
+        piece = parts[start : start + PIECE]
+        frame.spend(_PART_WORK * len(piece))
+        for part in piece:
+            if not isinstance(part, str):
+                raise CelRuntimeError("join: an element is not a string")
+        plain = plain and all(map(str.isascii, piece))
+        length += sum(map(len, piece))
+    frame.build_text(length, plain=plain)
+    made: str = JOIN(frame, separator, parts)
+    return made
+
+
+def _quote(frame: Frame, text: str) -> str:
+    frame.spend(_CALL_WORK)
+    frame.build_text(2 * len(text) + 2, plain=text.isascii())
+    return quoted_in_pieces(frame, text, plain=True)
+
+
+def _recased(frame: Frame, text: str, change: Native) -> str:
+    """Only the letters of ASCII change; of bytes, Python changes no others either."""
+    if len(text) <= _SHORT and text.isascii():
+        return str(change.run(text))
+    frame.build_text(len(text), plain=text.isascii())
+    if text.isascii():
+        return str(change(frame, text))
+    return decoded_lenient(frame, change(frame, ENCODE(frame, text)))
+
+
+def _lower(frame: Frame, text: str) -> str:
+    return _recased(frame, text, LOWER)
+
+
+def _upper(frame: Frame, text: str) -> str:
+    return _recased(frame, text, UPPER)
+
+
+_TEXTS: Final = list_of(STRING)
+
+FUNCTIONS: Final = (
+    function("charAt", method((STRING, INT), STRING, _char_at)),
+    function(
+        "indexOf",
+        method((STRING, STRING), INT, _index_of, metered=True),
+        method((STRING, STRING, INT), INT, _index_of, metered=True),
+        extra=elements_traversed,
+    ),
+    function(
+        "lastIndexOf",
+        method((STRING, STRING), INT, _last_index_of, metered=True),
+        method((STRING, STRING, INT), INT, _last_index_of, metered=True),
+        extra=elements_traversed,
+    ),
+    function("lowerAscii", method((STRING,), STRING, _lower, metered=True), extra=first_traversed),
+    function("upperAscii", method((STRING,), STRING, _upper, metered=True), extra=first_traversed),
+    function(
+        "replace",
+        method((STRING, STRING, STRING), STRING, _replace, metered=True),
+        method((STRING, STRING, STRING, INT), STRING, _replace, metered=True),
+        extra=first_traversed_twice,
+    ),
+    function(
+        "split",
+        method((STRING, STRING), _TEXTS, _split, metered=True),
+        method((STRING, STRING, INT), _TEXTS, _split, metered=True),
+        extra=first_traversed_twice,
+    ),
+    function(
+        "substring",
+        method((STRING, INT), STRING, _substring, metered=True),
+        method((STRING, INT, INT), STRING, _substring, metered=True),
+        extra=first_traversed,
+    ),
+    function("trim", method((STRING,), STRING, _trim, metered=True), extra=first_traversed),
+    function(
+        "join",
+        method((_TEXTS,), STRING, _join, metered=True),
+        method((_TEXTS, STRING), STRING, _join, metered=True),
+        extra=result_traversed_twice,
+    ),
+    function("format", method((STRING, list_of(DYN)), STRING, format_text, metered=True, extra=first_traversed)),
+    function("strings.quote", overload((STRING,), STRING, _quote, metered=True, extra=first_traversed)),
+)

@@ -1,0 +1,154 @@
+"""Conditions that no device decides, and parts that fail whatever the device."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from dra_extender.cel.analysis.attribute_access import node_text
+from dra_extender.cel.analysis.visitor import is_open
+from dra_extender.cel.explain.evaluation import Evaluation, Item, body_of, operands, source_of
+from dra_extender.cel.explain.failure import failure_part
+from dra_extender.cel.lint.findings import Finding, LintCode, error, warning
+from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.types import typed_ast as c
+
+_MOST_CONSTANTS: Final = 1000
+_EQUALITY: Final = "_==_"
+
+
+def constant_findings(evaluation: Evaluation) -> Iterator[Finding]:
+    """The findings of an expression that compiles."""
+    root = evaluation.root
+    truth = _truth(evaluation, root)
+    failures = [each for each in _closed(root) if _fails(evaluation, each)]
+    for item in failures:
+        found = error if truth is None else warning
+        words = failure_part(evaluation, item).words
+        yield found(LintCode.CONSTANT_FAILURE, item.node.offset, f"whatever the device, {words}", _remedy(item.node))
+    if failures:
+        return
+    if truth is False:
+        reason = _contradiction(root)
+        message = f"no device is ever selected{f': {reason}' if reason else ''}"
+        yield warning(LintCode.ALWAYS_FALSE, 0, message)
+    elif truth is True:
+        yield warning(LintCode.ALWAYS_TRUE, 0, "every device is selected, whatever it is")
+
+
+def _fails(evaluation: Evaluation, item: Item) -> bool:
+    outcome = evaluation.outcome(item)
+    return outcome.error is not None and not outcome.stopped
+
+
+def _remedy(node: s.Node) -> str:
+    """The forgiving form of a version that is no strict one."""
+    if isinstance(node, s.Call) and node.function == "semver" and len(node.arguments) == 1:
+        return f"semver({node_text(node.arguments[0])}, true)"
+    return ""
+
+
+def _closed(root: Item) -> Iterator[Item]:
+    """The largest calls without device and variables."""
+    pending = [root]
+    for _ in range(_MOST_CONSTANTS):
+        if not pending:
+            return
+        item = pending.pop()
+        if isinstance(item.checked, c.Invoke) and not is_open(item.node):
+            yield item
+        else:
+            pending.extend(operands(item))
+
+
+def _truth(evaluation: Evaluation, item: Item) -> bool | None:
+    """What a condition is on every device, if that can be told."""
+    checked = item.checked
+    if not is_open(item.node):
+        value = evaluation.outcome(item).value
+        return value if isinstance(value, bool) else None
+    match checked:
+        case c.Logical():
+            return _logical(evaluation, item, checked)
+        case c.Conditional():
+            condition, chosen, other = operands(item)
+            held = _truth(evaluation, condition)
+            branches = {_truth(evaluation, each) for each in (chosen, other)}
+            if held is not None:
+                return _truth(evaluation, chosen if held else other)
+            return branches.pop() if len(branches) == 1 else None
+        case c.Bind():
+            evaluation.defer(checked.slot, source_of(item))
+            return _truth(evaluation, body_of(item))
+        case c.Invoke() if checked.function.name == "!_":
+            inner = _truth(evaluation, operands(item)[0])
+            return None if inner is None else not inner
+    return _reflexive(item.node)
+
+
+def _logical(evaluation: Evaluation, item: Item, checked: c.Logical) -> bool | None:
+    terms = [_truth(evaluation, each) for each in operands(item)]
+    if checked.absorbing in terms:
+        return checked.absorbing
+    if all(each is not None for each in terms):
+        return not checked.absorbing
+    return False if not checked.absorbing and _contradiction(item) else None
+
+
+def _reflexive(node: s.Node) -> bool | None:
+    """`x == x` and `x != x`."""
+    if isinstance(node, s.Call) and node.function in {_EQUALITY, "_!=_"}:
+        one, other = map(node_text, node.arguments)
+        return node.function == _EQUALITY if one == other else None
+    return None
+
+
+def _contradiction(item: Item) -> str:
+    """Two operands of `&&` that ask the same part for different values; empty if there are none."""
+    allowed: dict[str, list[Any]] = {}
+    forbidden: dict[str, list[Any]] = {}
+    for node in _conjuncts(item.node):
+        found = _demand(node)
+        if found is None:
+            continue
+        subject, values, equal = found
+        if not equal:
+            forbidden.setdefault(subject, []).extend(values)
+        elif subject in allowed:
+            allowed[subject] = [each for each in allowed[subject] if each in values]
+        else:
+            allowed[subject] = values
+        if subject in allowed and not [each for each in allowed[subject] if each not in forbidden.get(subject, [])]:
+            return f"{subject} cannot have different values at once"
+    return ""
+
+
+def _conjuncts(node: s.Node) -> Iterator[s.Node]:
+    if isinstance(node, s.Call) and node.function == "_&&_":
+        for each in node.arguments:
+            yield from _conjuncts(each)
+    else:
+        yield node
+
+
+def _demand(node: s.Node) -> tuple[str, list[Any], bool] | None:
+    """(subject, values, whether it must be one of them) of a comparison with constants."""
+    if isinstance(node, s.Call) and node.function == "!_":
+        found = _demand(node.arguments[0])
+        return None if found is None else (found[0], found[1], not found[2])
+    if not isinstance(node, s.Call) or node.function not in {_EQUALITY, "_!=_", "@in"}:
+        return None
+    left, right = node.arguments
+    if node.function == "@in":
+        if not is_open(left) or not isinstance(right, s.ListLiteral):
+            return None
+        values = [_constant(each.value) for each in right.elements]
+        return (node_text(left), values, True) if all(each is not None for each in values) else None
+    subject, other = (right, left) if is_open(right) else (left, right)
+    value = _constant(other)
+    return (node_text(subject), [value], node.function == _EQUALITY) if value is not None and is_open(subject) else None
+
+
+def _constant(node: s.Node) -> tuple[str, Any] | None:
+    """A text or a bool; numbers of different types can be equal, so they are left alone unless they are alike."""
+    if isinstance(node, s.Literal) and type(node.value) in {str, bool, int}:
+        return type(node.value).__name__, node.value
+    return None

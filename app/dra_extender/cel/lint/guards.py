@@ -1,0 +1,133 @@
+"""Attributes that a device need not have: reading one that is missing fails, it does not just not match."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from dra_extender.cel.analysis.attribute_access import Access, access_of, driver_of, map_of_domain, node_text
+from dra_extender.cel.analysis.rewrite import is_device_field
+from dra_extender.cel.analysis.visitor import children_of
+from dra_extender.cel.lint.findings import Finding, LintCode, warning
+from dra_extender.cel.syntax import ast as s
+
+Fact = tuple[str, ...]
+"""What is known to hold: ("driver", name), ("domain", name), or the key of an `Access` that is known to be there."""
+
+_NOTHING: Final[frozenset[Fact]] = frozenset()
+
+
+def facts_of(expressions: Iterable[s.Node]) -> frozenset[Fact]:
+    """What holds for a device for which all of these conditions are true."""
+    return frozenset().union(*(_established(each, truth=True) for each in expressions))
+
+
+def guard_findings(root: s.Node, known: frozenset[Fact]) -> Iterator[Finding]:
+    """One warning for each attribute or capacity of which nothing says that the device has it.
+
+    What counts: has(), `in`, optional selection, and the driver's name for its own domain, in any other operand, for `&&` and `||`
+    forgive a failure that another operand outweighs, whatever the order.
+    """
+    reported: set[tuple[str, str, str]] = set()
+    for node, access in _unguarded(root, known):
+        if access.key in reported:
+            continue
+        reported.add(access.key)
+        place = "attribute" if access.place == "attributes" else "capacity"
+        message = f"nothing makes sure that the device has this {place}; on one without it the selector fails"
+        yield warning(LintCode.UNGUARDED, node.offset, message, _suggestion(node, access))
+
+
+def _suggestion(node: s.Node, access: Access) -> str:
+    if access.domain is not None and "." in access.domain and not _is_shared(access.domain):
+        return f'device.driver == "{access.domain}" && ...'
+    return f"has({node_text(node)}) && ..." if isinstance(node, s.Select) else ""
+
+
+def _is_shared(domain: str) -> bool:
+    """Domains of Kubernetes itself are used by many drivers and are no driver's name."""
+    return domain.endswith(("kubernetes.io", "k8s.io"))
+
+
+def _unguarded(node: s.Node, known: frozenset[Fact]) -> Iterator[tuple[s.Node, Access]]:
+    access = access_of(node)
+    if access is not None:
+        if not _is_guarded(access, known):
+            yield node, access
+        return
+    if isinstance(node, s.Select) and node.test:
+        if map_of_domain(node.operand) is None:
+            yield from _unguarded(node.operand, known)
+        return
+    for child, facts in _children(node, known):
+        yield from _unguarded(child, facts)
+
+
+def _children(node: s.Node, known: frozenset[Fact]) -> Iterator[tuple[s.Node, frozenset[Fact]]]:
+    """The nodes below with what holds when their failure matters."""
+    below = children_of(node)
+    if isinstance(node, s.Call) and node.function in {"_&&_", "_||_"} and node.target is None:
+        truth = node.function == "_&&_"
+        learned = [_established(each, truth=truth) for each in below]
+        for index, each in enumerate(below):
+            yield each, known.union(*learned[:index], *learned[index + 1 :])
+    elif isinstance(node, s.Call) and node.function == "_?_:_":
+        condition, chosen, other = below
+        yield condition, known
+        yield chosen, known | _established(condition, truth=True)
+        yield other, known | _established(condition, truth=False)
+    else:
+        for each in below:
+            yield each, known
+
+
+def _is_guarded(access: Access, known: frozenset[Fact]) -> bool:
+    if access.guarded or access.key in known or (access.domain is None and not access.own):
+        return True
+    if access.own:
+        return any(fact[0] == "driver" for fact in known)
+    return bool({("driver", access.domain or ""), ("domain", access.domain or "")} & known)
+
+
+def _established(node: s.Node, *, truth: bool) -> frozenset[Fact]:
+    """What holds when a condition is true (or false)."""
+    if isinstance(node, s.Select):
+        tested = _tested(node) if truth and node.test else None
+        return _NOTHING if tested is None else frozenset({tested.key})
+    if not isinstance(node, s.Call) or node.target is not None:
+        return _NOTHING
+    if node.function == "!_":
+        return _established(node.arguments[0], truth=not truth)
+    if node.function in {"_&&_", "_||_"}:
+        learned = [_established(each, truth=truth) for each in node.arguments]
+        every = (node.function == "_&&_") is truth
+        return _NOTHING.union(*learned) if every else learned[0].intersection(*learned[1:])
+    return _compared(node, truth=truth)
+
+
+def _compared(node: s.Call, *, truth: bool) -> frozenset[Fact]:
+    if node.function in {"_==_", "@in"} and truth:
+        driver = driver_of(node)
+        fact: Fact | None = ("driver", driver) if driver is not None else None
+        if node.function == "@in":
+            fact = _member(*node.arguments)
+        if fact is not None:
+            return frozenset({fact})
+    return _NOTHING
+
+
+def _member(element: s.Node, values: s.Node) -> Fact | None:
+    """`"name" in device.attributes["domain"]`, `"domain" in device.attributes`, `device.driver in ["name"]`."""
+    if is_device_field(element, "driver") and isinstance(values, s.ListLiteral) and len(values.elements) == 1:
+        only = values.elements[0].value
+        return ("driver", only.value) if isinstance(only, s.Literal) and isinstance(only.value, str) else None
+    if not isinstance(element, s.Literal) or not isinstance(element.value, str):
+        return None
+    if is_device_field(values, "attributes") or is_device_field(values, "capacity"):
+        return ("domain", element.value)
+    if map_of_domain(values) is None:
+        return None
+    access = access_of(s.Select(values.offset, values.depth + 1, values, element.value))
+    return None if access is None else access.key
+
+
+def _tested(node: s.Select) -> Access | None:
+    return access_of(s.Select(node.offset, node.depth, node.operand, node.field))

@@ -1,0 +1,118 @@
+"""What is wrong or doubtful in a selector before any device is asked."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from dra_extender.cel.analysis.attribute_access import driver_of, map_of_domain
+from dra_extender.cel.analysis.rewrite import is_device_field, step_of
+from dra_extender.cel.analysis.visitor import inlined, nodes_of
+from dra_extender.cel.explain.evaluation import Evaluation
+from dra_extender.cel.lint.comparisons import comparison_findings
+from dra_extender.cel.lint.constants import constant_findings
+from dra_extender.cel.lint.findings import Finding, LintCode, Severity, error
+from dra_extender.cel.lint.guards import Fact, facts_of, guard_findings
+from dra_extender.cel.lint.limits import limit_findings
+from dra_extender.cel.lint.paths import path_findings
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT, TOO_LARGE
+from dra_extender.cel.runtime.device import prepare_device
+from dra_extender.cel.support.errors import CelCompileError
+from dra_extender.cel.syntax.ast import Call, Node
+from dra_extender.cel.syntax.parser import MAX_LENGTH, parse
+
+_NO_DEVICE: Final = prepare_device("", {}, {}, allow_multiple_allocations=False)
+_WRITTEN: Final = ("and", "or", "not", "True", "False", "None", "=", "===", "&", "|")
+_MEANT: Final = ("&&", "||", "!", "true", "false", "null", "==", "==", "&&", "||")
+_WORDS: Final = dict(zip(_WRITTEN, _MEANT, strict=True))
+_WORD: Final = re.compile(r"\w+|[=!<>&|]+")
+_AFTER_NOT: Final = re.compile(r"(.*\W)?not\s+", re.DOTALL)
+
+
+def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool = True) -> tuple[Finding, ...]:
+    """The findings of an expression in the order of its text; none says that nothing is wrong as far as can be told.
+
+    Args:
+        expression: The expression; anything goes.
+        before: The selectors that are true before this one is asked, those of the class above all: what they make sure of
+            needs no guard. None if they are not known; nothing is said about guards then.
+        condition: Whether the result must be a bool; for derived attributes it need not.
+    """
+    if len(expression.encode(errors="surrogatepass")) > MAX_LENGTH:
+        return (
+            error(LintCode.LENGTH_LIMIT, 0, f"it is longer than {MAX_LENGTH} bytes, more than an API server accepts"),
+        )
+    try:
+        tree = inlined(parse(expression), _is_path)
+    except CelCompileError as problem:
+        return (_not_compiling(problem),)
+    known = _facts(before or ())
+    named = filter(None, map(driver_of, nodes_of(tree)))
+    drivers = frozenset(fact[1] for fact in known if fact[0] in {"driver", "domain"}).union(named)
+    found = [*path_findings(tree, drivers), *comparison_findings(tree)]
+    try:
+        evaluation, units = _compiled(expression, condition=condition)
+    except CelCompileError as problem:
+        if not any(each.severity is Severity.ERROR for each in found):
+            found.append(_not_compiling(problem))
+        return _ordered(found)
+    found.extend(_of_constants(evaluation, condition=condition))
+    found.extend(limit_findings(expression, tree, units))
+    if before is not None and not any(each.severity is Severity.ERROR for each in found):
+        found.extend(guard_findings(tree, known))
+    return _ordered(found)
+
+
+def _is_path(node: Node) -> bool:
+    """Whether a variable for this is worth looking through: `device.attributes`, and its domains by a plain key.
+
+    Other keys could use variables twice, and what they stand for would double with each binding.
+    """
+    if map_of_domain(node) is None:
+        return is_device_field(node, "attributes") or is_device_field(node, "capacity")
+    return step_of(node) is not None or (isinstance(node, Call) and is_device_field(node.arguments[1], "driver"))
+
+
+def units_of(expression: str, *, condition: bool) -> int:
+    """The units that compiling an expression takes; the limit of one for what does not compile."""
+    try:
+        return compile_expression(expression, derived=not condition).units
+    except CelCompileError:
+        return COMPILE_LIMIT
+
+
+def _compiled(expression: str, *, condition: bool) -> tuple[Evaluation, int]:
+    units = compile_expression(expression, derived=not condition).units
+    return Evaluation(expression, _NO_DEVICE), units
+
+
+def _of_constants(evaluation: Evaluation, *, condition: bool) -> Iterator[Finding]:
+    for each in constant_findings(evaluation):
+        if condition or each.code is LintCode.CONSTANT_FAILURE:
+            yield each
+
+
+def _facts(before: Sequence[str]) -> frozenset[Fact]:
+    trees = []
+    for each in before:
+        try:
+            trees.append(parse(each))
+        except CelCompileError:
+            continue
+    return facts_of(trees)
+
+
+def _not_compiling(problem: CelCompileError) -> Finding:
+    if problem.reason == TOO_LARGE:
+        return error(LintCode.COMPILE_LIMIT, 0, problem.reason)
+    words = _WORD.finditer(problem.source)
+    written = next((word.group() for word in words if word.start() <= problem.offset < word.end()), "")
+    if _AFTER_NOT.fullmatch(problem.source, 0, problem.offset):
+        written = "not"
+    meant = _WORDS.get(written)
+    suggestion = "" if meant is None else f"{meant} instead of {written}"
+    return error(LintCode.DOES_NOT_COMPILE, problem.offset, problem.reason, suggestion)
+
+
+def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(dict.fromkeys(findings), key=lambda each: (each.offset, each.severity, each.code)))

@@ -1,0 +1,126 @@
+"""Mistakes in reaching attributes and capacities: suffixes, names without domain, names that are domain and name at once."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Final
+
+from dra_extender.cel.analysis.attribute_access import CAPACITY_SUFFIXES, access_of, map_of_domain, node_text
+from dra_extender.cel.analysis.rewrite import SUFFIXES, is_domain_name, step_of, suffix_free
+from dra_extender.cel.analysis.visitor import Visit, visits
+from dra_extender.cel.library.environment import DEVICE_FIELDS
+from dra_extender.cel.lint.findings import Finding, LintCode, error, warning
+from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.syntax.printer import access_text
+
+_COMPARISONS: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "_&&_", "_||_", "!_"})
+_ABOUT_MAPS: Final = frozenset({"size", "includes"})
+
+
+def path_findings(root: s.Node, drivers: frozenset[str]) -> Iterator[Finding]:
+    """The findings of a tree; `drivers` are names that are domains although they have no dot."""
+    for visit in visits(root):
+        node = visit.node
+        if isinstance(node, s.Identifier):
+            yield from _bare_field(visit)
+        elif isinstance(node, s.Select) and isinstance(node.operand, s.Identifier) and node.operand.name == "device":
+            yield from _unknown_field(node, node.field)
+        elif isinstance(node, s.Call) and _indexes_device(node):
+            yield from _indexed_device(node)
+        if isinstance(node, s.Select):
+            yield from _suffix(node)
+        if map_of_domain(node) is not None:
+            yield from _domain(visit, drivers)
+
+
+def _bare_field(visit: Visit) -> Iterator[Finding]:
+    node = visit.node
+    assert isinstance(node, s.Identifier)  # noqa: S101 - for the type checker
+    if node.name in DEVICE_FIELDS and node.name not in visit.names:
+        message = f"there is no variable {node.name}; it is a field of device"
+        yield error(LintCode.UNKNOWN_FIELD, node.offset, message, f"device.{node.name}")
+
+
+def _unknown_field(node: s.Node, name: str) -> Iterator[Finding]:
+    if name not in DEVICE_FIELDS:
+        close = get_close_matches(name, sorted(DEVICE_FIELDS), n=1)
+        fields = ", ".join(DEVICE_FIELDS)
+        suggestion = f"device.{close[0]}" if close else ""
+        yield error(LintCode.UNKNOWN_FIELD, node.offset, f"device has no field {name}; it has {fields}", suggestion)
+
+
+def _indexes_device(node: s.Call) -> bool:
+    if node.function not in {"_[_]", "_[?_]"}:
+        return False
+    return isinstance(node.arguments[0], s.Identifier) and node.arguments[0].name == "device"
+
+
+def _indexed_device(node: s.Call) -> Iterator[Finding]:
+    key = node.arguments[1]
+    known = isinstance(key, s.Literal) and key.value in DEVICE_FIELDS
+    suggestion = f"device.{key.value}" if known and isinstance(key, s.Literal) else ""
+    yield error(LintCode.UNKNOWN_FIELD, node.offset, "fields of device are read with a dot, not by index", suggestion)
+
+
+def _suffix(node: s.Select) -> Iterator[Finding]:
+    """`....string` behind an attribute, or in place of its name."""
+    plain = s.Select(node.offset, node.depth, node.operand, node.field, node.optional)
+    meant = suffix_free(plain)
+    if meant is not None:
+        whole = "has(...) is always false" if node.test else "it fails on every device"
+        message = f"attributes hold plain values without .{node.field}: {whole}"
+        yield error(LintCode.VALUE_SUFFIX, node.offset, message, node_text(meant))
+        return
+    access = access_of(node.operand)
+    if access is not None and access.place == "capacity" and node.field in CAPACITY_SUFFIXES:
+        message = f"a capacity is a quantity itself, without .{node.field}"
+        yield error(LintCode.VALUE_SUFFIX, node.offset, message, node_text(node.operand))
+
+
+def _domain(visit: Visit, drivers: frozenset[str]) -> Iterator[Finding]:
+    """Keys of device.attributes and device.capacity that are no domains."""
+    step = step_of(visit.node)
+    place = map_of_domain(visit.node)
+    if step is None or place is None or is_domain_name(step.key) or step.key in drivers:
+        return
+    parent = visit.parent
+    if isinstance(parent, s.Select) and parent.field in SUFFIXES | CAPACITY_SUFFIXES and "/" not in step.key:
+        if place == "capacity":
+            meant = access_text(place, None, step.key)
+            message = f"a capacity is a quantity itself, without .{parent.field}, and is found under its domain"
+            yield error(LintCode.VALUE_SUFFIX, parent.offset, message, meant)
+        return
+    if "/" in step.key:
+        yield from _qualified(visit, place, step.key)
+        return
+    found = error if not step.optional and _is_value(visit) else warning
+    message = f"{step.key!r} has no dot, so it is hardly a domain; device.{place} is indexed by domain, then by name"
+    yield found(LintCode.UNQUALIFIED_NAME, visit.node.offset, message, access_text(place, None, step.key))
+
+
+def _qualified(visit: Visit, place: str, key: str) -> Iterator[Finding]:
+    parent = visit.parent
+    if isinstance(parent, s.Select) and parent.field in SUFFIXES and place == "attributes":
+        return
+    domain, _, name = key.partition("/")
+    message = f"device.{place} is indexed by domain, then by name; no domain is called {key!r}"
+    tested = isinstance(parent, s.Select) and parent.test
+    found = warning if tested else error
+    yield found(LintCode.QUALIFIED_KEY, visit.node.offset, message, access_text(place, domain, name))
+
+
+def _others(parent: s.Call, node: s.Node) -> Iterator[s.Node]:
+    return (each for each in parent.arguments if each is not node)
+
+
+def _is_value(visit: Visit) -> bool:
+    """Whether a domain is used where only an attribute can be meant."""
+    parent = visit.parent
+    if parent is None:
+        return True
+    if not isinstance(parent, s.Call):
+        return False
+    if parent.target is visit.node:
+        return parent.function not in _ABOUT_MAPS
+    if any(isinstance(each, s.MapLiteral) or map_of_domain(each) is not None for each in _others(parent, visit.node)):
+        return False
+    return parent.function in _COMPARISONS or (parent.function == "@in" and parent.arguments[0] is visit.node)

@@ -1,0 +1,164 @@
+"""CEL equality, which differs from Python's: a bool is no number, and quantities and versions refuse strangers."""
+
+from typing import Any, Final
+
+from dra_extender.cel.native.lists import Elements as Elements
+from dra_extender.cel.native.lists import kinds_of, place_of, same_elements
+from dra_extender.cel.native.maps import key_work
+from dra_extender.cel.native.strings import SAME
+from dra_extender.cel.runtime.addresses import Cidr, IpAddress
+from dra_extender.cel.runtime.cost import COMPARISON_WORK, Frame
+from dra_extender.cel.runtime.named_formats import NamedFormat
+from dra_extender.cel.runtime.quantity import Quantity, QuantitySum
+from dra_extender.cel.runtime.semver import Semver
+from dra_extender.cel.runtime.urls import Url
+from dra_extender.cel.runtime.values import LISTS, MAPS, NUMBERS, DoubleKey, Optional, Uint, entry, no_overload
+from dra_extender.cel.support.errors import CelRuntimeError
+
+STRICT: Final = frozenset({Quantity, QuantitySum, Semver, IpAddress, Cidr, Url, NamedFormat})
+"""Types that refuse to be compared with others."""
+
+_ABSENT: Final = object()
+_FEW: Final = 8
+_LONG: Final = 128
+_REMEMBERED_PAIRS: Final = 1_000
+_INTEGERS: Final = frozenset({int, Uint})
+_STRINGS: Final = frozenset({str})
+_TEXTS: Final = frozenset({str, bytes})
+_CONTAINERS: Final = LISTS | MAPS | {Optional}
+
+
+def equal(frame: Frame, one: Any, other: Any) -> bool:
+    """Whether two values are equal; numbers compare across types, everything else only within its type.
+
+    Raises:
+        CelRuntimeError: A quantity or version on the left meets another type, or a sum of quantities; the mirrored comparison
+            is false, or compares.
+        CelCostError: The values are too large to compare.
+    """
+    kind, other_kind = type(one), type(other)
+    if kind in STRICT:
+        if other_kind is (Quantity if kind is QuantitySum else kind):
+            return _strictly_equal(frame, one, other)
+        if other is None:
+            return False
+        raise no_overload(one, other)
+    if kind in _CONTAINERS:
+        return _equal_containers(frame, one, other)
+    if kind is other_kind:
+        if kind in _TEXTS:
+            if len(one) != len(other):
+                return False
+            return bool(one == other if len(one) < _LONG else SAME(frame, one, other))
+        return bool(one == other)
+    if kind in NUMBERS and other_kind in NUMBERS:
+        return float(one) == float(other) if float in {kind, other_kind} else bool(one == other)
+    return False
+
+
+def _strictly_equal(frame: Frame, one: Any, other: Any) -> bool:
+    """Versions have many parts, and URLs are texts."""
+    if type(one) is Semver or type(one) is Url:
+        frame.spend(len(one.text))
+    return bool(one == other)
+
+
+def _equal_containers(frame: Frame, one: Any, other: Any) -> bool:
+    """Pairs that come again, as in a tree whose branches are one object, are looked at once."""
+    pairs = frame.same
+    if pairs is None:
+        frame.same = set()
+        try:
+            return _equal_contents(frame, one, other)
+        finally:
+            frame.same = None
+    pair = (id(one), id(other))
+    if pair in pairs:
+        return True
+    if not _equal_contents(frame, one, other):
+        return False
+    if len(pairs) < _REMEMBERED_PAIRS:
+        pairs.add(pair)
+    return True
+
+
+def _equal_contents(frame: Frame, one: Any, other: Any) -> bool:
+    if type(one) in LISTS:
+        if type(other) not in LISTS or len(one) != len(other):
+            return False
+        return _equal_lists(frame, one, other)
+    if type(one) in MAPS:
+        if type(other) not in MAPS or len(one) != len(other):
+            return False
+        for key, value in one.items():
+            frame.spend(COMPARISON_WORK + key_work(key, len(other)))
+            found = _counterpart(other, key)
+            if found is _ABSENT or not _element_equal(frame, value, found):
+                return False
+        return True
+    if not isinstance(other, Optional) or one.present is not other.present:
+        return False
+    frame.spend(1)
+    return not one.present or equal(frame, one.value, other.value)
+
+
+def _counterpart(values: dict[Any, Any], key: Any) -> Any:
+    """What one map has under the key of another."""
+    if type(key) is not DoubleKey:
+        return values.get(key, _ABSENT)
+    try:
+        return entry(values, key.value)
+    except KeyError:
+        return _ABSENT
+
+
+def _equal_lists(frame: Frame, one: Elements, other: Elements) -> bool:
+    if len(one) > _FEW and _alike(frame, one) and _alike(frame, other):
+        return same_elements(frame, one, other)
+    for left, right in zip(one, other, strict=True):
+        frame.spend(COMPARISON_WORK)
+        if not _element_equal(frame, left, right):
+            return False
+    return True
+
+
+def _alike(frame: Frame, values: Elements) -> bool:
+    """Whether Python's comparison of the elements, which is faster, means the same as CEL's."""
+    kinds = kinds_of(frame, values)
+    return kinds <= _INTEGERS or kinds <= _STRINGS
+
+
+def _element_equal(frame: Frame, one: Any, other: Any) -> bool:
+    """Inside of containers strangers are not equal rather than an error."""
+    if type(one) in STRICT:
+        return type(other) in STRICT and _strictly_equal(frame, one, other)
+    return equal(frame, one, other)
+
+
+def matches(frame: Frame, one: Any, other: Any) -> bool:
+    """Whether two values are equal, where a comparison that does not exist counts as "no"."""
+    try:
+        return equal(frame, one, other)
+    except CelRuntimeError as error:
+        if type(error) is CelRuntimeError:
+            return False
+        raise
+
+
+def first_place(frame: Frame, element: Any, values: Elements, *, turned: bool = False) -> int:
+    """The index of the first element equal to this one, -1 if there is none; `turned` asks the elements instead of it."""
+    kind = type(element)
+    if len(values) > _FEW and (kind in _INTEGERS or kind in _STRINGS) and _alike(frame, values):
+        if (kind in _STRINGS) is not (type(values[0]) in _STRINGS):
+            return -1
+        return place_of(frame, values, element)
+    for place, value in enumerate(values):
+        frame.spend(COMPARISON_WORK)
+        if matches(frame, value, element) if turned else matches(frame, element, value):
+            return place
+    return -1
+
+
+def contains_element(frame: Frame, element: Any, values: Elements) -> bool:
+    """Whether a list has an element equal to this one."""
+    return first_place(frame, element, values) >= 0

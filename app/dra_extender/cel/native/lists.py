@@ -1,0 +1,179 @@
+"""Native calls on lists: on pieces, so that none takes long, with the limits looked at between them."""
+
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import pairwise
+from typing import Any, Final
+
+from dra_extender.cel.native.call import ANY, INDEX, LIST, Native
+from dra_extender.cel.runtime.cost import PIECE, Frame
+
+Elements = list[Any] | tuple[Any, ...]
+
+_TEXTS: Final = frozenset({str, bytes})
+_SORTED_PIECE: Final = 1_000
+_COMPARED_WORK: Final = 4
+"""What comparing two elements takes that have methods of their own for it."""
+_DISTINCT_PIECE: Final = 32
+_LONG: Final = 64
+
+
+def _copied(values: Elements, start: int, end: int) -> list[Any]:
+    return [*values[start:end]]
+
+
+def _same(one: Elements, other: Elements) -> bool:
+    return tuple(one) == tuple(other)
+
+
+def _kinds(values: Elements, start: int, end: int) -> set[type]:
+    return set(map(type, values[start:end]))
+
+
+def _place(values: Elements, wanted: Any, start: int, end: int) -> int:
+    try:
+        return values.index(wanted, start, end)
+    except ValueError:
+        return -1
+
+
+def _numbers(start: int, end: int) -> list[int]:
+    return list(range(start, end))
+
+
+def _ordered(keys: Elements, start: int, end: int) -> list[int]:
+    return sorted(range(start, end), key=keys.__getitem__)
+
+
+def _lengths(values: Elements, start: int, end: int) -> int:
+    return sum(map(len, values[start:end]))
+
+
+COPY: Final = Native("a copy", (LIST, INDEX, INDEX), _copied, lambda _, start, end: max(0, end - start))
+KINDS: Final = Native("types", (LIST, INDEX, INDEX), _kinds, lambda _, start, end: 2 * max(0, end - start))
+SAME_LISTS: Final = Native("==", (LIST, LIST), _same, lambda one, other: len(one) + len(other))
+PLACE: Final = Native("in", (LIST, ANY, INDEX, INDEX), _place, lambda _, __, start, end: 2 * max(0, end - start))
+NUMBERS_OF_RANGE: Final = Native(
+    "lists.range", (INDEX, INDEX), _numbers, lambda start, end: 3 * max(0, end - start) // 2
+)
+LENGTHS: Final = Native("lengths", (LIST, INDEX, INDEX), _lengths, lambda _, start, end: 2 * max(0, end - start))
+SORT: Final = Native("sort", (LIST, INDEX, INDEX), _ordered, lambda _, start, end: sort_work(max(0, end - start)))
+NATIVES: Final = (COPY, KINDS, SAME_LISTS, PLACE, NUMBERS_OF_RANGE, LENGTHS, SORT)
+
+
+def sort_work(count: int) -> int:
+    """What sorting takes without what comparing long elements does."""
+    return _COMPARED_WORK * count * count.bit_length()
+
+
+def ranges(length: int) -> Iterator[tuple[int, int]]:
+    """The first place of each piece and the place behind its last."""
+    return ((start, min(start + PIECE, length)) for start in range(0, length, PIECE))
+
+
+def copied(frame: Frame, *lists: Elements) -> list[Any]:
+    """The elements of all lists, one list after the other."""
+    frame.require_list(sum(map(len, lists)))
+    made: list[Any] = []
+    for values in lists:
+        for start, end in ranges(len(values)):
+            made += COPY(frame, values, start, end)
+    return made
+
+
+def kinds_of(frame: Frame, values: Elements) -> set[type]:
+    """The types of the elements."""
+    if len(values) <= PIECE:
+        return set(KINDS(frame, values, 0, len(values)))
+    found: set[type] = set()
+    for start, end in ranges(len(values)):
+        found |= KINDS(frame, values, start, end)
+    return found
+
+
+def charge_texts(frame: Frame, values: Elements, start: int, end: int, shift: int) -> None:
+    """Charge the characters of texts that are about to be looked at, a unit for each 2**shift."""
+    frame.spend(LENGTHS(frame, values, start, end) >> shift)
+
+
+def number_range(frame: Frame, count: int) -> list[int]:
+    """The numbers from 0 on."""
+    made: list[int] = []
+    for start, end in ranges(count):
+        made += NUMBERS_OF_RANGE(frame, start, end)
+    return made
+
+
+def place_of(frame: Frame, values: Elements, wanted: Any) -> int:
+    """The place of the first element that Python takes for equal, -1 if there is none; the elements are numbers or texts."""
+    length = len(wanted) if type(wanted) in _TEXTS else 0
+    for start, end in ranges(len(values)):
+        if length > _LONG:
+            frame.begin_call("a search for a long text in a list", (end - start) * (length >> 7))
+        found: int = PLACE(frame, values, wanted, start, end)
+        if found >= 0:
+            return found
+    return -1
+
+
+def same_elements(frame: Frame, one: Elements, other: Elements) -> bool:
+    """Whether lists of one length are equal as Python takes it; the elements are numbers or texts."""
+    texts = bool(one) and type(one[0]) in _TEXTS
+    for start, end in ranges(len(one)):
+        if texts:
+            charge_texts(frame, one, start, end, 7)
+        if not SAME_LISTS(frame, one[start:end], other[start:end]):
+            return False
+    return True
+
+
+def order_of(frame: Frame, keys: Elements) -> Iterable[int]:
+    """The places of keys of one type in ascending order; equal ones stay in the order they have."""
+    if type(keys[0]) in _TEXTS:
+        for start, end in ranges(len(keys)):
+            frame.begin_call("a sort of long texts", LENGTHS(frame, keys, start, end) * len(keys).bit_length() >> 5)
+    if len(keys) <= _SORTED_PIECE:
+        return list(SORT(frame, keys, 0, len(keys)))
+    runs = [
+        SORT(frame, keys, start, min(start + _SORTED_PIECE, len(keys))) for start in range(0, len(keys), _SORTED_PIECE)
+    ]
+    return _merged(frame, runs, keys)
+
+
+def _merged(frame: Frame, runs: list[list[int]], keys: Elements) -> list[int]:
+    step = _MERGE_WORK + _COMPARED_WORK * len(runs).bit_length()
+    order = []
+    for place in merge(*runs, key=keys.__getitem__):
+        frame.spend(step)
+        order.append(place)
+    return order
+
+
+_MERGE_WORK: Final = 10
+
+
+def distinct_plain(frame: Frame, values: Elements) -> list[Any]:
+    """The elements without those that came before, all of one type that Python compares as CEL does; hashes may collide."""
+    if type(values[0]) in _TEXTS:
+        for start, end in ranges(len(values)):
+            charge_texts(frame, values, start, end, 4)
+    unique: dict[Any, None] = {}
+    for start in range(0, len(values), _DISTINCT_PIECE):
+        piece = values[start : start + _DISTINCT_PIECE]
+        frame.spend(_DISTINCT_PIECE + len(piece) * len(unique))
+        unique.update(dict.fromkeys(piece))
+    return list(unique)
+
+
+def neighbours(frame: Frame, values: Elements) -> Iterator[tuple[Any, Any]]:
+    """Each element with the next; comparing the two is charged."""
+    for one, other in pairwise(values):
+        frame.spend(ordering_work(one, other))
+        yield one, other
+
+
+def ordering_work(one: Any, other: Any) -> int:
+    """What asking for the order of two elements takes, texts up to the end of the shorter one."""
+    if type(one) in _TEXTS and type(other) in _TEXTS:
+        return _COMPARED_WORK + (min(len(one), len(other)) >> 4)
+    return _COMPARED_WORK

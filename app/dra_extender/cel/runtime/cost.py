@@ -1,0 +1,247 @@
+"""What an evaluation spends: upstream's cost units, and our own count of work that those units do not bound.
+
+Costs that are certain are summed at compile time and charged when a block of the expression is entered; only what
+depends on values is added on the way. Each call is taken for one unit, so `extra` functions give the cost minus one.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.cel.runtime.values import NUMBERS, size_of
+from dra_extender.cel.support.errors import CelCostError, CelDeadlineError
+
+COST_LIMIT: Final = 1_000_000
+"""Most cost units that one evaluation may spend, as in the API (CELSelectorExpressionMaxCost)."""
+WORK_LIMIT: Final = 1_500_000
+"""Most units of work in one evaluation: elements copied, compared or visited, and what native calls are charged."""
+UNIT_NANOSECONDS: Final = 40
+"""What a unit of work stands for; native calls are charged at least twice the time that was measured at worst."""
+CALL_LIMIT: Final = 125_000
+"""Most units of work of a single native call, which nothing can interrupt: 5 ms."""
+MAX_TEXT: Final = 500_000
+"""Longest string or byte string that an evaluation may build; characters beyond ASCII count for four."""
+MAX_ELEMENTS: Final = 1_000_000
+"""Longest list that an evaluation may build."""
+
+LIST_COST: Final = 10
+MAP_COST: Final = 30
+_CHARACTERS_PER_WORK: Final = 8
+ROUND_WORK: Final = 4
+"""What a round of a loop counts for, beside what happens in it."""
+POLL_EVERY: Final = 100 * ROUND_WORK
+"""Work after which limits and deadline are looked at again."""
+COMPARISON_WORK: Final = 24
+"""What an element counts for that is compared, shown or found on its own, which takes longer than copying it."""
+FAILURE_WORK: Final = 48
+"""What a failure counts for that does not end the evaluation."""
+
+_FREE_NODES: Final = 4
+
+Deadline = Callable[[], bool]
+
+
+class Frame(msgspec.Struct):
+    """One evaluation: the device, the variables, and what was spent.
+
+    `same` holds pairs of containers (by identity) that the comparison under way has found equal; None if none is under way.
+    What is compiled meanwhile is kept for `owner`; `budget` is the one of the call, `charged` the computed pattern whose
+    compilation was charged last.
+    """
+
+    device: Any
+    cost: int
+    slots: Any
+    deadline: Deadline | None = None
+    owner: str = ""
+    work: int = 0
+    next_poll: int = POLL_EVERY
+    same: set[tuple[int, int]] | None = None
+    budget: Any = None
+    charged: str | None = None
+
+    def spend(self, elements: int) -> None:
+        """Charge elements that are about to be copied or compared, and ask the deadline now and then."""
+        self.work = work = self.work + elements
+        if work >= self.next_poll:
+            self.check()
+
+    def check(self) -> None:
+        """Look at the limits and ask the deadline; due when `work` has reached `next_poll`.
+
+        Raises:
+            CelCostError: Too much was spent, or the time is up.
+        """
+        if self.cost > COST_LIMIT:
+            raise over_cost()
+        if self.work > WORK_LIMIT:
+            raise over_work()
+        self.next_poll = self.work + POLL_EVERY
+        if self.deadline is not None and self.deadline():
+            raise CelDeadlineError("the evaluation was stopped: its time is up")
+
+    def begin_call(self, name: str, work: int) -> None:
+        """Charge a native call that is about to run; nothing can interrupt it.
+
+        Raises:
+            CelCostError: The call takes longer than one may, or the evaluation has not that much left.
+        """
+        if work > CALL_LIMIT:
+            raise CelCostError(
+                f"the evaluation was stopped: one call of {name} takes {work} units of work, at most {CALL_LIMIT} are accepted"
+            )
+        self.spend(work)
+
+    def build_text(self, length: int, *, plain: bool = True) -> None:
+        """Charge a string that is about to be built; one that is not `plain` ASCII takes up to four bytes per character."""
+        size = length if plain else 4 * length
+        if size > MAX_TEXT:
+            self.require_text(length, plain=plain)
+        self.spend(size // _CHARACTERS_PER_WORK)
+
+    def require_text(self, length: int, *, plain: bool = True) -> None:
+        """Refuse a string that becomes too long, without charging it."""
+        if (length if plain else 4 * length) > MAX_TEXT:
+            raise CelCostError(f"the evaluation was stopped: it builds a string of more than {MAX_TEXT} bytes")
+
+    def afford(self, cost: int) -> None:
+        """Refuse at once what would be charged later and is then too much, so that it is not built in vain."""
+        if self.cost + cost > COST_LIMIT:
+            raise over_cost()
+
+    def build_list(self, length: int) -> None:
+        """Charge a list of this length that is about to be built."""
+        self.require_list(length)
+        self.spend(length)
+
+    def require_list(self, length: int) -> None:
+        """Refuse a list that becomes too long, without charging it."""
+        if length > MAX_ELEMENTS:
+            raise CelCostError(f"the evaluation was stopped: it builds a list of more than {MAX_ELEMENTS} elements")
+
+
+def over_cost() -> CelCostError:
+    """The error for an evaluation above the cost limit."""
+    return CelCostError(f"operation cancelled: actual cost limit exceeded ({COST_LIMIT} units)")
+
+
+def over_work() -> CelCostError:
+    """The error for an evaluation above the work limit."""
+    return CelCostError(f"operation cancelled: the evaluation visits more than {WORK_LIMIT} elements")
+
+
+def round_work(nodes: int) -> int:
+    """What a round counts for in which so many nodes of the checked tree are run."""
+    return ROUND_WORK + 2 * max(0, nodes - _FREE_NODES)
+
+
+def tenth(size: int) -> int:
+    """The cost of traversing a string: a tenth of a unit per character, rounded up."""
+    return (size + 9) // 10
+
+
+Extra = Callable[[Frame, tuple[Any, ...], Any], int]
+"""From a call's arguments and result to its cost above one unit; what takes long to find out is charged to the frame."""
+
+
+def first_traversed(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+    """Cost of reading the first argument."""
+    return tenth(size_of(arguments[0])) - 1
+
+
+def first_traversed_twice(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+    """Cost of reading the first argument and writing as much."""
+    return -(-size_of(arguments[0]) * 2 // 10) - 1
+
+
+def second_traversed(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+    """Cost of reading the second argument."""
+    return tenth(size_of(arguments[1])) - 1
+
+
+def result_traversed_twice(_: Frame, __: tuple[Any, ...], result: Any) -> int:
+    """Cost of writing the result."""
+    return -(-size_of(result) * 2 // 10) - 1
+
+
+def both_traversed(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+    """Cost of copying two strings into one."""
+    return tenth(size_of(arguments[0]) + size_of(arguments[1])) - 1
+
+
+def shorter_traversed(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+    """Cost of comparing up to the end of the shorter argument."""
+    return tenth(min(size_of(arguments[0]), size_of(arguments[1]))) - 1
+
+
+def substring_searched(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+    """Cost of looking for one string in another."""
+    return tenth(size_of(arguments[0])) * tenth(size_of(arguments[1])) - 1
+
+
+def pattern_searched(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+    """Cost of running a regular expression over a string."""
+    return tenth(1 + size_of(arguments[0])) * -(-size_of(arguments[1]) // 4) - 1
+
+
+def second_size(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+    """Cost of comparing with each element of the second argument."""
+    return size_of(arguments[1]) - 1
+
+
+def elements_traversed(frame: Frame, arguments: tuple[Any, ...], _: Any) -> int:
+    """Cost of visiting every leaf of the first argument."""
+    value = arguments[0]
+    if type(value) is str and value.isascii():
+        return len(value) // 10 - 1
+    if type(value) in _LISTS and len(value) <= _FEW and _PLAIN.issuperset(map(type, value)):
+        return len(value) - 1
+    return min(_leaves(frame, value, {}), _MAX_LEAVES) - 1
+
+
+_MAX_LEAVES: Final = COST_LIMIT + 2
+_TEXTS: Final = frozenset({str, bytes})
+_LISTS: Final = frozenset({list, tuple})
+_PLAIN: Final = NUMBERS | {bool}
+_FEW: Final = 16
+PIECE: Final = 10_000
+"""Elements or characters that are gone through before limits and deadline are looked at again."""
+
+
+def _leaves(frame: Frame, value: Any, known: dict[int, int]) -> int:
+    """Count leaves, strings by tenths of their UTF-8 length; a value that is in many places is gone through once."""
+    kind = type(value)
+    if kind in _TEXTS:
+        return _text_leaves(frame, value, known)
+    if not isinstance(value, list | tuple | dict):
+        return 1
+    found = known.get(id(value))
+    if found is None:
+        items = value if not isinstance(value, dict) else [part for entry in value.items() for part in entry]
+        found = known[id(value)] = sum(
+            _leaves_of_piece(frame, items[start : start + PIECE], known) for start in range(0, len(items), PIECE)
+        )
+    return found
+
+
+def _leaves_of_piece(frame: Frame, items: Any, known: dict[int, int]) -> int:
+    frame.spend(len(items) if len(items) > _FEW else 0)
+    kinds = set(map(type, items))
+    if kinds <= _PLAIN:
+        return len(items)
+    frame.spend(_LEAF_WORK * len(items))
+    return sum(_leaves(frame, item, known) for item in items)
+
+
+_LEAF_WORK: Final = 8
+
+
+def _text_leaves(frame: Frame, value: Any, known: dict[int, int]) -> int:
+    if type(value) is bytes or value.isascii():
+        return len(value) // 10
+    found = known.get(id(value))
+    if found is None:
+        frame.spend(len(value) // 7)
+        found = known[id(value)] = len(value.encode(errors="surrogatepass")) // 10
+    return found

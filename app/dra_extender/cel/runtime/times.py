@@ -1,0 +1,241 @@
+"""Durations and timestamps: what their texts mean, and how they are written."""
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Final
+
+import msgspec
+
+from dra_extender.cel.support.errors import CelRuntimeError
+from dra_extender.cel.support.limits import MAX_INT, MIN_INT
+
+SECOND: Final = 1_000_000_000
+"""Nanoseconds in a second."""
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+
+_DAY_SECONDS: Final = 86_400
+_FIRST: Final = -62_135_596_800
+_LAST: Final = 253_402_300_799
+_UNITS: Final = {
+    "ns": 1,
+    "us": 1000,
+    "\u00b5s": 1000,
+    "\u03bcs": 1000,
+    "ms": 1_000_000,
+    "s": SECOND,
+    "m": MINUTE,
+    "h": HOUR,
+}
+_TERM: Final = re.compile(r"([0-9]*+)(?:\.([0-9]*+))?+([^0-9.]++)")
+_FRACTION_DIGITS: Final = 18
+_TERM_WORK: Final = 65
+_MOMENT: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]++))?+(?:Z|([-+])([0-9]{2}):([0-9]{2}))",
+)
+_DATE: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+class Duration(msgspec.Struct, frozen=True, gc=False, order=True):
+    """A span of time in nanoseconds, within 64 bits."""
+
+    nanos: int
+
+
+class Timestamp(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """A moment in nanoseconds since 1970; `offset` is the zone it was written in, in seconds, and shows in its text only."""
+
+    nanos: int
+    offset: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Timestamp) and self.nanos == other.nanos
+
+    def __lt__(self, other: "Timestamp") -> bool:
+        return self.nanos < other.nanos
+
+    def __le__(self, other: "Timestamp") -> bool:
+        return self.nanos <= other.nanos
+
+    def __gt__(self, other: "Timestamp") -> bool:
+        return self.nanos > other.nanos
+
+    def __ge__(self, other: "Timestamp") -> bool:
+        return self.nanos >= other.nanos
+
+    def __hash__(self) -> int:
+        return hash(self.nanos)
+
+
+class Civil(msgspec.Struct, frozen=True, gc=False):
+    """A moment in one zone: `month` and `day` from 1, `year_day` from 0, `week_day` from 0 for Sunday."""
+
+    year: int
+    month: int
+    day: int
+    year_day: int
+    week_day: int
+    hour: int
+    minute: int
+    second: int
+    nano: int
+
+
+def duration_of(nanos: int) -> Duration:
+    """A duration, if it fits into 64 bits.
+
+    Raises:
+        CelRuntimeError: It does not.
+    """
+    if MIN_INT <= nanos <= MAX_INT:
+        return Duration(nanos)
+    raise CelRuntimeError("duration overflow")
+
+
+def timestamp_of(nanos: int, offset: int = 0) -> Timestamp:
+    """A timestamp, if it lies in the years 1 to 9999.
+
+    Raises:
+        CelRuntimeError: It does not.
+    """
+    if _FIRST <= nanos // SECOND <= _LAST:
+        return Timestamp(nanos, offset)
+    raise CelRuntimeError("timestamp overflow")
+
+
+def parse_duration(text: str, spend: Callable[[int], None] | None = None) -> Duration:
+    """Read a duration such as "1h30m", "-1.5s" or "300ms"; `spend` is told the work of each number before it is read.
+
+    Raises:
+        CelRuntimeError: The text is not one.
+    """
+    sign, rest = (text[0], text[1:]) if text[:1] in {"-", "+"} else ("", text)
+    if rest == "0":
+        return Duration(0)
+    total = position = 0
+    while position < len(rest):
+        if spend is not None:
+            spend(_TERM_WORK)
+        found = _TERM.match(rest, position)
+        nanos = None if found is None else _term(found)
+        if found is None or nanos is None or total + nanos > -MIN_INT:
+            raise _no_duration()
+        total += nanos
+        position = found.end()
+    if not rest or (sign != "-" and total > MAX_INT):
+        raise _no_duration()
+    return Duration(-total if sign == "-" else total)
+
+
+def _no_duration() -> CelRuntimeError:
+    return CelRuntimeError("type conversion error from 'string' to 'google.protobuf.Duration'")
+
+
+def _term(found: re.Match[str]) -> int | None:
+    """The nanoseconds of a number with a unit; fractions are computed in doubles, as upstream does."""
+    whole, fraction, unit = found.groups()
+    size = _UNITS.get(unit)
+    whole = whole.lstrip("0") if whole and (size is not None) and len(whole) > _FRACTION_DIGITS else whole
+    if size is None or not (found[1] or fraction) or len(whole) > _FRACTION_DIGITS + 1:
+        return None
+    nanos = int(whole or "0") * size
+    if fraction:
+        digits = fraction[:_FRACTION_DIGITS]
+        nanos += int(float(int(digits)) * (float(size) / 10.0 ** len(digits)))
+    return nanos
+
+
+def seconds_text(nanos: int) -> str:
+    """Seconds with as many decimals as tell the value apart, and the unit: "3601.5s"."""
+    whole, rest = divmod(abs(nanos), SECOND)
+    seconds = whole + rest / 1e9
+    text = f"{Decimal(repr(seconds)):f}"
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return f"{'-' if nanos < 0 else ''}{text}s"
+
+
+def parse_timestamp(text: str) -> Timestamp:
+    """Read a timestamp in the form of RFC 3339, with the liberties that upstream's parser takes.
+
+    Raises:
+        CelRuntimeError: The text is not one, or the year is 0.
+    """
+    found = _MOMENT.fullmatch(text)
+    seconds = None if found is None else _seconds(*map(int, found.groups()[:6]))
+    offset = None if found is None else _offset(*found.groups()[7:])
+    if found is None or seconds is None or offset is None:
+        raise CelRuntimeError("type conversion error from 'string' to 'google.protobuf.Timestamp'")
+    nano = int(f"{found[7] or '':0<9.9}")
+    return timestamp_of((seconds - offset) * SECOND + nano, offset)
+
+
+def is_date(text: str) -> bool:
+    """Whether a text is a date such as "2025-02-28"."""
+    found = _DATE.fullmatch(text)
+    return found is not None and _seconds(int(found[1]), int(found[2]), int(found[3]), 0, 0, 0) is not None
+
+
+def _seconds(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:
+    """Seconds since 1970, or None if there is no such date or time of day."""
+    if not 1 <= month <= len(_MONTH_DAYS) or hour > 23 or minute > 59 or second > 59:  # noqa: PLR2004 - a clock
+        return None
+    if not 1 <= day <= _MONTH_DAYS[month - 1] + (month == 2 and _leap(year)):  # noqa: PLR2004 - February
+        return None
+    return ((_days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second
+
+
+def _offset(sign: str | None, hours: str | None, minutes: str | None) -> int | None:
+    if sign is None:
+        return 0
+    hour, minute = int(hours or 0), int(minutes or 0)
+    if hour > 24 or minute > 60:  # noqa: PLR2004 - upstream's parser admits exactly these
+        return None
+    return (-1 if sign == "-" else 1) * (hour * 60 + minute) * 60
+
+
+def _leap(year: int) -> bool:
+    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Days since 1970 in the Gregorian calendar, extended to all years."""
+    before = year - 1
+    leaps = before // 4 - before // 100 + before // 400
+    days = before * 365 + leaps + sum(_MONTH_DAYS[: month - 1]) + day - 1
+    return days + (month > 2 and _leap(year)) - 719_162  # noqa: PLR2004 - after February
+
+
+def civil(moment: Timestamp, offset: int) -> Civil:
+    """The calendar date and time of day of a moment, at an offset from UTC in seconds."""
+    whole, nano = divmod(moment.nanos, SECOND)
+    days, second = divmod(whole + offset, _DAY_SECONDS)
+    year = 1970 + days * 400 // 146_097
+    while _days(year, 1, 1) > days:
+        year -= 1
+    while _days(year + 1, 1, 1) <= days:
+        year += 1
+    year_day = days - _days(year, 1, 1)
+    month = next(month for month in range(12, 0, -1) if _days(year, month, 1) <= days)
+    return Civil(
+        year=year,
+        month=month,
+        day=days - _days(year, month, 1) + 1,
+        year_day=year_day,
+        week_day=(days + 4) % 7,
+        hour=second // 3600,
+        minute=second // 60 % 60,
+        second=second % 60,
+        nano=nano,
+    )
+
+
+def timestamp_text(moment: Timestamp) -> str:
+    """The moment in the form of RFC 3339, in the zone it was written in."""
+    here = civil(moment, moment.offset)
+    fraction = f".{here.nano:09d}".rstrip("0") if here.nano else ""
+    minutes = abs(moment.offset) // 60
+    zone = f"{'-' if moment.offset < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}" if moment.offset else "Z"
+    date = f"{here.year:04d}-{here.month:02d}-{here.day:02d}"
+    return f"{date}T{here.hour:02d}:{here.minute:02d}:{here.second:02d}{fraction}{zone}"

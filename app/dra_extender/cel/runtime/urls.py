@@ -1,0 +1,226 @@
+"""URLs as upstream's standard library reads them, which is stricter here and laxer there than any RFC."""
+
+import re
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from dra_extender.cel.runtime.addresses import AddressError, parse_ip
+
+_ALNUM: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
+_PLAIN: Final = {
+    "path": _ALNUM | frozenset("$&+,/:;=@"),
+    "user": _ALNUM | frozenset("$&+,;="),
+    "host": _ALNUM | frozenset("!$&'()*+,;=:[]<>\""),
+    "fragment": _ALNUM | frozenset("$&+,/:;=?@!()*"),
+}
+_SEGMENT: Final = frozenset("!$&'()*+,;=:@[]%")
+_SPELLED: Final = {
+    part: tuple(chr(byte) if chr(byte) in plain else f"%{byte:02X}" for byte in range(256))
+    for part, plain in _PLAIN.items()
+}
+_WRITTEN: Final = {
+    part: re.compile(f"[{re.escape(''.join(sorted(plain | _SEGMENT)))}]*+") for part, plain in _PLAIN.items()
+}
+_NO_HOST: Final = re.compile(f"[^{re.escape(''.join(sorted(_PLAIN['host'])))}%\x80-\U0010ffff]")
+_USER: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+\-.]*")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
+_HOST_ESCAPE: Final = re.compile(r"%(?!25)[0-7][0-9A-Fa-f]")
+_PORT: Final = re.compile(r"(?::[0-9]*)?")
+_MAX_PARAMETERS: Final = 10_000
+_READ_WORK: Final = 900
+_CHARACTER_WORK: Final = 13
+_WIDE_WORK: Final = 50
+
+
+class UrlError(ValueError):
+    """A text that is no URL; the message says why, without quoting it."""
+
+
+class Url(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """A parsed URL; `path` and `fragment` are escaped, `host` is not and includes the port, `text` is its normal form."""
+
+    scheme: str
+    host: str
+    path: str
+    query: str
+    text: str
+
+    @property
+    def cel_type(self) -> str:
+        """The name of the type in CEL."""
+        return "kubernetes.URL"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Url) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def split_host(self) -> tuple[str, str]:
+        """The host without brackets, and the port, which may be empty."""
+        head, colon, tail = self.host.rpartition(":")
+        host, port = (head, tail) if colon and _PORT.fullmatch(colon + tail) else (self.host, "")
+        return (host[1:-1] if host.startswith("[") and host.endswith("]") else host), port
+
+    def parameters(self) -> dict[str, list[str]]:
+        """The query's values by name; pairs that are malformed are left out."""
+        found: dict[str, list[str]] = {}
+        if self.query.count("&") >= _MAX_PARAMETERS:
+            return found
+        for pair in self.query.split("&"):
+            if not pair or ";" in pair:
+                continue
+            key, _, value = pair.partition("=")
+            if not _ESCAPE.search(key) and not _ESCAPE.search(value):
+                found.setdefault(_unescaped(key.replace("+", " ")), []).append(_unescaped(value.replace("+", " ")))
+        return found
+
+
+def url_work(text: str) -> int:
+    """Units of work for reading a URL, at most; checking one takes half."""
+    return _READ_WORK + len(text) * (_CHARACTER_WORK if text.isascii() else _WIDE_WORK)
+
+
+def check_url(text: str) -> None:
+    """Check that a text is an absolute URL or an absolute path.
+
+    Raises:
+        UrlError: It is neither.
+    """
+    _parse(text, "")
+
+
+def parse_url(text: str) -> Url:
+    """Read an absolute URL or an absolute path; what follows `#` is taken off.
+
+    Raises:
+        UrlError: The text is neither.
+    """
+    check_url(text)
+    head, _, fragment = text.partition("#")
+    return _parse(head, fragment, lenient=True)
+
+
+def _parse(text: str, fragment: str, *, lenient: bool = False) -> Url:
+    if _CONTROL.search(text):
+        raise UrlError("net/url: invalid control character in URL")
+    if not text and not lenient:
+        raise UrlError("empty url")
+    if text == "*":
+        return Url("", "", "*", "", f"*{_fragment(fragment)}")
+    scheme, rest = _scheme(text)
+    forced = rest.endswith("?") and rest.count("?") == 1
+    rest, _, query = rest.partition("?")
+    question = f"?{query}" if forced or query else ""
+    if not rest.startswith("/"):
+        if not scheme:
+            raise UrlError("invalid URI for request")
+        return Url(scheme, "", "", query, f"{scheme}:{rest}{question}{_fragment(fragment)}")
+    user, host, path = None, "", rest
+    with_authority = rest.startswith("//") and (scheme or (lenient and not rest.startswith("///")))
+    if with_authority:
+        authority, slash, path = rest[2:].partition("/")
+        path = slash + path
+        user, host = _authority(scheme, authority)
+    escaped = _escaped_part(path, "path")
+    prefix = f"{scheme}:" if scheme else ""
+    if with_authority and (host or path or user is not None):
+        prefix += f"//{user or ''}{_escaped(host, 'host')}"
+    return Url(scheme, host, escaped, query, f"{prefix}{escaped}{question}{_fragment(fragment)}")
+
+
+def _scheme(text: str) -> tuple[str, str]:
+    if text.startswith(":"):
+        raise UrlError("missing protocol scheme")
+    head, colon, rest = text.partition(":")
+    if colon and _SCHEME.fullmatch(head):
+        return head.lower(), rest
+    return "", text
+
+
+def _authority(scheme: str, authority: str) -> tuple[str | None, str]:
+    """The user part in normal form with its `@`, if there is one, and the host."""
+    user, at, host = authority.rpartition("@")
+    found = _host(scheme, host)
+    if not at:
+        return None, found
+    if not _USER.fullmatch(user):
+        raise UrlError("net/url: invalid userinfo")
+    name, colon, password = user.partition(":")
+    return f"{_escaped(_decoded(name), 'user')}{colon}{_escaped(_decoded(password), 'user')}@", found
+
+
+def _host(scheme: str, host: str) -> str:
+    opening = host.rfind("[")
+    if opening > 0:
+        raise UrlError("invalid IP-literal")
+    if opening == 0:
+        return _bracketed(host)
+    if ":" in host:
+        place = host.index(":") if scheme in {"http", "https"} else host.rindex(":")
+        _require_port(host[place:])
+    return _host_decoded(host)
+
+
+def _bracketed(host: str) -> str:
+    closing = host.rfind("]")
+    if closing < 0:
+        raise UrlError("missing ']' in host")
+    _require_port(host[closing + 1 :])
+    name, percent, zone = host[1:closing].partition("%25")
+    address = _host_decoded(name)
+    try:
+        family = parse_ip(address.removeprefix("::ffff:") if "." in address else address).family
+    except AddressError as error:
+        raise UrlError(f"invalid host: {error}") from None
+    if family == 4 and ":" not in address:  # noqa: PLR2004 - IPv4
+        raise UrlError("invalid IP-literal")
+    if percent and not zone:
+        raise UrlError("invalid host: the zone is empty")
+    return f"[{address}{'%' + _decoded(zone) if percent else ''}]{host[closing + 1 :]}"
+
+
+def _require_port(text: str) -> None:
+    if not _PORT.fullmatch(text):
+        raise UrlError(f'invalid port "{text}" after host')
+
+
+def _host_decoded(host: str) -> str:
+    wrong = _HOST_ESCAPE.search(host)
+    if wrong is not None:
+        raise UrlError(f'invalid URL escape "{wrong.group()}"')
+    foreign = _NO_HOST.search(host)
+    if foreign is not None:
+        raise UrlError(f'invalid character "{foreign.group()}" in host name')
+    return _decoded(host)
+
+
+def _decoded(text: str) -> str:
+    wrong = _ESCAPE.search(text)
+    if wrong is not None:
+        raise UrlError(f'invalid URL escape "{wrong.group()}"')
+    return _unescaped(text)
+
+
+def _unescaped(text: str) -> str:
+    return unquote_to_bytes(text.encode(errors="surrogatepass")).decode(errors="surrogateescape")
+
+
+def _escaped(text: str, part: str) -> str:
+    return "".join(map(_SPELLED[part].__getitem__, text.encode(errors="surrogateescape")))
+
+
+def _escaped_part(text: str, part: str) -> str:
+    """The escaped form: as written where that is a valid way to write it, else the usual one."""
+    decoded = _decoded(text)
+    if _WRITTEN[part].fullmatch(text):
+        return text
+    return "*" if decoded == "*" and part == "path" else _escaped(decoded, part)
+
+
+def _fragment(text: str) -> str:
+    return f"#{_escaped_part(text, 'fragment')}" if text else ""

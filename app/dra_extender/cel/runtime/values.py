@@ -1,0 +1,187 @@
+"""Run-time values.
+
+CEL values are Python's own wherever the meaning is the same: None, bool, int, float, str, bytes, list or tuple, dict.
+Unsigned integers, optionals, types, quantities and versions have classes of their own.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.cel.runtime.addresses import Cidr, IpAddress
+from dra_extender.cel.runtime.named_formats import NamedFormat
+from dra_extender.cel.runtime.quantity import Quantity, QuantitySum
+from dra_extender.cel.runtime.semver import Semver
+from dra_extender.cel.runtime.times import Duration, Timestamp
+from dra_extender.cel.support.errors import CelRuntimeError
+from dra_extender.cel.support.limits import MAX_INT as MAX_INT
+from dra_extender.cel.support.limits import MAX_UINT as MAX_UINT
+from dra_extender.cel.support.limits import MIN_INT as MIN_INT
+
+
+class Uint(int):
+    """An unsigned 64-bit integer."""
+
+    __slots__ = ()
+
+
+class Optional(msgspec.Struct, frozen=True):
+    """An optional value; `present` is false for optional.none()."""
+
+    present: bool
+    value: Any = None
+
+
+class TypeValue(msgspec.Struct, frozen=True, gc=False):
+    """What `type(x)` gives."""
+
+    name: str
+
+
+class DomainMap(dict[str, dict[str, Any]]):
+    """`device.attributes` and `device.capacity`: looking up an unknown domain gives an empty map, all else is honest."""
+
+    __slots__ = ()
+
+    def __missing__(self, _: object) -> Mapping[str, Any]:
+        return {}
+
+
+UNHASHABLE: Final = frozenset({bytes, Semver, NamedFormat})
+"""Types whose values upstream cannot look up in a map."""
+_SIZED: Final = frozenset({str, bytes, list, tuple, dict, DomainMap})
+NONE: Final = Optional(present=False)
+NUMBERS: Final = frozenset({int, Uint, float})
+LISTS: Final = frozenset({list, tuple})
+MAPS: Final = frozenset({dict, DomainMap})
+KEYS: Final = frozenset({str, type(None), Duration, Timestamp, IpAddress, Cidr, TypeValue}) | NUMBERS - {float}
+"""Types of map keys beside bool and double, whose values Python tells apart as CEL does."""
+
+_NAMES: Final = {
+    type(None): "null_type",
+    bool: "bool",
+    int: "int",
+    Uint: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    list: "list",
+    tuple: "list",
+    dict: "map",
+    DomainMap: "map",
+    TypeValue: "type",
+    Optional: "optional_type",
+    Quantity: "kubernetes.Quantity",
+    QuantitySum: "kubernetes.Quantity",
+    Duration: "google.protobuf.Duration",
+    Timestamp: "google.protobuf.Timestamp",
+}
+
+
+def type_name(value: object) -> str:
+    """The CEL name of a value's type."""
+    return _NAMES.get(type(value)) or str(getattr(value, "cel_type", type(value).__name__))
+
+
+def no_overload(*values: object) -> CelRuntimeError:
+    """The error for an operation that does not exist for these run-time types."""
+    return CelRuntimeError(f"no such overload for ({', '.join(map(type_name, values))})")
+
+
+def integer(value: int) -> int:
+    """The value, if it is an int64.
+
+    Raises:
+        CelRuntimeError: It is not.
+    """
+    if MIN_INT <= value <= MAX_INT:
+        return value
+    raise CelRuntimeError("integer overflow")
+
+
+def unsigned(value: int) -> Uint:
+    """The value, if it is a uint64.
+
+    Raises:
+        CelRuntimeError: It is not.
+    """
+    if 0 <= value <= MAX_UINT:
+        return Uint(value)
+    raise CelRuntimeError("unsigned integer overflow")
+
+
+def unwrapped(value: Any) -> Any:
+    """What a result stands for: an optional one for the value in it."""
+    while type(value) is Optional and value.present:
+        value = value.value
+    return value
+
+
+def size_of(value: Any) -> int:
+    """The size that cost formulas count: elements or characters, 1 for what has no size."""
+    kind = type(value)
+    if kind in _SIZED:
+        return len(value)
+    if kind is Optional:
+        return size_of(value.value) if value.present else 1
+    return value.size if kind is IpAddress or kind is Cidr else 1
+
+
+def map_key(key: Any) -> Any:
+    """The dict key that stands for a map key: a bool or a double must not meet the number that Python takes it for.
+
+    Raises:
+        CelRuntimeError: The value cannot be a map key.
+    """
+    kind = type(key)
+    if kind in KEYS:
+        return key
+    if kind is bool:
+        return _BOOL_KEYS[key]
+    if kind is float:
+        return DoubleKey(key if key == key else float("nan"))  # noqa: PLR0124 - a NaN of its own equals no other
+    raise CelRuntimeError(f"unsupported map key type: {type_name(key)}")
+
+
+def member_key(value: Any) -> Any:
+    """What stands for a value among others that are compared as numbers and texts are: a bool equals no number."""
+    return _BOOL_KEYS[value] if type(value) is bool else value
+
+
+def from_map_key(key: Any) -> Any:
+    """The inverse of `map_key`."""
+    return key.value if type(key) is BoolKey or type(key) is DoubleKey else key
+
+
+def entry(values: Mapping[Any, Any], key: Any) -> Any:
+    """The value under a key; a double finds a whole number that equals it, but no number finds a double.
+
+    Raises:
+        KeyError: There is none.
+        CelRuntimeError: The value cannot be a map key.
+    """
+    place = map_key(key)
+    if type(place) is DoubleKey and place not in values and key.is_integer():
+        place = int(key)
+    return values[place]
+
+
+def keys_of(values: Mapping[Any, Any]) -> Iterator[Any]:
+    """The CEL keys of a map, in the order it was built."""
+    return (from_map_key(key) for key in values)
+
+
+class BoolKey(msgspec.Struct, frozen=True, gc=False):
+    """The stand-in of a bool among a map's keys."""
+
+    value: bool
+
+
+class DoubleKey(msgspec.Struct, frozen=True, gc=False):
+    """The stand-in of a double among a map's keys."""
+
+    value: float
+
+
+_BOOL_KEYS: Final = (BoolKey(value=False), BoolKey(value=True))

@@ -1,0 +1,294 @@
+"""Precedence climbing over the tokens; Python's own stack is used for nesting only, which is limited."""
+
+import math
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from dra_extender.cel.runtime.compile_limits import CompileMeter
+from dra_extender.cel.support.errors import CelCompileError
+from dra_extender.cel.syntax.ast import (
+    MAX_DEPTH,
+    Call,
+    Element,
+    Entry,
+    Identifier,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    Node,
+    Select,
+    depth_above,
+)
+from dra_extender.cel.syntax.lexer import Token, tokenize
+from dra_extender.cel.syntax.literals import integer_value, string_value
+from dra_extender.cel.syntax.macros import expand
+
+MAX_LENGTH: Final = 10 * 1024
+"""Longest accepted expression in UTF-8 bytes, as in the API (CELSelectorExpressionMaxLength)."""
+
+_T = TypeVar("_T")
+_MAX_NESTING: Final = 60
+_BINARY: Final = {
+    "||": 1,
+    "&&": 2,
+    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!=", "in"), 3),
+    **dict.fromkeys("+-", 4),
+    **dict.fromkeys("*/%", 5),
+}
+_PREFIXES: Final = frozenset("!-")
+_LOGICAL: Final = frozenset({"||", "&&"})
+_KEYWORDS: Final = {"true": True, "false": False, "null": None}
+_NO_NAMES: Final = frozenset({*_KEYWORDS, "in"})
+_NAMES: Final = frozenset({"name", "quoted"})
+_RESERVED: Final = frozenset(
+    {
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "namespace",
+        "package",
+    }
+    | {"return", "var", "void", "while"},
+)
+
+
+def parse(source: str, meter: CompileMeter | None = None) -> Node:
+    """Parse an expression and recognise its macros; `meter` counts what all stages of compiling it take together.
+
+    Raises:
+        CelCompileError: It is not an expression, or is longer or deeper nested than accepted.
+    """
+    if len(source.encode(errors="surrogatepass")) > MAX_LENGTH:
+        raise CelCompileError(f"the expression is longer than {MAX_LENGTH} bytes", source, 0)
+    parser = _Parser(source, CompileMeter(source) if meter is None else meter)
+    node = parser.expression()
+    parser.expect_end()
+    return node
+
+
+class _Parser:
+    def __init__(self, source: str, meter: CompileMeter) -> None:
+        self._source = source
+        self._tokens = tokenize(source, meter)
+        self._position = 0
+        self._here = self._tokens[0]
+        self._nesting = 0
+
+    def expression(self) -> Node:
+        self._nesting += 1
+        if self._nesting > _MAX_NESTING:
+            raise self._error(f"the expression is nested deeper than {_MAX_NESTING} levels")
+        node = self._binary(1)
+        question = self._here
+        if question.text == "?":
+            self._advance()
+            chosen = self._binary(1)
+            self._expect(":")
+            node = self._call("_?_:_", question.offset, node, chosen, self.expression())
+        self._nesting -= 1
+        return node
+
+    def expect_end(self) -> None:
+        if self._here.kind != "end":
+            raise self._unexpected("the end of the expression")
+
+    def _advance(self) -> None:
+        self._position += 1
+        self._here = self._tokens[self._position]
+
+    def _error(self, message: str, offset: int | None = None) -> CelCompileError:
+        return CelCompileError(message, self._source, self._here.offset if offset is None else offset)
+
+    def _unexpected(self, wanted: str) -> CelCompileError:
+        found = repr(self._here.text) if self._here.kind != "end" else "the end of the expression"
+        return self._error(f"Syntax error: found {found}, expected {wanted}")
+
+    def _accept(self, symbol: str) -> Token | None:
+        token = self._here
+        if token.text != symbol:
+            return None
+        self._position += 1
+        self._here = self._tokens[self._position]
+        return token
+
+    def _expect(self, symbol: str) -> Token:
+        token = self._accept(symbol)
+        if token is None:
+            raise self._unexpected(repr(symbol))
+        return token
+
+    def _deep(self, node: Node) -> Node:
+        if node.depth > MAX_DEPTH:
+            raise self._error(f"the expression is nested deeper than {MAX_DEPTH} levels", node.offset)
+        return node
+
+    def _call(self, function: str, offset: int, *arguments: Node) -> Node:
+        return self._deep(Call(offset, depth_above(*arguments), function, None, arguments))
+
+    def _binary(self, lowest: int) -> Node:
+        left = self._unary()
+        while True:
+            token = self._here
+            precedence = _BINARY.get(token.text, 0)
+            if precedence < lowest:
+                return left
+            if token.text in _LOGICAL:
+                left = self._logical(token.text, left, precedence)
+                continue
+            self._advance()
+            right = self._binary(precedence + 1)
+            left = self._call(f"_{token.text}_" if token.text != "in" else "@in", token.offset, left, right)
+
+    def _logical(self, symbol: str, first: Node, precedence: int) -> Node:
+        """Take a whole chain of one logical operator as one call: order and absorption of errors do not depend on grouping."""
+        terms = [first]
+        offset = self._here.offset
+        while self._here.text == symbol:
+            self._advance()
+            terms.append(self._binary(precedence + 1))
+        return self._call(f"_{symbol}_", offset, *terms)
+
+    def _unary(self) -> Node:
+        token = self._here
+        if token.text in _PREFIXES:
+            return self._prefixed(token)
+        return self._postfix(self._primary())
+
+    def _prefixed(self, first: Token) -> Node:
+        """An even number of equal prefixes is no operation at all, whatever the operand's type: upstream's grammar."""
+        count = 0
+        while self._accept(first.text) is not None:
+            count += 1
+        number = self._here
+        if first.text == "-" and count == 1 and _takes_sign(number):
+            self._advance()
+            return self._postfix(self._number(number, negative=True))
+        operand = self._postfix(self._primary())
+        return self._call(f"{first.text}_", first.offset, operand) if count % 2 else operand
+
+    def _postfix(self, node: Node) -> Node:
+        while True:
+            token = self._here
+            text = token.text
+            if text == ".":
+                self._advance()
+                node = self._member(node, token.offset)
+                if node.depth > MAX_DEPTH:
+                    self._deep(node)
+            elif text == "[":
+                self._advance()
+                function = "_[?_]" if self._accept("?") is not None else "_[_]"
+                key = self.expression()
+                self._expect("]")
+                node = self._call(function, token.offset, node, key)
+            elif text == "{" and isinstance(node, Identifier | Select):
+                raise self._error("messages cannot be constructed in this environment")
+            else:
+                return node
+
+    def _member(self, operand: Node, offset: int) -> Node:
+        optional = self._accept("?") is not None
+        token = self._here
+        name = token.text
+        if token.kind not in _NAMES or name in _NO_NAMES:
+            raise self._unexpected("a name")
+        self._advance()
+        if self._here.text == "(" and token.kind == "name" and not optional:
+            self._advance()
+            arguments = tuple(self._list_of(self.expression, ")"))
+            expanded = expand(self._source, name, operand, arguments, offset)
+            return expanded or Call(offset, depth_above(operand, *arguments), name, operand, arguments)
+        return Select(offset, operand.depth + 1, operand, name.strip("`"), optional)
+
+    def _primary(self) -> Node:
+        token = self._here
+        if token.kind == "name":
+            return self._named(token)
+        if token.kind in {"integer", "double"}:
+            self._advance()
+            return self._number(token, negative=False)
+        if token.kind == "string":
+            self._advance()
+            return self._string(token)
+        if self._accept("(") is not None:
+            node = self.expression()
+            self._expect(")")
+            return node
+        if self._accept("[") is not None:
+            elements = tuple(self._list_of(self._element, "]"))
+            return ListLiteral(token.offset, depth_above(*(item.value for item in elements)), elements)
+        if self._accept("{") is not None:
+            entries = tuple(self._list_of(self._entry, "}"))
+            children = [child for entry in entries for child in (entry.key, entry.value)]
+            return MapLiteral(token.offset, depth_above(*children), entries)
+        if self._accept(".") is not None and self._here.kind == "name" and self._here.text not in _KEYWORDS:
+            return self._named(self._here)
+        raise self._unexpected("an expression")
+
+    def _named(self, token: Token) -> Node:
+        self._advance()
+        if token.text in _KEYWORDS:
+            return Literal(token.offset, 1, _KEYWORDS[token.text])
+        if token.text == "in":
+            raise self._error("Syntax error: found 'in', expected an expression", token.offset)
+        if self._accept("(") is not None:
+            arguments = tuple(self._list_of(self.expression, ")"))
+            expanded = expand(self._source, token.text, None, arguments, token.offset)
+            return expanded or Call(token.offset, depth_above(*arguments), token.text, None, arguments)
+        if token.text in _RESERVED:
+            raise self._error(f"reserved identifier: {token.text}", token.offset)
+        return Identifier(token.offset, 1, token.text)
+
+    def _number(self, token: Token, *, negative: bool) -> Node:
+        if token.kind == "double":
+            double = float(token.text)
+            if math.isinf(double):
+                raise self._error("invalid double literal: it is too large", token.offset)
+            return Literal(token.offset, 1, -double if negative else double)
+        try:
+            return Literal(token.offset, 1, integer_value(token.text, negative=negative))
+        except ValueError as error:
+            raise self._error(str(error), token.offset) from None
+
+    def _string(self, token: Token) -> Node:
+        try:
+            return Literal(token.offset, 1, string_value(token.text))
+        except ValueError as error:
+            raise self._error(str(error), token.offset) from None
+
+    def _element(self) -> Element:
+        optional = self._accept("?") is not None
+        return Element(self.expression(), optional)
+
+    def _entry(self) -> Entry:
+        optional = self._accept("?") is not None
+        key = self.expression()
+        self._expect(":")
+        return Entry(key, self.expression(), optional)
+
+    def _list_of(self, item: Callable[[], _T], closing: str) -> list[_T]:
+        items: list[_T] = []
+        if closing != ")" and self._accept(",") is not None:
+            self._expect(closing)
+            return items
+        while self._accept(closing) is None:
+            items.append(item())
+            if self._accept(",") is None:
+                self._expect(closing)
+                break
+            if closing == ")" and self._here.text == ")":
+                raise self._unexpected("an argument")
+        return items
+
+
+def _takes_sign(number: Token) -> bool:
+    """Whether a minus before it is a part of the literal; before an unsigned one it is an operator, which there is none of."""
+    return number.kind == "double" or (number.kind == "integer" and number.text[-1] not in "uU")

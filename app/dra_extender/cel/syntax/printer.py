@@ -1,0 +1,229 @@
+"""The canonical text of a syntax tree: as few parentheses as its meaning allows, double quotes, one blank around operators."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, TypeVar
+
+from dra_extender.cel.runtime.values import Uint
+from dra_extender.cel.syntax.ast import (
+    MAX_DEPTH,
+    Call,
+    Comprehension,
+    Element,
+    Entry,
+    Identifier,
+    ListLiteral,
+    Literal,
+    MapLiteral,
+    Node,
+    Select,
+)
+
+_T = TypeVar("_T")
+_TERNARY: Final = 0
+_UNARY: Final = 6
+_POSTFIX: Final = 7
+_PRECEDENCE: Final = {
+    "_?_:_": _TERNARY,
+    "_||_": 1,
+    "_&&_": 2,
+    **dict.fromkeys(("_<_", "_<=_", "_>_", "_>=_", "_==_", "_!=_", "@in"), 3),
+    **dict.fromkeys(("_+_", "_-_"), 4),
+    **dict.fromkeys(("_*_", "_/_", "_%_"), 5),
+    "!_": _UNARY,
+    "-_": _UNARY,
+}
+_LOGICAL: Final = frozenset({"_||_", "_&&_"})
+_PLAIN_NAME: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
+_QUOTED_ONLY: Final = frozenset({"true", "false", "null", "in"})
+_ESCAPES: Final = {
+    "\\": "\\\\",
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+}
+_SURROGATES: Final = range(0xD800, 0xE000)
+_MACROS: Final = {
+    ("all", False): "all",
+    ("exists", False): "exists",
+    ("exists_one", False): "exists_one",
+    ("map", False): "transformMap",
+    ("map", True): "transformMap",
+    ("entries", False): "transformMapEntry",
+    ("entries", True): "transformMapEntry",
+    ("sort", False): "sortBy",
+    ("opt_map", False): "optMap",
+    ("opt_flat_map", False): "optFlatMap",
+}
+
+
+def print_expression(node: Node) -> str:
+    """The text of a tree; parsing it gives the tree again, apart from offsets."""
+    return _Printer(None).text(node)
+
+
+def print_beginning(node: Node, characters: int) -> str:
+    """The text of a tree, right in its first characters; behind them parts may be left out."""
+    return _Printer(characters).text(node)
+
+
+def text_literal(text: str) -> str:
+    """A string as CEL writes it, in the quotes that need no escape, double ones if neither do."""
+    quote = "'" if '"' in text and "'" not in text else '"'
+    return quote + "".join(_character(each, quote) for each in text) + quote
+
+
+def member_text(name: str) -> str:
+    """A name as it is written after a dot: in backquotes if it is no identifier."""
+    plain = _PLAIN_NAME.fullmatch(name) is not None and name not in _QUOTED_ONLY
+    return name if plain else f"`{name}`"
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name can be written after a dot without backquotes."""
+    return member_text(name) == name
+
+
+def access_text(place: str, domain: str | None, name: str) -> str:
+    """How an attribute or a capacity is read (`place` is its map); without a domain, that of the device's own driver."""
+    key = "device.driver" if domain is None else text_literal(domain)
+    path = f"device.{place}[{key}]"
+    return f"{path}.{name}" if is_plain_name(name) else f"{path}[{text_literal(name)}]"
+
+
+def _precedence(node: Node) -> int:
+    if isinstance(node, Call) and node.target is None:
+        return _PRECEDENCE.get(node.function, _POSTFIX)
+    if isinstance(node, Literal) and type(node.value) in {int, float} and str(node.value).startswith("-"):
+        return _UNARY
+    return _POSTFIX
+
+
+def _character(character: str, quote: str) -> str:
+    if character == quote:
+        return f"\\{character}"
+    code = ord(character)
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable() or code in _SURROGATES:
+        return character
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - what four digits can say
+
+
+def _bytes_literal(value: bytes) -> str:
+    parts = (chr(each) if 0x20 <= each < 0x7F and each not in b'\\"' else f"\\x{each:02x}" for each in value)  # noqa: PLR2004 - printable ASCII
+    return f'b"{"".join(parts)}"'
+
+
+class _Printer:
+    """Prints trees; with a number of characters it stops where nothing more can come among these."""
+
+    def __init__(self, characters: int | None) -> None:
+        self._characters = characters
+        self._left = None if characters is None else 2 * characters + MAX_DEPTH
+
+    def text(self, node: Node) -> str:
+        """The text of a node, three dots where there is no room for it."""
+        if self._left is not None:
+            if not self._left:
+                return "..."
+            self._left -= 1
+        return self._RULES[type(node)](self, node)
+
+    def _first(self, items: tuple[_T, ...]) -> tuple[_T, ...]:
+        """As many as there is room for."""
+        return items if self._left is None else items[: self._left + 1]
+
+    def _at_least(self, node: Node, lowest: int) -> str:
+        """The text of an operand, in parentheses if it binds weaker than its place demands."""
+        return self.text(node) if _precedence(node) >= lowest else f"({self.text(node)})"
+
+    def _literal(self, node: Literal) -> str:
+        value = node.value
+        if isinstance(value, str | bytes):
+            value = value[: self._characters]
+        if isinstance(value, str):
+            return text_literal(value)
+        if isinstance(value, bytes):
+            return _bytes_literal(value)
+        if value is None:
+            return "null"
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return f"{int(value)}u" if isinstance(value, Uint) else repr(value)
+
+    def _select(self, node: Select) -> str:
+        text = f"{self._at_least(node.operand, _POSTFIX)}{'.?' if node.optional else '.'}{member_text(node.field)}"
+        return f"has({text})" if node.test else text
+
+    def _call(self, node: Call) -> str:
+        arguments = node.arguments
+        if node.target is not None:
+            return f"{self._at_least(node.target, _POSTFIX)}.{node.function}({self._listed(arguments)})"
+        if node.function in {"_[_]", "_[?_]"}:
+            mark = "?" if node.function == "_[?_]" else ""
+            return f"{self._at_least(arguments[0], _POSTFIX)}[{mark}{self.text(arguments[1])}]"
+        if node.function == "_?_:_":
+            condition, chosen, other = arguments
+            return f"{self._at_least(condition, 1)} ? {self._at_least(chosen, 1)} : {self.text(other)}"
+        if node.function in {"!_", "-_"}:
+            return self._prefixed(node.function[0], arguments[0])
+        if node.function in _PRECEDENCE:
+            return self._operation(node)
+        return f"{node.function}({self._listed(arguments)})"
+
+    def _prefixed(self, symbol: str, operand: Node) -> str:
+        """A minus in front of a digit would become part of the number."""
+        text = self._at_least(operand, _POSTFIX)
+        return f"-({text})" if symbol == "-" and text[0].isdigit() else symbol + text
+
+    def _operation(self, node: Call) -> str:
+        """Chains of one logical operator are one call; a nested one was written in parentheses."""
+        own = _PRECEDENCE[node.function]
+        symbol = "in" if node.function == "@in" else node.function.strip("_")
+        first, *others = node.arguments
+        left = self._at_least(first, own + 1 if node.function in _LOGICAL else own)
+        return f" {symbol} ".join([left, *(self._at_least(each, own + 1) for each in self._first(tuple(others)))])
+
+    def _listed(self, nodes: tuple[Node, ...]) -> str:
+        return ", ".join(map(self.text, self._first(nodes)))
+
+    def _list(self, node: ListLiteral) -> str:
+        return f"[{', '.join(map(self._element, self._first(node.elements)))}]"
+
+    def _element(self, item: Element) -> str:
+        return f"{'?' if item.optional else ''}{self.text(item.value)}"
+
+    def _map(self, node: MapLiteral) -> str:
+        return f"{{{', '.join(map(self._entry, self._first(node.entries)))}}}"
+
+    def _entry(self, item: Entry) -> str:
+        return f"{'?' if item.optional else ''}{self.text(item.key)}: {self.text(item.value)}"
+
+    def _comprehension(self, node: Comprehension) -> str:
+        names = ", ".join(node.names)
+        if node.kind == "bind":
+            return f"cel.bind({names}, {self.text(node.source)}, {self.text(node.body)})"
+        conditions = () if node.condition is None else (node.condition,)
+        parts: tuple[Node, ...] = (*conditions, node.body)
+        if node.kind == "list":
+            macro = "map" if len(node.names) == 1 else "transformList"
+            if macro == "map" and conditions and isinstance(node.body, Identifier) and node.body.name == node.names[0]:
+                macro, parts = "filter", conditions
+        else:
+            macro = _MACROS[node.kind, bool(conditions)]
+        return f"{self._at_least(node.source, _POSTFIX)}.{macro}({names}, {self._listed(parts)})"
+
+    _RULES: ClassVar[Mapping[type[Node], Callable[[Any, Any], str]]] = {
+        Literal: _literal,
+        Identifier: lambda _, node: node.name,
+        Select: _select,
+        Call: _call,
+        ListLiteral: _list,
+        MapLiteral: _map,
+        Comprehension: _comprehension,
+    }

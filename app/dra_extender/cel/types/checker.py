@@ -1,0 +1,317 @@
+"""The static type check: every selector that upstream refuses to compile is refused here, before any device is seen."""
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, ClassVar, Final
+
+from dra_extender.cel.runtime.compile_limits import CHECK_UNITS, NODE_UNITS
+from dra_extender.cel.runtime.values import TypeValue, Uint
+from dra_extender.cel.support.errors import CelCompileError
+from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.syntax.macros import qualified_call
+from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.types.call_units import call_units
+from dra_extender.cel.types.declarations import Overload
+from dra_extender.cel.types.expansions import Expansions, end_of_operand
+from dra_extender.cel.types.inference import Scopes
+from dra_extender.cel.types.types import (
+    BOOL,
+    BYTES,
+    DEVICE,
+    DOUBLE,
+    DYN,
+    INT,
+    NULL,
+    OPTIONAL_NAME,
+    STRING,
+    TYPE_NAMES,
+    UINT,
+    Type,
+    TypeLimitError,
+    list_of,
+    map_of,
+    optional_of,
+    type_of,
+)
+
+_LITERALS: Final[Mapping[type, Type]] = {
+    type(None): NULL,
+    bool: BOOL,
+    int: INT,
+    Uint: UINT,
+    float: DOUBLE,
+    str: STRING,
+    bytes: BYTES,
+}
+_LOGICAL: Final = {"_&&_": False, "_||_": True}
+_INDEX: Final = {"_[_]": False, "_[?_]": True}
+_NULL_VALUE: Final = "google.protobuf.NullValue.NULL_VALUE"
+_SIMPLE: Final = frozenset({"_==_", "_!=_", "_[_]"})
+_SHOWN_ARGUMENTS: Final = 8
+_is_open: Final = attrgetter("open")
+_METERED_NODES: Final = 16
+"""Nodes that are checked between two looks at the meter."""
+
+
+class Checker(Expansions):
+    """Checks one expression; what compiling it will take is charged at the end."""
+
+    def check(self, node: s.Node) -> c.Checked:
+        """Check a whole expression.
+
+        Raises:
+            CelCompileError: A name, a call or a literal does not fit its place.
+        """
+        try:
+            result = self._check(node, {})
+            self._require_settled()
+            self._require_homogeneous()
+        except TypeLimitError as problem:
+            raise CelCompileError(str(problem), self._source, 0) from None
+        unmetered = CHECK_UNITS * (self.nodes % _METERED_NODES)
+        self._meter.spend(unmetered + self._steps() + NODE_UNITS * self.nodes + self._calls)
+        return result
+
+    def _check(self, node: s.Node, scopes: Scopes) -> c.Checked:
+        self.nodes += 1
+        if not self.nodes % _METERED_NODES:
+            self._meter.spend(CHECK_UNITS * _METERED_NODES + self._steps(), node.offset)
+        return self._RULES[type(node)](self, node, scopes)
+
+    def _literal(self, node: s.Literal, _: Scopes) -> c.Checked:
+        self.constants += 1
+        return c.Constant(node.offset, _LITERALS[type(node.value)], node.value)
+
+    def _identifier(self, node: s.Identifier, scopes: Scopes) -> c.Checked:
+        scope = scopes.get(node.name)
+        if scope is not None:
+            self._require_value(scope.type, node.name, node)
+            return c.Variable(node.offset, scope.type, scope.slot, scope.lazy)
+        if node.name == "device":
+            return c.Device(node.offset, DEVICE)
+        if node.name in TYPE_NAMES:
+            return c.Constant(node.offset, type_of(TYPE_NAMES[node.name]), TypeValue(node.name))
+        raise self._error(f"undeclared reference to {node.name!r}", node)
+
+    def _qualified(self, node: s.Select, scopes: Scopes) -> c.Checked | None:
+        """A name with dots that stands for a type, or for the one constant of protocol buffers that is left."""
+        names = [node.field]
+        operand = node.operand
+        while isinstance(operand, s.Select) and not operand.optional:
+            names.append(operand.field)
+            operand = operand.operand
+        if not isinstance(operand, s.Identifier) or operand.name in scopes or operand.name == "device":
+            return None
+        name = ".".join((operand.name, *reversed(names)))
+        if name == _NULL_VALUE:
+            return c.Constant(node.offset, INT, 0)
+        if name not in TYPE_NAMES:
+            return None
+        return c.Constant(node.offset, type_of(TYPE_NAMES[name]), TypeValue(name))
+
+    def _select(self, node: s.Select, scopes: Scopes) -> c.Checked:
+        if not node.test and not node.optional:
+            name = self._qualified(node, scopes)
+            if name is not None:
+                return name
+        operand = self._check(node.operand, scopes)
+        found = self._types.resolve(operand.type)
+        inner = found.parameters[0] if found.name == OPTIONAL_NAME else found
+        result = self._member_type(node, inner)
+        if node.test:
+            result = BOOL
+        elif inner is not found or node.optional:
+            result = optional_of(result)
+        return c.Field(node.offset, result, operand, node.field, node.optional, node.test)
+
+    def _member_type(self, node: s.Select, operand: Type) -> Type:
+        if operand.kind == "map":
+            return operand.parameters[1]
+        if operand.kind == "object":
+            if node.field not in self._device:
+                raise self._error(f"undefined field {node.field!r}", node)
+            return self._device[node.field]
+        if operand.kind == "variable":
+            self._types.assign((DYN,), (operand,))
+        elif operand.kind != "dyn":
+            raise self._error(f"type '{operand}' does not support field selection", node)
+        return DYN
+
+    def _call(self, node: s.Call, scopes: Scopes) -> c.Checked:
+        if node.function in _LOGICAL and node.target is None:
+            return self._logical(node, scopes)
+        if node.function == "format":
+            return self._exempted(node, scopes)
+        return self._function(node, scopes)
+
+    def _exempted(self, node: s.Call, scopes: Scopes) -> c.Checked:
+        """Literals anywhere inside of a call of format may mix types."""
+        self._exempt += 1
+        result = self._function(node, scopes)
+        self._exempt -= 1
+        return result
+
+    def _function(self, node: s.Call, scopes: Scopes) -> c.Checked:
+        qualified = None if node.target is None else qualified_call(node)
+        if qualified is not None and qualified in self._functions:
+            return self._resolve(node, qualified, None, scopes)
+        if node.function not in self._functions:
+            raise self._error(f"undeclared reference to {node.function!r}", node)
+        return self._resolve(node, node.function, node.target, scopes)
+
+    def _logical(self, node: s.Call, scopes: Scopes) -> c.Checked:
+        terms: list[c.Checked] = []
+        open_terms: list[tuple[int, c.Checked, s.Node]] = []
+        last = len(node.arguments) - 1
+        for place, written in enumerate(node.arguments):
+            term = self._check(written, scopes)
+            terms.append(term)
+            if term.type.kind == "variable":
+                open_terms.append((end_of_operand(place, last), term, written))
+            elif term.type is not BOOL:
+                self._expect_bool(term, written)
+            for end, earlier, shown in open_terms:
+                if end == place:
+                    self._expect_bool(earlier, shown)
+        return c.Logical(node.offset, BOOL, _LOGICAL[node.function], tuple(terms))
+
+    def _resolve(self, node: s.Call, name: str, target: s.Node | None, scopes: Scopes) -> c.Checked:
+        arguments = tuple([self._check(item, scopes) for item in node.arguments])
+        if target is not None:
+            arguments = (self._check(target, scopes), *arguments)
+        if name in _SIMPLE:
+            simple = self._simple(node, name, *arguments)
+            if simple is not None:
+                return simple
+        types = tuple([item.type for item in arguments])
+        self._calls += call_units(name, arguments)
+        candidates: list[Overload] = []
+        result: Type | None = None
+        overloads = self._functions[name].shapes.get((target is not None, len(arguments)), ())
+        opened = any(map(_is_open, types)) and any(map(_is_open, map(self._types.resolve, types)))
+        self._types.step(len(overloads))
+        for candidate in overloads:
+            parameters, returned = self._types.instantiate(candidate.parameters, candidate.result)
+            if self._types.assign(types, parameters):
+                candidates.append(candidate)
+                found = self._types.resolve(returned)
+                if result is None:
+                    result = found
+                elif result.kind != "dyn" and not self._types.same(result, found):
+                    result = DYN
+        if result is None:
+            kinds = [str(self.final(item.type)) for item in arguments[:_SHOWN_ARGUMENTS]]
+            kinds.extend(["..."] * (len(arguments) > len(kinds)))
+            applied = f"({', '.join(kinds)})" if target is None else f"{kinds[0]}.({', '.join(kinds[1:])})"
+            raise self._error(f"found no matching overload for {name!r} applied to '{applied}'", node)
+        if opened and not self.careful and result.kind != "dyn" and any(item.result.open for item in candidates):
+            closed = result.free or not result.open
+            self.careful = closed or any(self._types.resolve(item).kind == "dyn" for item in types)
+        return self._specialise(node, name, result, tuple(candidates), arguments)
+
+    def _simple(self, node: s.Call, name: str, left: c.Checked, right: c.Checked) -> c.Checked | None:
+        """What most comparisons and selections are, where it takes no unification to see that they fit."""
+        one, other = left.type, right.type
+        if one.free or other.free:
+            return None
+        if name == "_[_]":
+            fits = one.kind == "map" and other is one.parameters[0]
+            return c.Index(node.offset, one.parameters[1], left, right, optional=False) if fits else None
+        if one is other or one.kind == "dyn" or other.kind == "dyn":
+            function = self._functions[name]
+            return c.Invoke(node.offset, BOOL, function, function.overloads, (left, right), member=False)
+        return None
+
+    def _specialise(
+        self,
+        node: s.Call,
+        name: str,
+        result: Type,
+        candidates: tuple[Overload, ...],
+        arguments: tuple[c.Checked, ...],
+    ) -> c.Checked:
+        if name == "_?_:_":
+            condition, chosen, other = arguments
+            return c.Conditional(node.offset, result, condition, chosen, other)
+        if name in _INDEX:
+            operand, key = arguments
+            return c.Index(node.offset, result, operand, key, _INDEX[name])
+        member = candidates[0].member
+        return c.Invoke(node.offset, result, self._functions[name], candidates, arguments, member)
+
+    def _list_literal(self, node: s.ListLiteral, scopes: Scopes) -> c.Checked:
+        values: list[c.Checked] = []
+        common = None
+        for element in node.elements:
+            value = self._check(element.value, scopes)
+            values.append(value)
+            found = self._element_type(value.type, element.value, optional=element.optional)
+            common = self._join(common, found, element.value)
+        optional = tuple([item.optional for item in node.elements])
+        return c.MakeList(node.offset, list_of(self._joined(common)), tuple(values), optional)
+
+    def _map_literal(self, node: s.MapLiteral, scopes: Scopes) -> c.Checked:
+        keys: list[c.Checked] = []
+        values: list[c.Checked] = []
+        common_key = common_value = None
+        for entry in node.entries:
+            key = self._check(entry.key, scopes)
+            keys.append(key)
+            common_key = self._join(common_key, key.type, entry.key)
+            value = self._check(entry.value, scopes)
+            values.append(value)
+            found = self._element_type(value.type, entry.value, optional=entry.optional)
+            common_value = self._join(common_value, found, entry.value)
+        optional = tuple([entry.optional for entry in node.entries])
+        result = map_of(self._joined(common_key), self._joined(common_value))
+        return c.MakeMap(node.offset, result, tuple(keys), tuple(values), optional)
+
+    def _comprehension(self, node: s.Comprehension, scopes: Scopes) -> c.Checked:
+        if node.kind in {"opt_map", "opt_flat_map"}:
+            return self._optional_map(node, scopes)
+        source = self._check(node.source, scopes)
+        if node.kind == "bind":
+            return self._bind(node, source, scopes)
+        slot, inner = self._declare(node.names, self._range(node, source.type), scopes)
+        condition = None if node.condition is None else self._check(node.condition, inner)
+        body = self._check(node.body, inner)
+        if node.kind == "sort":
+            result, strict = self._sorted(node, source.type, body.type)
+            return c.Sort(node.offset, result, source, slot, body, strict)
+        if condition is not None and node.condition is not None:
+            self._expect_bool(condition, node.condition)
+        result = self._loop_type(node, body, inner)
+        slots = tuple(range(slot, slot + len(node.names)))
+        return c.Loop(node.offset, result, node.kind, source, slots, condition, body)
+
+    def _bind(self, node: s.Comprehension, value: c.Checked, scopes: Scopes) -> c.Checked:
+        self._require_value(value.type, node.names[0], node)
+        slot, inner = self._declare(node.names, (value.type,), scopes, lazy=True)
+        body = self._check(node.body, inner)
+        return c.Bind(node.offset, self._types.resolve(body.type), slot, value, body)
+
+    def _optional_map(self, node: s.Comprehension, scopes: Scopes) -> c.Checked:
+        """Check the source twice if that makes a difference: cel-go asks one copy whether it has a value, another for it."""
+        flat = node.kind == "opt_flat_map"
+        known = self._open_variables(scopes)
+        source = self._check(node.source, scopes)
+        self._value_of(source, node.source)
+        if known and self._open_variables(scopes) != known:
+            source = self._check(node.source, scopes)
+        value = self._value_of(source, node.source)
+        self._doubt(value)
+        self._require_value(value, node.names[0], node)
+        slot, inner = self._declare(node.names, (value,), scopes, lazy=True)
+        body = self._check(node.body, inner)
+        result = self._optional_result(node.body, body.type, flat=flat)
+        return c.OptionalMap(node.offset, result, source, slot, body, flat)
+
+    _RULES: ClassVar[Mapping[type[s.Node], Callable[[Any, Any, Scopes], c.Checked]]] = {
+        s.Literal: _literal,
+        s.Identifier: _identifier,
+        s.Select: _select,
+        s.Call: _call,
+        s.ListLiteral: _list_literal,
+        s.MapLiteral: _map_literal,
+        s.Comprehension: _comprehension,
+    }

@@ -1,0 +1,165 @@
+"""How libraries declare what they offer: tables of overloads, nothing else."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from dra_extender.cel.native.call import Native
+from dra_extender.cel.runtime.addresses import Cidr, IpAddress
+from dra_extender.cel.runtime.cost import Extra
+from dra_extender.cel.runtime.named_formats import NamedFormat
+from dra_extender.cel.runtime.quantity import Quantity, QuantitySum
+from dra_extender.cel.runtime.semver import Semver
+from dra_extender.cel.runtime.times import Duration, Timestamp
+from dra_extender.cel.runtime.urls import Url
+from dra_extender.cel.runtime.values import LISTS, MAPS, Optional, TypeValue, Uint, from_map_key
+from dra_extender.cel.types.types import Type
+
+Implementation = Callable[..., Any]
+
+
+class Overload(msgspec.Struct, frozen=True, kw_only=True):
+    """One signature of a function and what it does.
+
+    `metered` implementations get the evaluation's frame before their arguments, to charge the work they are about to do.
+    `unguarded` ones take any run-time value and check it themselves. `hidden` ones are for values whose type is not known
+    before, and never chosen by the type check. `extra` is the cost above one unit; it is charged
+    when this overload is the only candidate at compile time, as upstream does, while `Function.extra` is charged in any
+    case. `work` is charged before each call: our own limit for what takes
+    long although upstream's formula has it cost little, whatever the values are. `native` is the entry of the registry
+    whose call `run` is; its worst case is charged before each call.
+    """
+
+    parameters: tuple[Type, ...]
+    result: Type
+    run: Implementation
+    member: bool = False
+    metered: bool = False
+    unguarded: bool = False
+    hidden: bool = False
+    extra: Extra | None = None
+    work: int = 0
+    native: Native | None = None
+
+    @property
+    def charges(self) -> bool:
+        """Whether a call charges the frame before its result is known."""
+        return self.metered or bool(self.work) or self.native is not None
+
+
+class Function(msgspec.Struct, frozen=True):
+    """A function by name: its overloads in order of preference, and the cost all of them share.
+
+    `shapes` are those that calls may choose, by whether they are called on their first argument and by how many they take.
+    """
+
+    name: str
+    overloads: tuple[Overload, ...]
+    extra: Extra | None = None
+    shapes: Mapping[tuple[bool, int], tuple[Overload, ...]] = {}
+
+    def __post_init__(self) -> None:
+        shapes: dict[tuple[bool, int], tuple[Overload, ...]] = {}
+        for item in self.overloads:
+            if not item.hidden:
+                shape = item.member, len(item.parameters)
+                shapes[shape] = (*shapes.get(shape, ()), item)
+        msgspec.structs.force_setattr(self, "shapes", shapes)
+
+
+Library = Mapping[str, Function]
+
+
+def function(name: str, *overloads: Overload, extra: Extra | None = None) -> Function:
+    """Declare a function."""
+    return Function(name, overloads, extra)
+
+
+def overload(
+    parameters: tuple[Type, ...],
+    result: Type,
+    run: Implementation | Native,
+    *,
+    metered: bool = False,
+    extra: Extra | None = None,
+    work: int = 0,
+) -> Overload:
+    """Declare `name(arguments)`."""
+    native = run if isinstance(run, Native) else None
+    call = run if native is None else native.run
+    return Overload(
+        parameters=parameters, result=result, run=call, metered=metered, extra=extra, work=work, native=native
+    )
+
+
+def method(
+    parameters: tuple[Type, ...],
+    result: Type,
+    run: Implementation | Native,
+    *,
+    metered: bool = False,
+    unguarded: bool = False,
+    extra: Extra | None = None,
+) -> Overload:
+    """Declare `first.name(others)`."""
+    declared = overload(parameters, result, run, metered=metered, extra=extra)
+    return msgspec.structs.replace(declared, member=True, unguarded=unguarded)
+
+
+def weighed(work: int, item: Function) -> Function:
+    """The function with this much work for each of its calls."""
+    overloads = (msgspec.structs.replace(each, work=work) for each in item.overloads)
+    return Function(item.name, tuple(overloads), item.extra)
+
+
+def merge(*libraries: Iterable[Function]) -> Library:
+    """Put libraries together; a function declared twice has the overloads of both, in order."""
+    merged: dict[str, Function] = {}
+    for library in libraries:
+        for item in library:
+            known = merged.get(item.name)
+            if known is None:
+                merged[item.name] = item
+            else:
+                merged[item.name] = Function(item.name, known.overloads + item.overloads, known.extra or item.extra)
+    return merged
+
+
+_RUNTIME: Final[Mapping[str, frozenset[type]]] = {
+    "bool": frozenset({bool}),
+    "int": frozenset({int}),
+    "uint": frozenset({Uint}),
+    "double": frozenset({float}),
+    "string": frozenset({str}),
+    "bytes": frozenset({bytes}),
+    "null_type": frozenset({type(None)}),
+    "list": LISTS,
+    "map": MAPS,
+    "type": frozenset({TypeValue}),
+    "optional_type": frozenset({Optional}),
+    "kubernetes.Quantity": frozenset({Quantity, QuantitySum}),
+    "kubernetes.Semver": frozenset({Semver}),
+    "duration": frozenset({Duration}),
+    "timestamp": frozenset({Timestamp}),
+    "net.IP": frozenset({IpAddress}),
+    "net.CIDR": frozenset({Cidr}),
+    "kubernetes.URL": frozenset({Url}),
+    "kubernetes.NamedFormat": frozenset({NamedFormat}),
+}
+
+
+def accepts(parameter: Type, value: Any) -> bool:
+    """Whether a run-time value may be passed; like upstream, of a list or map only the first element is looked at."""
+    known = _RUNTIME.get(parameter.name)
+    if known is None:
+        return parameter.kind != "opaque"
+    kind = type(value)
+    if kind not in known:
+        return False
+    if kind in LISTS:
+        return not value or accepts(parameter.parameters[0], value[0])
+    if kind in MAPS and value:
+        key, item = next(iter(value.items()))
+        return accepts(parameter.parameters[0], from_map_key(key)) and accepts(parameter.parameters[1], item)
+    return True

@@ -1,0 +1,142 @@
+"""The types of what macros stand for: cel-go expands them before the check, so a type that is open is settled by the expansion."""
+
+from itertools import pairwise, starmap
+from typing import Final
+
+from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.types.inference import Inference, Scopes
+from dra_extender.cel.types.types import (
+    ANY,
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    Type,
+    compound,
+    list_of,
+    map_of,
+    optional_of,
+    variable,
+)
+
+_SORTABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
+"""Types of keys of sortBy, in the order in which they are tried."""
+
+
+def end_of_operand(place: int, last: int) -> int:
+    """The last term that is checked before the term at `place` has to be a bool.
+
+    `a && b && c` is `a && (b && c)` or `(a && b) && c`: cel-go makes a balanced tree of it. Both sides of an operator are
+    checked before either has to be a bool.
+
+    Args:
+        place: The place of the term.
+        last: The place of the last term, at least one.
+    """
+    first = 0
+    while True:
+        middle = (first + last) // 2
+        if place > middle:
+            first = middle + 1
+        elif first < middle:
+            last = middle
+        else:
+            return last
+        if first == last:
+            return last
+
+
+def _numbered(item: Type, numbers: dict[Type, Type]) -> Type:
+    if not item.free:
+        return item
+    if item.kind == "variable":
+        return numbers.setdefault(item, variable(str(len(numbers))))
+    return compound(item.kind, item.name, *(_numbered(parameter, numbers) for parameter in item.parameters))
+
+
+class Expansions(Inference):
+    """Finds the types of macros from those of their parts."""
+
+    def _open_variables(self, scopes: Scopes) -> list[Type]:
+        """What the variables in reach have that are of open types, whatever stands for what is still open."""
+        numbers: dict[Type, Type] = {}
+        return [_numbered(self._types.resolve(item.type), numbers) for item in scopes.values() if item.type.free]
+
+    def _value_of(self, source: c.Checked, written: s.Node) -> Type:
+        """The type of the value of an optional one."""
+        value = self._types.fresh()
+        if not self._types.assign((source.type,), (optional_of(value),)):
+            raise self._error(f"expected an optional value but found '{self.final(source.type)}'", written)
+        return self._types.resolve(value)
+
+    def _optional_result(self, written: s.Node, body: Type, *, flat: bool) -> Type:
+        """`source.hasValue() ? optional.of(body) : optional.none()`, or the body itself if `flat`."""
+        found = self._types.resolve(body)
+        either = self._types.fresh()
+        present, absent = found if flat else optional_of(found), optional_of(self._types.fresh())
+        if not self._types.assign((present, absent), (either, either)):
+            raise self._error(f"expected an optional value but found '{self.final(body)}'", written)
+        return self._types.resolve(either)
+
+    def _range(self, node: s.Comprehension, source: Type) -> tuple[Type, ...]:
+        """The types of the variables of a loop over a source of this type."""
+        found = self._types.resolve(source)
+        single = len(node.names) == 1
+        if found.kind == "list":
+            return (found.parameters[0],) if single else (INT, found.parameters[0])
+        if found.kind == "map":
+            return found.parameters[: len(node.names)]
+        if found.kind == "variable":
+            self._types.assign((DYN,), (found,))
+        elif found.kind != "dyn" or found == ANY:
+            message = f"expression of type '{found}' cannot be range of a comprehension (must be list, map, or dynamic)"
+            raise self._error(message, node.source)
+        return (DYN,) * len(node.names)
+
+    def _loop_type(self, node: s.Comprehension, body: c.Checked, inner: Scopes) -> Type:
+        if node.kind == "list":
+            return list_of(self._types.resolve(body.type))
+        if node.kind == "map":
+            key = inner[node.names[0]].type
+            self._require_value(key, node.names[0], node)
+            return self._types.resolve(map_of(key, body.type))
+        if node.kind == "entries":
+            return self._merged(node, body)
+        self._expect_bool(body, node.body)
+        return BOOL
+
+    def _merged(self, node: s.Comprehension, body: c.Checked) -> Type:
+        """The map that all entries are put into, which is empty at first."""
+        result = map_of(self._types.fresh(), self._types.fresh())
+        either = map_of(self._types.fresh(), self._types.fresh())
+        if not self._types.assign((result, body.type), (either, either)):
+            raise self._error(f"expected a map but found '{self.final(body.type)}'", node.body)
+        self._doubt(result)
+        return self._types.resolve(result)
+
+    def _sorted(self, node: s.Comprehension, source: Type, key: Type) -> tuple[Type, bool]:
+        """What sortBy gives, and whether the type of its keys is known."""
+        keys = list_of(self._types.resolve(key))
+        results: list[Type] = []
+        self._types.step(len(_SORTABLE))
+        for kind in _SORTABLE:
+            result = list_of(self._types.fresh())
+            if self._types.assign((source, keys), (result, list_of(kind))):
+                results.append(self._types.resolve(result))
+        if not results:
+            found = self.final(source)
+            message = (
+                f"applied to '{found}'"
+                if found.kind not in {"list", "dyn"}
+                else f"with a key of type '{self.final(key)}'"
+            )
+            raise self._error(f"found no matching overload for 'sortBy' {message}", node)
+        self._doubt(results[-1])
+        same = all(starmap(self._types.same, pairwise(results)))
+        return results[0] if same else DYN, len(results) == 1

@@ -1,0 +1,308 @@
+"""Static types, and when a value of one may stand where another is declared."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from dra_extender.cel.runtime.compile_limits import TOO_LARGE
+
+
+class TypeLimitError(Exception):
+    """The types of an expression are too large to be compared; sharing lets them double with each variable."""
+
+
+class Type(msgspec.Struct, frozen=True, gc=False):
+    """A type; `name` tells primitives, opaque types and variables apart, `parameters` are element, key and value types.
+
+    `weight` counts the types within it, itself included; `free` says that one of them is a variable, `open` that one of them
+    is left to the values.
+    """
+
+    kind: str
+    name: str
+    parameters: tuple["Type", ...] = ()
+    weight: int = 1
+    free: bool = False
+    open: bool = False
+
+    def __str__(self) -> str:
+        if not self.parameters:
+            return self.name
+        inner = ", ".join(map(str, self.parameters)) if self.weight <= _SHOWN_WEIGHT else "..."
+        return f"{self.name}({inner})"
+
+
+_SHOWN_WEIGHT: Final = 100
+"""Types with more than so many within are not spelled out in messages."""
+
+
+def _primitive(name: str) -> Type:
+    """A primitive type, of which there is one object each."""
+    return Type("primitive", name)
+
+
+BOOL: Final = _primitive("bool")
+INT: Final = _primitive("int")
+UINT: Final = _primitive("uint")
+DOUBLE: Final = _primitive("double")
+STRING: Final = _primitive("string")
+BYTES: Final = _primitive("bytes")
+NULL: Final = _primitive("null_type")
+DYN: Final = Type("dyn", "dyn", open=True)
+ANY: Final = Type("dyn", "any", open=True)
+"""What attributes were before 1.36: as open as dyn, but no range of a loop."""
+QUANTITY: Final = Type("opaque", "kubernetes.Quantity")
+SEMVER: Final = Type("opaque", "kubernetes.Semver")
+DEVICE: Final = Type("object", "kubernetes.DRADevice")
+DURATION: Final = Type("time", "duration")
+TIMESTAMP: Final = Type("time", "timestamp")
+
+
+def opaque(name: str) -> Type:
+    """A type of a library."""
+    return Type("opaque", name)
+
+
+IP: Final = opaque("net.IP")
+CIDR: Final = opaque("net.CIDR")
+URL: Final = opaque("kubernetes.URL")
+NAMED_FORMAT: Final = opaque("kubernetes.NamedFormat")
+
+NULLABLE: Final = frozenset({"opaque", "object", "time"})
+"""Kinds of types for whose values null may stand."""
+_UNSPECIFIC: Final = frozenset({"dyn", "variable"})
+
+
+_MAX_WEIGHT: Final = 1000
+_COMPARED_PER_STEP: Final = 16
+_RESOLVED: Final = 3
+
+
+def compound(kind: str, name: str, *parameters: Type) -> Type:
+    """A type with parameters.
+
+    Raises:
+        TypeLimitError: It would be too large.
+    """
+    weight = 1
+    free = open_ = False
+    for item in parameters:
+        weight += item.weight
+        free = free or item.free
+        open_ = open_ or item.open
+    if weight > _MAX_WEIGHT:
+        raise TypeLimitError(f"the types in the expression are too large: one has more than {_MAX_WEIGHT} within")
+    return Type(kind, name, parameters, weight, free, open_)
+
+
+def list_of(element: Type) -> Type:
+    """The type of lists of such elements."""
+    return compound("list", "list", element)
+
+
+def map_of(key: Type, value: Type) -> Type:
+    """The type of maps."""
+    return compound("map", "map", key, value)
+
+
+OPTIONAL_NAME: Final = "optional_type"
+"""The name of the types of optional values."""
+
+
+def optional_of(value: Type) -> Type:
+    """The type of optional values."""
+    return compound("opaque", OPTIONAL_NAME, value)
+
+
+def type_of(value: Type) -> Type:
+    """The type of `type(x)`."""
+    return compound("type", "type", value)
+
+
+def variable(name: str) -> Type:
+    """A type variable of a declaration."""
+    return Type("variable", name, (), 1, free=True, open=True)
+
+
+class Substitution:
+    """What the type variables stand for, so far; a trial that fails leaves it unchanged."""
+
+    def __init__(self, most_steps: int) -> None:
+        """Begin with nothing; after `most_steps` comparisons it is over."""
+        self._most_steps = most_steps
+        self._bound: dict[Type, Type] = {}
+        self._trail: list[tuple[Type, Type | None]] = []
+        self._fresh = 0
+        self.steps = 0
+
+    def fresh(self) -> Type:
+        """A type variable that nothing else uses."""
+        self._fresh += 1
+        return variable(f"_{self._fresh}")
+
+    def instantiate(self, parameters: tuple[Type, ...], result: Type) -> tuple[tuple[Type, ...], Type]:
+        """The declared types with their variables replaced by fresh ones, the same one for the same name."""
+        for item in parameters:
+            if item.free:
+                break
+        else:
+            if not result.free:
+                return parameters, result
+        names: dict[Type, Type] = {}
+        fresh = tuple([self._renamed(item, names) if item.free else item for item in parameters])
+        return fresh, self._renamed(result, names) if result.free else result
+
+    def _renamed(self, item: Type, names: dict[Type, Type]) -> Type:
+        if item.kind == "variable":
+            known = names.get(item)
+            if known is None:
+                known = names[item] = self.fresh()
+            return known
+        parts = [self._renamed(parameter, names) if parameter.free else parameter for parameter in item.parameters]
+        return Type(item.kind, item.name, tuple(parts), item.weight, free=True, open=True)
+
+    def assign(self, values: Sequence[Type], declared: Sequence[Type]) -> bool:
+        """Whether all values fit their declarations together; binds variables if so."""
+        trail = self._trail
+        if trail:
+            trail.clear()
+        for value, target in zip(values, declared, strict=True):
+            if value is target:
+                continue
+            if value.kind == "primitive" == target.kind or not self._assignable(value, target):
+                break
+        else:
+            return True
+        for target, before in reversed(trail):
+            if before is None:
+                del self._bound[target]
+            else:
+                self._bound[target] = before
+        return False
+
+    def resolve(self, item: Type, *, free: Type | None = None) -> Type:
+        """The type with bound variables replaced; unbound ones become `free`, if given."""
+        if not item.free:
+            return item
+        self.step(_RESOLVED)
+        if item.kind == "variable":
+            bound = self._bound.get(item)
+            if bound is not None:
+                return self.resolve(bound, free=free)
+            return item if free is None else free
+        return compound(item.kind, item.name, *(self.resolve(parameter, free=free) for parameter in item.parameters))
+
+    def same(self, one: Type, other: Type) -> bool:
+        """Whether two types are equal, which takes the longer the larger they are."""
+        if one is other:
+            return True
+        self.step(1 + min(one.weight, other.weight) // _COMPARED_PER_STEP)
+        return one == other
+
+    def step(self, steps: int = 1) -> None:
+        """Count comparisons, for variables can share what they stand for without end.
+
+        Raises:
+            TypeLimitError: There were too many for one expression.
+        """
+        self.steps += steps
+        if self.steps > self._most_steps:
+            raise TypeLimitError(TOO_LARGE)
+
+    def _assignable(self, value: Type, target: Type) -> bool:
+        kind, target_kind = value.kind, target.kind
+        if kind == "primitive" and target_kind == "primitive":
+            return value is target
+        self.step()
+        if target_kind == "variable":
+            bound = self._bind(value, target)
+            if bound is not None:
+                return bound
+        if kind == "variable":
+            return self._bind(target, value) is True
+        if kind == "dyn" or target_kind == "dyn":
+            return True
+        if NULL in (value, target):
+            return (target if value == NULL else value).kind in NULLABLE
+        if kind != target_kind or value.name != target.name:
+            return False
+        if kind == "type":
+            return True
+        pairs = zip(value.parameters, target.parameters, strict=True)
+        return all(self._assignable(one, other) for one, other in pairs)
+
+    def _bind(self, value: Type, target: Type) -> bool | None:
+        """Let a variable stand for a type, or for the more general one if it already has some; None: it would contain itself."""
+        if self.same(value, target):
+            return True
+        bound = self._bound.get(target)
+        if bound is None:
+            if self._occurs(target, value):
+                return None
+            self._trail.append((target, None))
+            self._bound[target] = value
+            return True
+        if self.same(value, bound):
+            return True
+        self.step(bound.weight)
+        if not self._assignable(value, bound):
+            return False
+        general = most_general(value, bound)
+        if not self._occurs(target, general):
+            self._trail.append((target, bound))
+            self._bound[target] = general
+        return True
+
+    def _occurs(self, item: Type, within: Type) -> bool:
+        self.step()
+        if not within.free:
+            return False
+        if item == within:
+            return True
+        if within.kind == "variable":
+            bound = self._bound.get(within)
+            return bound is not None and self._occurs(item, bound)
+        return any(self._occurs(item, parameter) for parameter in within.parameters)
+
+
+def most_general(one: Type, other: Type) -> Type:
+    """The less specific of two types that fit each other."""
+    if one is other:
+        return one
+    return one if equal_or_less_specific(one, other) else other
+
+
+def equal_or_less_specific(one: Type, other: Type) -> bool:
+    """Whether `one` says no more than `other`."""
+    if one.kind in _UNSPECIFIC:
+        return True
+    if other.kind in _UNSPECIFIC:
+        return False
+    if one.kind != other.kind or one.name != other.name:
+        return False
+    if one.kind == "type":
+        return True
+    pairs = zip(one.parameters, other.parameters, strict=True)
+    return all(equal_or_less_specific(left, right) for left, right in pairs)
+
+
+TYPE_NAMES: Final[Mapping[str, Type]] = {
+    "bool": BOOL,
+    "int": INT,
+    "uint": UINT,
+    "double": DOUBLE,
+    "string": STRING,
+    "bytes": BYTES,
+    "null_type": NULL,
+    "list": list_of(DYN),
+    "map": map_of(DYN, DYN),
+    "type": type_of(DYN),
+    "optional_type": optional_of(DYN),
+    "google.protobuf.Duration": DURATION,
+    "google.protobuf.Timestamp": TIMESTAMP,
+    "google.protobuf.Empty": Type("object", "google.protobuf.Empty"),
+    "google.protobuf.Struct.FieldsEntry": Type("object", "google.protobuf.Struct.FieldsEntry"),
+    "net.IP": IP,
+    "net.CIDR": CIDR,
+}
