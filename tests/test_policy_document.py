@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from dra_extender.allocator.overlay_policy import PolicyOverlay
+from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.model.device import Device
 from dra_extender.policy_file import RuleModel, read_policy
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from dra_extender.allocator.overlay_policy import PolicyOverlay
+from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.policy_file import BadPolicy, MissingPolicy, read_policy
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from dra_extender.allocator.policy_effects import Published, devices_of
+from dra_extender.allocator.overlay.policy_effects import Published, devices_of
 from dra_extender.ledger.feeds import feeds_of
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.resource_slice import ResourceSlice

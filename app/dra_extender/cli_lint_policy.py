@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dra_extender.allocator.overlay_policy import PolicyOverlay
-from dra_extender.allocator.policy_effects import devices_of, one_sided, without_effect
+from dra_extender.allocator.overlay.policy import PolicyOverlay
+from dra_extender.allocator.overlay.policy_effects import devices_of, one_sided, without_effect
 from dra_extender.cel.lint.findings import Finding, LintCode, error, warning
 from dra_extender.model.base import ModelError
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel import CelCompileError, Program, compile_expression
 from dra_extender.settings import BadSettings
 from dra_extender.yaml_text import YamlError, read_yaml

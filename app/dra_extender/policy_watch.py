@@ -12,8 +12,8 @@ from typing import Final
 
 import structlog
 
-from dra_extender.allocator.overlay_policy import PolicyOverlay
-from dra_extender.allocator.policy_effects import devices_of, without_effect
+from dra_extender.allocator.overlay.policy import PolicyOverlay
+from dra_extender.allocator.overlay.policy_effects import devices_of, without_effect
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.overlays import Prepared
 from dra_extender.model.resource_slice import ResourceSlice

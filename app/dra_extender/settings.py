@@ -20,7 +20,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from dra_extender.allocator.features import Features
+from dra_extender.allocator.state.features import Features
 from dra_extender.cel.library.environment import LATEST, Release
 from dra_extender.ledger.kept_claims import NAMESPACE_BYTES
 from dra_extender.ledger.pod_groups import GroupReservation

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dra_extender.allocator import Demand, Features, NamedClaim, NodePools, NoFit, PoolId, allocate, gather, prepare
-from dra_extender.allocator.rules import OWN, Rules
-from dra_extender.allocator.state import PoolUsage, any_compatibility_rule
+from dra_extender.allocator.state.release_rules import OWN, Rules
+from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
 from dra_extender.cel import ProgramCache
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.device_class import DeviceClass, device_class_from

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from dra_extender.allocator.capacity import CapacityError, Misfit, amount_text, needs
+from dra_extender.allocator.rules.capacity import CapacityError, Misfit, amount_text, needs
 from dra_extender.model.device import DeviceCapacity, RequestPolicy, ValidRange
 from dra_extender.model.quantity import parse_quantity
 from hypothesis import given

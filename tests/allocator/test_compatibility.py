@@ -1,8 +1,8 @@
 """Compatibility groups (KEP-5963): three states per counter set, folded one member at a time."""
 
 import pytest
-from dra_extender.allocator.compatibility import CompatibilityTable, GroupState, admits, folded
-from dra_extender.allocator.undo import Trail
+from dra_extender.allocator.rules.compatibility import CompatibilityTable, GroupState, admits, folded
+from dra_extender.allocator.state.trail import Trail
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.rejection import Code
 from hypothesis import given

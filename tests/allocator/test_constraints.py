@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator import Features
-from dra_extender.allocator.constraints import REFUSED, Constraint, lookup
+from dra_extender.allocator.demand.constraints import REFUSED, Constraint, lookup
 from dra_extender.model.device import Attribute, Device
 from dra_extender.model.rejection import Code
 from hypothesis import given

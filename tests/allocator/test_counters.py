@@ -1,8 +1,8 @@
 """Shared counters (KEP-4815)."""
 
 import pytest
-from dra_extender.allocator.counters import CounterTable, Shortage
-from dra_extender.allocator.undo import Trail
+from dra_extender.allocator.rules.counters import CounterTable, Shortage
+from dra_extender.allocator.state.trail import Trail
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.quantity import NANO

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator import Features
-from dra_extender.allocator.rules import UPSTREAM
+from dra_extender.allocator.state.release_rules import UPSTREAM
 from dra_extender.model.rejection import Code, Rejection
 
 from tests.allocator.building import (

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.allocator import Features, allocate
-from dra_extender.allocator.attempt import Attempt
-from dra_extender.allocator.neighbours import MAX_NEIGHBOURS
-from dra_extender.allocator.node_facts import NodeFacts
-from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.rules.compatible_only_with import MAX_NEIGHBOURS
+from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.search_state import Attempt
 from dra_extender.cel import Budget, compile_expression
 from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
 from dra_extender.model.rejection import Code

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator import Features
-from dra_extender.allocator.attempt import Attempt, Refusal
-from dra_extender.allocator.eligibility import NodeFacts
-from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.rules.eligibility import NodeFacts
+from dra_extender.allocator.search_state import Attempt, Refusal
 from dra_extender.cel import compile_expression
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import CounterConsumption

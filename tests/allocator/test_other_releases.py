@@ -7,10 +7,10 @@ from unittest.mock import patch
 import pytest
 from dra_extender.allocator import NoFit
 from dra_extender.allocator.allocate import allocate
-from dra_extender.allocator.node_facts import NodeFacts
-from dra_extender.allocator.other_releases import OtherAttempt, begin
-from dra_extender.allocator.outcome import Fatal
-from dra_extender.allocator.rules import OWN, Rules
+from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.search.other_releases import OtherAttempt, begin
+from dra_extender.allocator.state.release_rules import OWN, Rules
+from dra_extender.allocator.state.result import Fatal
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.rejection import Code
 from dra_extender.model.resource_claim import ResourceClaim
@@ -43,7 +43,7 @@ FREE_ADMIN = dataclasses.replace(OWN, admin_access_pays_counters=False)
 KEY = "gpu.example.com/k"
 OTHER = "nic.example.com"
 DISTINCT = [{"distinctAttribute": KEY}]
-THRESHOLD = "dra_extender.allocator.search._VAIN_BEFORE_LOOKOUT"
+THRESHOLD = "dra_extender.allocator.search.search._VAIN_BEFORE_LOOKOUT"
 
 
 def under(

@@ -5,8 +5,8 @@ from unittest.mock import patch
 
 import pytest
 from dra_extender.allocator.allocate import allocate
-from dra_extender.allocator.bounds import is_hopeless, locations
-from dra_extender.allocator.counters import CounterTable
+from dra_extender.allocator.rules.counters import CounterTable
+from dra_extender.allocator.search.bounds import is_hopeless, locations
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.rejection import Code
@@ -31,7 +31,7 @@ from tests.allocator.building import (
 )
 from tests.allocator.generated import claims, nodes, usages
 
-THRESHOLD = "dra_extender.allocator.search._VAIN_BEFORE_LOOKOUT"
+THRESHOLD = "dra_extender.allocator.search.search._VAIN_BEFORE_LOOKOUT"
 FEW = 1000
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator.overlay_taints import TaintOverlay
-from dra_extender.allocator.rules import OWN, UPSTREAM, Rules
+from dra_extender.allocator.overlay.taint_rules import TaintOverlay
+from dra_extender.allocator.state.release_rules import OWN, UPSTREAM, Rules
 from dra_extender.model.base import ModelError
 from dra_extender.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule
 

@@ -27,11 +27,11 @@ from tests.allocator.building import (
 )
 from tests.allocator.generated import claims, nodes, usages
 
-POLL = "dra_extender.allocator.search._POLL"
-LOOKOUT = "dra_extender.allocator.search._VAIN_BEFORE_LOOKOUT"
-ALONE = "dra_extender.allocator.search._STEPS_ALONE"
-POLL_DEVICES = "dra_extender.allocator.node_facts._POLL_DEVICES"
-LOOKS = "dra_extender.allocator.eligibility._LOOKS"
+POLL = "dra_extender.allocator.search.search._POLL"
+LOOKOUT = "dra_extender.allocator.search.search._VAIN_BEFORE_LOOKOUT"
+ALONE = "dra_extender.allocator.search.search._STEPS_ALONE"
+POLL_DEVICES = "dra_extender.allocator.rules.node_view._POLL_DEVICES"
+LOOKS = "dra_extender.allocator.rules.eligibility._LOOKS"
 
 
 class Interrupting(Budget):

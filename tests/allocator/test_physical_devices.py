@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from dra_extender.allocator import Features
-from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel import compile_expression
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.rejection import Code

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
-from dra_extender.allocator.policy_effects import devices_of, one_sided, without_effect
+from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.overlay.policy_effects import devices_of, one_sided, without_effect
 from dra_extender.cel import compile_expression
 from dra_extender.model.resource_slice import ResourceSlice
 

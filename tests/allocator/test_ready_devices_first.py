@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from dra_extender.allocator import Features, Paused, allocate
 from dra_extender.allocator.allocate import Allocation
-from dra_extender.allocator.rules import OWN, UPSTREAM
+from dra_extender.allocator.state.release_rules import OWN, UPSTREAM
 from dra_extender.model.allocation import Placement
 from dra_extender.model.rejection import Code
 from hypothesis import given, settings

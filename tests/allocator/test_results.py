@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.allocator import Features, NamedClaim, allocate, prepare
-from dra_extender.allocator.demand import Demand
+from dra_extender.allocator.demand.demand import Demand
 from dra_extender.cel import ProgramCache
 from dra_extender.model.allocation import AllocationResult, Placement
 from dra_extender.model.device_class import device_class_from

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator import Features, NamedClaim, SelectorVerdicts, allocate, prepare
-from dra_extender.allocator.demand import Demand
-from dra_extender.allocator.selectors import SelectorError, SelectorList
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.demand.selectors import SelectorError, SelectorList
 from dra_extender.cel import CelDeadlineError, DeviceActivation, ProgramCache
 from dra_extender.model.rejection import Code
 from dra_extender.model.resource_slice import ResourceSlice

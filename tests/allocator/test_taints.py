@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from dra_extender.allocator import Features
-from dra_extender.allocator.taints import tolerates, untolerated
+from dra_extender.allocator.rules.taints import tolerates, untolerated
 from dra_extender.model.allocation import DeviceToleration, Placement
 from dra_extender.model.base import plain
 from dra_extender.model.device import DeviceTaint

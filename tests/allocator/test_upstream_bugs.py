@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.allocator import Features, gather
-from dra_extender.allocator.capacity import amount_text
-from dra_extender.allocator.overlay_taints import TaintOverlay
+from dra_extender.allocator.overlay.taint_rules import TaintOverlay
+from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.ledger.slices import SliceIndex
 from dra_extender.ledger.usage import UsageTable
 from dra_extender.model.allocation import DeviceHolding, Placement

@@ -3,8 +3,16 @@
 from collections.abc import Sequence
 
 import pytest
-from dra_extender.allocator.rules import OWN, UPSTREAM
-from dra_extender.allocator.verdict import CAPACITY, COUNTERS, DEVICE, GROUPS, contradictions, published_pool, verdict
+from dra_extender.allocator.rules.verdict import (
+    CAPACITY,
+    COUNTERS,
+    DEVICE,
+    GROUPS,
+    contradictions,
+    published_pool,
+    verdict,
+)
+from dra_extender.allocator.state.release_rules import OWN, UPSTREAM
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.quantity import NANO

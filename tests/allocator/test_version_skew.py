@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from dra_extender.allocator import Features, NoFit
-from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel import compile_expression
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.device import PHYSICAL_DEVICE, CounterConsumption

@@ -3,9 +3,9 @@
 from typing import Any
 
 import msgspec
-from dra_extender.allocator.overlay import Overlay, lay_all
-from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
-from dra_extender.allocator.overlay_taints import TaintOverlay
+from dra_extender.allocator.overlay.overlay import Overlay, lay_all
+from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.overlay.taint_rules import TaintOverlay
 from dra_extender.ledger.feeds import feeds_of
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule

@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from dra_extender.allocator import capacity
+from dra_extender.allocator.rules import capacity
 from dra_extender.model.device import ValidRange
 
 from tests.parity.fuzz.allocator import campaign

@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from dra_extender.allocator.rules import UPSTREAM, Rules
+from dra_extender.allocator.state.release_rules import UPSTREAM, Rules
 from dra_extender.simulator.scenario_answer import answer_line
 
 from tests.parity.comparing import differences

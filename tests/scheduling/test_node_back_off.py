@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from dra_extender.allocator.verdict import GROUPS
+from dra_extender.allocator.rules.verdict import GROUPS
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.model.rejection import Code
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION

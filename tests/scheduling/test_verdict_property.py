@@ -10,10 +10,14 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from dra_extender.allocator import attempt, compatibility, occupancy, results, sharing, verdict
-from dra_extender.allocator.attempt import Attempt, Refusal
-from dra_extender.allocator.counters import CounterTable
-from dra_extender.allocator.verdict import Breach
+from dra_extender.allocator import search_state as attempt
+from dra_extender.allocator.placement import build as results
+from dra_extender.allocator.rules import compatibility, verdict
+from dra_extender.allocator.rules import held_consumption as occupancy
+from dra_extender.allocator.rules import shared_capacity as sharing
+from dra_extender.allocator.rules.counters import CounterTable
+from dra_extender.allocator.rules.verdict import Breach
+from dra_extender.allocator.search_state import Attempt, Refusal
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.scheduling import overlap
 from hypothesis import given, settings

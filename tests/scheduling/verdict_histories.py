@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 from dra_extender.allocator import Demand, Features, NamedClaim, NodePools, allocate, gather, prepare
-from dra_extender.allocator.overlay_policy import PolicyOverlay, PolicyRule
-from dra_extender.allocator.verdict import contradictions, published_pool
+from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.rules.verdict import contradictions, published_pool
 from dra_extender.cel import ProgramCache, compile_expression
 from dra_extender.ledger.feeds import feeds_of
 from dra_extender.ledger.ledger import Ledger

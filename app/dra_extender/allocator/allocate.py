@@ -1,16 +1,16 @@
 import itertools
 from collections.abc import Callable
 
-from dra_extender.allocator.demand import ClaimDemand, Demand, Wanted
-from dra_extender.allocator.mode_all import Gathering
-from dra_extender.allocator.node_facts import NodeFacts
-from dra_extender.allocator.outcome import DEFAULT_MAX_STEPS, Fatal, NoFit
-from dra_extender.allocator.pools import NodePools
-from dra_extender.allocator.preferring import PreferringSearch, preference
-from dra_extender.allocator.results import claim_placement
-from dra_extender.allocator.rules import OWN, Rules
-from dra_extender.allocator.search import Search
-from dra_extender.allocator.state import Usage
+from dra_extender.allocator.demand.demand import ClaimDemand, Demand, Wanted
+from dra_extender.allocator.placement.build import claim_placement
+from dra_extender.allocator.pools.pools import NodePools
+from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.search.all_mode import Gathering
+from dra_extender.allocator.search.preference import PreferringSearch, preference
+from dra_extender.allocator.search.search import Search
+from dra_extender.allocator.state.release_rules import OWN, Rules
+from dra_extender.allocator.state.result import DEFAULT_MAX_STEPS, Fatal, NoFit
+from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.allocation import ClaimPlacement, Placement
 from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code, Rejection

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dra_extender.allocator.state import PoolId
+from dra_extender.allocator.state.usage import PoolId
 from dra_extender.ledger.alternatives import kept_by
 from dra_extender.ledger.signal import Signal
 from dra_extender.ledger.usage import UsageTable

@@ -2,7 +2,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
 
-from dra_extender.allocator.state import PoolId, Usage
+from dra_extender.allocator.state.usage import PoolId, Usage
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.claims import ClaimIndex, UsageChange
 from dra_extender.ledger.group_starts import GroupStarts

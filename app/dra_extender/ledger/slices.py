@@ -1,7 +1,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dra_extender.allocator.state import PoolId
+from dra_extender.allocator.state.usage import PoolId
 from dra_extender.ledger.groups import Groups
 from dra_extender.ledger.nearby import NearbySlices
 from dra_extender.model.device import Device

@@ -2,7 +2,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from dra_extender.allocator.state import PoolId, PoolUsage, Usage
+from dra_extender.allocator.state.usage import PoolId, PoolUsage, Usage
 from dra_extender.model.allocation import DeviceHolding
 
 _EMPTY: Final[PoolUsage] = {}

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from dra_extender.allocator.state import PoolId
-from dra_extender.allocator.verdict import CAPACITY, COUNTERS, DEVICE, GROUPS, contradictions, published_pool
+from dra_extender.allocator.rules.verdict import CAPACITY, COUNTERS, DEVICE, GROUPS, contradictions, published_pool
+from dra_extender.allocator.state.usage import PoolId
 from dra_extender.ledger.guards import is_guard
 from dra_extender.ledger.pod_groups import GroupReservation
 from dra_extender.ledger.usage import UsageTable

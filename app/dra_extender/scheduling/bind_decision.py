@@ -3,8 +3,8 @@ from collections.abc import Sequence
 import msgspec
 
 from dra_extender.allocator import NodePools, NoFit
-from dra_extender.allocator.neighbours import IsTrue
-from dra_extender.allocator.occupancy import refrozen
+from dra_extender.allocator.rules.compatible_only_with import IsTrue
+from dra_extender.allocator.rules.held_consumption import refrozen
 from dra_extender.ledger.claim_record import SpecNotKeptError
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ClaimPlacement

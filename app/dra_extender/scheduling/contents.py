@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.allocator.reads import Reads, is_read
+from dra_extender.allocator.demand.reads import Reads, is_read
 from dra_extender.model.device import Attribute, Device
 from dra_extender.model.resource_slice import ResourceSlice
 

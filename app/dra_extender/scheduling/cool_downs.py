@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Final
 
-from dra_extender.allocator.state import PoolId, PoolUsage, Usage
+from dra_extender.allocator.state.usage import PoolId, PoolUsage, Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.node import Node

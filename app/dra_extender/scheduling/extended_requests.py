@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.requests import MAX_RESULTS
+from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.model.pod import ContainerRequests, ResourceRequest
 from dra_extender.model.resource_claim import DeviceRequest, DeviceRequestBody
 

@@ -3,7 +3,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dra_extender.allocator import Demand, Paused
-from dra_extender.allocator.state import Usage
+from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.claim_record import SpecNotKeptError
 from dra_extender.ledger.holds import Hold, HoldBook
 from dra_extender.ledger.ledger import Ledger

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import msgspec
 
 from dra_extender.allocator import NoFit, Paused, PoolId
-from dra_extender.allocator.reads import Reads, reads_of
-from dra_extender.allocator.state import Usage
+from dra_extender.allocator.demand.reads import Reads, reads_of
+from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.usage import Overlaid, UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding

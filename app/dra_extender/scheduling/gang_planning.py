@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dra_extender.allocator import Paused
-from dra_extender.allocator.state import Usage
+from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.versions import NodeVersions

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from dra_extender.allocator.state import PoolId
+from dra_extender.allocator.state.usage import PoolId
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.attempt import Attempt

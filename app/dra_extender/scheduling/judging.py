@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from dra_extender.allocator import Demand, NoFit, Usage
-from dra_extender.allocator.reads import reads_of
+from dra_extender.allocator.demand.reads import reads_of
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement
 from dra_extender.model.node import Node

@@ -9,8 +9,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Final, NamedTuple
 
 from dra_extender.allocator import Features, PoolId, PoolUsage, Usage
-from dra_extender.allocator.node_match import is_relevant
-from dra_extender.allocator.reads import Reads
+from dra_extender.allocator.demand.reads import Reads
+from dra_extender.allocator.pools.node_match import is_relevant
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.base import ModelError
 from dra_extender.model.node import Node

@@ -2,16 +2,16 @@
 
 Its watch delivers the writes of claims in one order, which every replica sees alike.  So of two overlapping allocations of this
 program the one delivered later yields.  A foreign scheduler knows no such rule: until the Binding ours always yields to its.
-What overlaps is decided by the rule of the search (`dra_extender.allocator.verdict`).
+What overlaps is decided by the rule of the search (`dra_extender.allocator.rules.verdict`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.neighbours import IsTrue, unsuited
-from dra_extender.allocator.pools import NodePools, Pool
-from dra_extender.allocator.state import PoolId, Usage
-from dra_extender.allocator.verdict import CAPACITY, COUNTERS, Breach, published_pool, verdict
+from dra_extender.allocator.pools.pools import NodePools, Pool
+from dra_extender.allocator.rules.compatible_only_with import IsTrue, unsuited
+from dra_extender.allocator.rules.verdict import CAPACITY, COUNTERS, Breach, published_pool, verdict
+from dra_extender.allocator.state.usage import PoolId, Usage
 from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.claims import ClaimIndex
 from dra_extender.ledger.slices import SliceIndex

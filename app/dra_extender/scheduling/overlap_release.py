@@ -3,7 +3,7 @@ from typing import Final
 
 import structlog
 
-from dra_extender.allocator.verdict import DEVICE
+from dra_extender.allocator.rules.verdict import DEVICE
 from dra_extender.ledger.guards import whole_devices
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.signal import Signal, wait_for_any

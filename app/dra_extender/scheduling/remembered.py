@@ -11,7 +11,7 @@ from collections.abc import Container, Hashable
 from dataclasses import dataclass, field
 
 from dra_extender.allocator import PoolId
-from dra_extender.allocator.reads import Reads
+from dra_extender.allocator.demand.reads import Reads
 from dra_extender.ledger.versions import NodeVersions
 from dra_extender.model.allocation import Placement
 from dra_extender.model.rejection import Code, Rejection

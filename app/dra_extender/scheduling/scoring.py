@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from dra_extender.allocator import Demand
-from dra_extender.allocator.state import PoolId, Usage
+from dra_extender.allocator.state.usage import PoolId, Usage
 from dra_extender.ledger.slices import SliceIndex
 from dra_extender.model.allocation import ClaimPlacement, Placement
 from dra_extender.model.device import Device

@@ -17,10 +17,10 @@ from dra_extender.allocator import (
     prepare,
     survey,
 )
-from dra_extender.allocator.neighbours import IsTrue, Site
-from dra_extender.allocator.rules import OWN
-from dra_extender.allocator.selectors import SelectionTimeoutError, SelectorError
-from dra_extender.allocator.state import Usage
+from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError
+from dra_extender.allocator.rules.compatible_only_with import IsTrue, Site
+from dra_extender.allocator.state.release_rules import OWN
+from dra_extender.allocator.state.usage import Usage
 from dra_extender.cel import Budget, CelCompileError, ProgramCache
 from dra_extender.cel.analysis.rewrite import rewrite_suffixes
 from dra_extender.cel.support.bounded_cache import BoundedCache

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from dra_extender.allocator.state import Usage
+from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from dra_extender.allocator.rejections import node_allocatable_words
+from dra_extender.allocator.explain.messages import node_allocatable_words
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.base import ModelError
 from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node

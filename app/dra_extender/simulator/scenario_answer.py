@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.allocator import Demand, Features, NamedClaim, NoFit, PoolId, allocate, gather, prepare
-from dra_extender.allocator.features import FIELD_OF_NAME
-from dra_extender.allocator.rules import UPSTREAM
+from dra_extender.allocator.state.features import FIELD_OF_NAME
+from dra_extender.allocator.state.release_rules import UPSTREAM
 from dra_extender.cel import CelCompileError, CelRuntimeError, ProgramCache, compile_expression, prepare_device
 from dra_extender.model.allocation import AllocationResult, Placement
 from dra_extender.model.base import ModelError

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
-from dra_extender.allocator.features import FIELD_OF_NAME
+from dra_extender.allocator.state.features import FIELD_OF_NAME
 
 from tests.parity.fuzz.allocator.chance import Json
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Final
 
-from dra_extender.allocator.features import FIELD_OF_NAME
+from dra_extender.allocator.state.features import FIELD_OF_NAME
 from dra_extender.simulator.scenario_answer import answer_scenario
 
 from tests.parity.fuzz.allocator.chance import FAMILIES, TIMEOUT_MS, Chance, Json

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from dra_extender.allocator.features import FIELD_OF_NAME
+from dra_extender.allocator.state.features import FIELD_OF_NAME
 
 from tests.parity.fuzz.allocator.chance import TIMEOUT_MS, Json
 

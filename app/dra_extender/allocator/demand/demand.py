@@ -1,0 +1,118 @@
+import hashlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import msgspec
+
+from dra_extender.allocator.demand.constraints import Constraint
+from dra_extender.allocator.demand.derived_attributes import DerivedAttribute
+from dra_extender.allocator.demand.selectors import Deadline, SelectorList
+from dra_extender.allocator.state.features import Features
+from dra_extender.cel import Program
+from dra_extender.model.allocation import DeviceToleration
+from dra_extender.model.device_class import DeviceClass
+from dra_extender.model.resource_claim import ResourceClaim
+
+_CONTENT_FACTOR: Final = 2
+_OPTION_BYTES: Final = 2_000
+ALL: int = -1
+"""Count of a request with mode All."""
+
+
+class NamedClaim(NamedTuple):
+    """A claim, and the pod's name for it (`spec.resourceClaims[].name`), used in words."""
+
+    label: str
+    claim: ResourceClaim
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wanted:
+    """One request, or one alternative of a request, ready to be searched.
+
+    `name` is how results call it ("gpu", or "gpu/big" for an alternative), `main` is the name of the request.  `count` is the
+    number of devices, or ALL.  `constraints` are the indexes of the claim's constraints that apply.  `capacity` is what is
+    asked of single capacities, in nano-units, `derived` what is computed for constraints by attribute name.
+    Requests with equal `look` find the same devices eligible; None: like no other.
+    """
+
+    name: str
+    main: str
+    device_class: DeviceClass
+    selectors: SelectorList
+    count: int
+    admin: bool
+    tolerations: tuple[DeviceToleration, ...]
+    constraints: tuple[int, ...]
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    derived: Mapping[str, DerivedAttribute] = field(default_factory=dict)
+    look: Hashable = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestDemand:
+    """A request: one `Wanted` for `exactly`, several in order of preference for `firstAvailable`."""
+
+    name: str
+    options: tuple[Wanted, ...]
+    prioritized: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClaimDemand:
+    """A validated claim."""
+
+    label: str
+    claim: ResourceClaim
+    requests: tuple[RequestDemand, ...]
+    constraints: tuple[Constraint, ...]
+    uses_all: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """What a pod wants, valid on every node.  Equal `signature` means: the same answers on the same node and usage.
+
+    `judge` gives the verdicts of an expression that a device has about its neighbours.  `size` estimates the bytes that it keeps,
+    programs and claims included, which others may use too.
+    """
+
+    claims: tuple[ClaimDemand, ...]
+    features: Features
+    signature: bytes
+    judge: Callable[[str, Deadline | None], SelectorList]
+    size: int = 0
+
+    @property
+    def constrained(self) -> bool:
+        """Whether any claim has constraints."""
+        return any(claim.constraints for claim in self.claims)
+
+
+def content_of(claims: Sequence[NamedClaim], classes: Mapping[str, DeviceClass], features: Features) -> bytes:
+    """Everything that decides an answer: claim specs, the classes they name, the pod's names for claims, features."""
+    named = {
+        option.device_class_name
+        for each in claims
+        for request in each.claim.spec.devices.requests or ()
+        for option in (*request.first_available, *((request.exactly,) if request.exactly else ()))
+    }
+    known = [(name, classes[name].spec.selectors, classes[name].spec.config) for name in sorted(named & set(classes))]
+    return msgspec.json.encode([[(each.label, each.claim.spec.devices) for each in claims], known, features])
+
+
+def signature_of(content: bytes) -> bytes:
+    """A digest of it."""
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def size_of(claims: Sequence[ClaimDemand], content: bytes) -> int:
+    """The bytes of a demand by estimate."""
+    options = [option for claim in claims for request in claim.requests for option in request.options]
+    lists = {id(option.selectors): option.selectors for option in options}
+    derived = [
+        each.program.size for option in options for each in option.derived.values() if isinstance(each.program, Program)
+    ]
+    programs = sum(each.own_size for each in lists.values()) + sum(derived)
+    return _CONTENT_FACTOR * len(content) + _OPTION_BYTES * len(options) + programs

@@ -1,0 +1,50 @@
+"""Derived attributes (DRADerivedAttributes): what a request computes from a device by an expression, for constraints alone."""
+
+from dataclasses import dataclass
+
+from dra_extender.allocator.demand.selectors import activation_of, within
+from dra_extender.allocator.state.result import Fatal
+from dra_extender.cel import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, Program
+from dra_extender.cel.runtime.cost import Deadline
+from dra_extender.cel.support.errors import quoted
+from dra_extender.model.device import Attribute
+from dra_extender.model.rejection import Code, Rejection
+from dra_extender.model.resource_slice import ResourceSlice
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DerivedAttribute:
+    """An expression under the name of an attribute; it shadows what devices publish under that name."""
+
+    claim: str
+    request: str
+    name: str
+    expression: str
+    program: Program | CelCompileError
+
+    def of(self, published: ResourceSlice, position: int, deadline: Deadline | None) -> Attribute:
+        """The value for a device of a slice.
+
+        Raises:
+            Fatal: the expression does not compile (said once a search needs it), fails on this device, gives something that is no
+                attribute, or the deadline passed.
+        """
+        if isinstance(self.program, CelCompileError):
+            raise Fatal(self.problem())
+        device = published.devices[position]
+        try:
+            return self.program.attribute(activation_of(published, device), **within(deadline))
+        except (CelBudgetError, CelDeadlineError) as problem:
+            detail = "time was up while a derived attribute was computed"
+            raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=detail)) from problem
+        except CelRuntimeError as problem:
+            where = f"{published.driver}/{published.pool}/{device.name}"
+            message = f"{self.name}: {quoted(self.expression)} on {where}: {problem}"
+            raise Fatal(self._rejection(Code.ATTRIBUTE_FAILED, message, device.name)) from problem
+
+    def problem(self) -> Rejection:
+        """That the expression does not compile; meant for those that do not."""
+        return self._rejection(Code.ATTRIBUTE_INVALID, f"{self.name}: {quoted(self.expression)}: {self.program}")
+
+    def _rejection(self, code: Code, detail: str, device: str = "") -> Rejection:
+        return Rejection(code=code, claim=self.claim, request=self.request, device=device, detail=detail)

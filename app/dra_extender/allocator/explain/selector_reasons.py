@@ -1,0 +1,66 @@
+"""Why a device is not one that a request means: the selector that is false there, with the values on both sides."""
+
+from typing import Final
+
+from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, within
+from dra_extender.cel import (
+    Budget,
+    CelBudgetError,
+    CelCompileError,
+    CelDeadlineError,
+    CelRuntimeError,
+    DeviceActivation,
+    Program,
+)
+from dra_extender.cel.explain.evaluation import Prepared
+from dra_extender.cel.explain.explain import explain
+from dra_extender.cel.explain.render import one_line
+from dra_extender.cel.explain.values import shortened
+from dra_extender.cel.support.errors import quoted
+from dra_extender.model.resource_slice import ResourceSlice
+
+_LONGEST: Final = 500
+CUT: Final = "the values were not looked up: the limit for explanations was reached"
+
+
+class UnmetSelectors:
+    """Tells which selector is false on a device, and why; an expression is prepared for that once for all devices."""
+
+    def __init__(self, selectors: SelectorList, deadline: Deadline | None) -> None:
+        """Explain these selectors; a `Budget` as deadline is charged for it, and says when it has to be cut."""
+        self._selectors = selectors
+        self._deadline = deadline
+        self._budget = deadline if isinstance(deadline, Budget) else None
+        self._prepared: dict[str, Prepared] = {}
+
+    def of(self, published: ResourceSlice, position: int) -> str:
+        """E.g. `device.attributes["gpu.example.com"].model is "A100", wanted "H100"`; empty if no selector is false there.
+
+        The first selector that is false decides, a class's before a request's.
+        """
+        activation = activation_of(published, published.devices[position])
+        for program in self._selectors.programs:
+            if not isinstance(program, Program):
+                return ""
+            try:
+                if program.matches(activation, **within(self._deadline)):
+                    continue
+                words = self._words(program, activation)
+            except (CelBudgetError, CelDeadlineError):
+                words = ""
+            except (CelRuntimeError, CelCompileError):
+                return ""
+            return words or f"{quoted(program.expression)}: {CUT}"
+        return ""
+
+    def _words(self, program: Program, activation: DeviceActivation) -> str:
+        """What is false and why; empty if the budget does not suffice to tell."""
+        budget = self._budget
+        if budget is not None and budget.left < program.units:
+            return ""
+        prepared = self._prepared.get(program.expression)
+        if prepared is None:
+            prepared = self._prepared[program.expression] = Prepared(program.expression, program.emulate, budget)
+        deadline = None if budget is not None else self._deadline
+        words = one_line(explain(prepared, activation, deadline=deadline, budget=budget))
+        return "" if budget is not None and budget.left <= 0 else shortened(words, _LONGEST)

@@ -1,0 +1,159 @@
+"""Words for "does not fit": what stood in the way where the search got furthest."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from dra_extender.allocator.demand.demand import Demand, Wanted
+from dra_extender.allocator.demand.validate import MAX_RESULTS
+from dra_extender.allocator.explain.device_reasons import REFUSAL_CODES, STANDING_CODES, DeviceWords, Place
+from dra_extender.allocator.explain.messages import listed
+from dra_extender.allocator.rules.eligibility import Eligibility, Standing
+from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.search_state import Attempt, Refusal
+from dra_extender.allocator.state.result import Fatal
+from dra_extender.model.rejection import Code, Rejection
+
+_TELLING: Final = (
+    Code.GROUPS,
+    Code.NEIGHBOURS,
+    Code.COUNTERS,
+    Code.CAPACITY,
+    Code.CONSTRAINT,
+    Code.TAINTED,
+    Code.NODE_OPERATIONS,
+    Code.NODE_ALLOCATABLE,
+    Code.REQUEST_UNSUPPORTED,
+    Code.GROUPS_OFF,
+    Code.IN_USE,
+    Code.SELECTOR_FAILED,
+    Code.SELECTOR_INVALID,
+    Code.COMBINATION,
+)
+"""What a device that was nearly taken failed at, the nearest miss first."""
+
+_PLAIN: Final = {Code.COMBINATION: "wanted by other requests of the pod: "}
+
+
+class Shortfall:
+    """Remembers why the place that the search reached last could not be filled, the first time it was reached."""
+
+    __slots__ = ("_attempt", "_deepest", "_demand", "_facts", "_words", "rejections")
+
+    def __init__(self, demand: Demand, facts: NodeFacts, attempt: Attempt) -> None:
+        self._demand = demand
+        self._facts = facts
+        self._attempt = attempt
+        self._words = DeviceWords(facts, attempt)
+        self._deepest = (-1, 0, 0)
+        self.rejections: tuple[Rejection, ...] = ()
+
+    def note(
+        self, place: Place, eligibility: Eligibility, refusals: Mapping[int, Refusal], only: int | None = None
+    ) -> None:
+        """No device fills this place; `refusals` says what refused devices just now, as far as they were tried.
+
+        With `only`, no device but the one at that location was allowed.
+        """
+        if place[:3] <= self._deepest:
+            return
+        wanted, picked = place.wanted, place.picked
+        locations = range(len(self._facts.pools.devices)) if only is None else (only,)
+        found: dict[Code, tuple[list[str], str]] = {}
+        for location in locations:
+            standing = eligibility.told(location)
+            if standing is Standing.TAKEN:
+                code, words = self._of_taken(eligibility, location)
+            elif standing is Standing.GROUPS_OFF:
+                code, words = self._of_hidden(eligibility, location), None
+            else:
+                code, words = self._code(place, location, standing, refusals.get(location)), None
+            if code is not None:
+                if code not in found:
+                    found[code] = ([], self._words.of(code, place, location, standing) if words is None else words)
+                found[code][0].append(self._facts.pools.devices[location].name)
+        # Not before: a pause may come while the devices are looked at, and then all of this comes again.
+        self._deepest = place[:3]
+        if not found:
+            self.rejections = (self._no_match(place),)
+            return
+        progress = f"{picked} of {wanted.count} devices found; " if picked and wanted.count > 0 else ""
+        self.rejections = tuple(
+            Rejection(
+                code=code,
+                claim=self._demand.claims[place.claim].label,
+                request=wanted.name,
+                device=found[code][0][0],
+                detail=progress + (found[code][1] or _PLAIN.get(code, "") + listed(found[code][0])),
+            )
+            for code in _TELLING
+            if code in found
+        )
+
+    def note_too_many(self, place: Place, total: int) -> None:
+        """The claim would get `total` devices."""
+        if place[:3] > self._deepest:
+            self._deepest = place[:3]
+            detail = f"the claim would have {total} devices, it may have {MAX_RESULTS}"
+            label = self._demand.claims[place.claim].label
+            self.rejections = (
+                Rejection(code=Code.TOO_MANY_DEVICES, claim=label, request=place.wanted.name, detail=detail),
+            )
+
+    def constraint_refuses(self, claim: int, wanted: Wanted, location: int) -> Rejection:
+        """Mode All has to take a device that a constraint refuses."""
+        return Rejection(
+            code=Code.CONSTRAINT,
+            claim=self._demand.claims[claim].label,
+            request=wanted.name,
+            device=self._facts.pools.devices[location].name,
+            detail=self._words.constraint_words(claim, wanted, location),
+        )
+
+    def _of_taken(self, eligibility: Eligibility, location: int) -> tuple[Code | None, str | None]:
+        """Of a taken device: that it is in use, if the request means it; and if nobody can tell whether it does, why not."""
+        try:
+            return (Code.IN_USE, None) if eligibility.means(location) else (None, None)
+        except Fatal as fatal:
+            if fatal.rejection.code is Code.SEARCH_LIMIT:
+                return Code.IN_USE, None
+            return (
+                fatal.rejection.code,
+                f"{fatal.rejection.detail}; {self._facts.pools.devices[location].name} is in use",
+            )
+
+    @staticmethod
+    def _of_hidden(eligibility: Eligibility, location: int) -> Code | None:
+        """Of a device that is skipped unseen: that it is, if the request may mean it."""
+        try:
+            return Code.GROUPS_OFF if eligibility.means(location) else None
+        except Fatal:
+            return Code.GROUPS_OFF
+
+    def _code(self, place: Place, location: int, standing: Standing, refusal: Refusal | None) -> Code | None:
+        """What speaks against a device now; None if it is not meant, is picked here, or only comes too early in the order."""
+        if standing is not Standing.ELIGIBLE:
+            return STANDING_CODES.get(standing)
+        if self._attempt.is_picked(place.claim, place.wanted, location):
+            mine = any(pick.location == location and pick.wanted is place.wanted for pick in self._attempt.picks)
+            return None if mine else Code.COMBINATION
+        return REFUSAL_CODES[self._refusal(place, location) if refusal is None else refusal]
+
+    def _refusal(self, place: Place, location: int) -> Refusal:
+        try:
+            return self._attempt.refusal(place.claim, place.wanted, location)
+        except Fatal:
+            # The search did not get there, so this is no error.
+            return Refusal.NONE
+
+    def _no_match(self, place: Place) -> Rejection:
+        wanted, picked = place.wanted, place.picked
+        count = len(self._facts.pools.devices)
+        label = self._demand.claims[place.claim].label
+        if not count:
+            return Rejection(code=Code.NO_DEVICES, claim=label, request=wanted.name)
+        criteria = f"match class {wanted.device_class.name} and the selectors of the request"
+        if picked:
+            detail = f"{wanted.count} devices wanted, {picked} of {count} {criteria}"
+            return Rejection(code=Code.COMBINATION, claim=label, request=wanted.name, detail=detail)
+        detail = f"none of {count} devices {criteria}"
+        return Rejection(code=Code.NO_MATCH, claim=label, request=wanted.name, detail=detail)

@@ -1,0 +1,184 @@
+"""A full account of a node for people: per request, how many devices there are and what keeps how many of them away.
+
+Each device is judged by itself against what is held, before anything is picked for the pod; what goes wrong only between the
+picks of one pod is told by the rejections of `allocate`.
+"""
+
+from collections.abc import Hashable, Iterator
+from typing import Final
+
+from dra_extender.allocator.demand.demand import ClaimDemand, Demand, Wanted
+from dra_extender.allocator.demand.selectors import Deadline
+from dra_extender.allocator.explain.device_reasons import REFUSAL_CODES, STANDING_CODES, DeviceWords, Place
+from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
+from dra_extender.allocator.pools.pools import NodePools
+from dra_extender.allocator.rules.eligibility import Eligibility, Standing
+from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.search_state import Attempt
+from dra_extender.allocator.state.result import Fatal
+from dra_extender.allocator.state.usage import Usage
+from dra_extender.model.base import Value
+from dra_extender.model.device import Device
+from dra_extender.model.node import Node
+from dra_extender.model.rejection import Code
+
+_MOST_EXPLAINED: Final = 8
+
+
+class Refused(Value, frozen=True):
+    """Devices of a node that a request cannot have, all for the same reason.
+
+    `example` is the first of them, `detail` the words about it (amounts, groups on both sides, values that were compared).
+    """
+
+    code: Code
+    devices: int
+    example: str
+    detail: str
+
+
+class RequestSurvey(Value, frozen=True):
+    """What a request (or one alternative of it, `name/alternative`) finds on a node.
+
+    `wanted` is the number of devices, -1 for all that match.  `seen` is the sum of `free` and all refused devices; `skipped` are
+    devices that were not looked at because there are too many.
+    """
+
+    claim: str
+    request: str
+    wanted: int
+    seen: int
+    free: int
+    refused: tuple[Refused, ...]
+    skipped: int = 0
+
+
+def survey(
+    demand: Demand,
+    node: Node,
+    pools: NodePools,
+    usage: Usage,
+    *,
+    deadline: Deadline | None = None,
+    only: tuple[str, str] | None = None,
+    most: int | None = None,
+) -> tuple[RequestSurvey, ...]:
+    """The account of every request of the pod on one node; changes nothing and raises nothing.
+
+    Within each request the reason that holds for most devices comes first.  A `Budget` as deadline is charged for everything
+    that is evaluated and explained.
+
+    Args:
+        demand: What the pod wants.
+        node: The node.
+        pools: Its pools.
+        usage: What is held there.
+        deadline: Says whether time is up.
+        only: Claim and request that are meant, as in the account; all without it.
+        most: Devices to look at for each request.
+    """
+    facts = NodeFacts(node, pools, usage, deadline)
+    surveyor = _Surveyor(demand, facts, most)
+    return tuple(
+        surveyor.request(index, position, claim, wanted)
+        for index, claim in enumerate(demand.claims)
+        for position, request in enumerate(claim.requests)
+        for wanted in request.options
+        if only is None or only == (claim.label, wanted.name)
+    )
+
+
+class _Surveyor:
+    def __init__(self, demand: Demand, facts: NodeFacts, most: int | None) -> None:
+        self._facts = facts
+        self._most = most
+        self._attempt = Attempt(demand, facts)
+        self._words = DeviceWords(facts, self._attempt)
+
+    def request(self, index: int, position: int, claim: ClaimDemand, wanted: Wanted) -> RequestSurvey:
+        eligibility = Eligibility(wanted, claim.label, self._facts)
+        place = Place(index, position, 0, wanted)
+        reasons = _Tally()
+        devices, unmet = self._facts.pools.devices, _Unmet(self._facts, wanted)
+        looked_at = len(devices) if self._most is None else min(len(devices), self._most)
+        for location, device in enumerate(devices[:looked_at]):
+            code, detail = self._verdict(place, eligibility, location, unmet)
+            if code is not None:
+                reasons.add(code, detail, device.name)
+        for pool in self._facts.pools.troubled:
+            if pool.problem is not None:
+                reasons.add(pool.problem, pool.detail, "", pool.hidden)
+        for each in self._facts.pools.ignored:
+            reasons.add(Code.GROUPS_OFF, each.detail, "", each.hidden)
+        return RequestSurvey(
+            claim=claim.label,
+            request=wanted.name,
+            wanted=wanted.count,
+            seen=looked_at + self._facts.pools.hidden,
+            free=looked_at - reasons.visible,
+            refused=tuple(reasons.sorted()),
+            skipped=len(devices) - looked_at,
+        )
+
+    def _verdict(
+        self, place: Place, eligibility: Eligibility, location: int, unmet: "_Unmet"
+    ) -> tuple[Code | None, str | None]:
+        """The code and the words; without code the device is free, without words those of the first such device do."""
+        try:
+            standing = Standing(eligibility.of(location))
+            if standing in (Standing.TAKEN, Standing.GROUPS_OFF) and not eligibility.means(location):
+                standing = Standing.NO_MATCH
+            if standing is Standing.NO_MATCH:
+                return Code.NO_MATCH, unmet.of(location)
+            if standing is Standing.OTHER_NODE:
+                return Code.OTHER_NODE, None
+            if standing is Standing.ELIGIBLE:
+                code = REFUSAL_CODES[self._attempt.refusal(place.claim, place.wanted, location)]
+            else:
+                code = STANDING_CODES.get(standing)
+        except Fatal as fatal:
+            return fatal.rejection.code, fatal.rejection.detail
+        return code, None if code is None else self._words.of(code, place, location, standing)
+
+
+class _Tally:
+    """Counts devices by reason.  Selectors are told apart by their words, other reasons are one each."""
+
+    def __init__(self) -> None:
+        self.visible = 0
+        self._found: dict[tuple[Code, str | None], tuple[int, str, str]] = {}
+
+    def add(self, code: Code, detail: str | None, example: str, devices: int | None = None) -> None:
+        by_words = code in (Code.NO_MATCH, Code.POOL_INCOMPLETE, Code.POOL_INVALID) or devices is not None
+        key = (code, detail if by_words else None)
+        count, first, words = self._found.get(key, (0, example, detail or ""))
+        if devices is None:
+            self.visible += 1
+        self._found[key] = (count + (1 if devices is None else devices), first, words)
+
+    def sorted(self) -> Iterator[Refused]:
+        entries = sorted(self._found.items(), key=lambda entry: -entry[1][0])
+        for (code, _), (count, example, words) in entries:
+            yield Refused(code=code, devices=count, example=example, detail=words)
+
+
+class _Unmet:
+    """Explanations of false selectors, one for devices that look alike and only for the first few kinds of device."""
+
+    def __init__(self, facts: NodeFacts, wanted: Wanted) -> None:
+        self._facts = facts
+        self._unmet = UnmetSelectors(wanted.selectors, facts.deadline)
+        self._known: dict[Hashable, str] = {}
+
+    def of(self, location: int) -> str:
+        view = self._facts.pools.views[location]
+        key = (view.published.driver, *_content(self._facts.pools.devices[location]))
+        if key not in self._known:
+            if len(self._known) == _MOST_EXPLAINED:
+                return ""
+            self._known[key] = self._unmet.of(view.published, location - view.base)
+        return self._known[key]
+
+
+def _content(device: Device) -> tuple[Hashable, ...]:
+    return device.attributes, device.capacity, device.allow_multiple_allocations

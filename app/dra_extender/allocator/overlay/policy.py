@@ -1,0 +1,175 @@
+"""The admin's policy: what devices are taken to be beyond what their slices say.
+
+For each field of a device: what is published wins, then the first rule that matches the device and supplies the field.  Groups are
+decided for each counter set separately.  Which rule supplied what is noted in `Device.sources`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from dra_extender.allocator.overlay.overlay import Laid
+from dra_extender.cel import CelRuntimeError, DeviceActivation, Program, prepare_device
+from dra_extender.model.device import PHYSICAL_DEVICE, CounterConsumption, Device, groups_source
+from dra_extender.model.resource_slice import ResourceSlice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRule:
+    """One rule; None and empty mean that the rule does not supply the field, or does not narrow the devices.
+
+    `physical_device` is compiled as a derived attribute.  `counter_set` names the one that the groups are for, None means each
+    that the device draws on.  `neighbours_on` as in `Device`.
+    """
+
+    name: str
+    driver: str | None = None
+    pool: str | None = None
+    devices: Program | None = None
+    counter_set: str | None = None
+    compatibility_groups: tuple[str, ...] = ()
+    physical_device: Program | None = None
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    binds_to_node: bool = False
+    compatible_only_with: str | None = None
+    neighbours_on: str = ""
+
+    def concerns(self, published: ResourceSlice) -> bool:
+        """Whether devices of this slice may be meant."""
+        return self.driver in (None, published.driver) and self.pool in (None, published.pool)
+
+
+class PolicyOverlay:
+    """Rules in order of precedence.
+
+    A `devices` expression that fails on a device does not match it, and a `physicalDevice` that fails or gives no text names
+    none; both are told as troubles.
+    """
+
+    __slots__ = ("rules",)
+
+    def __init__(self, rules: Sequence[PolicyRule]) -> None:
+        self.rules = tuple(rules)
+
+    def lay(self, published: ResourceSlice) -> Laid:
+        """See Overlay."""
+        rules = [rule for rule in self.rules if rule.concerns(published)]
+        if not rules or not published.devices:
+            return Laid(published)
+        troubles: list[str] = []
+        devices = tuple(_Reading(published, device, troubles).under(rules) for device in published.devices)
+        if all(new is old for new, old in zip(devices, published.devices, strict=True)):
+            return Laid(published, tuple(troubles))
+        return Laid(msgspec.structs.replace(published, devices=devices), tuple(troubles))
+
+
+class _Reading:
+    """One device while rules are applied to it."""
+
+    __slots__ = ("_activation", "_device", "_sources", "_troubles", "_where")
+
+    def __init__(self, published: ResourceSlice, device: Device, troubles: list[str]) -> None:
+        self._device = device
+        self._activation = _activation(published, device)
+        self._where = f"{published.driver}/{published.pool}/{device.name}"
+        self._troubles = troubles
+        self._sources: list[tuple[str, str]] = []
+
+    def under(self, rules: Sequence[PolicyRule]) -> Device:
+        """The device with what the rules supply; the same object if that is nothing."""
+        matching = [rule for rule in rules if self._matches(rule)]
+        if not matching:
+            return self._device
+        changes = {
+            **self._consumption(matching),
+            **self._conditions(matching),
+            **self._node(matching),
+            **self._neighbours(matching),
+        }
+        if not changes:
+            return self._device
+        sources = (*self._device.sources, *self._sources)
+        return msgspec.structs.replace(self._device, sources=sources, **changes)
+
+    def _matches(self, rule: PolicyRule) -> bool:
+        if rule.devices is None:
+            return True
+        try:
+            return rule.devices.matches(self._activation)
+        except CelRuntimeError as problem:
+            self._troubles.append(f"rule {rule.name}: devices: fails on {self._where}: {problem}")
+            return False
+
+    def _consumption(self, rules: Sequence[PolicyRule]) -> dict[str, tuple[CounterConsumption, ...]]:
+        entries = list(self._device.consumes_counters)
+        physical = self._physical_device(rules)
+        if physical is not None:
+            entries.append(physical)
+        grouped = tuple(self._grouped(entry, rules) for entry in entries)
+        return {} if grouped == self._device.consumes_counters else {"consumes_counters": grouped}
+
+    def _physical_device(self, rules: Sequence[PolicyRule]) -> CounterConsumption | None:
+        for rule in rules:
+            if rule.physical_device is None:
+                continue
+            try:
+                name = rule.physical_device.attribute(self._activation).string_value
+            except CelRuntimeError as problem:
+                self._troubles.append(f"rule {rule.name}: physicalDevice: fails on {self._where}: {problem}")
+                continue
+            if not name:
+                expected = "expected a text that is not empty"
+                self._troubles.append(f"rule {rule.name}: physicalDevice: {expected} for {self._where}")
+                continue
+            self._sources.append(("physicalDevice", rule.name))
+            return CounterConsumption(counter_set=PHYSICAL_DEVICE + name)
+        return None
+
+    def _grouped(self, entry: CounterConsumption, rules: Sequence[PolicyRule]) -> CounterConsumption:
+        if entry.compatibility_groups:
+            return entry
+        name = entry.counter_set.removeprefix(PHYSICAL_DEVICE) if entry.synthetic else entry.counter_set
+        for rule in rules:
+            if rule.compatibility_groups and rule.counter_set in (None, name):
+                self._sources.append((groups_source(entry.counter_set), rule.name))
+                return msgspec.structs.replace(entry, compatibility_groups=rule.compatibility_groups)
+        return entry
+
+    def _conditions(self, rules: Sequence[PolicyRule]) -> dict[str, tuple[str, ...]]:
+        device = self._device
+        if device.binding_conditions is not None or device.binding_failure_conditions is not None:
+            return {}
+        for rule in rules:
+            if rule.binding_conditions:
+                self._sources.append(("bindingConditions", rule.name))
+                return {
+                    "binding_conditions": rule.binding_conditions,
+                    "binding_failure_conditions": rule.binding_failure_conditions,
+                }
+        return {}
+
+    def _node(self, rules: Sequence[PolicyRule]) -> dict[str, bool]:
+        rule = next((rule for rule in rules if rule.binds_to_node), None)
+        if rule is None or self._device.binds_to_node:
+            return {}
+        self._sources.append(("bindsToNode", rule.name))
+        return {"binds_to_node": True}
+
+    def _neighbours(self, rules: Sequence[PolicyRule]) -> dict[str, str]:
+        """The expression and what it is about, which go together."""
+        rule = next((rule for rule in rules if rule.compatible_only_with is not None), None)
+        if rule is None or rule.compatible_only_with is None or self._device.compatible_only_with is not None:
+            return {}
+        self._sources.append(("compatibleOnlyWith", rule.name))
+        return {"compatible_only_with": rule.compatible_only_with, "neighbours_on": rule.neighbours_on}
+
+
+def _activation(published: ResourceSlice, device: Device) -> DeviceActivation:
+    return prepare_device(
+        published.driver,
+        dict(device.attributes),
+        {name: capacity.text for name, capacity in device.capacity},
+        device.allow_multiple_allocations,
+    )

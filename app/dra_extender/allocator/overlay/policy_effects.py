@@ -1,0 +1,173 @@
+"""What a policy comes to on the devices that are published: rules without effect, and devices that judge each other differently."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from dra_extender.allocator.overlay.policy import PolicyRule
+from dra_extender.allocator.rules.compatible_only_with import Spot, is_neighbour, spot_of
+from dra_extender.cel import CelCompileError, CelRuntimeError, ProgramCache, prepare_device
+from dra_extender.model.device import Device
+from dra_extender.model.resource_slice import ResourceSlice
+
+MOST_DEVICES: Final = 20_000
+"""With more devices than this nothing is said about effects; looking at them takes some microseconds each."""
+MOST_PAIRS: Final = 200_000
+_ONLY_WITH: Final = "compatibleOnlyWith"
+
+
+class Published(NamedTuple):
+    """A device as it counts, and where it is."""
+
+    where: ResourceSlice
+    device: Device
+    spot: Spot
+
+    @property
+    def rule(self) -> str:
+        """The rule of the policy that supplied `compatibleOnlyWith`; empty where the slice has it."""
+        return dict(self.device.sources).get(_ONLY_WITH, "")
+
+    @property
+    def name(self) -> str:
+        """driver/pool/device."""
+        return f"{self.where.driver}/{self.where.pool}/{self.device.name}"
+
+
+class OneSided(NamedTuple):
+    """Two neighbours of which the first does not find the second compatible, while the second has no objection."""
+
+    refusing: Published
+    other: Published
+
+
+def devices_of(slices: Iterable[ResourceSlice], most: int = MOST_DEVICES) -> list[Published] | None:
+    """All devices of these slices, as they count under a policy; None if there are more than `most`."""
+    found = list(
+        islice(((each, device) for each in slices for device in each.devices), most + 1),
+    )
+    if len(found) > most:
+        return None
+    return [Published(where, device, spot_of(where, device)) for where, device in found]
+
+
+def without_effect(rules: Sequence[PolicyRule], devices: Sequence[Published]) -> Iterator[tuple[str, str]]:
+    """(rule, why it can have no effect); what depends on devices is only said when there are some."""
+    supplying = {rule for each in devices for _, rule in each.device.sources}
+    for index, rule in enumerate(rules):
+        before = next((each.name for each in rules[:index] if _covers(each, rule)), None)
+        if before is not None:
+            yield rule.name, f"rule {before} before it means the same devices and supplies the same"
+        elif devices and rule.name not in supplying:
+            yield rule.name, f"none of {len(devices)} published devices takes anything from it"
+        elif devices and rule.compatible_only_with is not None:
+            yield from _alone(rule, devices)
+
+
+def _alone(rule: PolicyRule, devices: Sequence[Published]) -> Iterator[tuple[str, str]]:
+    """Whether no device that has `compatibleOnlyWith` of the rule has a neighbour that is published."""
+    having = [each for each in devices if each.rule == rule.name]
+    if not having:
+        if set(_supplied(rule)) == {_ONLY_WITH}:
+            yield rule.name, "compatibleOnlyWith of every device that it means comes from its slice or another rule"
+        return
+    near = _index(devices)
+    if not any(_has_company(each, near) for each in having):
+        where = {"pool": "their pools", "node": "their nodes"}.get(rule.neighbours_on, "their counter sets or pools")
+        yield rule.name, f"compatibleOnlyWith: its {len(having)} devices have no neighbours on {where}"
+
+
+def _index(devices: Iterable[Published]) -> dict[object, int]:
+    """How many devices there are on each node, in each pool, and on each counter set."""
+    found: dict[object, int] = {}
+    for each in devices:
+        pool, node, sets = each.spot
+        for key in (pool, ("node", node), *((pool, counter_set) for counter_set in sets)):
+            found[key] = found.get(key, 0) + 1
+    return found
+
+
+def _has_company(one: Published, near: dict[object, int]) -> bool:
+    pool, node, sets = one.spot
+    on = one.device.neighbours_on
+    if on == "node":
+        return node is not None and near[("node", node)] > 1
+    if on == "pool" or not sets:
+        return near[pool] > 1
+    return any(near[pool, counter_set] > 1 for counter_set in sets)
+
+
+def one_sided(devices: Sequence[Published], most: int = MOST_PAIRS) -> Iterator[OneSided]:
+    """Neighbours that judge each other differently; of each pair of expressions the first two devices."""
+    true = _Verdicts()
+    told: set[tuple[str | None, str | None]] = set()
+    for pairs, (one, other) in enumerate(
+        (one, other)
+        for one in devices
+        if one.device.compatible_only_with is not None
+        for other in devices
+        if other is not one and is_neighbour(one.device.neighbours_on, one.spot, other.spot)
+    ):
+        if pairs >= most:
+            return
+        key = (one.device.compatible_only_with, other.device.compatible_only_with)
+        if key not in told and not true(one, other) and _agrees(other, one, true):
+            told.add(key)
+            yield OneSided(one, other)
+
+
+def _agrees(one: Published, other: Published, true: Callable[[Published, Published], bool]) -> bool:
+    """Whether the first has nothing against the second."""
+    if one.device.compatible_only_with is None or not is_neighbour(one.device.neighbours_on, one.spot, other.spot):
+        return True
+    return true(one, other)
+
+
+class _Verdicts:
+    """Whether the expression of a device is true for another one; one that does not compile or fails is not."""
+
+    __slots__ = ("_known", "_programs")
+
+    def __init__(self) -> None:
+        self._programs = ProgramCache()
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def __call__(self, owner: Published, other: Published) -> bool:
+        expression = owner.device.compatible_only_with or ""
+        key = (expression, other.name)
+        if key not in self._known:
+            self._known[key] = self._evaluated(expression, other)
+        return self._known[key]
+
+    def _evaluated(self, expression: str, other: Published) -> bool:
+        device = other.device
+        capacity = {name: each.text for name, each in device.capacity}
+        facts = prepare_device(other.where.driver, dict(device.attributes), capacity, device.allow_multiple_allocations)
+        try:
+            return self._programs.compile(expression).matches(facts)
+        except (CelCompileError, CelRuntimeError):
+            return False
+
+
+def _covers(earlier: PolicyRule, later: PolicyRule) -> bool:
+    """Whether the earlier rule supplies everything that the later one does, to each device that the later one means."""
+    if earlier.devices is not None or earlier.physical_device is not None or later.physical_device is not None:
+        return False
+    if earlier.driver not in (None, later.driver) or earlier.pool not in (None, later.pool):
+        return False
+    if later.compatibility_groups and earlier.counter_set not in (None, later.counter_set):
+        return False
+    return set(_supplied(later)) <= set(_supplied(earlier))
+
+
+def _supplied(rule: PolicyRule) -> Iterator[str]:
+    if rule.compatibility_groups:
+        yield "compatibilityGroups"
+    if rule.physical_device is not None:
+        yield "physicalDevice"
+    if rule.binding_conditions:
+        yield "bindingConditions"
+    if rule.binds_to_node:
+        yield "bindsToNode"
+    if rule.compatible_only_with is not None:
+        yield _ONLY_WITH

@@ -1,0 +1,38 @@
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from dra_extender.allocator.overlay.overlay import Laid
+from dra_extender.allocator.state.release_rules import OWN, Rules
+from dra_extender.model.device import Device, DeviceTaint
+from dra_extender.model.device_taint_rule import DeviceTaintRule, DeviceTaintSelector
+from dra_extender.model.resource_slice import ResourceSlice
+
+_EVERYTHING: Final = DeviceTaintSelector()
+
+
+class TaintOverlay:
+    """Appends the taints of DeviceTaintRules to those that devices have (upstream's tracker); rules in order of their names."""
+
+    __slots__ = ("_taints",)
+
+    def __init__(self, rules: Iterable[DeviceTaintRule], release: Rules = OWN) -> None:
+        bare = _EVERYTHING if release.bare_taint_rules_match_all else None
+        selected = ((rule.selector or bare, rule.spec.taint) for rule in sorted(rules, key=lambda rule: rule.name))
+        self._taints = tuple((selector, taint) for selector, taint in selected if selector is not None)
+
+    def lay(self, published: ResourceSlice) -> Laid:
+        """See Overlay."""
+        taints = [each for each in self._taints if each[0].concerns(published.driver, published.pool)]
+        if not taints:
+            return Laid(published)
+        devices = tuple(_tainted(device, taints) for device in published.devices)
+        if all(new is old for new, old in zip(devices, published.devices, strict=True)):
+            return Laid(published)
+        return Laid(msgspec.structs.replace(published, devices=devices))
+
+
+def _tainted(device: Device, taints: Iterable[tuple[DeviceTaintSelector, DeviceTaint]]) -> Device:
+    further = tuple(taint for selector, taint in taints if selector.device in (None, device.name))
+    return msgspec.structs.replace(device, taints=(*device.taints, *further)) if further else device

@@ -1,0 +1,132 @@
+"""What allocated devices draw from their pool.
+
+A held device counts with the consumption that was frozen when it was allocated: amounts and groups (KEP-5963).  Only where no
+snapshot was kept does the slice as published now count, as upstream does for every device.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from dra_extender.allocator.pools.pools import Pool
+from dra_extender.allocator.state.usage import PoolUsage
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.device import CounterConsumption, Device
+from dra_extender.model.resource_slice import ResourceSlice
+
+
+class FrozenView(NamedTuple):
+    """What a held device was when it was allocated; the fields are those of a `DeviceHolding`."""
+
+    consumption: tuple[CounterConsumption, ...]
+    compatible_only_with: str | None
+    neighbours_on: str
+    sources: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, device: Device) -> "FrozenView":
+        """The device as it is published."""
+        return cls(device.consumes_counters, device.compatible_only_with, device.neighbours_on, device.sources)
+
+
+def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView | None:
+    """What the snapshots of one device's holdings say together; None if there is no snapshot: `live`, as published now, counts.
+
+    A further share of the device copies it.  Snapshots that differ are merged as in `held_consumption`; of several expressions
+    the first in alphabetical order counts.
+    """
+    snapshots = [
+        each for each in holdings if (each.consumption is not None or each.groups is not None) and not each.admin
+    ]
+    if not snapshots:
+        return None
+    if len(snapshots) == 1:
+        only = snapshots[0]
+        return FrozenView(only.drawn(live), only.compatible_only_with, only.neighbours_on, only.sources)
+    consumption = _frozen(snapshots, live) or ()
+    rules = sorted(
+        (each.compatible_only_with, each.neighbours_on) for each in snapshots if each.compatible_only_with is not None
+    )
+    expression, on = rules[0] if rules else (None, "")
+    sources = dict.fromkeys(source for each in snapshots for source in each.sources)
+    return FrozenView(consumption, expression, on, tuple(sources))
+
+
+def refrozen(holding: DeviceHolding, pool: Pool, usage: PoolUsage) -> DeviceHolding:
+    """A share with the snapshot that it has if it is allocated now: that of the shares in this usage, else the device as published.
+
+    A hold counts as a share in a search, but its own pod may never be bound, and the slice may have changed since.
+    """
+    live = next((each for slice_ in pool.published for each in slice_.devices if each.name == holding.device), None)
+    if holding.share_id is None or live is None:
+        return holding
+    found = frozen_view(usage.get(holding.device, ()), live) or FrozenView.of(live)
+    return msgspec.structs.replace(holding, **found._asdict())
+
+
+def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> Iterator[tuple[str, CounterConsumption]]:
+    """(device, one entry of what it draws) for every held device: those published in the order given, then vanished ones by name.
+
+    Several holdings of one device draw once.  Should their snapshots differ (the slice changed between two shares), every group
+    list counts and of each counter the highest amount.  A name that the slices of several nodes give to different devices counts
+    for each of them, as upstream has it, unless a snapshot tells what was allocated.
+    """
+    rest = {device: found for device, holdings in usage.items() if (found := [h for h in holdings if not h.admin])}
+    if not rest:
+        return
+    seen: set[str] = set()
+    for each in published:
+        for device in each.devices if rest else ():
+            if device.name in rest:
+                holders = rest[device.name]
+                frozen = _frozen(holders, device)
+                seen.add(device.name)
+                if any(holder.consumption is not None for holder in holders):
+                    del rest[device.name]
+                for entry in device.consumes_counters if frozen is None else _placed(frozen, device):
+                    yield device.name, entry
+    for name in sorted(rest.keys() - seen):
+        for entry in _frozen(rest[name], None) or ():
+            yield name, entry
+
+
+def _placed(frozen: tuple[CounterConsumption, ...], device: Device) -> Iterator[CounterConsumption]:
+    """The snapshot; and should the policy by now name another physical device, or one at all, the device is a member there too.
+
+    There it has the groups that were frozen for a physical device, or none: what is held stays held, whatever it is called.
+    """
+    yield from frozen
+    sets = {entry.counter_set for entry in frozen}
+    lists = dict.fromkeys(entry.compatibility_groups for entry in frozen if entry.synthetic) or {(): None}
+    for entry in device.consumes_counters:
+        if entry.synthetic and entry.counter_set not in sets:
+            for groups in lists:
+                yield CounterConsumption(counter_set=entry.counter_set, compatibility_groups=groups)
+
+
+def _frozen(holders: Sequence[DeviceHolding], live: Device | None) -> tuple[CounterConsumption, ...] | None:
+    """The snapshot of a device, which the slice says to be `live` now; None without any."""
+    snapshots = list(dict.fromkeys(holder.drawn(live) for holder in holders if holder.is_frozen))
+    if not snapshots:
+        return None
+    return snapshots[0] if len(snapshots) == 1 else tuple(_merged(snapshots))
+
+
+def _merged(snapshots: list[tuple[CounterConsumption, ...]]) -> Iterator[CounterConsumption]:
+    """One entry for each distinct group list of each set; the amounts are on the first entry of the set, zero on the others."""
+    highest: dict[str, dict[str, int]] = {}
+    groups: dict[str, dict[tuple[str, ...], None]] = {}
+    for snapshot in snapshots:
+        for entry in snapshot:
+            amounts = highest.setdefault(entry.counter_set, {})
+            for counter, amount in entry.counters:
+                amounts[counter] = max(amount, amounts.get(counter, amount))
+            groups.setdefault(entry.counter_set, {})[entry.compatibility_groups] = None
+    for counter_set, lists in groups.items():
+        amounts = highest[counter_set]
+        for declared in lists:
+            yield CounterConsumption(
+                counter_set=counter_set, counters=tuple(amounts.items()), compatibility_groups=declared
+            )
+            amounts = {}

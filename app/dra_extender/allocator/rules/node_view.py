@@ -1,0 +1,154 @@
+from collections.abc import Hashable
+
+import msgspec
+
+from dra_extender.allocator.demand.constraints import lookup
+from dra_extender.allocator.demand.demand import Wanted
+from dra_extender.allocator.demand.selectors import Deadline
+from dra_extender.allocator.pools.pools import NodePools, Pool
+from dra_extender.allocator.rules.shared_capacity import Sharing
+from dra_extender.allocator.state.release_rules import OWN, Rules
+from dra_extender.allocator.state.result import Fatal
+from dra_extender.allocator.state.usage import PoolUsage, Usage
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.device import NODE, Attribute
+from dra_extender.model.node import Node
+from dra_extender.model.rejection import Code, Rejection
+
+_POLL_DEVICES = 4_096
+"""Looks at devices between two looks at the deadline: 5 to 20 ms."""
+
+
+class NodeFacts:
+    """What one search reads of one node: its devices, what is taken, and the switches."""
+
+    __slots__ = (
+        "_choosy",
+        "_derived",
+        "_looked",
+        "_pool",
+        "_pool_usage",
+        "_usage",
+        "_used",
+        "conditions_hide",
+        "deadline",
+        "features",
+        "groups_hide",
+        "judges_node",
+        "operations",
+        "pools",
+        "rules",
+        "sharing",
+        "standings",
+    )
+
+    def __init__(
+        self,
+        node: Node,
+        pools: NodePools,
+        usage: Usage,
+        deadline: Deadline | None,
+        rules: Rules = OWN,
+    ) -> None:
+        self.pools = pools
+        self.rules = rules
+        self.features = features = pools.features
+        self.deadline = deadline
+        # Whether devices with binding conditions cannot be chosen.
+        self.conditions_hide = not (features.device_binding_and_status or rules.unready_devices_while_off)
+        # Whether devices with compatibility groups cannot be chosen.
+        self.groups_hide = not features.compatibility_groups and rules.grouped_devices_skipped
+        self.operations = features.optional_node_operations and node.skips_node_operations
+        # What requests of the same look have found out about the devices so far (see `Eligibility`).
+        self.standings: dict[Hashable, bytearray] = {}
+        self._usage = usage
+        self._used: dict[int, PoolUsage] = {}
+        self._derived: dict[tuple[int, str], Attribute] = {}
+        self._choosy: tuple[Pool, ...] | None = None
+        self.judges_node = False
+        self._looked = 0
+        self._pool: Pool | None = None
+        self._pool_usage: PoolUsage = {}
+        self.sharing = Sharing(pools, self.holdings)
+
+    @property
+    def choosy(self) -> tuple[Pool, ...]:
+        """The pools in which a device may depend on its neighbours, nearly always none.
+
+        `judges_node` then tells whether it may depend on devices of other pools, too, and these are all pools of the node.
+        """
+        if self._choosy is None:
+            self._choosy = self._find_choosy() if self.features.compatibility_groups else ()
+        return self._choosy
+
+    def _find_choosy(self) -> tuple[Pool, ...]:
+        pools, rules = self.pools.pools, self._usage.has_compatibility_rules
+        found = tuple([pool for pool in pools if pool.choosy or rules(pool.pool_id)])
+        if not found:
+            return ()
+        self.judges_node = any(pool.judges_node for pool in found) or any(
+            each.neighbours_on == NODE for pool in found for held in self.usage(pool).values() for each in held
+        )
+        return pools if self.judges_node else found
+
+    def look(self, devices: int) -> None:
+        """Count what is about to be looked at, and ask now and then whether there is time for it.
+
+        Raises:
+            Fatal: the time is up.
+            Paused: the deadline raised it.
+        """
+        self._looked += devices
+        if self._looked >= _POLL_DEVICES:
+            self._looked = 0
+            if self.deadline is not None and self.deadline():
+                detail = "time was up while the devices of the node were looked at"
+                raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=detail))
+
+    def is_taken(self, location: int) -> bool:
+        """Whether an allocated claim has the whole device; admin access takes nothing."""
+        shared = False
+        for holding in self.holdings(location):
+            if not holding.admin:
+                if holding.share_id is None:
+                    return True
+                shared = True
+        return shared and self.rules.lapsed_shares_take and not self.sharing.is_shareable(location)
+
+    def holdings(self, location: int) -> tuple[DeviceHolding, ...]:
+        """Everything that allocated claims have of the device."""
+        pool = self.pools.views[location].pool
+        if pool is not self._pool:
+            self._pool, self._pool_usage = pool, self.usage(pool)
+        return self._pool_usage.get(self.pools.devices[location].name, ())
+
+    def usage(self, pool: Pool) -> PoolUsage:
+        """What is taken in a pool, asked for once per search."""
+        found = self._used.get(id(pool))
+        if found is None:
+            found = self._usage.pool(pool.pool_id)
+            if not self.rules.frozen_holdings:
+                found = {device: tuple(map(_thawed, holdings)) for device, holdings in found.items()}
+            self._used[id(pool)] = found
+        return found
+
+    def attribute(self, wanted: Wanted, name: str, location: int) -> Attribute | None:
+        """What constraints compare for a device: what the request derives under this name, else what the device publishes.
+
+        Raises:
+            Fatal: the expression does not compile, fails on this device, or the deadline passed meanwhile.
+        """
+        view = self.pools.views[location]
+        derived = wanted.derived.get(name)
+        if derived is None:
+            return lookup(name, view.published.driver, self.pools.devices[location])
+        key = (location, derived.expression)
+        found = self._derived.get(key)
+        if found is None:
+            found = self._derived[key] = derived.of(view.published, location - view.base, self.deadline)
+        return found
+
+
+def _thawed(holding: DeviceHolding) -> DeviceHolding:
+    """The holding as if no snapshot had been kept."""
+    return msgspec.structs.replace(holding, consumption=None, groups=None, compatible_only_with=None, neighbours_on="")

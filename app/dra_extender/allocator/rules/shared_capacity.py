@@ -1,0 +1,114 @@
+"""What the devices of a node give in shares (KEP-5075): what each request takes, what is given already, what is left."""
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from dra_extender.allocator.demand.demand import Wanted
+from dra_extender.allocator.pools.pools import NodePools
+from dra_extender.allocator.rules.capacity import Misfit, needs
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.device import Device
+
+Amounts = tuple[int, ...]
+"""One amount in nano-units for each capacity of a device, in the device's order."""
+
+
+class Exhausted(NamedTuple):
+    """A capacity of which not enough is left: what remains and what is asked, in nano-units."""
+
+    name: str
+    remaining: int
+    asked: int
+
+
+class Given(NamedTuple):
+    """Whether allocated claims have shares of a device, and what they have of it in all; no amounts without shares."""
+
+    shares: bool
+    amounts: Amounts
+
+
+_NOTHING: Final = Given(shares=False, amounts=())
+
+
+class Sharing:
+    """Shares on one node before a search picks anything; with the feature off there are none and every device fits."""
+
+    __slots__ = ("_fractional", "_given", "_holdings", "_needs", "_pools", "on")
+
+    def __init__(self, pools: NodePools, holdings: Callable[[int], tuple[DeviceHolding, ...]]) -> None:
+        """`holdings` gives what allocated claims have of the device at a location."""
+        self._pools = pools
+        self._holdings = holdings
+        self.on = pools.features.consumable_capacity
+        self._fractional = pools.features.fractional_capacity_range
+        self._needs: dict[tuple[int, int], Amounts | Misfit] = {}
+        self._given: dict[int, Given] = {}
+
+    def is_shareable(self, location: int) -> bool:
+        """Whether several requests may have the device at once."""
+        return self.on and self._pools.devices[location].allow_multiple_allocations
+
+    def needs(self, wanted: Wanted, location: int) -> Amounts | Misfit:
+        """What a request takes of a device that nobody uses, or why it never fits.
+
+        Raises:
+            CapacityError: an amount cannot be computed.
+        """
+        capacity = self._pools.devices[location].capacity
+        if not self.on or not (capacity or wanted.capacity):
+            return ()
+        # Devices share equal lists of capacities; both objects outlive the search.
+        key = (id(wanted), id(capacity))
+        found = self._needs.get(key)
+        if found is None:
+            found = self._needs[key] = needs(wanted.capacity, capacity, fractional=self._fractional)
+        return found
+
+    def is_shared(self, location: int) -> bool:
+        """Whether allocated claims have shares of the device."""
+        return self.on and self._known(location).shares
+
+    def state(self, location: int) -> Given:
+        """What allocated claims have of the device."""
+        return self._known(location)
+
+    def exhausted(self, wanted: Wanted, location: int, picked: Amounts = ()) -> Exhausted | None:
+        """The first capacity that does not suffice beside what is given and what this search has `picked`."""
+        asked = self.needs(wanted, location)
+        if isinstance(asked, Misfit) or not asked:
+            return None
+        known = self._known(location)
+        if not known.shares and not picked:
+            return None
+        for index, (name, capacity) in enumerate(self._pools.devices[location].capacity):
+            remaining = capacity.value
+            if known.shares:
+                remaining -= known.amounts[index]
+            if picked:
+                remaining -= picked[index]
+            if asked[index] > remaining:
+                return Exhausted(name, remaining, asked[index])
+        return None
+
+    def _known(self, location: int) -> Given:
+        found = self._given.get(location)
+        if found is not None:
+            return found
+        holdings = self._holdings(location)
+        if not holdings:
+            return _NOTHING
+        found = self._given[location] = _given(self._pools.devices[location], holdings)
+        return found
+
+
+def _given(device: Device, holdings: Iterable[DeviceHolding]) -> Given:
+    shares = [each for each in holdings if each.share_id is not None and not each.admin]
+    if not shares:
+        return _NOTHING
+    totals = dict.fromkeys((name for name, _ in device.capacity), 0)
+    for share in shares:
+        for name, amount in share.consumed_capacity:
+            if name in totals:
+                totals[name] += amount
+    return Given(shares=True, amounts=tuple(totals.values()))

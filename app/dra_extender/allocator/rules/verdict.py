@@ -1,0 +1,175 @@
+"""The one rule for what may be allocated beside what is allocated: a device, its capacity, its counter sets.
+
+The members of a counter set are the devices that are held and draw on it, with the amounts and groups that were frozen when they
+were allocated (`occupancy`).  An addition is judged by what it adds:
+
+    whole device     nobody else may have any of the device
+    share            nobody may have the device whole; all shares together may take no more of a capacity than there is
+    new member       a device of which nothing is held: the counters on which it draws must suffice, and the members of each of
+                     its counter sets must all have no groups, or all have one group in common (KEP-5963)
+    further share    no new member, so that only the capacity is judged: neither groups nor counters (KEP-4815)
+    admin access     nothing
+
+So an addition is blamed only for what it breaks itself.  What others broke among themselves is found by `contradictions`; such a
+counter set admits no new member.  The search keeps the same rule incrementally (`compatibility`, `counters`, `sharing`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from dra_extender.allocator.pools.pools import Pool
+from dra_extender.allocator.rules.compatibility import together
+from dra_extender.allocator.rules.held_consumption import held_consumption
+from dra_extender.allocator.state.release_rules import OWN, Rules
+from dra_extender.allocator.state.usage import PoolId, PoolUsage
+from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.device import CounterConsumption
+from dra_extender.model.quantity import format_quantity
+from dra_extender.model.resource_slice import ResourceSlice
+
+DEVICE: Final = "device"
+CAPACITY: Final = "capacity"
+GROUPS: Final = "groups"
+COUNTERS: Final = "counters"
+
+_Drawn = Sequence[tuple[str, CounterConsumption]]
+
+
+class Breach(NamedTuple):
+    """What is broken: the kind, the device or counter set, and a half sentence with the amounts or groups."""
+
+    kind: str
+    name: str
+    detail: str = ""
+
+
+def published_pool(pool_id: PoolId, slices: Iterable[ResourceSlice]) -> Pool:
+    """All that the newest of these slices publish, whatever a node or a feature makes of it; the last of two equal sets counts."""
+    found = tuple(slices)
+    newest = max((each.generation for each in found), default=0)
+    current = tuple(each for each in found if each.generation == newest)
+    totals = {each.name: dict(each.counters) for published in current for each in published.counter_sets}
+    return Pool(pool_id=pool_id, published=current, totals=totals)
+
+
+def verdict(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rules: Rules = OWN) -> Breach | None:
+    """The first thing that the addition breaks beside the usage, both of this pool; None if it may be allocated.
+
+    `addition` is judged as a whole.  Counters that the pool does not declare are without limit.
+    """
+    added = _by_device(addition)
+    joining: dict[str, tuple[DeviceHolding, ...]] = {}
+    further: list[DeviceHolding] = []
+    for device, holdings in added.items():
+        others = _present(usage.get(device, ()))
+        if others:
+            further += holdings
+        else:
+            joining[device] = holdings
+        found = _shared_wrongly(pool, device, (*others, *holdings), holdings)
+        if found is not None:
+            return found
+    entries = list(held_consumption(pool.published, joining))
+    asked = [entry for _, entry in entries]
+    if not rules.shares_keep_snapshot:
+        asked += [entry for holding in further for entry in holding.consumption or ()]
+    if not asked:
+        return None
+    sets = {entry.counter_set for entry in asked}
+    members = [each for each in held_consumption(pool.published, usage) if each[1].counter_set in sets]
+    return _parted([*members, *(("", entry) for entry in asked)]) or _overdrawn(
+        pool, [*members, *entries], _amounts(entries)
+    )
+
+
+def contradictions(pool: Pool, usage: PoolUsage) -> Iterator[Breach]:
+    """Everything in the usage of this pool that should not be beside each other, whoever came first."""
+    for device, holdings in _by_device(each for held in usage.values() for each in held).items():
+        found = _shared_wrongly(pool, device, holdings, holdings)
+        if found is not None:
+            yield found
+    members: dict[str, list[tuple[str, CounterConsumption]]] = {}
+    for device, entry in held_consumption(pool.published, usage):
+        members.setdefault(entry.counter_set, []).append((device, entry))
+    for drawn in members.values():
+        for found in (_overdrawn(pool, drawn, _amounts(drawn)), _parted(drawn)):
+            if found is not None:
+                yield found
+
+
+def _by_device(holdings: Iterable[DeviceHolding]) -> dict[str, tuple[DeviceHolding, ...]]:
+    found: dict[str, tuple[DeviceHolding, ...]] = {}
+    for each in holdings:
+        if not each.admin:
+            found[each.device] = (*found.get(each.device, ()), each)
+    return found
+
+
+def _present(holdings: Iterable[DeviceHolding]) -> tuple[DeviceHolding, ...]:
+    """What takes something of a device."""
+    return tuple(each for each in holdings if not each.admin)
+
+
+def _shared_wrongly(
+    pool: Pool, device: str, holdings: Sequence[DeviceHolding], asking: Sequence[DeviceHolding]
+) -> Breach | None:
+    """Whether one has the whole device beside others, or the shares exceed a capacity of which those asking take something."""
+    if len(holdings) > 1 and any(each.share_id is None for each in holdings):
+        return Breach(DEVICE, device)
+    asked = {name for each in asking for name, amount in each.consumed_capacity if amount > 0}
+    if not asked:
+        return None
+    totals: dict[str, int] = {}
+    for each in holdings:
+        for name, amount in each.consumed_capacity:
+            totals[name] = totals.get(name, 0) + amount
+    # A name that the slices of several nodes give to different devices is exceeded when it is too much for each of them.
+    details = [
+        next((f"{name}: {format_quantity(totals[name])} of {text} taken" for name, text in over), "")
+        for over in _exceeded(pool, device, asked, totals)
+    ]
+    return Breach(CAPACITY, device, details[0]) if details and all(details) else None
+
+
+def _exceeded(
+    pool: Pool, device: str, asked: Iterable[str], totals: Mapping[str, int]
+) -> Iterator[list[tuple[str, str]]]:
+    """For each device of this name: (capacity, its published text) of which the totals exceed."""
+    for published in pool.published:
+        for each in published.devices:
+            if each.name == device:
+                yield [
+                    (name, known.text) for name, known in each.capacity if name in asked and totals[name] > known.value
+                ]
+
+
+def _amounts(drawn: _Drawn) -> Mapping[tuple[str, str], int]:
+    sums: dict[tuple[str, str], int] = {}
+    for _, entry in drawn:
+        for counter, amount in entry.counters:
+            key = (entry.counter_set, counter)
+            sums[key] = sums.get(key, 0) + amount
+    return sums
+
+
+def _overdrawn(pool: Pool, members: _Drawn, asked: Mapping[tuple[str, str], int]) -> Breach | None:
+    """The first counter of which something is asked and which the members overdraw."""
+    sums = _amounts(members)
+    for key, amount in asked.items():
+        total = pool.totals.get(key[0], {}).get(key[1])
+        if total is not None and amount > 0 and sums[key] > total:
+            names = ", ".join(sorted({device for device, entry in members if entry.counter_set == key[0]}))
+            return Breach(COUNTERS, key[0], f"{key[1]}: {sums[key]} of {total} nano-units drawn by {names}")
+    return None
+
+
+def _parted(members: _Drawn) -> Breach | None:
+    """The first counter set whose members have no group in common, unless none has any."""
+    by_set: dict[str, list[tuple[str, CounterConsumption]]] = {}
+    for each in members:
+        by_set.setdefault(each[1].counter_set, []).append(each)
+    for counter_set, found in by_set.items():
+        if not together(entry.compatibility_groups for _, entry in found):
+            listed = sorted(f"{device} [{', '.join(sorted(entry.compatibility_groups))}]" for device, entry in found)
+            return Breach(GROUPS, counter_set, "; ".join(listed))
+    return None

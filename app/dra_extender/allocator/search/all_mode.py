@@ -1,0 +1,73 @@
+"""Mode All: which devices a request means on a node, found before the search starts."""
+
+from collections.abc import Mapping
+
+from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, Wanted
+from dra_extender.allocator.demand.validate import MAX_RESULTS
+from dra_extender.allocator.rules.eligibility import UNSELECTABLE, Eligibility, Standing
+from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.state.result import Fatal
+from dra_extender.model.rejection import Code, Rejection
+
+Gathered = Mapping[tuple[int, int, int], tuple[int, ...]]
+"""(claim, request, option) -> locations of every device that a request with mode All means."""
+
+
+class Gathering:
+    """The devices of every request with mode All, and the check of the sizes that follow from them.
+
+    Whether a device is taken, tainted or blocked does not matter here: mode All means every device or nothing.
+    """
+
+    __slots__ = ("_demand", "_eligibility", "_facts", "_found")
+
+    def __init__(self, demand: Demand, facts: NodeFacts) -> None:
+        """Nothing is known yet."""
+        self._demand = demand
+        self._facts = facts
+        self._found: dict[tuple[int, int, int], tuple[int, ...]] = {}
+        self._eligibility: Eligibility | None = None
+
+    def run(self) -> Gathered:
+        """Find them.
+
+        Raises:
+            Fatal: a pool is incomplete or invalid, a selector fails, the time is up, or a claim needs more devices than it may
+                have.
+            Paused: the deadline raised it; a further `run` goes on.
+        """
+        for claim, wish in enumerate(self._demand.claims):
+            if not wish.uses_all:
+                continue
+            least = 0
+            for request, each in enumerate(wish.requests):
+                for option, wanted in enumerate(each.options):
+                    if wanted.count == ALL and (claim, request, option) not in self._found:
+                        self._found[claim, request, option] = self._every(wanted, wish.label)
+                least += _least(each, claim, request, self._found)
+            if least > MAX_RESULTS:
+                detail = f"needs {least} devices on this node, a claim may have {MAX_RESULTS}"
+                raise Fatal(Rejection(code=Code.TOO_MANY_DEVICES, claim=wish.label, detail=detail))
+        return self._found
+
+    def _every(self, wanted: Wanted, label: str) -> tuple[int, ...]:
+        facts = self._facts
+        for pool in facts.pools.troubled:
+            if pool.problem is not None:
+                rejection = Rejection(code=pool.problem, claim=label, request=wanted.name, detail=pool.detail)
+                raise Fatal(rejection, facts.rules.all_beside_broken_pools)
+        if self._eligibility is None:
+            self._eligibility = Eligibility(wanted, label, facts)
+            facts.look(len(facts.pools.devices))
+        standings = self._eligibility.all()
+        left_out = UNSELECTABLE if facts.rules.all_needs_used_up_devices else UNSELECTABLE | {Standing.EXHAUSTED}
+        found = tuple([location for location, standing in enumerate(standings) if standing not in left_out])
+        self._eligibility = None
+        return found
+
+
+def _least(wish: RequestDemand, claim: int, request: int, gathered: Gathered) -> int:
+    return min(
+        len(gathered[claim, request, option]) if wanted.count == ALL else wanted.count
+        for option, wanted in enumerate(wish.options)
+    )

@@ -1,0 +1,77 @@
+"""Upper bounds: how many of a set of devices can be had at once, so that hopeless wishes end without trying every combination.
+
+A bound may be too high, never too low.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from dra_extender.allocator.pools.pools import Pool
+from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.search_state import PoolTables
+from dra_extender.model.device import CounterConsumption
+
+Mask = int
+"""A set of locations, one bit each."""
+
+Wish = tuple[int, Mask]
+"""(devices needed at least, devices that could serve)."""
+
+
+def locations(mask: Mask) -> Iterable[int]:
+    """The locations in a mask, lowest first."""
+    text = bin(mask)[:1:-1]
+    return (index for index, bit in enumerate(text) if bit == "1")
+
+
+class Bounds:
+    """Bounds from what is held on a node before the search picks anything."""
+
+    def __init__(self, facts: NodeFacts) -> None:
+        self._facts = facts
+        self._tables: dict[int, PoolTables] = {}
+        self._known: dict[Mask, int] = {}
+
+    def most(self, mask: Mask) -> int:
+        """How many of these devices can be taken together at most, by shared counters and compatibility groups."""
+        known = self._known.get(mask)
+        if known is None:
+            self._facts.look(len(self._facts.pools.devices))
+            known = self._known[mask] = self._most(mask)
+        return known
+
+    def _most(self, mask: Mask) -> int:
+        pools, sharing = self._facts.pools, self._facts.sharing
+        free = 0
+        by_set: dict[tuple[int, str], tuple[Pool, list[CounterConsumption]]] = {}
+        for location in locations(mask):
+            consumption = pools.devices[location].consumes_counters
+            if not consumption or (sharing.is_shareable(location) and sharing.is_shared(location)):
+                free += 1
+                continue
+            # Counting a device in one of its sets only keeps the bound above the truth.
+            pool, first = pools.views[location].pool, consumption[0]
+            by_set.setdefault((id(pool), first.counter_set), (pool, []))[1].append(first)
+        return free + sum(self._of_set(pool, entries) for pool, entries in by_set.values())
+
+    def _of_set(self, pool: Pool, entries: Sequence[CounterConsumption]) -> int:
+        tables = self._tables.get(id(pool))
+        if tables is None:
+            tables = self._tables[id(pool)] = PoolTables(pool, self._facts)
+        if tables.groups is None:
+            return tables.counters.most(entries)
+        # Devices on one set either all have no groups, or have one group in common.
+        admitted = [entry for entry in entries if tables.groups.refusal((entry,)) is None]
+        together = [[entry for entry in admitted if not entry.compatibility_groups]]
+        together += [
+            [entry for entry in admitted if group in entry.compatibility_groups]
+            for group in {group for entry in admitted for group in entry.compatibility_groups}
+        ]
+        return max(tables.counters.most(each) for each in together)
+
+
+def is_hopeless(wishes: Sequence[Wish], bounds: Bounds) -> bool:
+    """Whether wishes for separate devices cannot all be met: those confined to a set of devices need more than it can give."""
+    return any(
+        sum(needed for needed, mask in wishes if mask | outer == outer) > bounds.most(outer)
+        for outer in {mask for _, mask in wishes}
+    )

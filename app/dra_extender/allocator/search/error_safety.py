@@ -1,0 +1,67 @@
+"""How much of a pod's wishes can be judged without the search: what comes before anything that may end it with an error.
+
+A search that cannot get past this part ends without an error, so it may be broken off as soon as that is known.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from dra_extender.allocator.demand.demand import ALL, ClaimDemand, Demand, RequestDemand, Wanted
+from dra_extender.allocator.demand.validate import MAX_RESULTS
+from dra_extender.allocator.rules.eligibility import Eligibility, Standing
+from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.search.all_mode import Gathered
+from dra_extender.allocator.state.result import Fatal
+
+FindEligibility = Callable[[int, int, int, Wanted], Eligibility]
+"""The eligibility for (claim, request, option, wanted)."""
+
+
+def unfailing(demand: Demand, facts: NodeFacts, eligibility: FindEligibility) -> Demand:
+    """The claims and requests before the first that has a selector or a derived attribute that fails on some device of the node."""
+    claims: list[ClaimDemand] = []
+    for claim, each in enumerate(demand.claims):
+        sound = 0
+        for request, wish in enumerate(each.requests):
+            if _fails(each, wish, facts, partial(eligibility, claim, request)):
+                break
+            sound += 1
+        else:
+            claims.append(each)
+            continue
+        if sound:
+            claims.append(replace(each, requests=each.requests[:sound]))
+        return replace(demand, claims=tuple(claims))
+    return demand
+
+
+def _fails(
+    claim: ClaimDemand, wish: RequestDemand, facts: NodeFacts, eligibility: Callable[[int, Wanted], Eligibility]
+) -> bool:
+    try:
+        for index, wanted in enumerate(wish.options):
+            standings = eligibility(index, wanted).all()
+            for name in {claim.constraints[number].attribute for number in wanted.constraints} & set(wanted.derived):
+                for location, standing in enumerate(standings):
+                    if standing == Standing.ELIGIBLE:
+                        facts.attribute(wanted, name, location)
+    except Fatal:
+        return True
+    return False
+
+
+def may_break_off(claim: ClaimDemand) -> bool:
+    """Whether a constraint may refuse a device of mode All, which is an error."""
+    return claim.uses_all and bool(claim.constraints)
+
+
+def is_never_too_large(index: int, claim: ClaimDemand, gathered: Gathered) -> bool:
+    """Whether the claim stays within the number of devices that it may have, whichever alternatives are chosen."""
+    most = 0
+    for request, wish in enumerate(claim.requests):
+        most += max(
+            len(gathered.get((index, request, option), ())) if wanted.count == ALL else wanted.count
+            for option, wanted in enumerate(wish.options)
+        )
+    return most <= MAX_RESULTS

@@ -1,0 +1,200 @@
+"""What waits on the stack of a search: the loops of upstream's recursive function, one class for each place it calls itself."""
+
+from collections.abc import Hashable
+from enum import IntEnum
+from typing import Final, Protocol
+
+from dra_extender.allocator.demand.demand import RequestDemand
+from dra_extender.allocator.explain.device_reasons import Place
+from dra_extender.allocator.explain.shortfall import Shortfall
+from dra_extender.allocator.pools.device_order import DeviceOrder
+from dra_extender.allocator.rules.eligibility import Eligibility, Standing
+from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.rules.shared_capacity import Amounts
+from dra_extender.allocator.search.bounds import Mask
+from dra_extender.allocator.search.pruning import Outlook
+from dra_extender.allocator.search_state import Attempt, Refusal
+
+NOT_CHOSEN: Final = -1
+"""Option of a call that has not entered the alternatives of a request, or of a request that has none."""
+
+_MAX_FAILED_STATES: Final = 12_000
+"""A state of twelve picks takes 1.4 KB, so a search keeps about 16 MiB; what is not remembered is searched again."""
+
+
+class Outcome(IntEnum):
+    """What a call ended with; GOES_ON means that another call comes first."""
+
+    GOES_ON = 0
+    FOUND = 1
+    FAILED = 2
+    TOO_MANY = 3
+
+
+class Machine(Protocol):
+    """What frames use of the search they are part of."""
+
+    attempt: Attempt
+    chosen: dict[tuple[int, int], int]
+    facts: NodeFacts
+    failed_states: set[Hashable]
+    order: DeviceOrder | None
+    outlook: Outlook | None
+    shortfall: Shortfall
+
+    def call(self, claim: int, request: int, option: int = NOT_CHOSEN, picked: int = 0, start: int = 0) -> Outcome:
+        """Make this the next call; always GOES_ON."""
+        ...
+
+    def dead_end(self, refused: int) -> None:
+        """Count a place that no device could fill, for which so many devices were tried in vain."""
+        ...
+
+
+class Frame(Protocol):
+    """Waits for the outcome of a call it made."""
+
+    def resume(self, search: Machine, outcome: Outcome) -> Outcome:
+        """Judge the outcome: GOES_ON after making another call, else the outcome of this frame, which is then done."""
+        ...
+
+
+class ClaimEnd:
+    """Too many devices in a later claim is an ordinary failure for the claims before."""
+
+    __slots__ = ()
+
+    def resume(self, search: Machine, outcome: Outcome) -> Outcome:  # noqa: ARG002 - as every frame
+        """See `Frame`."""
+        return Outcome.FAILED if outcome is Outcome.TOO_MANY else outcome
+
+
+CLAIM_END: Final = ClaimEnd()
+
+
+class Remember:
+    """Remembers that a request failed in a state; too many devices is no failure of the state."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: Hashable) -> None:
+        self._state = state
+
+    def resume(self, search: Machine, outcome: Outcome) -> Outcome:
+        """See `Frame`."""
+        if outcome is Outcome.FAILED and len(search.failed_states) < _MAX_FAILED_STATES:
+            search.failed_states.add(self._state)
+        return outcome
+
+
+class Alternatives:
+    """Tries the alternatives of a request in order of preference."""
+
+    __slots__ = ("_claim", "_index", "_only_too_many", "_request", "_wish")
+
+    def __init__(self, claim: int, request: int, wish: RequestDemand) -> None:
+        self._claim = claim
+        self._request = request
+        self._wish = wish
+        self._index = 0
+        self._only_too_many = True
+
+    def resume(self, search: Machine, outcome: Outcome) -> Outcome:
+        """See `Frame`."""
+        if outcome is not Outcome.TOO_MANY:
+            self._only_too_many = False
+        if outcome is Outcome.FOUND:
+            search.chosen[self._claim, self._request] = self._index
+            return outcome
+        self._index += 1
+        if self._index < len(self._wish.options):
+            return search.call(self._claim, self._request, self._index)
+        return Outcome.TOO_MANY if self._only_too_many else Outcome.FAILED
+
+
+class Every:
+    """Holds one device of mode All."""
+
+    __slots__ = ("_mark",)
+
+    def __init__(self, mark: int) -> None:
+        self._mark = mark
+
+    def resume(self, search: Machine, outcome: Outcome) -> Outcome:
+        """See `Frame`."""
+        if outcome is not Outcome.FOUND:
+            search.attempt.trail.back_to(self._mark)
+        return outcome
+
+
+class DeviceLoop:
+    """Tries one device after the other for one place of a request with mode ExactCount."""
+
+    __slots__ = ("_candidates", "_eligibility", "_failed", "_mark", "_next", "_option", "_place", "_refusals", "_took")
+
+    def __init__(self, place: Place, option: int, start: int, eligibility: Eligibility, mark: int) -> None:
+        """Fill this place from rank `start` on (without an order: location); `option` as called, `mark` to come back to."""
+        self._place = place
+        self._option = option
+        self._next = start
+        self._eligibility = eligibility
+        self._mark = mark
+        self._took = False
+        self._candidates: Mask | None = None
+        self._failed: set[tuple[int, int, Amounts | None]] = set()
+        self._refusals: dict[int, Refusal] = {}
+
+    def advance(self, search: Machine) -> Outcome:
+        """Take the next device that can be taken and call on, or fail."""
+        attempt, standing, (claim, request, picked, wanted) = search.attempt, self._eligibility.of, self._place
+        outlook, order = search.outlook, search.order
+        rest = range(self._next, len(search.facts.pools.devices)) if order is None else order.locations[self._next :]
+        for location in rest:
+            if attempt.is_picked(claim, wanted, location) or standing(location) != Standing.ELIGIBLE:
+                continue
+            if outlook is not None:
+                if _looks(outlook, attempt, location) in self._failed:
+                    continue
+                if not self._enough(outlook, attempt, location if order is None else order.ranks[location], order):
+                    break
+            refusal = attempt.take(claim, wanted, location)
+            if not refusal:
+                self._next = 1 + (location if order is None else order.ranks[location])
+                self._took = True
+                return search.call(claim, request, self._option, picked + 1, self._next)
+            self._refusals[location] = refusal
+            if outlook is not None:
+                # An interchangeable device would be refused, too.
+                self._failed.add(_looks(outlook, attempt, location))
+        if not self._took:
+            search.shortfall.note(self._place, self._eligibility, self._refusals)
+        search.dead_end(len(self._refusals))
+        return Outcome.FAILED
+
+    def resume(self, search: Machine, outcome: Outcome) -> Outcome:
+        """See `Frame`."""
+        if outcome is Outcome.FOUND:
+            return outcome
+        search.attempt.trail.back_to(self._mark)
+        if outcome is Outcome.TOO_MANY:
+            return outcome
+        if search.outlook is not None:
+            # An interchangeable device in the same place would fail in the same way.
+            last = self._next - 1
+            location = last if search.order is None else search.order.locations[last]
+            self._failed.add(_looks(search.outlook, search.attempt, location))
+        return self.advance(search)
+
+    def _enough(self, outlook: Outlook, attempt: Attempt, rank: int, order: DeviceOrder | None) -> bool:
+        """Whether the devices from here on are enough for what is still to be picked."""
+        claim, request, picked, wanted = self._place
+        if self._candidates is None:
+            # Whenever this frame looks for a device, the picks and constraints are those it began with.
+            found = outlook.candidates((claim, request, max(self._option, 0)), attempt)
+            self._candidates = found if order is None else order.ranked(found)
+        return (self._candidates >> rank).bit_count() >= wanted.count - picked
+
+
+def _looks(outlook: Outlook, attempt: Attempt, location: int) -> tuple[int, int, Amounts | None]:
+    """Equal for devices that the same picks make no difference between."""
+    return outlook.alike[location], attempt.mark(location), attempt.shared(location)

@@ -1,0 +1,324 @@
+"""What a search that takes long learns about its node, to skip what cannot succeed.
+
+It never changes the answer: the first solution stays the first, and nothing is skipped that could end in an error.  So it is not
+for wishes with a selector that fails on any device, and has no say about claims with mode All and constraints (see `calm`).
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, Final, NamedTuple
+
+from dra_extender.allocator.demand.constraints import lookup, value_set
+from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, Wanted
+from dra_extender.allocator.rules.capacity import Misfit
+from dra_extender.allocator.rules.eligibility import Eligibility, Standing
+from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.search.all_mode import Gathered
+from dra_extender.allocator.search.bounds import Bounds, Mask, Wish, is_hopeless, locations
+from dra_extender.allocator.search_state import Attempt
+from dra_extender.model.device import Attribute
+
+Option = tuple[int, int, int]
+
+_STANDINGS_LIKE_A_DEVICE: Final = 64
+"""So many standings of a device take as long to compare as to look at a device."""
+_FEW: Final = 64
+_ONE: Final = ord("1")
+
+
+class Rest(NamedTuple):
+    """What matters to the requests from one on.
+
+    `devices` are those that they can take, and those that draw on the pools that these draw on; `constraints` the indexes of those
+    of its claim that bind them.
+    """
+
+    devices: Mask
+    constraints: tuple[int, ...]
+
+
+class Unlike:
+    """What a search goes by that may end with an error: no two devices are interchangeable, and every device matters.
+
+    Only the very same state can be known to fail again, and it does so without an error if it did before.
+    """
+
+    __slots__ = ("_constraints", "_devices", "alike")
+
+    def __init__(self, demand: Demand, devices: int) -> None:
+        self._constraints = [tuple(range(len(claim.constraints))) for claim in demand.claims]
+        self._devices: Mask = (1 << devices) - 1
+        self.alike: Sequence[int] = range(devices)
+
+    def rest(self, claim: int, _request: int) -> Rest:
+        """What matters from this request on."""
+        return Rest(self._devices, self._constraints[claim])
+
+
+class Outlook:
+    """Which devices each option can take, and which devices are interchangeable.
+
+    `alike[location]` is a number; devices with the same number are equal in everything that the rest of the search reads.
+    """
+
+    __slots__ = (
+        "_bounds",
+        "_by_value",
+        "_demand",
+        "_derivations",
+        "_drawing",
+        "_eligibility",
+        "_facts",
+        "_gathered",
+        "_joined",
+        "_looks",
+        "_never_less",
+        "_numbers",
+        "_rests",
+        "alike",
+        "masks",
+    )
+
+    def __init__(
+        self,
+        demand: Demand,
+        facts: NodeFacts,
+        gathered: Gathered,
+        eligibility: Callable[[int, int, int, Wanted], Eligibility],
+    ) -> None:
+        """Nothing is known before `find`."""
+        self._demand = demand
+        self._facts = facts
+        self._gathered = gathered
+        self._eligibility = eligibility
+        self._looks: dict[Hashable, tuple[bytes, Mask]] = {}
+        self._derivations: list[list[Attribute | None]] = []
+        # How far an option has come, if it was interrupted: constraints that were looked at, and what they left.
+        self._joined: tuple[int, Mask] | None = None
+        self._numbers: dict[Hashable, int] = {}
+        self._never_less: set[Option] = set()
+        self._bounds = Bounds(facts)
+        self.masks: dict[Option, Mask] = {}
+        self._by_value: dict[tuple[Option, int], dict[tuple[str, Any], Mask]] = {}
+        self.alike: list[int] = []
+        self._drawing: list[Mask] = []
+        self._rests: dict[tuple[int, int], Rest] = {}
+
+    def find(self) -> None:
+        """Find the standing of every device for every option.
+
+        Raises:
+            Fatal: a selector or a derived attribute fails somewhere, or the time is up; there is no outlook then, and the search
+                goes on without.
+            Paused: the deadline raised it; a further call goes on.
+        """
+        for claim, wish in enumerate(self._demand.claims):
+            for request, each in enumerate(wish.requests):
+                for option, wanted in enumerate(each.options):
+                    if (claim, request, option) not in self.masks:
+                        self._find((claim, request, option), wanted)
+        self._find_alike()
+        self._drawing = self._drawing_by_pool()
+
+    def _find(self, option: Option, wanted: Wanted) -> None:
+        count = len(self._facts.pools.devices)
+        look = option if wanted.look is None else wanted.look
+        if look not in self._looks:
+            self._facts.look(count)
+            found = self._eligibility(*option, wanted).all()
+            self._looks[look] = found, _mask(found)
+        standings, mask = self._looks[look]
+        derived = list(self._derived(option[0], wanted, standings))
+        mask = self._joining(option[0], wanted, mask)
+        self._derivations += derived
+        self.masks[option] = mask
+        self._joined = None
+
+    def _joining(self, claim: int, wanted: Wanted, mask: Mask) -> Mask:
+        """Those of the devices that every constraint could admit, each seen by itself."""
+        done, mask = self._joined or (0, mask)
+        for place, index in enumerate(wanted.constraints[done:], done):
+            self._joined = place, mask
+            self._facts.look(mask.bit_count())
+            constraint = self._demand.claims[claim].constraints[index]
+            if not constraint.lists:
+                having = [each for each in locations(mask) if self._facts.attribute(wanted, constraint.attribute, each)]
+                mask = _mask_at(having)
+                continue
+            # Without a value a device joins nothing, and with matchAttribute one value has to be on all devices of the request.
+            fewest = 1 if constraint.distinct else wanted.count
+            found, mask = self._by_values(wanted, constraint.attribute, mask).values(), 0
+            for holders in found:
+                if holders.bit_count() >= fewest:
+                    mask |= holders
+        return mask
+
+    def _by_values(self, wanted: Wanted, name: str, mask: Mask) -> dict[tuple[str, Any], Mask]:
+        """Those of the devices that have a value, by value."""
+        found: dict[tuple[str, Any], list[int]] = {}
+        for location in locations(mask):
+            attribute = self._facts.attribute(wanted, name, location)
+            for value in value_set(attribute) if attribute is not None else ():
+                found.setdefault(value, []).append(location)
+        return {value: _mask_at(places) for value, places in found.items()}
+
+    def _drawing_by_pool(self) -> list[Mask]:
+        pools, found = self._facts.pools, dict[int, Mask]()
+        # Where devices depend on their neighbours, all of them matter to each other.
+        choosy = {id(pool) for pool in self._facts.choosy}
+        for location, device in enumerate(pools.devices):
+            pool = id(pools.views[location].pool)
+            if pool in choosy or device.consumes_counters:
+                pool = 0 if pool in choosy else pool
+                found[pool] = found.get(pool, 0) | 1 << location
+        return list(found.values())
+
+    def rest(self, claim: int, request: int) -> Rest:
+        """What matters from this request on."""
+        known = self._rests.get((claim, request))
+        if known is None:
+            options = [option for option in self.masks if option[:2] >= (claim, request)]
+            devices = 0
+            for option in options:
+                devices |= self.masks[option]
+            for drawing in self._drawing:
+                if drawing & devices:
+                    devices |= drawing
+            wishes = self._demand.claims[claim].requests[request:]
+            bound = {index for wish in wishes for wanted in wish.options for index in wanted.constraints}
+            known = self._rests[claim, request] = Rest(devices, tuple(sorted(bound)))
+        return known
+
+    @property
+    def more_is_less(self) -> bool:
+        """Whether no pick can ever give back what others take: nobody draws or asks for a negative amount."""
+        demand, sharing, devices = self._demand, self._facts.sharing, self._facts.pools.devices
+        for device in devices:
+            if any(amount < 0 for entry in device.consumes_counters for _, amount in entry.counters):
+                return False
+        for (claim, request, option), mask in self.masks.items():
+            wanted = demand.claims[claim].requests[request].options[option]
+            for location in locations(mask):
+                needed = sharing.needs(wanted, location)
+                if not isinstance(needed, Misfit) and any(amount < 0 for amount in needed):
+                    return False
+        return True
+
+    def candidates(self, option: Option, attempt: Attempt) -> Mask:
+        """The devices that an option could take beside what this attempt has, at most."""
+        claim, request, index = option
+        wanted = self._demand.claims[claim].requests[request].options[index]
+        mask = self.masks[option]
+        for location, _ in attempt.marks():
+            if attempt.is_picked(claim, wanted, location):
+                mask &= ~(1 << location)
+        states = attempt.constraint_states(claim)
+        for constraint in wanted.constraints:
+            if states[constraint] is not None:
+                mask &= self._holders(option, constraint, states[constraint])
+        return mask
+
+    def _holders(self, option: Option, index: int, state: Any) -> Mask:
+        """The devices that a constraint in this state might admit: with matchAttribute, those with a value that all have so far."""
+        claim, request, chosen = option
+        constraint = self._demand.claims[claim].constraints[index]
+        if constraint.distinct or not constraint.lists:
+            return self.masks[option]
+        by_value = self._by_value.get((option, index))
+        if by_value is None:
+            wanted = self._demand.claims[claim].requests[request].options[chosen]
+            by_value = self._by_values(wanted, constraint.attribute, self.masks[option])
+            self._by_value[option, index] = by_value
+        mask = 0
+        for value in state:
+            mask |= by_value.get(value, 0)
+        return mask
+
+    def is_hopeless(self, claims: int) -> bool:
+        """Whether it is certain that the first so many claims have no solution, whatever the search picks."""
+        demand, bounds = self._demand, self._bounds
+        separate: list[Wish] = []
+        shareable = _mask_of(self._facts.sharing.is_shareable(each) for each in range(len(self._facts.pools.devices)))
+        for claim, each in enumerate(demand.claims[:claims]):
+            for request, wish in enumerate(each.requests):
+                least = self._least(claim, request, wish, bounds)
+                if least is None:
+                    return True
+                if not any(option.admin for option in wish.options) and not least[1] & shareable:
+                    separate.append(least)
+        return is_hopeless(separate, bounds)
+
+    def _least(self, claim: int, request: int, wish: RequestDemand, bounds: Bounds) -> Wish | None:
+        """What a request needs at least and where from, over the options that could work; None if none could."""
+        needs: list[int] = []
+        union = 0
+        for option, wanted in enumerate(wish.options):
+            key = (claim, request, option)
+            mask, every = self.masks[key], self._gathered.get(key, ())
+            count = len(every) if wanted.count == ALL else wanted.count
+            impossible = wanted.count == ALL and (not every or any(not mask >> location & 1 for location in every))
+            if not impossible and bounds.most(mask) >= count:
+                needs.append(count)
+                union |= mask
+        return (min(needs), union) if needs else None
+
+    def _derived(self, claim: int, wanted: Wanted, standings: bytes) -> Iterator[list[Attribute | None]]:
+        """For each constraint of an option, what the option derives for it from each device that it can take."""
+        for index in wanted.constraints:
+            name = self._demand.claims[claim].constraints[index].attribute
+            if name in wanted.derived:
+                yield [
+                    self._facts.attribute(wanted, name, location) if standing == Standing.ELIGIBLE else None
+                    for location, standing in enumerate(standings)
+                ]
+
+    def _find_alike(self) -> None:
+        pools = self._facts.pools
+        if self._demand.constrained and not self._facts.features.list_type_attributes:
+            # Scalar constraints can depend on the order of devices, so nothing is interchangeable.
+            self.alike = list(range(len(pools.devices)))
+            return
+        names = sorted({each.attribute for claim in self._demand.claims for each in claim.constraints})
+        sharing, derived, found = self._facts.sharing, self._derivations, self.alike
+        choosy = {id(pool) for pool in self._facts.choosy}
+        standings = [each for each, _ in self._looks.values()]
+        begun = len(found)
+        columns = zip(*(each[begun:] for each in standings), strict=True) if standings else repeat(())
+        for location, column in zip(range(begun, len(pools.devices)), columns, strict=False):
+            self._facts.look(1 + len(standings) // _STANDINGS_LIKE_A_DEVICE)
+            device, pool = pools.devices[location], pools.views[location].pool
+            consumption = device.consumes_counters
+            values: tuple[Any, ...] = tuple(lookup(name, pool.pool_id[0], device) for name in names)
+            state = sharing.state(location)
+            shared = (device.capacity, state) if state.shares or sharing.is_shareable(location) else None
+            key = (
+                id(pool) if consumption else None,
+                consumption,
+                location if id(pool) in choosy else None,
+                shared,
+                bytes(column),
+                values,
+                tuple(each[location] for each in derived),
+            )
+            found.append(self._numbers.setdefault(key, len(self._numbers)))
+
+
+def _mask(standings: bytes) -> Mask:
+    return _mask_of(each == Standing.ELIGIBLE for each in standings)
+
+
+def _mask_at(places: Sequence[int]) -> Mask:
+    """A mask of some places, the lowest first: by shifts if they are few, else by digits, which takes linear time."""
+    mask = 0
+    if len(places) < _FEW:
+        for place in places:
+            mask |= 1 << place
+        return mask
+    digits = bytearray(b"0" * (places[-1] + 1))
+    for place in places:
+        digits[~place] = _ONE
+    return int(digits, 2)
+
+
+def _mask_of(members: Iterable[bool]) -> Mask:
+    return int("".join("1" if each else "0" for each in reversed(list(members))) or "0", 2)

@@ -1,0 +1,243 @@
+"""The changing state of one search: picks, marks, shares, counters, groups and constraints, all undone through one trail."""
+
+from collections.abc import Hashable, Iterable, Sequence
+from enum import IntEnum
+from operator import add
+from typing import Any, NamedTuple
+
+from dra_extender.allocator.demand.constraints import REFUSED, Clash, clash
+from dra_extender.allocator.demand.demand import ALL, Demand, Wanted
+from dra_extender.allocator.pools.pools import Pool
+from dra_extender.allocator.rules.capacity import Misfit
+from dra_extender.allocator.rules.compatibility import CompatibilityTable, GroupedSets
+from dra_extender.allocator.rules.compatible_only_with import NeighbourTable, Site
+from dra_extender.allocator.rules.counters import CounterTable
+from dra_extender.allocator.rules.held_consumption import held_consumption
+from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.rules.shared_capacity import Amounts
+from dra_extender.allocator.state.result import Fatal, Paused
+from dra_extender.allocator.state.trail import Trail
+from dra_extender.model.device import CounterConsumption
+
+
+class Pick(NamedTuple):
+    """A device taken by this attempt."""
+
+    claim: int
+    wanted: Wanted
+    location: int
+    share: Amounts | None = None
+    """What a share takes of each capacity; None if the device is taken whole."""
+
+
+class Refusal(IntEnum):
+    """Why the picks so far (or what is held) keep an eligible device away; NONE if it was taken."""
+
+    NONE = 0
+    PICKED = 1
+    GROUPS = 2
+    COUNTERS = 3
+    CONSTRAINT = 4
+    CAPACITY = 5
+    NEIGHBOURS = 6
+
+
+class PoolTables:
+    """Counters and groups of one pool during one search, from what its held devices draw."""
+
+    __slots__ = ("counters", "grouped", "groups", "held")
+
+    def __init__(self, pool: Pool, facts: NodeFacts) -> None:
+        usage = facts.usage(pool)
+        held = self.held = tuple(held_consumption(pool.published, usage))
+        self.counters = CounterTable(pool.totals, held)
+        enforced = facts.features.compatibility_groups
+        in_order = not facts.rules.contradictions_close_sets
+        self.groups = CompatibilityTable(held, in_order=in_order) if enforced else None
+        self.grouped = None if enforced else GroupedSets(held)
+
+
+class Attempt:
+    """Search state.  `take` either takes a device or leaves no trace; `undo` goes back to a mark.
+
+    `neighbours` is None where no device minds its neighbours.
+    """
+
+    __slots__ = (
+        "_constraint_state",
+        "_demand",
+        "_facts",
+        "_marks",
+        "_shares",
+        "_tables",
+        "neighbours",
+        "picks",
+        "sizes",
+        "trail",
+    )
+
+    def __init__(self, demand: Demand, facts: NodeFacts) -> None:
+        self._demand = demand
+        self._facts = facts
+        self.trail = Trail()
+        self.picks: list[Pick] = []
+        self.sizes: dict[int, int] = {}
+        self._marks: dict[int, int] = {}
+        self._shares: dict[int, Amounts] = {}
+        self._constraint_state: dict[tuple[int, int], Any] = {}
+        self._tables: dict[int, PoolTables] = {}
+        self.neighbours: NeighbourTable | None = None
+        if facts.choosy:
+            self.neighbours = NeighbourTable(facts, demand.judge, lambda pool: self.tables(pool).held)
+
+    def size(self, claim: int) -> int:
+        """Devices picked for a claim so far."""
+        return self.sizes.get(claim, 0)
+
+    def take(self, claim: int, wanted: Wanted, location: int) -> Refusal:
+        """Take an eligible device for a claim, or say what refuses it and leave everything as it was.
+
+        Raises:
+            Fatal: a derived attribute does not compile or fails on the device; nothing is left then either.
+            Paused: the deadline raised it; nothing is left then either.
+        """
+        if self.is_picked(claim, wanted, location):
+            return Refusal.PICKED
+        trail = self.trail
+        mark = trail.mark()
+        try:
+            refusal = self._reserve(claim, wanted, location)
+        except (Fatal, Paused):
+            trail.back_to(mark)
+            raise
+        if refusal:
+            trail.back_to(mark)
+            return refusal
+        share = self._mark(claim, wanted, location)
+        trail.put(self.sizes, claim, self.sizes.get(claim, 0) + 1)
+        trail.append(self.picks, Pick(claim, wanted, location, share))
+        return Refusal.NONE
+
+    def refusal(self, claim: int, wanted: Wanted, location: int) -> Refusal:
+        """What would refuse the device now; changes nothing."""
+        mark = self.trail.mark()
+        found = self.take(claim, wanted, location)
+        self.trail.back_to(mark)
+        return found
+
+    def is_picked(self, claim: int, wanted: Wanted, location: int) -> bool:
+        """Whether this attempt has the whole device already: any claim counts, but for admin access only the same claim."""
+        marked = self._marks.get(location)
+        return marked is not None and (not wanted.admin or bool(marked & 1 << claim))
+
+    def marks(self) -> Iterable[tuple[int, int]]:
+        """(location, the claims that have it as bits) of every device that this attempt has whole."""
+        return self._marks.items()
+
+    def mark(self, location: int) -> int:
+        """The claims of this attempt that have the whole device, as bits."""
+        return self._marks.get(location, 0)
+
+    def shared(self, location: int) -> Amounts | None:
+        """What this attempt has of the device in shares; None without any."""
+        return self._shares.get(location)
+
+    def shares(self) -> Iterable[tuple[int, Amounts]]:
+        """(location, what this attempt has of the device in shares) of every shared device."""
+        return self._shares.items()
+
+    def tables(self, pool: Pool) -> PoolTables:
+        """Counters and groups of a pool, built on first need."""
+        found = self._tables.get(id(pool))
+        if found is None:
+            found = self._tables[id(pool)] = PoolTables(pool, self._facts)
+        return found
+
+    def constraint_states(self, claim: int) -> tuple[Hashable, ...]:
+        """What of the states of all constraints of a claim decides about further devices, immutable values."""
+        states = self._constraint_state
+        constraints = self._demand.claims[claim].constraints
+        return tuple(each.deciding(states.get((claim, index))) for index, each in enumerate(constraints))
+
+    def refusing_constraint(self, claim: int, wanted: Wanted, location: int) -> Clash | None:
+        """The first constraint that keeps a device out at present, and by which values."""
+        for index in wanted.constraints:
+            constraint = self._demand.claims[claim].constraints[index]
+            attribute = self._facts.attribute(wanted, constraint.attribute, location)
+            state = self._constraint_state.get((claim, index))
+            if constraint.joined(state, attribute) is REFUSED:
+                return clash(constraint, attribute, state)
+        return None
+
+    def _mark(self, claim: int, wanted: Wanted, location: int) -> Amounts | None:
+        """Take the device whole, or a share of it, of which the amounts are returned."""
+        sharing = self._facts.sharing
+        if not sharing.is_shareable(location):
+            self.trail.put(self._marks, location, self._marks.get(location, 0) | 1 << claim)
+            return None
+        needed = sharing.needs(wanted, location)
+        share: Amounts = () if isinstance(needed, Misfit) else needed
+        before = self._shares.get(location)
+        total = share if before is None else tuple(map(add, before, share))
+        self.trail.put(self._shares, location, total)
+        return share
+
+    def _reserve(self, claim: int, wanted: Wanted, location: int) -> Refusal:
+        # Mode All looks at capacity last: there a constraint that refuses the device counts more.
+        exact = wanted.count != ALL
+        if exact and self._is_exhausted(wanted, location):
+            return Refusal.CAPACITY
+        refusal = self._draw(wanted, location) or self._constrain(claim, wanted, location)
+        if not refusal and not exact and self._is_exhausted(wanted, location):
+            return Refusal.CAPACITY
+        return refusal
+
+    def _is_exhausted(self, wanted: Wanted, location: int) -> bool:
+        return self._facts.sharing.exhausted(wanted, location, self._shares.get(location, ())) is not None
+
+    def _draw(self, wanted: Wanted, location: int, *, pays: bool = True) -> Refusal:  # noqa: ARG002 - for other rules
+        """Take the device's counters and join its groups, unless a share of it has done so already."""
+        pools, sharing = self._facts.pools, self._facts.sharing
+        consumption = pools.devices[location].consumes_counters
+        if not consumption and self.neighbours is None:
+            return Refusal.NONE
+        if sharing.is_shareable(location) and (location in self._shares or sharing.is_shared(location)):
+            return self._further_share(location)
+        view = pools.views[location]
+        refusal = self._join_sets(view.pool, consumption, pays=pays) if consumption else Refusal.NONE
+        if refusal or self.neighbours is None:
+            return refusal
+        site = Site(view.published, location - view.base)
+        return Refusal.NONE if self.neighbours.join(view.pool, site, self.trail) else Refusal.NEIGHBOURS
+
+    def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption], *, pays: bool) -> Refusal:
+        tables = self.tables(pool)
+        if tables.groups is not None:
+            if not tables.groups.join(consumption, self.trail):
+                return Refusal.GROUPS
+        elif tables.grouped is not None and tables.grouped.closed(consumption) is not None:
+            return Refusal.GROUPS
+        if pays and not tables.counters.reserve(consumption, self.trail):
+            return Refusal.COUNTERS
+        return Refusal.NONE
+
+    def _further_share(self, location: int) -> Refusal:
+        """A device with a share is a member of its counter sets already, so that only its capacity is judged."""
+        facts = self._facts
+        if facts.rules.shares_keep_snapshot:
+            return Refusal.NONE
+        groups = self.tables(facts.pools.views[location].pool).groups
+        joined = groups is None or groups.join(facts.pools.devices[location].consumes_counters, self.trail)
+        return Refusal.NONE if joined else Refusal.GROUPS
+
+    def _constrain(self, claim: int, wanted: Wanted, location: int) -> Refusal:
+        """Let the device join the constraints of the claim."""
+        for index in wanted.constraints:
+            key = (claim, index)
+            constraint = self._demand.claims[claim].constraints[index]
+            attribute = self._facts.attribute(wanted, constraint.attribute, location)
+            state = constraint.joined(self._constraint_state.get(key), attribute)
+            if state is REFUSED:
+                return Refusal.CONSTRAINT
+            self.trail.put(self._constraint_state, key, state)
+        return Refusal.NONE
