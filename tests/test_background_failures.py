@@ -11,8 +11,8 @@ from dra_extender.collector import Collector
 from dra_extender.kube.configuration import Credentials
 from dra_extender.kube.events import KubeEvents
 from dra_extender.kube.reflector import Reflector
-from dra_extender.ledger import feeds
-from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.updates import sinks as feeds
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.policy_watch import PolicyWatch
 from dra_extender.scheduling.bind import Bind
 from dra_extender.scheduling.foreign_allocations import ForeignAllocations

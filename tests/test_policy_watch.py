@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from dra_extender.allocator.overlay.policy_effects import Published, devices_of
-from dra_extender.ledger.feeds import feeds_of
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.policy_file import BadPolicy
 from dra_extender.policy_watch import PolicyWatch

@@ -14,9 +14,9 @@ from dra_extender.api.gate import Gate
 from dra_extender.api.health import Health
 from dra_extender.collector import Collector, quiet_collector
 from dra_extender.http_server import serving
-from dra_extender.ledger.feed import Feed
-from dra_extender.ledger.feeds import feeds_of
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.updates.sink import Feed
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.policy_watch import PolicyWatch
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports import Cluster

@@ -22,8 +22,8 @@ from pydantic_settings import (
 
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.library.environment import LATEST, Release
-from dra_extender.ledger.kept_claims import NAMESPACE_BYTES
-from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.index.pod_groups import GroupReservation
+from dra_extender.ledger.state.kept_claims import NAMESPACE_BYTES
 from dra_extender.scheduler_timing import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, WRITE_SECONDS
 from dra_extender.scheduling.options import DevicesBesideCounters, Options, Yield
 from dra_extender.telemetry.logging import LogFormat, LogLevel

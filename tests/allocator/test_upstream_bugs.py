@@ -9,8 +9,8 @@ import pytest
 from dra_extender.allocator import Features, gather
 from dra_extender.allocator.overlay.taint_rules import TaintOverlay
 from dra_extender.allocator.rules.capacity import amount_text
-from dra_extender.ledger.slices import SliceIndex
-from dra_extender.ledger.usage import UsageTable
+from dra_extender.ledger.index.slices import SliceIndex
+from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.device_taint_rule import read_device_taint_rule
 from dra_extender.model.node import Node

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator import Demand, Features
 from dra_extender.cel import ProgramCache
-from dra_extender.ledger.feeds import feeds_of
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.attempt import Attempt
 from dra_extender.scheduling.claim_lookup import FoundClaim

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import uvloop
 from dra_extender.http_server import listen
-from dra_extender.ledger.feed import Feed
+from dra_extender.ledger.updates.sink import Feed
 from dra_extender.service import Service
 from dra_extender.settings import SchedulingSettings, ServerSettings, Settings
 from dra_extender.simulator.cluster import MemoryCluster

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 from dra_extender.allocator import Features
-from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.node import node_from
 from dra_extender.model.pod import pod_from
 from dra_extender.model.pod_group import PodGroup, read_pod_group

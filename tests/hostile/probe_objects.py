@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from dra_extender.kube.delivery import Delivery, read_meta
 from dra_extender.kube.observer import Unobserved
-from dra_extender.ledger.feeds import feeds_of
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.updates.sinks import feeds_of
 
 from tests.hostile.large_objects import NAME, VERSION
 from tests.hostile.measuring import resident

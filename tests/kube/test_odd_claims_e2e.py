@@ -10,8 +10,8 @@ from dra_extender.kube.errors import CallFailed, Intent
 from dra_extender.kube.kinds import WATCHED
 from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import Call, Transport
-from dra_extender.ledger.feeds import feeds_of
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.updates.sinks import feeds_of
 
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.kube.recording import CountingObserver, until

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.ledger.feeds import feeds_of
-from dra_extender.ledger.group_starts import Ability, GroupStarts
+from dra_extender.ledger.index.group_starts import Ability, GroupStarts
+from dra_extender.ledger.index.pod_groups import START_LABEL
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import START_LABEL
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.node import Node, read_node
 from dra_extender.model.pod import Pod, PodResourceClaim, read_pod
 from hypothesis import given

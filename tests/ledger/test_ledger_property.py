@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from dra_extender.ledger.feeds import feeds_of
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.updates.sinks import feeds_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,8 +4,8 @@ from collections import Counter
 from typing import Any
 
 from dra_extender.kube.delivery import Delivery, read_meta
-from dra_extender.ledger.feeds import feeds_of
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 from hypothesis import example, given, settings

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.ledger.claim_record import SpecNotKeptError
-from dra_extender.ledger.claims import ClaimIndex
+from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.model.resource_claim import read_claim
 
 from tests.ledger.test_kept_claims import SHAPES

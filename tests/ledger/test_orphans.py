@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.index.orphans import Orphan
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.orphans import Orphan
+from dra_extender.ledger.updates.sinks import feeds_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from dra_extender.ledger.feeds import feeds_of
-from dra_extender.ledger.guards import GUARD_PREFIX
+from dra_extender.ledger.index.guards import GUARD_PREFIX
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod import read_pod

@@ -5,8 +5,8 @@ import dataclasses
 from typing import Final
 
 import pytest
-from dra_extender.ledger.feeds import feeds_of
-from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
+from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import pod_from
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.answers import TryAgain

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.answers import TryAgain
 from dra_extender.scheduling.ports import Conflict, Refused, Unavailable

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.index.pod_groups import START_LABEL, GroupReservation
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import START_LABEL, GroupReservation
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.base import plain
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, pod_from

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
-from dra_extender.ledger.feeds import feeds_of
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.scheduling.gang_board import DeviceId, Seat

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from dra_extender.ledger.guards import GUARD_PREFIX, name_of_guard
+from dra_extender.ledger.index.guards import GUARD_PREFIX, name_of_guard
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.answers import TryAgain

@@ -7,9 +7,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 from dra_extender.allocator import Demand, Features, NoFit
-from dra_extender.ledger.feeds import feeds_of
-from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.holds.holds import Hold
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.allocation import Placement
 from dra_extender.model.node_selector import only_node
 from dra_extender.model.resource_claim import ConsumerReference

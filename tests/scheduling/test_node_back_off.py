@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from dra_extender.allocator.rules.verdict import GROUPS
-from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.rejection import Code
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling import bind_decision, overlap_release

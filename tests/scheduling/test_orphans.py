@@ -1,7 +1,7 @@
 """A claim that is deleted while its pod runs: its devices go to nobody before the pod has ended, and people hear of it."""
 
 import pytest
-from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.answers import TryAgain
 from dra_extender.scheduling.audit import ORPHANED, audit

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from dra_extender.ledger.feeds import feeds_of
-from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.index.pod_groups import GroupReservation
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.answers import TryAgain
 from dra_extender.scheduling.reclaim_rules import Standing, group_standing

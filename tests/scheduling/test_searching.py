@@ -2,8 +2,8 @@ import gc
 import weakref
 
 from dra_extender.allocator import Features
-from dra_extender.ledger.feeds import feeds_of
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.node import Node
 from dra_extender.scheduling.options import Options
 from dra_extender.scheduling.searching import Searching

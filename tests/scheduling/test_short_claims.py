@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from dra_extender.ledger import kept_claims
-from dra_extender.ledger.claims import ClaimIndex
+from dra_extender.ledger.index.claims import ClaimIndex
+from dra_extender.ledger.state import kept_claims
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.answers import TryAgain
 from dra_extender.scheduling.options import Options
@@ -225,7 +225,7 @@ async def test_claims_of_one_pod_that_cannot_be_read_again_together_are_named(mo
     def small(limit: int = 8000) -> kept_claims.Specs:
         return kept_claims.Specs(limit)
 
-    monkeypatch.setattr("dra_extender.ledger.claims.Specs", small)
+    monkeypatch.setattr("dra_extender.ledger.index.claims.Specs", small)
     world, _ = prepared()
     for index in range(6):
         world.add_claim(f"more{index}", selector=f"{EVEN} || '{'x' * 600}{index}' == ''")

@@ -11,7 +11,7 @@ import pytest
 from dra_extender.kube.events import POD_BURST, KubeEvents
 from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import Call, Transport
-from dra_extender.ledger.feeds import feeds_of
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.answers import TryAgain
 from dra_extender.scheduling.options import Options

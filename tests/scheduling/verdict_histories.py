@@ -11,8 +11,8 @@ from dra_extender.allocator import Demand, Features, NamedClaim, NodePools, allo
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.rules.verdict import contradictions, published_pool
 from dra_extender.cel import ProgramCache, compile_expression
-from dra_extender.ledger.feeds import feeds_of
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.allocation import AllocationResult, DeviceHolding, Placement
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.device_class import device_class_from

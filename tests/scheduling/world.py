@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from dra_extender.allocator import Features
-from dra_extender.ledger.feeds import feeds_of
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.answers import FilterAnswer
 from dra_extender.scheduling.extender import Extender

@@ -6,7 +6,7 @@ import structlog
 
 from dra_extender.kube.errors import cut
 from dra_extender.kube.observer import Observer
-from dra_extender.ledger.feed import Feed
+from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.base import ModelError
 from dra_extender.model.json_depth import decode_any
 

@@ -16,7 +16,7 @@ from dra_extender.kube.observer import Observer
 from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import Transport
 from dra_extender.kube.watch_stream import WatchEvent, failure, watch_events
-from dra_extender.ledger.feed import Feed
+from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.metadata import version_number
 from dra_extender.scheduling.ports import Clock
 from dra_extender.supervision import UNREADY_AFTER

@@ -3,20 +3,20 @@ from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
 
 from dra_extender.allocator.state.usage import PoolId, Usage
-from dra_extender.ledger.claim_record import ClaimRecord
-from dra_extender.ledger.claims import ClaimIndex, UsageChange
-from dra_extender.ledger.group_starts import GroupStarts
-from dra_extender.ledger.guards import GUARD_MARK, Device, Guard, GuardIndex, whole_devices
-from dra_extender.ledger.held_nodes import HeldNodes
-from dra_extender.ledger.holds import HoldBook
-from dra_extender.ledger.orphans import Orphan, users_of
+from dra_extender.ledger.holds.held_nodes import HeldNodes
+from dra_extender.ledger.holds.holds import HoldBook
+from dra_extender.ledger.index.claims import ClaimIndex, UsageChange
+from dra_extender.ledger.index.group_starts import GroupStarts
+from dra_extender.ledger.index.guards import GUARD_MARK, Device, Guard, GuardIndex, whole_devices
+from dra_extender.ledger.index.orphans import Orphan, users_of
+from dra_extender.ledger.index.pod_groups import PodGroupIndex
+from dra_extender.ledger.index.pods import PodIndex
+from dra_extender.ledger.index.slices import SliceIndex
 from dra_extender.ledger.overlays import Overlays
-from dra_extender.ledger.pod_groups import PodGroupIndex
-from dra_extender.ledger.pods import PodIndex
-from dra_extender.ledger.signal import Signal
-from dra_extender.ledger.slices import SliceIndex
-from dra_extender.ledger.usage import Overlaid, Reduced, UsageTable
-from dra_extender.ledger.versions import NodeVersions
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.ledger.state.node_versions import NodeVersions
+from dra_extender.ledger.state.notifier import Signal
+from dra_extender.ledger.state.usage import Overlaid, Reduced, UsageTable
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.base import ModelError
 from dra_extender.model.device_class import DeviceClass

@@ -9,9 +9,9 @@ from typing import Final
 
 from dra_extender.allocator.rules.verdict import CAPACITY, COUNTERS, DEVICE, GROUPS, contradictions, published_pool
 from dra_extender.allocator.state.usage import PoolId
-from dra_extender.ledger.guards import is_guard
-from dra_extender.ledger.pod_groups import GroupReservation
-from dra_extender.ledger.usage import UsageTable
+from dra_extender.ledger.index.guards import is_guard
+from dra_extender.ledger.index.pod_groups import GroupReservation
+from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.base import ModelError, Value
 from dra_extender.model.node import Node

@@ -7,7 +7,7 @@ still prepared.
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from dra_extender.ledger.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
+from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, PodResourceClaim
 from dra_extender.model.pod_group import GROUP, is_group

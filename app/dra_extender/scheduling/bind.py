@@ -7,9 +7,9 @@ from functools import partial
 import msgspec
 
 from dra_extender.allocator import Paused
-from dra_extender.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.signal import Signal, wait_for_any
+from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
+from dra_extender.ledger.state.notifier import Signal, wait_for_any
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod import Pod

@@ -5,8 +5,8 @@ import msgspec
 from dra_extender.allocator import NodePools, NoFit
 from dra_extender.allocator.rules.compatible_only_with import IsTrue
 from dra_extender.allocator.rules.held_consumption import refrozen
-from dra_extender.ledger.claim_record import SpecNotKeptError
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.signal import Signal, wait_for_any
+from dra_extender.ledger.state.notifier import Signal, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead

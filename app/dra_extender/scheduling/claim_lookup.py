@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from dra_extender.ledger.claim_record import ClaimRecord
-from dra_extender.ledger.group_starts import Ability
+from dra_extender.ledger.index.group_starts import Ability
+from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import GroupReservation
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.metadata import OwnerReference
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, PodResourceClaim

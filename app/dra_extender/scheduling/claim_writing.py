@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, TypeVar
 
-from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement
 from dra_extender.model.base import ModelError
 from dra_extender.model.claim_edits import (

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
-from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.base import ModelError
 from dra_extender.model.managed_fields import writers_of
 from dra_extender.model.node import Node

@@ -6,8 +6,8 @@ With the in-tree plugin off nobody else checks them: NodeResourcesFit skips such
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.ledger.claim_record import ClaimRecord, digest_of_spec
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord, digest_of_spec
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.node import Node

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from dra_extender.allocator import Demand, Paused
 from dra_extender.allocator.state.usage import Usage
-from dra_extender.ledger.claim_record import SpecNotKeptError
-from dra_extender.ledger.holds import Hold, HoldBook
+from dra_extender.ledger.holds.holds import Hold, HoldBook
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.lazy_node_names import turned
 from dra_extender.model.pod import Pod

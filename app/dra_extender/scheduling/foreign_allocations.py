@@ -4,8 +4,8 @@ from typing import Final
 
 import structlog
 
-from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.snapshot import is_snapshotted

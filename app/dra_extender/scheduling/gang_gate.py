@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.signal import Signal, wait_for_any
+from dra_extender.ledger.state.notifier import Signal, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.answers import TryAgain

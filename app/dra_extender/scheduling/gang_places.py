@@ -9,7 +9,7 @@ from dra_extender.allocator import NoFit, Paused, PoolId
 from dra_extender.allocator.demand.reads import Reads, reads_of
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.usage import Overlaid, UsageTable
+from dra_extender.ledger.state.usage import Overlaid, UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.base import ModelError
 from dra_extender.model.device import Device

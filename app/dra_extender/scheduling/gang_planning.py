@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator import Paused
 from dra_extender.allocator.state.usage import Usage
-from dra_extender.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.versions import NodeVersions
+from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
+from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.scheduling.cool_downs import CoolDowns
 from dra_extender.scheduling.deadline import CallBudget

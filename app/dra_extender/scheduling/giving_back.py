@@ -1,8 +1,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.scheduling.answers import TryAgain

@@ -8,8 +8,8 @@ drafts have it, the status of a member also names the claim of a drafted entry t
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.pod import Pod, PodResourceClaim
 from dra_extender.model.pod_group import POD_GROUP_KIND, PROTECTION_FINALIZER, PodGroup
 from dra_extender.model.templated_claim import Owner, generated_name

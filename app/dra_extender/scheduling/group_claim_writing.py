@@ -2,8 +2,8 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod import PodClaimStatus
 from dra_extender.model.pod_group import POD_GROUP_KIND, PROTECTION_FINALIZER, PodGroup

@@ -8,9 +8,9 @@ time (scheduling/group_trials.py), for which there is always room: nobody else g
 from collections.abc import Iterable
 from typing import Final
 
-from dra_extender.ledger.group_starts import Ability
+from dra_extender.ledger.index.group_starts import Ability
+from dra_extender.ledger.index.pod_groups import START_LABEL, GroupReservation, known_on
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import START_LABEL, GroupReservation, known_on
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group

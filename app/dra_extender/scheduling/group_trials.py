@@ -6,10 +6,10 @@ from typing import Final
 
 import structlog
 
-from dra_extender.ledger.claim_record import ClaimRecord
-from dra_extender.ledger.group_starts import Trial
+from dra_extender.ledger.index.group_starts import Trial
+from dra_extender.ledger.index.pod_groups import GroupReservation, known_on
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.pod_groups import GroupReservation, known_on
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from dra_extender.ledger.guards import DEVICE_ANNOTATION, Device, Guard, name_of_guard, whole_devices, written
+from dra_extender.ledger.index.guards import DEVICE_ANNOTATION, Device, Guard, name_of_guard, whole_devices, written
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.base import ModelError
 from dra_extender.model.claim_edits import with_only_device, without_allocation
@@ -25,7 +25,7 @@ class GuardClaims:
     """Allocates a guard claim for each device that a claim of another scheduler has, and a claim of ours had and lost.
 
     The guard claim goes when the other scheduler's allocation does.  If yet another allocation of that scheduler crosses its end,
-    it is allocated anew.  See `dra_extender.ledger.guards` for the reason.
+    it is allocated anew.  See `dra_extender.ledger.index.guards` for the reason.
     """
 
     def __init__(self, ledger: Ledger, claims: Claims, namespace: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dra_extender.allocator.state.usage import PoolId
-from dra_extender.ledger.holds import Hold
+from dra_extender.ledger.holds.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.pod import Pod

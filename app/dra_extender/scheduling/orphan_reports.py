@@ -4,8 +4,8 @@ from typing import Final
 
 import structlog
 
+from dra_extender.ledger.index.orphans import Orphan
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.orphans import Orphan
 from dra_extender.scheduling.ports import Events
 from dra_extender.telemetry.metrics import Metrics
 

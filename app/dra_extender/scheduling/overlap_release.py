@@ -4,9 +4,9 @@ from typing import Final
 import structlog
 
 from dra_extender.allocator.rules.verdict import DEVICE
-from dra_extender.ledger.guards import whole_devices
+from dra_extender.ledger.index.guards import whole_devices
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.signal import Signal, wait_for_any
+from dra_extender.ledger.state.notifier import Signal, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.answers import TryAgain
 from dra_extender.scheduling.bind_decision import BindDecision

@@ -4,9 +4,9 @@ from typing import Final
 
 from dra_extender.allocator import Demand, NoFit, Paused
 from dra_extender.cel import Budget
-from dra_extender.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.usage import Reduced
+from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
+from dra_extender.ledger.state.usage import Reduced
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code, Rejection

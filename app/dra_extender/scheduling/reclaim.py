@@ -4,8 +4,8 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.scheduling.bind import Bind
 from dra_extender.scheduling.options import Options
 from dra_extender.scheduling.ports import Clock

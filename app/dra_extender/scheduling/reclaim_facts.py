@@ -3,8 +3,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
-from dra_extender.ledger.claim_record import ClaimRecord
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.allocation import AllocationResult
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod import Pod
@@ -216,7 +216,7 @@ def _finding(claim: ClaimHead, found: Surplus, standings: Mapping[str, Standing]
     metadata = claim.metadata
     lasting = frozenset(uid for uid in found.consumers if standings[uid] not in ENDED)
     snapshot = metadata.annotations.get(SNAPSHOT_ANNOTATION)
-    # That of a claim without an allocation is known to be there, and no more (app/dra_extender/ledger/kept_claims.py).
+    # That of a claim without an allocation is known to be there, and no more (app/dra_extender/ledger/state/kept_claims.py).
     ours = (FINALIZER in metadata.finalizers, "" if snapshot and claim.status.allocation is None else snapshot)
     state = (metadata.uid, claim.status.allocation, ours, found.reason, found.release, lasting)
     return Finding(found, standings, state)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from dra_extender.allocator import PoolId
 from dra_extender.allocator.demand.reads import Reads
-from dra_extender.ledger.versions import NodeVersions
+from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.model.allocation import Placement
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.score_terms import Merits

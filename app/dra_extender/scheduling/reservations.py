@@ -6,7 +6,7 @@ So they go together: while one update is under way, those that come are gathered
 
 import asyncio
 
-from dra_extender.ledger.claim_record import ClaimRecord
+from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, ConsumerReference
 from dra_extender.scheduling.answers import TryAgain

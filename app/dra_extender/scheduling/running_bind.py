@@ -3,7 +3,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.signal import Signal
+from dra_extender.ledger.state.notifier import Signal
 from dra_extender.scheduling.answers import TryAgain
 from dra_extender.scheduling.stopping import Stopping
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from dra_extender.allocator import Demand
 from dra_extender.allocator.state.usage import PoolId, Usage
-from dra_extender.ledger.slices import SliceIndex
+from dra_extender.ledger.index.slices import SliceIndex
 from dra_extender.model.allocation import ClaimPlacement, Placement
 from dra_extender.model.device import Device
 from dra_extender.model.score_terms import Merits

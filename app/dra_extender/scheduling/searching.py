@@ -25,8 +25,8 @@ from dra_extender.cel import Budget, CelCompileError, ProgramCache
 from dra_extender.cel.analysis.rewrite import rewrite_suffixes
 from dra_extender.cel.support.bounded_cache import BoundedCache
 from dra_extender.cel.support.errors import quoted
-from dra_extender.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.model.allocation import Placement
 from dra_extender.model.base import ModelError
 from dra_extender.model.node import Node

@@ -1,8 +1,8 @@
 import asyncio
 from typing import Final
 
-from dra_extender.ledger.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.answers import TryAgain

@@ -7,10 +7,10 @@ from typing import Final, Protocol
 import structlog
 
 from dra_extender.allocator import Paused
-from dra_extender.ledger.claim_record import SpecNotKeptError
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.signal import Signal, wait_for_any
-from dra_extender.ledger.versions import NodeVersions
+from dra_extender.ledger.state.claim_record import SpecNotKeptError
+from dra_extender.ledger.state.node_versions import NodeVersions
+from dra_extender.ledger.state.notifier import Signal, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.answers import TryAgain
 from dra_extender.scheduling.deadline import CallBudget

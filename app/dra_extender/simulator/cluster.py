@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from dra_extender.ledger.feed import Feed
+from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.scheduling.ports import Clock, Conflict, Refused

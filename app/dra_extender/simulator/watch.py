@@ -2,7 +2,7 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 
-from dra_extender.ledger.feed import Feed
+from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.base import ModelError
 from dra_extender.simulator.objects import Kind
 from dra_extender.simulator.store import Change, Store, Verb

@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 
-from dra_extender.ledger.feed import Feed
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.device_class import read_device_class
 from dra_extender.model.device_taint_rule import read_device_taint_rule
 from dra_extender.model.node import read_node

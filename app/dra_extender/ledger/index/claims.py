@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from dra_extender.ledger.claim_owners import ClaimsByOwner
-from dra_extender.ledger.claim_record import ClaimRecord, digest_of_spec
-from dra_extender.ledger.deliveries import Deliveries
-from dra_extender.ledger.kept_claims import KeptBytes, Specs, kept, kept_bytes, kept_short
-from dra_extender.ledger.orphans import Orphan, Orphans
-from dra_extender.ledger.signal import Signal
-from dra_extender.ledger.usage import UsageTable
+from dra_extender.ledger.index.claim_owners import ClaimsByOwner
+from dra_extender.ledger.index.orphans import Orphan, Orphans
+from dra_extender.ledger.state.claim_record import ClaimRecord, digest_of_spec
+from dra_extender.ledger.state.deliveries import Deliveries
+from dra_extender.ledger.state.kept_claims import KeptBytes, Specs, kept, kept_bytes, kept_short
+from dra_extender.ledger.state.notifier import Signal
+from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.base import ModelError
 from dra_extender.model.metadata import version_number

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dra_extender.ledger.pods import PodIndex
+from dra_extender.ledger.index.pods import PodIndex
 from dra_extender.model.base import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
@@ -16,7 +16,7 @@ from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
 
 if TYPE_CHECKING:
-    from dra_extender.ledger.claim_record import ClaimRecord
+    from dra_extender.ledger.state.claim_record import ClaimRecord
 
 
 @dataclass(slots=True)

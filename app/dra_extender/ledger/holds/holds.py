@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dra_extender.allocator.state.usage import PoolId
-from dra_extender.ledger.alternatives import kept_by
-from dra_extender.ledger.signal import Signal
-from dra_extender.ledger.usage import UsageTable
+from dra_extender.ledger.holds.union import kept_by
+from dra_extender.ledger.state.notifier import Signal
+from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.score_terms import Merits
 

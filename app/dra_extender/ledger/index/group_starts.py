@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Self, TypeVar
 
-from dra_extender.ledger.claims import ClaimIndex
-from dra_extender.ledger.pod_groups import known_on
+from dra_extender.ledger.index.claims import ClaimIndex
+from dra_extender.ledger.index.pod_groups import known_on
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, ClaimHead

@@ -2,8 +2,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dra_extender.allocator.state.usage import PoolId
-from dra_extender.ledger.groups import Groups
-from dra_extender.ledger.nearby import NearbySlices
+from dra_extender.ledger.index.device_groups import Groups
+from dra_extender.ledger.index.slice_topology import NearbySlices
 from dra_extender.model.device import Device
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice

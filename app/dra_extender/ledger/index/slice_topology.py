@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from dra_extender.ledger.groups import Groups
+from dra_extender.ledger.index.device_groups import Groups
 from dra_extender.model.base import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.node_selector import NODE_NAME_FIELD, NodeSelectorTerm

@@ -1,6 +1,6 @@
 import asyncio
 
-from dra_extender.ledger.signal import Signal
+from dra_extender.ledger.state.notifier import Signal
 
 
 class Deliveries:
