@@ -14,15 +14,15 @@ from dra_extender.kube.reflector import Reflector
 from dra_extender.ledger.updates import sinks as feeds
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.policy_watch import PolicyWatch
-from dra_extender.scheduling.bind import Bind
-from dra_extender.scheduling.foreign_allocations import ForeignAllocations
-from dra_extender.scheduling.group_claims import GroupClaims
-from dra_extender.scheduling.group_trials import GroupTrials
-from dra_extender.scheduling.guard_claims import GuardClaims
-from dra_extender.scheduling.look_ahead import LookAhead
-from dra_extender.scheduling.reclaim import Reclaim
-from dra_extender.scheduling.reservations import Reservations
-from dra_extender.scheduling.wake_up import WakeUp
+from dra_extender.scheduling.binding.bind import Bind
+from dra_extender.scheduling.binding.conflict_monitor import ForeignAllocations
+from dra_extender.scheduling.binding.guard_claims import GuardClaims
+from dra_extender.scheduling.claims.group_trials import GroupTrials
+from dra_extender.scheduling.claims.reserver import Reservations
+from dra_extender.scheduling.evaluation.prefetch import LookAhead
+from dra_extender.scheduling.podgroup_claims.controller import GroupClaims
+from dra_extender.scheduling.reclaim.controller import Reclaim
+from dra_extender.scheduling.requeue.waker import WakeUp
 from dra_extender.supervision import UNREADY_AFTER, BackgroundTask
 
 from tests.kube.conftest import observer, server, settings  # noqa: F401 - fixtures

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from dra_extender.http_server import listen
 from dra_extender.ledger.updates.sink import Feed
-from dra_extender.scheduling.ports import Unavailable
+from dra_extender.scheduling.ports.cluster import Unavailable
 from dra_extender.service import Service
 from dra_extender.settings import ServerSettings, Settings
 from dra_extender.simulator.cluster import MemoryCluster, MemoryPods

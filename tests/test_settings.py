@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.state.features import Features
-from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.settings import BadSettings, FeatureSettings, Settings, load_settings
 from pydantic import BaseModel
 

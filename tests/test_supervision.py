@@ -150,7 +150,7 @@ ALLOWED = {
     ("http_server.py", "create_task"): "awaited at the end; without it the probes fail, as nobody answers them",
     ("service.py", "create_task"): "waits for an event, and cannot fail",
     ("service.py", "ensure_future"): "awaited at once, and its failure ends the service",
-    ("scheduling/bind.py", "ensure_future"): "waits for an event, and cannot fail",
+    ("scheduling/binding/bind.py", "ensure_future"): "waits for an event, and cannot fail",
     ("scheduling/extender.py", "ensure_future"): "waits for an event, and cannot fail",
     ("kube/turns.py", "to_thread"): "awaited at once",
     ("api/hang_up.py", "create_task"): "its failure is one of the event loop's, which are counted",

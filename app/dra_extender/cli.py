@@ -12,7 +12,7 @@ from dra_extender import cli_answer, cli_config, cli_demo, cli_lint
 from dra_extender.http_server import ListenError
 from dra_extender.kube.configuration import ConfigurationError
 from dra_extender.main import run
-from dra_extender.scheduling.ports import ClusterError
+from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.settings import BadSettings, load_settings
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 from dra_extender.telemetry.metrics import build_version

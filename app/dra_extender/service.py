@@ -19,8 +19,8 @@ from dra_extender.ledger.updates.sink import Feed
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.policy_watch import PolicyWatch
 from dra_extender.scheduling.extender import Extender
-from dra_extender.scheduling.ports import Cluster
-from dra_extender.scheduling.stopping import STOPPING
+from dra_extender.scheduling.ports.cluster import Cluster
+from dra_extender.scheduling.ports.shutdown import STOPPING
 from dra_extender.settings import Settings
 from dra_extender.supervision import BackgroundTask, Supervisor
 from dra_extender.telemetry.metrics import Metrics

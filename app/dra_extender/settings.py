@@ -25,7 +25,7 @@ from dra_extender.cel.library.environment import LATEST, Release
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.state.kept_claims import NAMESPACE_BYTES
 from dra_extender.scheduler_timing import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, WRITE_SECONDS
-from dra_extender.scheduling.options import DevicesBesideCounters, Options, Yield
+from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, Yield
 from dra_extender.telemetry.logging import LogFormat, LogLevel
 from dra_extender.yaml_text import YamlError, read_yaml
 

@@ -14,7 +14,7 @@ from dra_extender.cel import Budget, compile_expression
 from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
 from dra_extender.model.rejection import Code
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.cool_downs import SetAside
+from dra_extender.scheduling.evaluation.device_backoff import SetAside
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ from dra_extender.api.gate import Gate
 from dra_extender.api.health import Health
 from dra_extender.model.pod import Pod
 from dra_extender.model.request_pod import SentPod
-from dra_extender.scheduling.answers import FilterAnswer
+from dra_extender.scheduling.ports.errors import FilterAnswer
 from dra_extender.settings import ServerSettings
 from dra_extender.telemetry.metrics import Metrics
 from fastapi import FastAPI

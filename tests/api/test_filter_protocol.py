@@ -4,7 +4,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from dra_extender.scheduling.answers import FilterAnswer, TryAgain
+from dra_extender.scheduling.ports.errors import FilterAnswer, TryAgain
 from structlog.testing import capture_logs
 
 from tests.api.sites import Site

@@ -2,7 +2,7 @@ from typing import Any
 
 import httpx
 import pytest
-from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.ports.errors import TryAgain
 
 from tests.api.sites import Site
 

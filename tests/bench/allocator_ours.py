@@ -12,12 +12,12 @@ from dra_extender.cel import ProgramCache
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import ConsumerReference
-from dra_extender.scheduling.attempt import Attempt
-from dra_extender.scheduling.claim_lookup import FoundClaim
-from dra_extender.scheduling.judging import Judging
-from dra_extender.scheduling.likeness import Likeness
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.searching import Searching
+from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.evaluation.evaluator import Judging
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.evaluation.node_equivalence import Likeness
+from dra_extender.scheduling.evaluation.result import Attempt
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.bench.allocator_cluster import NAMESPACE, Cluster, allocated_claim

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from dra_extender.audit.invariants import audit
 from dra_extender.model.node import node_from
 from dra_extender.model.pod import pod_from
 from dra_extender.model.pod_group import read_pod_group
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader
-from dra_extender.scheduling.audit import audit
 
 from tests.bench import workload
 from tests.bench.accounting import busy_seconds, processor_seconds

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from dra_extender.scheduling.audit import Finding
+from dra_extender.audit.invariants import Finding
 
 from tests.chaos.cluster import furnish
 from tests.chaos.faults import Faults, Rates

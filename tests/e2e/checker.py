@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 from dra_extender.allocator import Features
+from dra_extender.audit.invariants import AWAY, KUBELET, Finding, audit
+from dra_extender.audit.pending import waiting_pods
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
@@ -15,10 +17,8 @@ from dra_extender.model.pod import pod_from
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader
-from dra_extender.scheduling.audit import AWAY, KUBELET, Finding, audit
-from dra_extender.scheduling.audit_waiting import waiting_pods
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.searching import Searching
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.ports.options import Options
 
 from tests.controlplane.apiclient import ApiClient
 from tests.controlplane.apierror import ApiError

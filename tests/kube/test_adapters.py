@@ -12,7 +12,7 @@ from dra_extender.kube.settings import KubeSettings, Timeouts
 from dra_extender.kube.transport import Transport
 from dra_extender.kube.wake import KubeWaker
 from dra_extender.model.claim_edits import MetadataChange
-from dra_extender.scheduling.ports import ClusterError, Conflict, NotFound, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import ClusterError, Conflict, NotFound, Refused, Unavailable
 
 from tests.kube.fake_api_server import FakeApiServer, status_answer
 from tests.kube.recording import CountingObserver, ManualClock

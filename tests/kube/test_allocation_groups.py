@@ -21,8 +21,8 @@ from dra_extender.model.allocation import (
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.claim_writing import ClaimWriting
-from dra_extender.scheduling.snapshot_reports import SnapshotReports
+from dra_extender.scheduling.claims.snapshot_reports import SnapshotReports
+from dra_extender.scheduling.claims.writer import ClaimWriting
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.kube.fake_api_server import FakeApiServer, Object

@@ -4,7 +4,7 @@ import pytest
 from dra_extender.kube.claim_messages import has_driver_data, wanted_status, with_metadata, with_reservations
 from dra_extender.kube.protobuf import MAGIC, Envelope, Field, ProtobufError, field, fields, message_of, one, text
 from dra_extender.model.claim_edits import MetadataChange
-from dra_extender.scheduling.ports import Conflict
+from dra_extender.scheduling.ports.cluster import Conflict
 from hypothesis import given
 from hypothesis import strategies as st
 

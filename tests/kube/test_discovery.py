@@ -7,7 +7,7 @@ from dra_extender.kube.kinds import Kind
 from dra_extender.kube.server_facts import OPTIONAL_FIELDS, ServerFacts, Support, supports
 from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import Transport
-from dra_extender.scheduling.ports import NotFound, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import NotFound, Refused, Unavailable
 
 from tests.kube.fake_api_server import FakeApiServer, status_answer
 

@@ -12,7 +12,7 @@ from dra_extender.kube.kinds import WATCHED
 from dra_extender.kube.reflector import Chance
 from dra_extender.kube.settings import KubeSettings
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.ports import Cluster, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import Cluster, Refused, Unavailable
 
 from tests.kube.fake_api_server import FakeApiServer, status_answer
 from tests.kube.recording import CountingObserver, ManualClock, RecordingFeed, Sleeper, until

@@ -14,7 +14,7 @@ from dra_extender.kube.settings import KubeSettings, WatchSettings
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.metadata import version_number
 from dra_extender.model.resource_claim import read_claim
-from dra_extender.scheduling.ports import Refused
+from dra_extender.scheduling.ports.cluster import Refused
 
 from tests.controlplane import objects
 from tests.controlplane.cluster import ControlPlane

@@ -18,7 +18,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PROTECTION_FINALIZER, PodGroup, read_pod_group
 from dra_extender.model.resource_claim import read_claim
 from dra_extender.model.templated_claim import Owner, claim_from, generated_name, read_template
-from dra_extender.scheduling.ports import Conflict, NotFound, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import Conflict, NotFound, Refused, Unavailable
 
 from tests.controlplane import objects
 from tests.controlplane.cluster import EXTENDER_USER, ControlPlane

@@ -18,7 +18,7 @@ from dra_extender.kube.reflector import Chance
 from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import Transport
 from dra_extender.model.claim_edits import MetadataChange
-from dra_extender.scheduling.ports import Unavailable
+from dra_extender.scheduling.ports.cluster import Unavailable
 
 from tests.kube.fake_api_server import FakeApiServer, status_answer
 from tests.kube.recording import CountingObserver, ManualClock, until

@@ -10,7 +10,7 @@ from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import Transport
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.pod_group import PodGroup
-from dra_extender.scheduling.ports import NotFound, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import NotFound, Refused, Unavailable
 
 from tests.kube.fake_api_server import FakeApiServer
 

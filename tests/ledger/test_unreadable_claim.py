@@ -11,7 +11,7 @@ from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod import read_pod
 from dra_extender.model.rejection import Code, Rejection
-from dra_extender.scheduling.claim_lookup import find_claims
+from dra_extender.scheduling.claims.lookup import find_claims
 
 from tests.ledger.ledger_events import encode, raw_claim, raw_pod
 

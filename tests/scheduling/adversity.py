@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.objects import Json, Key, Kind
 
 from tests.scheduling.world import World

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from dra_extender.model.resource_claim import OWN_ENTRIES
-from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.controller import ClaimController
 from dra_extender.simulator.objects import Json, Key, Kind
 

@@ -5,12 +5,12 @@ import dataclasses
 from typing import Final
 
 import pytest
+from dra_extender.audit.kubelet import refused
 from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import pod_from
 from dra_extender.model.resource_claim import claim_from
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.audit_kubelet import refused
+from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.controller import ClaimController
 from dra_extender.simulator.objects import Json, Kind
 

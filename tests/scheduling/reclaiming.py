@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.objects import Json, Key, Kind
 
 from tests.scheduling.world import World

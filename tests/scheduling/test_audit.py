@@ -1,4 +1,5 @@
 import msgspec
+from dra_extender.audit.invariants import AWAY, KUBELET, LEFT_OVER, audit
 from dra_extender.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.metadata import ObjectMeta, OwnerReference
@@ -14,7 +15,6 @@ from dra_extender.model.resource_claim import (
 )
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
-from dra_extender.scheduling.audit import AWAY, KUBELET, LEFT_OVER, audit
 
 POD = pod_from(
     {

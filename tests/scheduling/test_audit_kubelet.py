@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from dra_extender.audit.invariants import KUBELET, audit
+from dra_extender.audit.kubelet import refused
 from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, pod_from
 from dra_extender.model.resource_claim import FINALIZER, ResourceClaim, claim_from
-from dra_extender.scheduling.audit import KUBELET, audit
-from dra_extender.scheduling.audit_kubelet import refused
 
 Json = dict[str, Any]
 

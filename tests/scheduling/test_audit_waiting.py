@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
+from dra_extender.audit.pending import FITS, KEPT, MADE, waiting_pods
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.audit_waiting import FITS, KEPT, MADE, waiting_pods
-from dra_extender.scheduling.searching import Searching
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.objects import Kind
 
 from tests.scheduling.world import World

@@ -4,8 +4,8 @@ import pytest
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.ports import Unavailable
+from dra_extender.scheduling.ports.cluster import Unavailable
+from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.objects import Json, Key, Kind
 
 from tests.scheduling.seam import Seam, restart

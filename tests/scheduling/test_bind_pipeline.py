@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.ports import Conflict, Unavailable
+from dra_extender.scheduling.ports.cluster import Conflict, Unavailable
+from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.objects import Key, Kind
 from dra_extender.simulator.served import Served
 

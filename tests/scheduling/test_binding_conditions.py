@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from dra_extender.model.resource_claim import ResourceClaim, claim_from
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot, holdings_of
-from dra_extender.scheduling.binding_conditions import Readiness, conditional_devices, judge
+from dra_extender.scheduling.claims.conditions import Readiness, conditional_devices, judge
 from hypothesis import given
 from hypothesis import strategies as st
 

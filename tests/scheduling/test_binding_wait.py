@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.ports import Refused
+from dra_extender.scheduling.ports.cluster import Refused
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.objects import Json, Key, Kind
 
 from tests.scheduling.seam import Seam, restart

@@ -12,7 +12,7 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod, pod_from
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import ConsumerReference
-from dra_extender.scheduling.claim_lookup import FoundClaim, find_claims
+from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 
 Json = dict[str, Any]
 GROUP = ConsumerReference(api_group="scheduling.k8s.io", resource="podgroups", name="g", uid="g-uid")

@@ -9,10 +9,10 @@ from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import ConsumerReference
-from dra_extender.scheduling.claim_lookup import FoundClaim
-from dra_extender.scheduling.deadline import CallBudget
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.searching import Searching
+from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.search_time.deadline import CallBudget
 from dra_extender.simulator.objects import Kind
 
 from tests.scheduling.world import World

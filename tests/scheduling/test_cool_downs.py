@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.cool_downs import CoolDowns
-from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.evaluation.device_backoff import CoolDowns
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.objects import Json, Kind
 
 from tests.scheduling.reclaiming import OPTIONS, condition, edit_status, pass_by, reserved, small_world

@@ -2,8 +2,8 @@
 
 import pytest
 from dra_extender.model.rejection import Code
-from dra_extender.scheduling.answers import FilterAnswer
-from dra_extender.scheduling.options import DevicesBesideCounters, Options
+from dra_extender.scheduling.ports.errors import FilterAnswer
+from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options
 from dra_extender.simulator.objects import Kind
 from dra_extender.simulator.served import Served
 

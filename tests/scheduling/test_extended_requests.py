@@ -4,7 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from dra_extender.model.pod import NO_COUNT, ContainerRequests, pod_from
-from dra_extender.scheduling.extended_requests import MOST_PLACES, ExtendedRequests, extended_requests, why_too_much
+from dra_extender.scheduling.extended_resources.requests import (
+    MOST_PLACES,
+    ExtendedRequests,
+    extended_requests,
+    why_too_much,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.ports import ClusterError, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import ClusterError, Refused, Unavailable
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.cluster import MemoryCluster
 from dra_extender.simulator.objects import Json, Kind
 from dra_extender.simulator.served import Served

@@ -10,10 +10,10 @@ from dra_extender.allocator import Demand
 from dra_extender.cel import Budget
 from dra_extender.cel.runtime.budget import EXPLANATION_COST
 from dra_extender.model.pod import pod_from
-from dra_extender.scheduling.answers import FilterAnswer, TryAgain
-from dra_extender.scheduling.attempt import Reason
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.refusal_words import RefusalWords
+from dra_extender.scheduling.evaluation.result import Reason
+from dra_extender.scheduling.ports.errors import FilterAnswer, TryAgain
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.requeue.messages import RefusalWords
 from dra_extender.simulator.objects import Key, Kind
 
 from tests.scheduling.world import DRIVER, Steady, World

@@ -4,7 +4,7 @@ rest all is as it should be."""
 import asyncio
 from typing import Any, Final
 
-from dra_extender.scheduling.ports import Conflict, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import Conflict, Refused, Unavailable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

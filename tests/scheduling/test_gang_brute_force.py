@@ -16,10 +16,10 @@ from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placeme
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.cool_downs import SetAside
-from dra_extender.scheduling.gang_board import DeviceId, Seat
-from dra_extender.scheduling.gang_members import Member
-from dra_extender.scheduling.gang_plan import GangPlan
+from dra_extender.scheduling.evaluation.device_backoff import SetAside
+from dra_extender.scheduling.gang.assignment import DeviceId, Seat
+from dra_extender.scheduling.gang.search import GangPlan
+from dra_extender.scheduling.permit.members import Member
 
 from tests.allocator.building import DRIVER, Held, claim_of, demand_of, either, exactly, pools_of, slice_of
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 
 import pytest
-from dra_extender.scheduling.gang_board import Seat
-from dra_extender.scheduling.gang_plan import GangPlan, PlanLimitError
+from dra_extender.scheduling.gang.assignment import Seat
+from dra_extender.scheduling.gang.search import GangPlan, PlanLimitError
 from dra_extender.simulator.objects import Kind
 
 from tests.scheduling.test_gangs import GangWorld

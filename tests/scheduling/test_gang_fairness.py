@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.hold_shares import LEAST_STALE_SECONDS, MOST_STALE_SECONDS
-from dra_extender.scheduling.stale_holds import GATE_SECONDS
+from dra_extender.scheduling.fairness.hold_shares import LEAST_STALE_SECONDS, MOST_STALE_SECONDS
+from dra_extender.scheduling.fairness.stale_holds import GATE_SECONDS
+from dra_extender.scheduling.ports.errors import TryAgain
 
 from tests.scheduling.test_gangs import GangWorld
 from tests.scheduling.world import DRIVER

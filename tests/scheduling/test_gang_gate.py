@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.controller import ClaimController
 from dra_extender.simulator.objects import Kind
 

@@ -5,8 +5,8 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.gang_gate import Meeting
+from dra_extender.scheduling.permit.permit import Meeting
+from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.objects import Kind
 
 from tests.scheduling.reclaiming import GRACE, pass_by, reclaimed

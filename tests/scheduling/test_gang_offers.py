@@ -12,10 +12,10 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.pod_group import PodGroup, read_pod_group
-from dra_extender.scheduling.gang_board import DeviceId, Seat
-from dra_extender.scheduling.gang_offers import Offered, Offers
-from dra_extender.scheduling.gang_places import LedgerPlaces
-from dra_extender.scheduling.gang_plan import GangPlan
+from dra_extender.scheduling.gang.assignment import DeviceId, Seat
+from dra_extender.scheduling.gang.offers import Offered, Offers
+from dra_extender.scheduling.gang.places import LedgerPlaces
+from dra_extender.scheduling.gang.search import GangPlan
 
 from tests.scheduling.test_gangs import GangWorld
 

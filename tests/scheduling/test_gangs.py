@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.ledger.updates.sinks import feeds_of
-from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.objects import Kind
 
 from tests.scheduling.test_gang_plan import fits_somehow

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pytest
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.gang_board import Seat
-from dra_extender.scheduling.gang_plan import GangPlan
+from dra_extender.scheduling.gang.assignment import Seat
+from dra_extender.scheduling.gang.search import GangPlan
+from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.controller import ClaimController
 from dra_extender.simulator.objects import Json, Kind
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from dra_extender.scheduling.ports import Conflict
+from dra_extender.scheduling.ports.cluster import Conflict
 from dra_extender.simulator.claim_templates import from_template
 from dra_extender.simulator.controller import ClaimController
 from dra_extender.simulator.objects import Json, Key, Kind

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION
-from dra_extender.scheduling.group_claims import SETTLE_SECONDS
+from dra_extender.scheduling.podgroup_claims.controller import SETTLE_SECONDS
 from dra_extender.simulator.claim_templates import from_template
 from dra_extender.simulator.objects import Json, Key, Kind
 from hypothesis import given, settings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from dra_extender.ledger.updates.sinks import feeds_of
-from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.cluster import MemoryPods
 from dra_extender.simulator.objects import Key, Kind
 from dra_extender.simulator.store import Store

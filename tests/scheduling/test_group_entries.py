@@ -7,8 +7,8 @@ from dra_extender.ledger.index.group_starts import Ability
 from dra_extender.ledger.index.pod_groups import START_LABEL, GroupReservation
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.group_trials import UNABLE_SECONDS
+from dra_extender.scheduling.claims.group_trials import UNABLE_SECONDS
+from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.objects import Kind
 
 from tests.scheduling.crowds import GROUP, TRIAL, CrowdWorld, crowded, names

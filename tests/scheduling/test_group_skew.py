@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.objects import Json, Kind
 
 from tests.scheduling.grouped import GROUP, NAMED, TEMPLATED, GroupWorld

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+from dra_extender.audit.invariants import audit
 from dra_extender.ledger.index.guards import GUARD_PREFIX, name_of_guard
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.resource_claim import claim_from
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.audit import audit
-from dra_extender.scheduling.options import Options, Yield
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options, Yield
 from dra_extender.simulator.objects import Json, Key, Kind
 
 from tests.controlplane.waiting import wait_for
@@ -234,7 +234,7 @@ async def test_claim_of_a_tenant_that_is_called_like_a_guard_counts() -> None:
 
 
 async def test_no_more_guards_are_made_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dra_extender.scheduling.guard_claims.MOST_GUARDS", 0)
+    monkeypatch.setattr("dra_extender.scheduling.binding.guard_claims.MOST_GUARDS", 0)
     world = a_world()
     async with at_work(world):
         bind = await waiting(world)

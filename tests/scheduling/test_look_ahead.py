@@ -6,7 +6,7 @@ from typing import Any
 from dra_extender.ledger.holds.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
-from dra_extender.scheduling.look_ahead import LookAhead
+from dra_extender.scheduling.evaluation.prefetch import LookAhead
 from dra_extender.simulator.cluster import SystemClock
 
 

@@ -8,11 +8,11 @@ from dra_extender.allocator.demand import validate as requests
 from dra_extender.allocator.demand.validate import MOST_OPTIONS
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import ConsumerReference
-from dra_extender.scheduling.claim_lookup import MOST_CLAIMS, FoundClaim
-from dra_extender.scheduling.deadline import CallBudget
-from dra_extender.scheduling.gang_members import MOST_PARTS
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.searching import Searching
+from dra_extender.scheduling.claims.lookup import MOST_CLAIMS, FoundClaim
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.permit.members import MOST_PARTS
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.search_time.deadline import CallBudget
 from dra_extender.simulator.objects import Json, Kind
 
 from tests.scheduling.test_gangs import GangWorld
@@ -121,7 +121,7 @@ async def test_claims_with_more_alternatives_than_are_looked_at_are_refused_unse
 async def test_claims_with_more_bytes_than_are_looked_at_are_refused_unseen(
     monkeypatch: pytest.MonkeyPatch, prepared: list[str]
 ) -> None:
-    monkeypatch.setattr("dra_extender.scheduling.searching.MOST_CLAIM_BYTES", 10_000)
+    monkeypatch.setattr("dra_extender.scheduling.evaluation.node_allocator.MOST_CLAIM_BYTES", 10_000)
     world = filled()
     large_claim(world, "large")
     world.add_pod("p", "large")

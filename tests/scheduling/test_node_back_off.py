@@ -8,10 +8,11 @@ from dra_extender.allocator.rules.verdict import GROUPS
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.rejection import Code
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling import bind_decision, overlap_release
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.node_back_off import NodeBackOff
-from dra_extender.scheduling.overlap import FOREIGN, OWN, Overlap
+from dra_extender.scheduling.binding import conflict_release as overlap_release
+from dra_extender.scheduling.binding import decision as bind_decision
+from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, Overlap
+from dra_extender.scheduling.evaluation.node_backoff import NodeBackOff
+from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.objects import Kind
 from structlog.testing import capture_logs
 

@@ -1,13 +1,13 @@
 """A claim that is deleted while its pod runs: its devices go to nobody before the pod has ended, and people hear of it."""
 
 import pytest
+from dra_extender.audit.invariants import ORPHANED, audit
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.pod import pod_from
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.audit import ORPHANED, audit
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.orphan_reports import REASON
-from dra_extender.scheduling.overlap import overlapped
+from dra_extender.scheduling.binding.conflicts import overlapped
+from dra_extender.scheduling.claims.orphan_reports import REASON
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.objects import Kind
 
 from tests.scheduling.world import World

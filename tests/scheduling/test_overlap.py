@@ -12,7 +12,7 @@ from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
-from dra_extender.scheduling.overlap import Overlap, overlap, overlapped
+from dra_extender.scheduling.binding.conflicts import Overlap, overlap, overlapped
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.objects import Json, Kind
 
 from tests.scheduling.world import DRIVER, World, until

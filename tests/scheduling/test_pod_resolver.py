@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from dra_extender.model.pod import pod_from
 from dra_extender.model.request_pod import SentPod
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.options import Options
 from dra_extender.scheduling.pod_resolver import LOOKUPS, READ_BYTES
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.objects import Json, Key, Kind
 
 from tests.scheduling.seam import Seam

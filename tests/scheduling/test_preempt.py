@@ -1,7 +1,7 @@
 import asyncio
 
 from dra_extender.model.pod import pod_from
-from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports.options import Options
 
 from tests.scheduling.world import World
 

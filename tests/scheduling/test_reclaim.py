@@ -7,7 +7,7 @@ import pytest
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.cluster import MemoryClaims
 from dra_extender.simulator.objects import Json, Kind
 

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from dra_extender.audit.invariants import audit
+from dra_extender.audit.pending import waiting_pods
 from dra_extender.model.node import node_from
 from dra_extender.model.pod import pod_from
 from dra_extender.model.resource_claim import FINALIZER, claim_from
 from dra_extender.model.resource_slice import SliceReader
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.audit import audit
-from dra_extender.scheduling.audit_waiting import waiting_pods
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.searching import Searching
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.controller import ClaimController
 from dra_extender.simulator.objects import Key, Kind
 from hypothesis import given, settings

@@ -9,8 +9,8 @@ from dra_extender.model.node_selector import NodeSelector, NodeSelectorRequireme
 from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import FINALIZER, ClaimStatus, ConsumerReference, ResourceClaim, claim_from
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.binding_conditions import Readiness
-from dra_extender.scheduling.reclaim_rules import (
+from dra_extender.scheduling.claims.conditions import Readiness
+from dra_extender.scheduling.reclaim.rules import (
     WORDS,
     Reason,
     Standing,

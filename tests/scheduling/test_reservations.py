@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.cluster import MemoryClaims
 from dra_extender.simulator.objects import Key, Kind
 from dra_extender.simulator.store import Store

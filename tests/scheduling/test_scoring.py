@@ -1,6 +1,6 @@
 from dra_extender.model.score_terms import Merits
-from dra_extender.scheduling.options import Weights
-from dra_extender.scheduling.scoring import BEST, ratings, total
+from dra_extender.scheduling.evaluation.scoring import BEST, ratings, total
+from dra_extender.scheduling.ports.options import Weights
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 from dra_extender.model.pod import pod_from
-from dra_extender.scheduling.answers import FilterAnswer
-from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports.errors import FilterAnswer
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.objects import Json, Key, Kind
 
 from tests.scheduling.test_fairness import TICK, VALUES, Neighbours, Ticking, slots

@@ -5,8 +5,8 @@ from dra_extender.allocator import Features
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.node import Node
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.searching import Searching
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.ports.options import Options
 
 from tests.allocator.building import Held, claim_of, demand_of, exactly
 from tests.ledger.ledger_events import encode, raw_node, raw_slice

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from dra_extender.cel import Budget, Release
 from dra_extender.cel.runtime.cost import COST_LIMIT
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
 
 from tests.scheduling.world import DRIVER, World
 

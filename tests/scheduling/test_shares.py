@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from dra_extender.audit.invariants import audit
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.audit import audit
-from dra_extender.scheduling.ports import Unavailable
+from dra_extender.scheduling.ports.cluster import Unavailable
+from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.objects import Json, Kind
 from dra_extender.simulator.served import Served
 

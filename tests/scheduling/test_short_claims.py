@@ -8,9 +8,9 @@ import pytest
 from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.state import kept_claims
 from dra_extender.model.pod import pod_from
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.ports import Conflict, NotFound, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import Conflict, NotFound, Refused, Unavailable
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.objects import Key, Kind
 
 from tests.scheduling.seam import Seam
@@ -123,8 +123,8 @@ async def test_a_read_that_fails_is_an_error_and_never_makes_a_pod_unschedulable
 async def test_an_api_server_that_does_not_answer_costs_seconds_and_not_the_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dra_extender.scheduling.short_claims._MOST_SECONDS", 0.01)
-    monkeypatch.setattr("dra_extender.scheduling.short_claims._LEAST_SECONDS", 0.01)
+    monkeypatch.setattr("dra_extender.scheduling.claims.short_claims._MOST_SECONDS", 0.01)
+    monkeypatch.setattr("dra_extender.scheduling.claims.short_claims._LEAST_SECONDS", 0.01)
     world, seam = prepared()
     seam.before("read", asyncio.Event().wait)
     with pytest.raises(TryAgain, match="did not answer in"):

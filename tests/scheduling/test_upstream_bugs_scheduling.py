@@ -13,9 +13,9 @@ from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import Call, Transport
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import pod_from
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.ports import Refused
+from dra_extender.scheduling.ports.cluster import Refused
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.cluster import MemoryPods
 from dra_extender.simulator.objects import Json, Kind
 from dra_extender.telemetry.catalog import DEFINITIONS

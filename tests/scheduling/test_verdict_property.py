@@ -19,7 +19,7 @@ from dra_extender.allocator.rules.counters import CounterTable
 from dra_extender.allocator.rules.verdict import Breach
 from dra_extender.allocator.search_state import Attempt, Refusal
 from dra_extender.model.allocation import DeviceHolding
-from dra_extender.scheduling import overlap
+from dra_extender.scheduling.binding import conflicts as overlap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ import pytest
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.objects import Json, Key, Kind
 from dra_extender.simulator.served import Served
 

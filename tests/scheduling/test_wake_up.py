@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 from dra_extender.model.resource_claim import MAX_RESERVATIONS
-from dra_extender.scheduling.asked_nodes import AskedNodes
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.ports import Unavailable
+from dra_extender.scheduling.ports.cluster import Unavailable
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.requeue.asked_nodes import AskedNodes
 from dra_extender.simulator.objects import Key, Kind
 
 from tests.scheduling.world import DRIVER, World

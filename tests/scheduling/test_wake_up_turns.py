@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 from dra_extender.allocator import Allocation
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.answers import FilterAnswer
-from dra_extender.scheduling.deadline import CallBudget
-from dra_extender.scheduling.options import Options
+from dra_extender.scheduling.ports.errors import FilterAnswer
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.search_time.deadline import CallBudget
 from dra_extender.simulator.objects import Key, Kind
 
 from tests.scheduling.test_fairness import VALUES, Neighbours
@@ -86,7 +86,9 @@ async def test_a_pod_that_is_far_behind_in_its_namespace_wakes_kube_scheduler_al
 
 
 async def test_a_pod_whose_search_ended_at_the_counted_limit_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dra_extender.scheduling.searching.Allocation", partial(Allocation, max_steps=300))
+    monkeypatch.setattr(
+        "dra_extender.scheduling.evaluation.node_allocator.Allocation", partial(Allocation, max_steps=300)
+    )
     world = Neighbours()
     answer = await world.ask(world.attacker(0), "hard")
     assert isinstance(answer, FilterAnswer)
@@ -106,7 +108,9 @@ async def test_a_pod_whose_search_ended_at_the_counted_limit_wakes_nobody(monkey
 async def test_a_search_that_is_not_finished_wakes_nobody_and_goes_on_in_the_next_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dra_extender.scheduling.searching.Allocation", partial(Allocation, max_steps=20_000))
+    monkeypatch.setattr(
+        "dra_extender.scheduling.evaluation.node_allocator.Allocation", partial(Allocation, max_steps=20_000)
+    )
     world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=1e6, search_slice_seconds=1e5))
     attacker = world.attacker(0)
     assert isinstance(await world.ask(attacker, "hard"), FilterAnswer)

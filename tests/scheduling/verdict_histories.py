@@ -19,7 +19,7 @@ from dra_extender.model.device_class import device_class_from
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
-from dra_extender.scheduling.overlap import Overlap, overlap
+from dra_extender.scheduling.binding.conflicts import Overlap, overlap
 
 from tests.scheduling.verdict_oracle import PHYSICAL, Given, Groups, Oracle, Thing, View
 

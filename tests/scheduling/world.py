@@ -9,10 +9,10 @@ from dra_extender.allocator import Features
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import pod_from
-from dra_extender.scheduling.answers import FilterAnswer
 from dra_extender.scheduling.extender import Extender
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.ports import Claims, ClaimTemplates, Clock, Events, PodGroups, Pods, SchedulerWaker
+from dra_extender.scheduling.ports.cluster import Claims, ClaimTemplates, Clock, Events, PodGroups, Pods, SchedulerWaker
+from dra_extender.scheduling.ports.errors import FilterAnswer
+from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.cluster import MemoryCluster
 from dra_extender.simulator.objects import Json, Key, Kind
 from dra_extender.telemetry.metrics import Metrics

@@ -1,4 +1,4 @@
-"""The embedded cluster keeps the contract of dra_extender.scheduling.ports and delivers changes like a watch."""
+"""The embedded cluster keeps the contract of dra_extender.scheduling.ports.cluster and delivers changes like a watch."""
 
 import asyncio
 
@@ -7,7 +7,16 @@ import pytest
 from dra_extender.model.base import ModelError
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import pod_from, read_pod
-from dra_extender.scheduling.ports import Claims, Cluster, Conflict, Events, NotFound, Pods, Refused, SchedulerWaker
+from dra_extender.scheduling.ports.cluster import (
+    Claims,
+    Cluster,
+    Conflict,
+    Events,
+    NotFound,
+    Pods,
+    Refused,
+    SchedulerWaker,
+)
 from dra_extender.simulator.cluster import MemoryCluster
 from dra_extender.simulator.objects import Key, Kind
 

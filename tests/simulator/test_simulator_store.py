@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.scheduling.ports import ClusterError, Conflict, NotFound, Refused
+from dra_extender.scheduling.ports.cluster import ClusterError, Conflict, NotFound, Refused
 from dra_extender.simulator.objects import Json, Key, Kind
 from dra_extender.simulator.served import served_by
 from dra_extender.simulator.store import Change, Store, Verb

@@ -10,7 +10,7 @@ from dra_extender.api.body import HungUp, TooLarge, read_body
 from dra_extender.api.decoding import Malformed
 from dra_extender.api.gate import Gate
 from dra_extender.api.protocol import Failure, encode
-from dra_extender.scheduling.answers import TryAgain
+from dra_extender.scheduling.ports.errors import TryAgain
 
 OK: Final = 200
 BAD_REQUEST: Final = 400

@@ -37,7 +37,7 @@ from dra_extender.api.verbs import Verbs
 from dra_extender.model.base import ModelError
 from dra_extender.model.lazy_node_names import NodeNames
 from dra_extender.model.request_pod import SentPod
-from dra_extender.scheduling.answers import FilterAnswer
+from dra_extender.scheduling.ports.errors import FilterAnswer
 
 T = TypeVar("T")
 

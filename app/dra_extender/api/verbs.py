@@ -3,7 +3,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from dra_extender.model.request_pod import SentPod
-from dra_extender.scheduling.answers import FilterAnswer
+from dra_extender.scheduling.ports.errors import FilterAnswer
 
 
 class Verbs(Protocol):

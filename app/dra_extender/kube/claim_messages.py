@@ -13,7 +13,7 @@ from dra_extender.kube.protobuf import Envelope, Field, ProtobufError, field, fi
 from dra_extender.model.base import Value, decode
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.resource_claim import ConsumerReference
-from dra_extender.scheduling.ports import Conflict
+from dra_extender.scheduling.ports.cluster import Conflict
 
 _METADATA, _STATUS = 1, 3
 _UID, _RESOURCE_VERSION, _ANNOTATIONS, _FINALIZERS = 5, 6, 12, 14

@@ -9,7 +9,7 @@ from dra_extender.kube.requests import perform
 from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import STRATEGIC_MERGE_PATCH, Call, Transport
 from dra_extender.model.base import ModelError, Value, decode
-from dra_extender.scheduling.ports import Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import Refused, Unavailable
 
 
 class Recorded(NamedTuple):

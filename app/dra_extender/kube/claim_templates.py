@@ -6,7 +6,7 @@ from dra_extender.kube.transport import Call, Transport
 
 
 class KubeClaimTemplates:
-    """ResourceClaimTemplates of an API server (`dra_extender.scheduling.ports.ClaimTemplates`)."""
+    """ResourceClaimTemplates of an API server (`dra_extender.scheduling.ports.cluster.ClaimTemplates`)."""
 
     def __init__(self, transport: Transport, settings: KubeSettings) -> None:
         self._transport = transport

@@ -12,14 +12,14 @@ from dra_extender.kube.requests import perform
 from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import MERGE_PATCH, Call, Transport
 from dra_extender.model.claim_edits import MetadataChange
-from dra_extender.scheduling.ports import Refused
+from dra_extender.scheduling.ports.cluster import Refused
 
 _LEFT_ALONE: Final = frozenset({"spec", "status.allocation", "status.devices"})
 """Fields that our writes do not change.  A refusal for a change of one means that the API server has spelled it anew."""
 
 
 class KubeClaims:
-    """ResourceClaims of an API server (`dra_extender.scheduling.ports.Claims`); bodies go both ways unchanged.
+    """ResourceClaims of an API server (`dra_extender.scheduling.ports.cluster.Claims`); bodies go both ways unchanged.
 
     Writes name our field manager, which is how our allocations are told from those of other schedulers.  They go as JSON; where
     the API server would change the spelling of what is not ours, they go as protobuf, which costs a read more.

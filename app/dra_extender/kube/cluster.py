@@ -25,7 +25,7 @@ from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import Transport
 from dra_extender.kube.wake import KubeWaker
 from dra_extender.ledger.updates.sink import Feed
-from dra_extender.scheduling.ports import Clock, Unavailable
+from dra_extender.scheduling.ports.cluster import Clock, Unavailable
 from dra_extender.supervision import BackgroundTask, Supervisor
 
 OPTIONAL_KINDS: Final = {

@@ -16,7 +16,7 @@ from kubernetes.aio.config.incluster_config import (
 )
 
 from dra_extender.kube.settings import KubeSettings
-from dra_extender.scheduling.ports import Clock
+from dra_extender.scheduling.ports.cluster import Clock
 
 RENEW_SECONDS = 60.0
 # A login program may ask somebody far away, or wait for a person who is not there.

@@ -10,7 +10,7 @@ from dra_extender.kube.schema import has_allocation_groups
 from dra_extender.kube.server_facts import ServerFacts, Support, supports
 from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import Call, Transport
-from dra_extender.scheduling.ports import NotFound, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import NotFound, Refused, Unavailable
 
 RESOURCE_GROUP: Final = "resource.k8s.io"
 SCHEDULING_GROUP: Final = "scheduling.k8s.io"

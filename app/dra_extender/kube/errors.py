@@ -6,7 +6,7 @@ import aiohttp
 import msgspec
 
 from dra_extender.kube.protobuf import MAGIC
-from dra_extender.scheduling.ports import ClusterError, Conflict, NotFound, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import ClusterError, Conflict, NotFound, Refused, Unavailable
 
 GONE = 410
 MESSAGE_LIMIT = 256

@@ -11,7 +11,7 @@ from dra_extender.kube.observer import Observer
 from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import MERGE_PATCH, Call, Transport
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.ports import Clock, ClusterError
+from dra_extender.scheduling.ports.cluster import Clock, ClusterError
 from dra_extender.token_bucket import TokenBucket, TokenBuckets
 
 SAME_SECONDS = 600.0
@@ -29,7 +29,7 @@ _NOT_FOUND = 404
 
 
 class KubeEvents:
-    """Tells people about pods (`dra_extender.scheduling.ports.Events`) through events.k8s.io/v1, in the background.
+    """Tells people about pods (`dra_extender.scheduling.ports.cluster.Events`) through events.k8s.io/v1, in the background.
 
     The same text about the same pod within ten minutes is one object with a count.  Rates are limited for each pod and for each
     namespace: what is over the limit is dropped, and a repetition is then counted with the next one that passes.  What is over the

@@ -1,7 +1,7 @@
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from dra_extender.scheduling.ports import Refused
+from dra_extender.scheduling.ports.cluster import Refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dra_extender.kube.observer import Observer
 from dra_extender.kube.reflector import Chance
 from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import Transport
-from dra_extender.scheduling.ports import Clock
+from dra_extender.scheduling.ports.cluster import Clock
 
 _JITTER: Final = 0.2
 

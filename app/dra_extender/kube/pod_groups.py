@@ -10,11 +10,11 @@ from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import MERGE_PATCH, Call, Transport
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod_group import PodGroup, read_pod_group
-from dra_extender.scheduling.ports import NotFound, Unavailable
+from dra_extender.scheduling.ports.cluster import NotFound, Unavailable
 
 
 class KubePodGroups:
-    """PodGroups of an API server in the version that it serves (`dra_extender.scheduling.ports.PodGroups`)."""
+    """PodGroups of an API server in the version that it serves (`dra_extender.scheduling.ports.cluster.PodGroups`)."""
 
     def __init__(self, transport: Transport, settings: KubeSettings, served: Callable[[], Kind | None]) -> None:
         """`served`: the kind as discovery has found it, None where there is none."""

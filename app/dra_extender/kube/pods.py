@@ -11,11 +11,11 @@ from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.transport import MERGE_PATCH, Call, Transport
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod import Pod, read_pod
-from dra_extender.scheduling.ports import Unavailable
+from dra_extender.scheduling.ports.cluster import Unavailable
 
 
 class KubePods:
-    """Pods of an API server (`dra_extender.scheduling.ports.Pods`)."""
+    """Pods of an API server (`dra_extender.scheduling.ports.cluster.Pods`)."""
 
     def __init__(self, transport: Transport, settings: KubeSettings) -> None:
         self._transport = transport

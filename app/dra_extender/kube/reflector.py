@@ -18,7 +18,7 @@ from dra_extender.kube.transport import Transport
 from dra_extender.kube.watch_stream import WatchEvent, failure, watch_events
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.metadata import version_number
-from dra_extender.scheduling.ports import Clock
+from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.supervision import UNREADY_AFTER
 
 PROMPT_SECONDS: Final = 2.0

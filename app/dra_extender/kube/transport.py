@@ -13,7 +13,7 @@ from dra_extender.kube.configuration import ConfigurationError, Credentials
 from dra_extender.kube.errors import CallFailed, FellSilent, Intent, TooLong, WriteStopped, no_answer, read_status
 from dra_extender.kube.observer import Observer
 from dra_extender.kube.settings import KubeSettings
-from dra_extender.scheduling.ports import Clock
+from dra_extender.scheduling.ports.cluster import Clock
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"

@@ -9,7 +9,7 @@ from dra_extender.kube.requests import perform
 from dra_extender.kube.settings import KubeSettings
 from dra_extender.kube.timestamps import micro_time
 from dra_extender.kube.transport import MERGE_PATCH, Call, Transport
-from dra_extender.scheduling.ports import Clock, NotFound, Refused
+from dra_extender.scheduling.ports.cluster import Clock, NotFound, Refused
 
 WAKE_UP_CLASS: Final = "wake-up.dra-extender.io"
 WOKEN_AT_ANNOTATION: Final = "dra-extender.io/woken-at"

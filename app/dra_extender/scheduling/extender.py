@@ -10,39 +10,39 @@ from dra_extender.allocator import Features
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.model.request_pod import SentPod
-from dra_extender.scheduling.answers import FilterAnswer, TryAgain
-from dra_extender.scheduling.bind import Bind
-from dra_extender.scheduling.bind_decision import BindDecision
-from dra_extender.scheduling.claim_writing import ClaimWriting
-from dra_extender.scheduling.cool_downs import CoolDowns
+from dra_extender.scheduling.binding.bind import Bind
+from dra_extender.scheduling.binding.conflict_monitor import ForeignAllocations
+from dra_extender.scheduling.binding.decision import BindDecision
+from dra_extender.scheduling.binding.guard_claims import GuardClaims
+from dra_extender.scheduling.claims.group_trials import GroupTrials
+from dra_extender.scheduling.claims.orphan_reports import OrphanReports
+from dra_extender.scheduling.claims.short_claims import ShortClaims
+from dra_extender.scheduling.claims.snapshot_reports import SnapshotReports
+from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.scheduling.evaluation.device_backoff import CoolDowns
+from dra_extender.scheduling.evaluation.evaluator import Judging
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.evaluation.node_equivalence import Likeness
+from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
 from dra_extender.scheduling.filter import Filter
-from dra_extender.scheduling.foreign_allocations import ForeignAllocations
-from dra_extender.scheduling.gang_failures import GangFailures
-from dra_extender.scheduling.gang_planning import GangPlanning
-from dra_extender.scheduling.gangs import Gangs
-from dra_extender.scheduling.group_claims import GroupClaims
-from dra_extender.scheduling.group_trials import GroupTrials
-from dra_extender.scheduling.guard_claims import GuardClaims
-from dra_extender.scheduling.hold_fairness import HoldFairness
-from dra_extender.scheduling.judging import Judging
-from dra_extender.scheduling.likeness import Likeness
-from dra_extender.scheduling.options import DevicesBesideCounters, Options, Yield
-from dra_extender.scheduling.orphan_reports import OrphanReports
-from dra_extender.scheduling.ports import Cluster
+from dra_extender.scheduling.gang.coordinator import Gangs
+from dra_extender.scheduling.gang.failure_cache import GangFailures
+from dra_extender.scheduling.gang.planner import GangPlanning
+from dra_extender.scheduling.podgroup_claims.controller import GroupClaims
+from dra_extender.scheduling.ports.cluster import Cluster
+from dra_extender.scheduling.ports.errors import FilterAnswer, TryAgain
+from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, Yield
+from dra_extender.scheduling.ports.shutdown import STOPPING, Stopping
 from dra_extender.scheduling.preempt import Preempt
 from dra_extender.scheduling.prioritize import Prioritize
-from dra_extender.scheduling.reclaim import Reclaim
-from dra_extender.scheduling.reclaim_facts import ReclaimFacts
-from dra_extender.scheduling.reclaim_rules import Reason
-from dra_extender.scheduling.reclaim_writing import Outcome, ReclaimWriting
-from dra_extender.scheduling.refusal_words import RefusalWords
-from dra_extender.scheduling.refusals import Refusals
-from dra_extender.scheduling.searching import Searching
-from dra_extender.scheduling.short_claims import ShortClaims
-from dra_extender.scheduling.snapshot_reports import SnapshotReports
-from dra_extender.scheduling.stopping import STOPPING, Stopping
-from dra_extender.scheduling.time_slices import TimeSlices
-from dra_extender.scheduling.wake_up import WakeUp
+from dra_extender.scheduling.reclaim.controller import Reclaim
+from dra_extender.scheduling.reclaim.observe import ReclaimFacts
+from dra_extender.scheduling.reclaim.rules import Reason
+from dra_extender.scheduling.reclaim.writer import Outcome, ReclaimWriting
+from dra_extender.scheduling.requeue.messages import RefusalWords
+from dra_extender.scheduling.requeue.unschedulable import Refusals
+from dra_extender.scheduling.requeue.waker import WakeUp
+from dra_extender.scheduling.search_time.time_slices import TimeSlices
 from dra_extender.supervision import BackgroundTask, Supervisor
 from dra_extender.telemetry.metrics import Metrics
 

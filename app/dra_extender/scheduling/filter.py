@@ -11,26 +11,26 @@ from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.lazy_node_names import turned
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code, Rejection
-from dra_extender.scheduling.answers import FilterAnswer, TryAgain
-from dra_extender.scheduling.attempt import Attempt, refused_everywhere
-from dra_extender.scheduling.claim_lookup import FoundClaim, find_claims
-from dra_extender.scheduling.cool_downs import CoolDowns, search_around
-from dra_extender.scheduling.deadline import CallBudget
-from dra_extender.scheduling.extended_resources import ExtendedNeed, Group, Special, extended_need, left_over
-from dra_extender.scheduling.fresh_shares import new_share_id, with_fresh_shares
-from dra_extender.scheduling.gang_members import gang_of
-from dra_extender.scheduling.gangs import Gangs
-from dra_extender.scheduling.group_entries import fully_reserved
-from dra_extender.scheduling.judging import NODE_UNKNOWN, Judging
-from dra_extender.scheduling.look_ahead import LookAhead
-from dra_extender.scheduling.node_back_off import BACKED_OFF
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.refusals import Refusals
-from dra_extender.scheduling.remembered import Outcome
-from dra_extender.scheduling.scoring import ratings, total
-from dra_extender.scheduling.searching import Searching
-from dra_extender.scheduling.short_claims import ShortClaims
-from dra_extender.scheduling.standing import Sorted, excluded, not_ready, sort_claims
+from dra_extender.scheduling.claims.group_entries import fully_reserved
+from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
+from dra_extender.scheduling.claims.preconditions import Sorted, excluded, not_ready, sort_claims
+from dra_extender.scheduling.claims.short_claims import ShortClaims
+from dra_extender.scheduling.evaluation.device_backoff import CoolDowns, search_around
+from dra_extender.scheduling.evaluation.evaluator import NODE_UNKNOWN, Judging
+from dra_extender.scheduling.evaluation.fresh_shares import new_share_id, with_fresh_shares
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.evaluation.node_backoff import BACKED_OFF
+from dra_extender.scheduling.evaluation.prefetch import LookAhead
+from dra_extender.scheduling.evaluation.result import Attempt, refused_everywhere
+from dra_extender.scheduling.evaluation.result_cache import Outcome
+from dra_extender.scheduling.evaluation.scoring import ratings, total
+from dra_extender.scheduling.extended_resources.need import ExtendedNeed, Group, Special, extended_need, left_over
+from dra_extender.scheduling.gang.coordinator import Gangs
+from dra_extender.scheduling.permit.members import gang_of
+from dra_extender.scheduling.ports.errors import FilterAnswer, TryAgain
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.requeue.unschedulable import Refusals
+from dra_extender.scheduling.search_time.deadline import CallBudget
 
 _UNSETTLED = Rejection(code=Code.UNSETTLED)
 

@@ -6,10 +6,10 @@ from dra_extender.model.base import ModelError
 from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod
 from dra_extender.model.request_pod import SentPod
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.claim_lookup import names_missing
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.ports import ClusterError, NotFound, Pods
+from dra_extender.scheduling.claims.lookup import names_missing
+from dra_extender.scheduling.ports.cluster import ClusterError, NotFound, Pods
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
 
 READ_BYTES: Final = 256 * 1024
 """A pod that the watch has not brought is read as it was sent, to see whether it needs devices, if it is no larger than this."""

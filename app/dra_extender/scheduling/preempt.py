@@ -10,16 +10,16 @@ from dra_extender.ledger.state.usage import Reduced
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code, Rejection
-from dra_extender.scheduling.answers import TryAgain
-from dra_extender.scheduling.claim_lookup import FoundClaim, find_claims
-from dra_extender.scheduling.deadline import CallBudget
-from dra_extender.scheduling.extended_resources import ExtendedNeed, extended_need
-from dra_extender.scheduling.options import Options
-from dra_extender.scheduling.ports import Clock
-from dra_extender.scheduling.searching import Searching
-from dra_extender.scheduling.short_claims import ShortClaims
-from dra_extender.scheduling.standing import excluded, sort_claims
-from dra_extender.scheduling.time_slices import SHARE_USED_UP
+from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
+from dra_extender.scheduling.claims.preconditions import excluded, sort_claims
+from dra_extender.scheduling.claims.short_claims import ShortClaims
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.extended_resources.need import ExtendedNeed, extended_need
+from dra_extender.scheduling.ports.cluster import Clock
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP
 
 _LOOK_AGAIN_SECONDS: Final = 0.02
 _SOON: Final = frozenset({Code.CLAIM_NOT_CREATED, Code.CLAIM_MISSING})

@@ -8,7 +8,7 @@ import msgspec
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import Pod, read_pod
-from dra_extender.scheduling.ports import Clock, Conflict, Refused
+from dra_extender.scheduling.ports.cluster import Clock, Conflict, Refused
 from dra_extender.simulator.events import EventLog
 from dra_extender.simulator.group_ports import MemoryClaimTemplates, MemoryPodGroups, record_claims
 from dra_extender.simulator.objects import Json, Key, Kind, part

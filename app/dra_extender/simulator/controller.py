@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from dra_extender.model.resource_claim import FINALIZER
-from dra_extender.scheduling.ports import ClusterError, Refused
+from dra_extender.scheduling.ports.cluster import ClusterError, Refused
 from dra_extender.simulator.claim_templates import from_template, orphan
 from dra_extender.simulator.group_claims import GroupClaims, in_reserved_group
 from dra_extender.simulator.objects import KIND_OF, Json, Key, Kind, controller_uid, key_of, part

@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Mapping
 
 from dra_extender.model.pod_group import PodGroup, read_pod_group
-from dra_extender.scheduling.ports import Conflict
+from dra_extender.scheduling.ports.cluster import Conflict
 from dra_extender.simulator.objects import Json, Key, Kind
 from dra_extender.simulator.store import Store
 

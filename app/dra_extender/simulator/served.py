@@ -2,7 +2,7 @@
 
 import msgspec
 
-from dra_extender.scheduling.ports import Refused
+from dra_extender.scheduling.ports.cluster import Refused
 from dra_extender.simulator.objects import Json, Kind, part
 
 OLDEST, NEWEST = 34, 37

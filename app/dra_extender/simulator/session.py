@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
-from dra_extender.scheduling.ports import ClusterError
+from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.simulator.cluster import MemoryCluster
 from dra_extender.simulator.expectations import Expectation
 from dra_extender.simulator.extender_wire import Transport

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.scheduling.ports import Clock, Conflict, NotFound, Refused
+from dra_extender.scheduling.ports.cluster import Clock, Conflict, NotFound, Refused
 from dra_extender.simulator.defaults import fill_in
 from dra_extender.simulator.immutable import check_unchanged
 from dra_extender.simulator.managed_fields import note_writer

@@ -1,0 +1,76 @@
+"""What must not be left when everything has come to rest: pods that wait for free devices, and devices kept for pods that wait."""
+
+from collections.abc import Iterator, Sequence
+
+from dra_extender.audit.invariants import Finding
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.allocation import Placement
+from dra_extender.model.base import ModelError
+from dra_extender.model.node import Node
+from dra_extender.model.pod import Pod
+from dra_extender.model.rejection import Rejection
+from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.extended_resources.need import extended_need
+
+FITS = "pod waits although it fits"
+KEPT = "reservation of a pod that waits"
+MADE = "claim for extended resources of a pod that waits"
+
+
+def waiting_pods(ledger: Ledger, searching: Searching) -> Iterator[Finding]:
+    """Pods that wait although their devices could be had now, and what is kept for pods that wait.
+
+    Only devices are looked at: whether kube-scheduler's own filters (resources, taints, gates, ...) let a pod onto a node is the
+    caller's to know.  So nodes whose device plugin serves an extended resource of the pod are passed over, for only the scheduler
+    counts what is free there.  Members of a PodGroup are left out, as they wait for each other.
+    """
+    for pod in ledger.pods.all():
+        if pod.needs_devices and not (pod.node_name or pod.finished or pod.deleting):
+            yield from _kept(pod, ledger)
+            node = None if pod.pod_group else _fitting_node(pod, ledger, searching)
+            if node is not None:
+                yield Finding(rule=FITS, about=pod.key, detail=f"on node {node}")
+
+
+def _kept(pod: Pod, ledger: Ledger) -> Iterator[Finding]:
+    kept = {record.claim.metadata.key: KEPT for record in ledger.claims.of_consumer(pod.uid)}
+    for record in ledger.claims.for_extended_resources(pod.namespace, pod.uid):
+        kept.setdefault(record.claim.metadata.key, MADE)
+    for key, rule in kept.items():
+        yield Finding(rule=rule, about="/".join(key), detail=f"for pod {pod.key}")
+
+
+def _fitting_node(pod: Pod, ledger: Ledger, searching: Searching) -> str | None:
+    """The first node on which all claims of the pod could be used, and device classes serve its extended resources."""
+    found, need = find_claims(pod, ledger), extended_need(pod, ledger)
+    if isinstance(found, Rejection) or (need is None and pod.extended_resources):
+        return None
+    for node in ledger.nodes.values():
+        if not node.extended_resources.isdisjoint(pod.extended_resources):
+            continue
+        special = None if need is None else need.on(node)
+        if isinstance(special, Rejection) or not all(_usable(each, node.name, node.labels) for each in found):
+            continue
+        still_open = [each for each in found if each.record.claim.status.allocation is None]
+        if special is not None:
+            still_open.append(special.found)
+        if not still_open or _fits(still_open, node, ledger, searching):
+            return node.name
+    return None
+
+
+def _fits(claims: Sequence[FoundClaim], node: Node, ledger: Ledger, searching: Searching) -> bool:
+    """Whether these claims could be allocated on the node; what an earlier attempt of the pod has got counts as taken."""
+    demand = searching.demand(claims)
+    if isinstance(demand, Rejection):
+        return False
+    return isinstance(searching.on_node(demand, node, ledger.claims.usage, lambda: False), Placement)
+
+
+def _usable(found: FoundClaim, node: str, labels: dict[str, str]) -> bool:
+    allocation = found.record.claim.status.allocation
+    try:
+        return allocation is None or allocation.usable_on(node, labels)
+    except ModelError:
+        return False

@@ -1,0 +1,113 @@
+import asyncio
+from collections.abc import Callable, Collection, Iterator
+from typing import Final
+
+import structlog
+
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import is_group
+from dra_extender.model.snapshot import is_snapshotted
+from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, overlapped
+from dra_extender.scheduling.ports.cluster import Events
+from dra_extender.supervision import BackgroundTask, Supervisor
+from dra_extender.telemetry.metrics import Metrics
+
+REASON: Final = "DevicesAllocatedTwice"
+_LOG = structlog.get_logger(__name__)
+
+
+class ForeignAllocations:
+    """Looks at allocations that somebody else stored: pods of ours that are not bound yet give way, for others it is reported.
+
+    Once a pod is bound nothing can be undone any more: an Event on each pod that uses what was given away twice, the log and a
+    metric tell people.  They do after `seconds`, if it is still so: a second extender takes its own allocation back by itself.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        nudge: Callable[[Collection[str] | None], None],
+        events: Events,
+        metrics: Metrics,
+        seconds: float,
+        supervisor: Supervisor,
+    ) -> None:
+        self._ledger = ledger
+        self._nudge = nudge
+        self._events = events
+        self._metrics = metrics
+        self._seconds = seconds
+        self._supervisor = supervisor
+        self._suspects: dict[str, int] = {}
+        self._seen = asyncio.Event()
+
+    def seen(self, record: ClaimRecord) -> None:
+        """The watch has brought an allocation that was not known."""
+        with self._supervisor.sparing(BackgroundTask.FOREIGN_ALLOCATIONS, claim=record.claim.metadata.key):
+            self._suspect(record)
+
+    def _suspect(self, record: ClaimRecord) -> None:
+        if self._minds_neighbours(record):
+            self._nudge(None)
+        found = overlapped(record, self._ledger.claims, self._ledger.slices)
+        if found is None:
+            return
+        self._nudge({pod.uid for other in found[1] for pod in self._users(other)})
+        self._suspects[record.claim.metadata.uid] = record.allocated_version
+        self._seen.set()
+
+    def _minds_neighbours(self, record: ClaimRecord) -> bool:
+        """Whether `compatibleOnlyWith` may keep devices of waiting binds from these; each bind finds out for its node."""
+        names, slices = {(each.pool_id, each.device) for each in record.holdings}, self._ledger.slices
+        return self._ledger.claims.usage.has_rules or any(
+            device.compatible_only_with is not None and (pool_id, device.name) in names
+            for pool_id in {each.pool_id for each in record.holdings}
+            for published in slices.of_pool(pool_id)
+            for device in published.devices
+        )
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        while True:
+            await self._seen.wait()
+            self._seen.clear()
+            await asyncio.sleep(self._seconds)
+            suspects, self._suspects = self._suspects, {}
+            for uid, version in suspects.items():
+                with self._supervisor.sparing(BackgroundTask.FOREIGN_ALLOCATIONS, claim=uid):
+                    record = self._ledger.claims.by_uid(uid)
+                    if record is not None and record.allocated_version == version:
+                        self._report(record)
+
+    def _report(self, record: ClaimRecord) -> None:
+        found = overlapped(record, self._ledger.claims, self._ledger.slices)
+        if found is None:
+            return
+        overlap, others = found
+        theirs = "/".join(record.claim.metadata.key)
+        ours = [each for each in others if is_snapshotted(each.claim)]
+        if not ours:
+            return
+        own = is_snapshotted(record.claim)
+        overlap = overlap._replace(writer=OWN if own else FOREIGN)
+        by = "" if own else ", by another writer"
+        self._metrics.overlap(overlap.kind, "reported", overlap.writer)
+        names = ["/".join(each.claim.metadata.key) for each in ours]
+        _LOG.warning("the same was allocated twice", to=theirs, ours=names, **overlap._asdict())
+        for other in ours:
+            mine = "/".join(other.claim.metadata.key)
+            text = f"{overlap.kind} {overlap.what} of claim {mine} was given to claim {theirs}, too{by}"
+            for pod in self._users(other):
+                if pod.node_name:
+                    self._events.about_pod(pod, warning=True, reason=REASON, message=text)
+
+    def _users(self, record: ClaimRecord) -> Iterator[Pod]:
+        """The pods for which the claim is reserved, of a PodGroup its members."""
+        pods = self._ledger.pods
+        for consumer in record.claim.status.reserved_for:
+            if is_group(consumer):
+                yield from pods.members(record.claim.metadata.namespace, consumer.name)
+            elif (pod := pods.by_uid(consumer.uid)) is not None:
+                yield pod

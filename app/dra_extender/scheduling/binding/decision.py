@@ -1,0 +1,174 @@
+from collections.abc import Sequence
+
+import msgspec
+
+from dra_extender.allocator import NodePools, NoFit
+from dra_extender.allocator.rules.compatible_only_with import IsTrue
+from dra_extender.allocator.rules.held_consumption import refrozen
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import SpecNotKeptError
+from dra_extender.model.allocation import ClaimPlacement
+from dra_extender.model.node import Node
+from dra_extender.model.pod import Pod
+from dra_extender.model.rejection import Code, Rejection
+from dra_extender.scheduling.binding.conflicts import Overlap, broken, pools_of
+from dra_extender.scheduling.claims.group_entries import fully_reserved
+from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.claims.preconditions import Sorted, excluded, sort_claims
+from dra_extender.scheduling.claims.short_claims import ShortClaims
+from dra_extender.scheduling.evaluation.device_backoff import CoolDowns, SetAside
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, extended_need
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP
+
+_Decided = Sequence[tuple[FoundClaim, ClaimPlacement]]
+
+
+class BindDecision:
+    """What the claims of a pod get on the node that bind names: the held placement if it is still good, else a new one.
+
+    A placement that the check after the write would undo is not written at all.
+    """
+
+    def __init__(
+        self, ledger: Ledger, searching: Searching, cool_downs: CoolDowns, short: ShortClaims, options: Options
+    ) -> None:
+        self._ledger = ledger
+        self._short = short
+        self._cool_downs = cool_downs
+        self._searching = searching
+        self._slices = short.slices
+        self._options = options
+
+    def __call__(
+        self, pod: Pod, node_name: str, found: tuple[FoundClaim, ...], budget: CallBudget
+    ) -> Sequence[tuple[FoundClaim, ClaimPlacement]]:
+        """Placements for the claims that have no allocation yet.  Holds that are no good any more end.
+
+        Raises:
+            TryAgain: the pod cannot have its devices on this node (any more).
+            Paused: the slice of the budget is over; another call with equal arguments goes on.
+            SpecNotKeptError: claims have to be read before, see `read`.
+        """
+        ledger = self._ledger
+        node = ledger.nodes.get(node_name)
+        if node is None:
+            raise TryAgain(f"node {node_name} is not known yet")
+        claims = sort_claims(found, ledger)
+        refusal = (
+            self._unserved(pod, node, found) or fully_reserved(found, ledger) or excluded(pod, node, claims, ledger)
+        )
+        if refusal is not None:
+            raise TryAgain(refusal.text)
+        undecided = (*claims.held, *claims.open)
+        if not undecided:
+            return ()
+        held = self._held(undecided, node_name)
+        if held is not None:
+            held = self._refrozen(held, node_name)
+            if self._clash(held, node_name) is None:
+                return held
+        anew = self._refrozen(self._anew(pod, undecided, claims, node, budget), node_name)
+        clash = self._clash(anew, node_name)
+        if clash is not None:
+            self._cool_downs.nodes.undone(pod.uid, node_name)
+            raise TryAgain(f"pod does not fit on node {node_name} any more: {clash.kind} {clash.what}")
+        return anew
+
+    @property
+    def judge(self) -> IsTrue | None:
+        """See `Searching`."""
+        return self._searching.judge
+
+    def pools_of(self, node_name: str) -> NodePools | None:
+        """The pools of this node as searches see them; None if that is not known."""
+        node = self._ledger.nodes.get(node_name)
+        return None if node is None else self._searching.pools_of(node)
+
+    def begin(self, pod: Pod) -> CallBudget:
+        """What a decision about this pod may spend."""
+        return self._slices.begin(pod, self._options.filter_budget_seconds)
+
+    def end(self, pod: Pod, budget: CallBudget) -> None:
+        """The decision is made."""
+        self._slices.end(pod, budget)
+
+    async def pause(self, pod: Pod, budget: CallBudget) -> None:
+        """Let everything else go on before the decision does.
+
+        Raises:
+            TryAgain: the pod's namespace has used up its share of time.
+        """
+        if not await self._slices.next(pod, budget):
+            raise TryAgain(f"pod {pod.key}: {SHARE_USED_UP}")
+
+    async def read(self, pod: Pod, missing: SpecNotKeptError, budget: CallBudget) -> None:
+        """Read claims without which no decision about the pod can be made.
+
+        Raises:
+            TryAgain: one of them could not be read.
+        """
+        await self._short.read_for(pod, missing, budget)
+
+    def _unserved(self, pod: Pod, node: Node, found: tuple[FoundClaim, ...]) -> Rejection | None:
+        """Why these claims are not what the pod's extended resources need on the node as it is now."""
+        need = extended_need(pod, self._ledger)
+        special = None if need is None else need.on(node)
+        if isinstance(special, Rejection):
+            return special
+        asked = [each.record.spec_digest for each in found if each.label == EXTENDED_LABEL]
+        if asked != ([] if special is None else [special.found.record.spec_digest]):
+            return Rejection(code=Code.EXTENDED_RESOURCE, detail=f"node {node.name} serves it differently now")
+        return None
+
+    def _refrozen(self, decided: _Decided, node_name: str) -> _Decided:
+        """With the snapshots of this moment: of what is allocated, without what is only held for other pods."""
+        if not any(each.share_id for _, placement in decided for each in placement.holdings):
+            return decided
+        usage, pool_of = self._ledger.claims.usage, pools_of(self._ledger.slices, self.pools_of(node_name))
+        return [
+            (
+                claim,
+                msgspec.structs.replace(
+                    placement,
+                    holdings=tuple(
+                        refrozen(each, pool_of(each.pool_id), usage.pool(each.pool_id)) for each in placement.holdings
+                    ),
+                ),
+            )
+            for claim, placement in decided
+        ]
+
+    def _clash(self, decided: _Decided, node_name: str) -> Overlap | None:
+        """What these placements would break beside what is allocated: they would be undone after they are written."""
+        holdings = [holding for _, placement in decided for holding in placement.holdings]
+        pool_of = pools_of(self._ledger.slices, self.pools_of(node_name))
+        return broken(holdings, self._ledger.claims.usage, pool_of, self._searching.judge)
+
+    def _held(self, undecided: tuple[FoundClaim, ...], node: str) -> Sequence[tuple[FoundClaim, ClaimPlacement]] | None:
+        """The held placements, if each claim has one here and nothing that was read to decide it has changed since."""
+        state = self._ledger.state.of(node)
+        placements = []
+        for claim in undecided:
+            hold = self._ledger.holds.get(claim.record.claim.metadata.uid)
+            if hold is None or node not in hold.placements or hold.versions.get(node) != state:
+                return None
+            placements.append((claim, hold.placements[node]))
+        return placements
+
+    def _anew(
+        self, pod: Pod, undecided: tuple[FoundClaim, ...], claims: Sorted, node: Node, budget: CallBudget
+    ) -> Sequence[tuple[FoundClaim, ClaimPlacement]]:
+        demand = self._searching.demand(undecided, budget)
+        for claim in claims.held:
+            self._ledger.holds.end(claim.record.claim.metadata.uid)
+        if isinstance(demand, Rejection):
+            raise TryAgain(demand.text)
+        usage = SetAside(self._ledger.usage(), self._cool_downs.of(pod.uid))
+        answer = self._searching.once(demand, node, usage, budget, self._cool_downs.of(pod.uid))
+        if isinstance(answer, NoFit):
+            raise TryAgain(f"pod does not fit on node {node.name} any more: {answer.rejections[0].text}")
+        return list(zip(undecided, answer.claims, strict=True))

@@ -1,0 +1,165 @@
+"""Finds out which kubelets start pods that are reserved through their PodGroup alone, and helps pods that do not start so."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from dra_extender.ledger.index.group_starts import Trial
+from dra_extender.ledger.index.pod_groups import GroupReservation, known_on
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.base import ModelError
+from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import is_group
+from dra_extender.model.resource_claim import MAX_RESERVATIONS, read_claim
+from dra_extender.scheduling.claims.lookup import consumer_of
+from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, NotFound
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.telemetry.metrics import Metrics
+
+UNABLE_SECONDS: Final = 600.0
+"""So long a node on which a pod did not start is not tried again for its namespace: the pod may have had other troubles."""
+_SLOW_TIMES: Final = 4
+"""So many times longer a pod is waited for while its node has not started all pods with entries of their own, either."""
+_TICK_SECONDS: Final = 0.5
+_AGAIN_SECONDS: Final = 5.0
+
+_LOG = structlog.get_logger(__name__)
+
+
+class GroupTrials:
+    """Watches the pods that have nothing but their group's entry in a claim.
+
+    One that starts proves that its kubelet accepts the entry, if the live claim says that it had no other.  One that has not
+    started after `pod_group_trial_seconds` gets an entry of its own, wherever it is bound.  What is known is lost with the process:
+    then one more pod on each node finds it out.
+    """
+
+    def __init__(
+        self, ledger: Ledger, cluster: Cluster, writing: ClaimWriting, metrics: Metrics, options: Options
+    ) -> None:
+        self._ledger = ledger
+        self._claims = cluster.claims
+        self._clock = cluster.clock
+        self._writing = writing
+        self._metrics = metrics
+        self._seconds = options.pod_group_trial_seconds
+        # When each trial is over, by pod UID, and when each verdict of a namespace about a node is (monotonic).
+        self._due: dict[str, float] = {}
+        self._unable: dict[tuple[str, str], float] = {}
+
+    async def run(self) -> None:
+        """Look again and again; without end."""
+        self._due.clear()
+        while True:
+            await self.look()
+            await asyncio.sleep(_TICK_SECONDS)
+
+    async def look(self) -> None:
+        """Go through all pods on trial once."""
+        if self._ledger.pod_groups.reservation is not GroupReservation.AUTO or not self._ledger.pod_groups.have_claims:
+            return
+        self._enter()
+        for trial in self._ledger.group_starts.started():
+            await self._verify(trial)
+        now = self._clock.monotonic()
+        waiting = {trial.pod.uid: trial for trial in self._ledger.group_starts.waiting()}
+        self._due = {uid: self._due.get(uid, now + self._seconds) for uid in waiting}
+        slow = {pod.node_name for pod in self._ledger.group_starts.unstarted()}
+        for uid, trial in waiting.items():
+            patience = _SLOW_TIMES * self._seconds if trial.node in slow else 0.0
+            if now >= self._due[uid] + patience:
+                await self._help(trial)
+        for (namespace, node), until in list(self._unable.items()):
+            if now >= until:
+                del self._unable[namespace, node]
+                self._ledger.group_starts.forgive(namespace, node)
+                self._ledger.helpful_claim()
+
+    def _enter(self) -> None:
+        """Bound pods of an earlier process, or of another scheduler, are on trial as well."""
+        for pod in self._ledger.group_starts.unstarted():
+            node = self._ledger.nodes.get(pod.node_name)
+            if node is not None and known_on(node) is not True and (claims := self._relied_on(pod)):
+                self._ledger.group_starts.begin(pod, node, claims)
+
+    def _relied_on(self, pod: Pod) -> frozenset[str]:
+        """UIDs of the claims by name that are reserved for the pod's group and not for the pod."""
+        found = set()
+        recorded = {each.name: each.resource_claim_name for each in pod.claim_statuses}
+        for entry in pod.claims:
+            drafted = recorded.get(entry.name) if entry.pod_group_resource_claim else None
+            record = self._ledger.claims.by_key(pod.namespace, entry.resource_claim_name or drafted or "")
+            if record is None or record.claim.status.allocation is None or record.claim.reserved_by(pod.uid):
+                continue
+            if any(is_group(each) and each.name == pod.pod_group for each in record.claim.status.reserved_for):
+                found.add(record.claim.metadata.uid)
+        return frozenset(found)
+
+    def _claims_of(self, trial: Trial) -> Sequence[ClaimRecord]:
+        """The claims of the trial that still exist."""
+        return [record for uid in trial.claims if (record := self._ledger.claims.by_uid(uid)) is not None]
+
+    async def _verify(self, trial: Trial) -> None:
+        """The pod has started: whether with nothing but its group's entry only the live claims tell."""
+        alone = False
+        for record in self._claims_of(trial):
+            try:
+                live = read_claim(await self._claims.read(*record.claim.metadata.key))
+            except NotFound:
+                continue
+            except (ClusterError, ModelError):
+                return
+            alone = alone or (live.metadata.uid == record.claim.metadata.uid and not live.reserved_by(trial.pod.uid))
+        if not self._ledger.group_starts.is_open(trial):
+            return
+        if not alone:
+            self._ledger.group_starts.end(trial.pod.uid)
+        elif self._ledger.group_starts.prove(trial):
+            self._metrics.group_trial("proven")
+            _LOG.info(
+                "a kubelet starts pods that are reserved through their PodGroup", node=trial.node, pod=trial.pod.key
+            )
+        else:
+            self._metrics.group_trial("outdated")
+        self._ledger.helpful_claim()
+
+    async def _help(self, trial: Trial) -> None:
+        """The pod has not started in time: reserve its claims for itself, and try its node no more for a while."""
+        pod, starts, now = trial.pod, self._ledger.group_starts, self._clock.monotonic()
+        starts.fail(trial)
+        self._unable[pod.namespace, trial.node] = now + UNABLE_SECONDS
+        self._due[pod.uid] = now + _AGAIN_SECONDS
+        done = True
+        for record in self._claims_of(trial):
+            try:
+                without = await self._writing.reserve(record, ((consumer_of(pod), MAX_RESERVATIONS),))
+            except TryAgain as problem:
+                _LOG.warning(
+                    "a pod that does not start cannot be reserved for itself", pod=pod.key, problem=str(problem)
+                )
+                done = False
+                continue
+            if without:
+                done = False
+                self._metrics.group_trial("full")
+                _LOG.warning(
+                    "a pod does not start with the reservation of its PodGroup, and the claim has no room for its own",
+                    pod=pod.key,
+                    node=trial.node,
+                    claim="/".join(record.claim.metadata.key),
+                )
+        if done:
+            starts.end(pod.uid)
+            self._metrics.group_trial("unable")
+            _LOG.warning(
+                "a pod did not start with the reservation of its PodGroup, and is reserved by itself now",
+                pod=pod.key,
+                node=trial.node,
+                seconds=self._seconds,
+            )
+        self._ledger.helpful_claim()

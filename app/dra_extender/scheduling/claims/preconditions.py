@@ -1,0 +1,94 @@
+"""Claims that are decided already and only say where their pod may run."""
+
+from typing import NamedTuple
+
+from dra_extender.allocator.explain.messages import node_allocatable_words
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.base import ModelError
+from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
+from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import is_group
+from dra_extender.model.rejection import Code, Rejection
+from dra_extender.scheduling.claims.conditions import Readiness, judge
+from dra_extender.scheduling.claims.group_entries import crowded_out
+from dra_extender.scheduling.claims.lookup import FoundClaim
+
+
+class Sorted(NamedTuple):
+    """A pod's claims: allocated (or being written), held for another pod too, and open."""
+
+    allocated: tuple[FoundClaim, ...]
+    held: tuple[FoundClaim, ...]
+    open: tuple[FoundClaim, ...]
+
+    def with_allocated(self, found: FoundClaim) -> "Sorted":
+        """These and a further claim that is allocated."""
+        return self._replace(allocated=(*self.allocated, found))
+
+
+def sort_claims(found: tuple[FoundClaim, ...], ledger: Ledger) -> Sorted:
+    """Tell apart what is decided and what is not."""
+    allocated, held, still_open = [], [], []
+    for each in found:
+        if each.record.claim.status.allocation is not None or each.record.taken is not None:
+            allocated.append(each)
+        elif ledger.holds.get(each.record.claim.metadata.uid) is not None:
+            held.append(each)
+        else:
+            still_open.append(each)
+    return Sorted(tuple(allocated), tuple(held), tuple(still_open))
+
+
+def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: float, timeout: float) -> Rejection | None:
+    """Why an allocated claim is of no use: its devices failed or took too long, and others hold it, so it cannot be given back.
+
+    One that only the pod holds, or its PodGroup of which nobody is bound, is no reason: the bind gives it back.
+    """
+    for each in found:
+        claim = each.record.claim
+        if all(other.uid == each.consumer.uid for other in claim.status.reserved_for) and not (
+            is_group(each.consumer) and ledger.pods.group_runs(pod.namespace, each.consumer.name, besides=pod.uid)
+        ):
+            continue
+        verdict = judge(claim, now=now, waiting_since=now, timeout=timeout)
+        if verdict.readiness in (Readiness.FAILED, Readiness.TIMED_OUT):
+            return Rejection(code=Code.CLAIM_NOT_READY, claim=each.label, detail=verdict.text)
+    return None
+
+
+def excluded(pod: Pod, node: Node, claims: Sorted, ledger: Ledger) -> Rejection | None:
+    """Why the decided claims keep the pod off this node; None if they allow it."""
+    for each in claims.allocated:
+        refusal = useless_on(node, each, ledger) or crowded_out(each, pod, node, ledger)
+        if refusal is not None:
+            return refusal
+    for each in claims.held:
+        hold = ledger.holds.get(each.record.claim.metadata.uid)
+        if hold is not None and node.name not in hold.placements:
+            return Rejection(code=Code.CLAIM_HELD_ELSEWHERE, claim=each.label)
+    return None
+
+
+def useless_on(node: Node, found: FoundClaim, ledger: Ledger) -> Rejection | None:
+    """Why the allocation of a claim, written or being written, is of no use on this node; None if it is, or if there is none."""
+    record = found.record
+    allocation = record.claim.status.allocation
+    if allocation is None and record.taken is not None:
+        allocation = record.taken.allocation
+    if allocation is None:
+        return None
+    try:
+        if not allocation.usable_on(node.name, node.labels):
+            return Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=found.label)
+    except ModelError as problem:
+        return Rejection(code=Code.CLAIM_UNREADABLE, claim=found.label, detail=str(problem))
+    skipping = None if node.skips_node_operations else allocation.skipping_device
+    if skipping is not None:
+        detail = f"{skipping.device} has skipNodeOperations, and the node does not declare {NODE_OPERATIONS_FEATURE}"
+        return Rejection(code=Code.CLAIM_NODE_OPERATIONS, claim=found.label, detail=detail)
+    for result in allocation.devices.results:
+        device = ledger.slices.node_allocatable((result.driver, result.pool), result.device)
+        if device is not None:
+            detail = node_allocatable_words(device)
+            return Rejection(code=Code.NODE_ALLOCATABLE, claim=found.label, request=result.request, detail=detail)
+    return None

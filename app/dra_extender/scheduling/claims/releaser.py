@@ -1,0 +1,89 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import is_group
+from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.scheduling.ports.errors import TryAgain
+
+
+class GivenBack(TryAgain):
+    """The pod's devices, or some of them, were given back: it is not going to that node any more."""
+
+
+class GivingBack:
+    """Gives back what a pod that is not bound yet has of a claim: its reservation, and the allocation if nobody else uses it.
+
+    What is reserved for the pod's PodGroup stays while another member is bound, or on the point of being bound.
+    """
+
+    def __init__(self, ledger: Ledger, writing: ClaimWriting) -> None:
+        self._ledger = ledger
+        self._writing = writing
+        self._going: set[tuple[str, str]] = set()
+
+    async def __call__(self, found: FoundClaim, pod: Pod) -> None:
+        """Another member that gives back the same at the same time changes nothing.
+
+        Raises:
+            TryAgain: the server could not be written to.
+        """
+        going = (found.record.claim.metadata.uid, found.consumer.uid)
+        if going in self._going or (found.consumer.uid != pod.uid and self._group_runs(pod, found.consumer.name)):
+            return
+        self._going.add(going)
+        try:
+            await self._writing.release(found.record, (found.consumer.uid,))
+        finally:
+            self._going.discard(going)
+
+    def current(self, found: FoundClaim, pod: Pod) -> ClaimRecord:
+        """The claim as it is known now.
+
+        Raises:
+            GivenBack: it is not allocated for the pod or its PodGroup any more, or is just being given back.
+        """
+        meta, consumer = found.record.claim.metadata, found.consumer.uid
+        known = self._ledger.claims.by_uid(meta.uid)
+        if (
+            known is None
+            or known.claim.status.allocation is None
+            or not known.claim.reserved_by(consumer)
+            or (meta.uid, consumer) in self._going
+        ):
+            raise GivenBack(f"claim {'/'.join(meta.key)} was deallocated while pod {pod.key} waited for it")
+        return known
+
+    @contextmanager
+    def at_the_point(self, pod: Pod) -> Iterator[None]:
+        """Inside, the pod counts as bound; after an end without an error, until the watch shows it bound or gone."""
+        pods = self._ledger.pods
+        pods.begin_binding(pod)
+        try:
+            yield
+        except BaseException:
+            pods.binding_failed(pod.uid)
+            raise
+
+    def runs_somewhere(self, found: FoundClaim, pod: Pod) -> bool:
+        """Whether another pod that uses this claim is bound: then its allocation cannot be taken back."""
+        for consumer in found.record.claim.status.reserved_for:
+            if is_group(consumer):
+                if self._group_runs(pod, consumer.name):
+                    return True
+            elif consumer.uid != pod.uid:
+                other = self._ledger.pods.by_uid(consumer.uid)
+                if other is not None and other.node_name:
+                    return True
+        return False
+
+    def _group_runs(self, pod: Pod, group: str) -> bool:
+        """Whether a member other than the pod is bound, or on the point of it."""
+        return self._ledger.pods.group_runs(pod.namespace, group, besides=pod.uid) or any(
+            (each.namespace, each.pod_group) == (pod.namespace, group)
+            for each in self._ledger.pods.being_bound()
+            if each.uid != pod.uid
+        )

@@ -1,0 +1,78 @@
+import asyncio
+from typing import Final
+
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
+from dra_extender.model.base import ModelError
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.ports.cluster import Claims, ClusterError, NotFound
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.scheduling.search_time.time_slices import TimeSlices
+from dra_extender.telemetry.metrics import Metrics
+
+READS: Final = 16
+"""Claims that are read from the API server at the same time; further reads wait for their turn."""
+_MOST_SECONDS: Final = 2.0
+_LEAST_SECONDS: Final = 0.5
+
+
+class ShortClaims:
+    """Reads the specs that the ledger does not keep because the claims of their namespace take too much.
+
+    Status and metadata are those of the watch in any case.  The spec is immutable, so that it suits the claim whenever it was
+    read, if it is that of the same UID and digest.
+    """
+
+    def __init__(self, ledger: Ledger, claims: Claims, metrics: Metrics, slices: TimeSlices) -> None:
+        self._ledger = ledger
+        self.slices = slices
+        self._claims = claims
+        self._metrics = metrics
+        self._turns = asyncio.Semaphore(READS)
+
+    async def read_for(self, pod: Pod, missing: SpecNotKeptError, budget: CallBudget) -> None:
+        """As `read`, in a call about this pod: its slice of time ends before, and another one begins after that."""
+        self.slices.interrupt(pod, budget)
+        await self.read(missing, budget)
+        self.slices.reopen(pod, budget)
+
+    async def read(self, missing: SpecNotKeptError, budget: CallBudget) -> None:
+        """Read these claims; then the decision can be made again.
+
+        Raises:
+            TryAgain: one of them is gone or another one, the API server does not answer, or what one call needs does not fit in the
+                memory for such claims.  Never a reason to call a pod unschedulable.
+        """
+        uids = {each.claim.metadata.uid for each in missing.records}
+        if uids & budget.read_again:
+            raise TryAgain(f"claim {missing}: the claims of one pod are too large to be read again together")
+        budget.read_again |= uids
+        seconds = max(_LEAST_SECONDS, min(_MOST_SECONDS, budget.seconds_left))
+        try:
+            async with asyncio.timeout(seconds):
+                ends = await asyncio.gather(*map(self._read, missing.records), return_exceptions=True)
+        except TimeoutError as late:
+            self._metrics.claim_read_again("failed")
+            raise TryAgain(f"claim {missing}: the API server did not answer in {seconds:.1f} s") from late
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+
+    async def _read(self, record: ClaimRecord) -> None:
+        namespace, name = record.claim.metadata.key
+        outcome = "failed"
+        try:
+            async with self._turns:
+                raw = await self._claims.read(namespace, name)
+            refusal = self._ledger.claims.complete(record, raw)
+            outcome = "changed" if refusal else "ok"
+        except NotFound as gone:
+            outcome = "gone"
+            raise TryAgain(f"claim {namespace}/{name} does not exist any more") from gone
+        except (ClusterError, ModelError) as problem:
+            raise TryAgain(f"claim {namespace}/{name}: {problem}") from problem
+        finally:
+            self._metrics.claim_read_again(outcome)
+        if refusal:
+            raise TryAgain(f"claim {namespace}/{name} {refusal}")

@@ -1,0 +1,326 @@
+"""The writes that make an allocation real or take it back, each idempotent and resumable from the stored object alone.
+
+Finalizer and snapshot annotation go first, in one update: a status write cannot change metadata, and an allocation without the
+finalizer would never be cleaned up.  Allocation, timestamp and reservation follow in one status update.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Final, TypeVar
+
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.allocation import AllocationResult, ClaimPlacement
+from dra_extender.model.base import ModelError
+from dra_extender.model.claim_edits import (
+    MetadataChange,
+    with_allocation,
+    with_finalizer_and_snapshot,
+    with_reservations,
+    without,
+    without_allocation,
+    without_reservations,
+)
+from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference, ResourceClaim, read_claim
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, LostShare, encode_snapshot, lost_share, with_groups
+from dra_extender.scheduling.claims.kept_fields import same_allocation, same_devices, stripped
+from dra_extender.scheduling.ports.cluster import Claims, ClusterError, Conflict, NotFound, Unavailable
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.telemetry.metrics import Metrics
+
+_TRIES: Final = 5
+_LOOK_SECONDS: Final = 0.5
+_Answer = TypeVar("_Answer")
+
+
+class ClaimWriting:
+    """Writes allocations, reservations and their release, and keeps the ledger abreast of the answers."""
+
+    def __init__(self, ledger: Ledger, claims: Claims, metrics: Metrics) -> None:
+        self._ledger = ledger
+        self._claims = claims
+        self._metrics = metrics
+
+    async def allocate(
+        self, record: ClaimRecord, placement: ClaimPlacement, consumer: ConsumerReference
+    ) -> ClaimRecord:
+        """Store this allocation, reserved for the consumer; returns what the server has then.
+
+        Raises:
+            OutcomeUnknown: the server does not answer any more.
+            TryAgain: the claim is gone, going, or was allocated by somebody else; or the server could not be written to, or does
+                not keep shares (the allocation is taken back then).
+        """
+        snapshot = encode_snapshot(placement.allocation, placement.holdings)
+        allocation = placement.allocation
+        if self._claims.keeps_groups:
+            allocation = with_groups(allocation, placement.holdings)
+
+        async def write(raw: bytes) -> bytes:
+            claim = read_claim(raw)
+            if claim.status.allocation is not None:
+                if _is_written(claim, placement.allocation, snapshot):
+                    if claim.reserved_by(consumer.uid):
+                        return raw
+                    return await self._update_status("reserve", claim, with_reservations(raw, (consumer,)))
+                raise TryAgain(f"claim {_name(claim)} was allocated by another scheduler")
+            if not is_kept(claim, snapshot):
+                raw = await self._update(claim, with_finalizer_and_snapshot(claim, snapshot))
+            return await self._update_status("allocate", claim, with_allocation(raw, allocation, consumer))
+
+        stored = await self._persist(record, write)
+        await self.check_shares(stored, consumer.uid)
+        kept = stored.claim.status.allocation
+        if kept is None or not same_devices(kept, placement.allocation):
+            raise TryAgain(f"claim {_name(stored.claim)}: the API server did not keep the allocation")
+        for field in stripped(allocation, kept):
+            self._metrics.stripped(field)
+        stored.written, stored.written_for = kept, frozenset((consumer.uid,))
+        return stored
+
+    async def reserve(self, record: ClaimRecord, wanted: Sequence[tuple[ConsumerReference, int]]) -> frozenset[str]:
+        """Add consumers to an allocated claim, in one update, as far as they are not there and as there is room.
+
+        Each comes with the number of entries that the claim may have at most when it has been added.
+
+        Returns:
+            UIDs of those for which there is none.
+
+        Raises:
+            TryAgain: the claim is gone, going, or not allocated any more; or the server could not be written to.
+        """
+        added: set[str] = set()
+
+        async def write(raw: bytes) -> bytes:
+            claim = read_claim(raw)
+            if claim.status.allocation is None:
+                raise TryAgain(f"claim {_name(claim)} was deallocated meanwhile")
+            missing: list[ConsumerReference] = []
+            for each, most in wanted:
+                if claim.reserved_by(each.uid) or each in missing:
+                    continue
+                if self._ledger.group_starts.room(claim, each.uid, most) > len(missing):
+                    missing.append(each)
+            added.update(each.uid for each in missing)
+            return await self._update_status("reserve", claim, with_reservations(raw, missing)) if missing else raw
+
+        stored = await self._persist(record, write)
+        stored.written_for |= added
+        return frozenset(each.uid for each, _ in wanted if not stored.claim.reserved_by(each.uid))
+
+    async def look(self, record: ClaimRecord) -> None:
+        """Find out what the server has, however long it does not answer; never raises."""
+        namespace, name = record.claim.metadata.key
+        uid = record.claim.metadata.uid
+        while True:
+            try:
+                raw = await self._claims.read(namespace, name)
+                if read_claim(raw).metadata.uid == uid:
+                    self._ledger.own_write(raw)
+            except NotFound:
+                self._ledger.claim_gone(namespace, name, uid)
+            except ClusterError:
+                await asyncio.sleep(_LOOK_SECONDS)
+                continue
+            except ModelError:
+                pass
+            return
+
+    async def restore(self, record: ClaimRecord, snapshot: str) -> None:
+        """Put the finalizer and this snapshot back on an allocation of ours, where somebody took them off while it is in use.
+
+        Without the finalizer the claim could be deleted under a running pod, and its devices be given to another.
+
+        Raises:
+            TryAgain: the claim is gone or going, or the server could not be written to.
+        """
+        known = record.claim.status.allocation
+
+        async def write(raw: bytes) -> bytes:
+            claim = read_claim(raw)
+            stored = claim.status.allocation
+            if stored is None or known is None or not same_allocation(stored, known) or is_kept(claim, snapshot):
+                return raw
+            return await self._update(claim, with_finalizer_and_snapshot(claim, snapshot))
+
+        await self._persist(record, write)
+
+    async def check_shares(self, record: ClaimRecord, consumer_uid: str) -> None:
+        """Refuse an allocation of ours whose shares the server stored as something else; it is released first.
+
+        That holds for one that an earlier process of ours wrote, too, and could not look at any more.
+
+        Raises:
+            TryAgain: a share was not stored as one; or the release failed.
+        """
+        lost: LostShare | None = lost_share(record.claim)
+        if lost is None:
+            return
+        self._metrics.stripped(lost.field)
+        await self.release(record, (consumer_uid,))
+        raise TryAgain(
+            f"claim {_name(record.claim)}: the API server does not keep {lost.field} of a share (DRAConsumableCapacity is off "
+            f"there?), so device {'/'.join(lost.device_id)} would not be shared as decided"
+        )
+
+    async def release(self, record: ClaimRecord, consumers: Collection[str], *, tries: int = _TRIES) -> bool:
+        """Take these consumers (UIDs) off the claim's allocation, and the allocation with its snapshot when nobody else is left.
+
+        With no consumers only an allocation that is reserved for nobody goes.  Nothing is written if the claim is not allocated
+        as in `record` any more.  Whose allocation it is does not matter here: that is the caller's to know.  With one of `tries`
+        nothing is written if anything else about the claim has changed, either.
+
+        Returns:
+            Whether the claim is without an allocation now.
+
+        Raises:
+            TryAgain: the server could not be written to; what is left can be released later.
+        """
+        known = record.claim.status.allocation
+
+        async def write(raw: bytes) -> bytes:
+            claim = read_claim(raw)
+            stored = claim.status.allocation
+            if stored is None or known is None or not same_allocation(stored, known):
+                return raw
+            left = [each for each in claim.status.reserved_for if each.uid not in consumers]
+            if left and len(left) == len(claim.status.reserved_for):
+                return raw
+            if left:
+                return await self._update_status("unreserve", claim, without_reservations(raw, consumers))
+            raw = await self._update_status("release", claim, without_allocation(raw))
+            # Whoever has to react to the loss of the devices does so before the next write.
+            self._ledger.own_write(raw)
+            released = read_claim(raw)
+            if SNAPSHOT_ANNOTATION not in released.metadata.annotations:
+                return raw
+            return await self._update(released, without(released, snapshot=True))
+
+        try:
+            return (await self._persist(record, write, dying=True, tries=tries)).claim.status.allocation is None
+        except ClaimGone:
+            return True
+
+    async def create(self, namespace: str, body: bytes) -> ClaimRecord:
+        """Store a new claim; what the server has then.
+
+        Raises:
+            Conflict: there is one of that name.
+            ClusterError: any other kind.
+        """
+        return self._ledger.own_write(await self._counted("create", self._claims.create(namespace, body)))
+
+    async def discard(self, record: ClaimRecord) -> None:
+        """Delete the claim whatever is allocated to it; returns when it is gone.
+
+        Raises:
+            TryAgain: the server could not be written to, or somebody else keeps the claim by a finalizer.
+        """
+        namespace, name = record.claim.metadata.key
+
+        async def write(raw: bytes) -> bytes:
+            claim = read_claim(raw)
+            if FINALIZER in claim.metadata.finalizers:
+                raw = await self._update(claim, without(claim, finalizer=True))
+            await self._counted("discard", self._claims.delete(namespace, name, claim.metadata.uid))
+            return raw
+
+        try:
+            await self._persist(record, write, dying=True)
+            await self._check_gone(record)
+        except ClaimGone:
+            self._ledger.claim_gone(namespace, name, record.claim.metadata.uid)
+
+    async def _check_gone(self, record: ClaimRecord) -> None:
+        namespace, name = record.claim.metadata.key
+        try:
+            if read_claim(await self._claims.read(namespace, name)).metadata.uid == record.claim.metadata.uid:
+                raise TryAgain(f"claim {namespace}/{name} is being deleted")
+        except NotFound as gone:
+            raise ClaimGone(f"claim {namespace}/{name} does not exist any more") from gone
+        except (ClusterError, ModelError) as problem:
+            raise TryAgain(f"claim {namespace}/{name}: {problem}") from problem
+        raise ClaimGone(f"claim {namespace}/{name} was replaced by another of the same name")
+
+    async def _persist(
+        self,
+        record: ClaimRecord,
+        write: Callable[[bytes], Awaitable[bytes]],
+        *,
+        dying: bool = False,
+        tries: int = _TRIES,
+    ) -> ClaimRecord:
+        """Run `write` on the known object, or on the live one if it is not kept; after a conflict or an unknown outcome again.
+
+        `dying`: also on a claim that is being deleted.
+        """
+        namespace, name = record.claim.metadata.key
+        uid, raw, version = record.claim.metadata.uid, record.raw, record.claim.metadata.resource_version
+        problem: ClusterError | None = None
+        for _ in range(tries):
+            try:
+                if problem is not None or not raw:
+                    raw = await self._claims.read(namespace, name)
+                _check_alive(read_claim(raw), uid, dying=dying, version=version if tries == 1 else None)
+                return self._ledger.own_write(await write(raw))
+            except (Conflict, Unavailable) as again:
+                problem = again
+            except NotFound as gone:
+                raise ClaimGone(f"claim {namespace}/{name} does not exist any more") from gone
+            except ClusterError as refused:
+                raise TryAgain(f"claim {namespace}/{name}: {refused}") from refused
+            except ModelError as unreadable:
+                raise TryAgain(f"claim {namespace}/{name} cannot be read: {unreadable}") from unreadable
+        failed = OutcomeUnknown if isinstance(problem, Unavailable) else TryAgain
+        raise failed(f"claim {namespace}/{name}: {problem}") from problem
+
+    async def _update(self, claim: ResourceClaim, change: MetadataChange) -> bytes:
+        return await self._counted("prepare", self._claims.update(*claim.metadata.key, change))
+
+    async def _update_status(self, step: str, claim: ResourceClaim, body: bytes) -> bytes:
+        return await self._counted(step, self._claims.update_status(*claim.metadata.key, body))
+
+    async def _counted(self, step: str, call: Awaitable[_Answer]) -> _Answer:
+        try:
+            answer = await call
+        except ClusterError as problem:
+            self._metrics.claim_write(step, type(problem).__name__.lower())
+            raise
+        self._metrics.claim_write(step, "ok")
+        return answer
+
+
+class OutcomeUnknown(TryAgain):
+    """The server did not answer: what was to be written may be stored, or not."""
+
+
+class ClaimGone(TryAgain):
+    """The claim was deleted, or replaced by another of the same name."""
+
+
+def is_kept(claim: ClaimHead, snapshot: str) -> bool:
+    """Whether the claim has the finalizer and this snapshot."""
+    metadata = claim.metadata
+    return FINALIZER in metadata.finalizers and metadata.annotations.get(SNAPSHOT_ANNOTATION) == snapshot
+
+
+def _check_alive(claim: ResourceClaim, uid: str, *, dying: bool, version: str | None) -> None:
+    """Raises TryAgain if this is not the claim, in this version if one is given, or it is being deleted (unless `dying`)."""
+    if claim.metadata.uid != uid:
+        raise ClaimGone(f"claim {_name(claim)} was replaced by another of the same name")
+    if version not in (None, claim.metadata.resource_version):
+        raise TryAgain(f"claim {_name(claim)} has changed")
+    if claim.metadata.deletion_timestamp is not None and not dying:
+        raise TryAgain(f"claim {_name(claim)} is being deleted")
+
+
+def _name(claim: ClaimHead) -> str:
+    return "/".join(claim.metadata.key)
+
+
+def _is_written(claim: ClaimHead, written: AllocationResult, snapshot: str) -> bool:
+    """Whether the claim has what we write: perhaps our own write arrived although its answer was lost, and share ids with it."""
+    stored = claim.status.allocation
+    if stored is None or same_devices(stored, written):
+        return stored is not None
+    return claim.metadata.annotations.get(SNAPSHOT_ANNOTATION) == snapshot and lost_share(claim) is not None

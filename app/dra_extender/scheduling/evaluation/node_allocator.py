@@ -1,0 +1,300 @@
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from dra_extender.allocator import (
+    Allocation,
+    ClaimDemand,
+    Demand,
+    Features,
+    NamedClaim,
+    NodePools,
+    NoFit,
+    Paused,
+    RequestSurvey,
+    SelectorVerdicts,
+    gather,
+    prepare,
+    survey,
+)
+from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError
+from dra_extender.allocator.rules.compatible_only_with import IsTrue, Site
+from dra_extender.allocator.state.release_rules import OWN
+from dra_extender.allocator.state.usage import Usage
+from dra_extender.cel import Budget, CelCompileError, ProgramCache
+from dra_extender.cel.analysis.rewrite import rewrite_suffixes
+from dra_extender.cel.support.bounded_cache import BoundedCache
+from dra_extender.cel.support.errors import quoted
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
+from dra_extender.model.allocation import Placement
+from dra_extender.model.base import ModelError
+from dra_extender.model.node import Node
+from dra_extender.model.rejection import Code, Rejection
+from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.evaluation.fresh_shares import new_share_id
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.scheduling.search_time.paused_searches import PausedSearches
+
+MOST_CLAIM_BYTES: Final = 8 * 2**20
+"""Bytes that the claims of one pod may have together, as the API server sends them."""
+_FIXED_BYTES = 20 * 2**20
+"""Regular expressions, and programs that quick answers fall back to: they are not shared out here."""
+_SHARES = 11
+_OF_PROGRAMS = 4
+_OF_DEMANDS = 2
+_OF_VERDICTS = 5
+_REJECTION_BYTES = 2_000
+_LARGEST_DEMAND = 2
+_MOST_SET_ASIDE = 3
+_NOT_SEARCHED = NoFit(
+    verdict="fatal",
+    rejections=(Rejection(code=Code.SEARCH_LIMIT, detail="time was up before the search came to an end"),),
+)
+_SLACK = 2
+
+
+class _Begun(NamedTuple):
+    """How far a call has got with what a pod asks for, from one slice to the next."""
+
+    claims: list[NamedClaim]
+    prepared: dict[int, ClaimDemand]
+
+
+class Searching:
+    """Asks the allocator about one node, with everything that depends on slices and claims alone prepared once."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        features: Features,
+        options: Options,
+        programs: ProgramCache | None = None,
+        resumed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`programs` are compiled expressions from before, compiled with the same options.
+
+        `resumed` is called whenever a paused search goes on.
+        """
+        self._resumed = resumed
+        self.features = features
+        self._ledger = ledger
+        self._rules = replace(OWN, ready_devices_first=options.ready_devices_first)
+        share = (options.selector_cache_bytes - _FIXED_BYTES) // _SHARES
+        if programs is None:
+            rewrite = rewrite_suffixes if options.rewrite_attribute_suffixes else None
+            programs = ProgramCache(_OF_PROGRAMS * share, emulate=options.selector_libraries, rewrite=rewrite)
+        self._programs = programs
+        self._verdicts = SelectorVerdicts(_OF_VERDICTS * share)
+        self._pools: dict[str, tuple[int, NodePools]] = {}
+        self._paused = PausedSearches()
+        self._demands: BoundedCache[tuple[object, ...], Demand | Rejection] = BoundedCache(
+            _OF_DEMANDS * share, largest=_LARGEST_DEMAND
+        )
+
+    def demand(self, claims: Sequence[FoundClaim], budget: Budget | None = None) -> Demand | Rejection:
+        """What these claims ask for, or why no node can serve them (missing class, invalid selector, ...).
+
+        Compiling their expressions is charged to `budget`.  When that is spent, the answer is a SEARCH_LIMIT that is not
+        remembered; what was compiled by then is, so that another call gets further.
+
+        Raises:
+            SpecNotKeptError: claims have to be read before; asked again then, it answers.
+        """
+        key = self._key(claims)
+        known = self._demands.get(key)
+        if known is not None:
+            return known
+        answers = budget.answers if isinstance(budget, CallBudget) else {}
+        # It may be too large to be kept for longer than the call.
+        known = answers.get(key)
+        if known is None:
+            missing = self._unread(claims)
+            if missing:
+                raise SpecNotKeptError(missing)
+            begun = answers.setdefault(("begun", key), _Begun([], {}))
+            known = _decode(claims, begun.claims, budget)
+            if known is not None:
+                return known
+            known = prepare(
+                begun.claims,
+                self._ledger.classes,
+                self._programs,
+                self.features,
+                self._verdicts,
+                budget,
+                begun.prepared,
+            )
+            if isinstance(known, Demand):
+                known = self._invalid_selector(known) or known
+            elif known.code is Code.SEARCH_LIMIT:
+                return known
+            size = known.size if isinstance(known, Demand) else _REJECTION_BYTES + 2 * len(known.detail)
+            self._demands.put(key, known, size, claims[0].record.claim.metadata.namespace if claims else "")
+            answers.pop(("begun", key), None)
+            if key not in self._demands:
+                answers[key] = known
+        return known
+
+    def count_devices_beside_counters(self, *, counted: bool) -> None:
+        """Whether devices that a slice has beside its counter sets count from now on; before the first question."""
+        if counted != self._rules.devices_beside_counters:
+            self._rules = replace(self._rules, devices_beside_counters=counted)
+            self._pools.clear()
+
+    def missing(self, claims: Sequence[FoundClaim]) -> Sequence[ClaimRecord]:
+        """The claims that have to be read before `demand` can answer for these."""
+        return () if self._key(claims) in self._demands else self._unread(claims)
+
+    def _key(self, claims: Sequence[FoundClaim]) -> tuple[object, ...]:
+        return (self._ledger.progress.classes, *[(each.label, each.record.spec_digest) for each in claims])
+
+    def _unread(self, claims: Sequence[FoundClaim]) -> Sequence[ClaimRecord]:
+        return [each.record for each in claims if not each.record.has_spec]
+
+    @property
+    def held(self) -> int:
+        """The bytes that are kept of expressions, demands and verdicts, by estimate."""
+        return self._programs.held + self._demands.held + self._verdicts.held
+
+    def _invalid_selector(self, demand: Demand) -> Rejection | None:
+        """An expression that does not compile rules the pod out everywhere, whichever devices happen to be free."""
+        for claim in demand.claims:
+            for request in claim.requests:
+                for option in request.options:
+                    for derived in option.derived.values():
+                        if isinstance(derived.program, CelCompileError):
+                            return derived.problem()
+                    for expression, program in zip(
+                        option.selectors.expressions, option.selectors.programs, strict=True
+                    ):
+                        if isinstance(program, CelCompileError):
+                            return Rejection(
+                                code=Code.SELECTOR_INVALID,
+                                claim=claim.label,
+                                request=option.name,
+                                detail=f"{quoted(expression)}: {program}",
+                            )
+        return None
+
+    def on_node(
+        self, demand: Demand, node: Node, usage: Usage, deadline: Callable[[], bool], under: Hashable = None
+    ) -> Placement | NoFit:
+        """The allocator's answer for this node under this usage.
+
+        Raises:
+            Paused: The deadline raised it.  The search is kept if `under` is given, which is equal for nothing but the same usage
+                and devices of the node; it goes on when the same is asked again.
+        """
+        if type(deadline) is CallBudget and deadline.closed:
+            return _NOT_SEARCHED
+        question = (demand.signature, node.name)
+        search = self._paused.take(question, under) if self._paused else None
+        if search is None:
+            try:
+                pools = self._pools_of(node)
+            except ModelError as problem:
+                broken = Rejection(code=Code.POOL_INVALID, detail=str(problem))
+                return NoFit(verdict="fatal", rejections=(broken,), steps=0)
+            search = Allocation(demand, node, pools, usage, new_share_id=new_share_id, rules=self._rules)
+        else:
+            self._resumed()
+        try:
+            return search(deadline)
+        except Paused:
+            if under is not None:
+                self._paused.keep(question, under, search)
+            raise
+
+    def once(self, demand: Demand, node: Node, usage: Usage, budget: CallBudget, under: Hashable) -> Placement | NoFit:
+        """As `on_node`, for a question that is asked again in each slice of a call: its answer is kept with the budget."""
+        versions = (under, self._ledger.state.of(node.name), self._ledger.held.of(node.name))
+        key = (demand.signature, node.name, versions)
+        known: Placement | NoFit | None = budget.answers.get(key)
+        if known is None:
+            known = self.on_node(demand, node, usage, budget, versions)
+            if not budget.closed:
+                budget.answers[key] = known
+        return known
+
+    def set_aside(self, demand: Demand, node: str) -> bool:
+        """Whether the search on this node was paused and there are few of the kind, so that other nodes may come first."""
+        paused = self._paused
+        return bool(paused) and (demand.signature, node) in paused and paused.of(demand.signature) < _MOST_SET_ASIDE
+
+    def survey(
+        self,
+        demand: Demand,
+        node: Node,
+        usage: Usage,
+        *,
+        budget: Budget | None = None,
+        only: tuple[str, str] | None = None,
+        most: int | None = None,
+    ) -> tuple[RequestSurvey, ...]:
+        """How many devices of the node each request finds, and what keeps how many of them away; nothing if it cannot be read.
+
+        Only the claim and request given by `only`, and only the first `most` devices, all charged to `budget`.
+        """
+        try:
+            return survey(demand, node, self._pools_of(node), usage, deadline=budget, only=only, most=most)
+        except ModelError:
+            return ()
+
+    @property
+    def judge(self) -> IsTrue | None:
+        """Says whether `compatibleOnlyWith` is true for a device; None while compatibility does not count."""
+        return self._is_true if self.features.compatibility_groups else None
+
+    def _is_true(self, expression: str, site: Site) -> bool:
+        row = self._verdicts.of((expression,), self._programs).row(site.published)
+        try:
+            return row.matches(site.published, site.position, None)
+        except (SelectorError, SelectionTimeoutError):
+            return False
+
+    def asking(self, demand: Demand, budget: CallBudget) -> Callable[[Node, Usage, Hashable], Placement | Rejection]:
+        """`once` for this demand, with the first reason where it does not fit."""
+
+        def ask(node: Node, usage: Usage, under: Hashable) -> Placement | Rejection:
+            answer = self.once(demand, node, usage, budget, under)
+            return answer if isinstance(answer, Placement) else answer.rejections[0]
+
+        return ask
+
+    def pools_of(self, node: Node) -> NodePools | None:
+        """The pools of the node as searches see them; None if they cannot be read."""
+        try:
+            return self._pools_of(node)
+        except ModelError:
+            return None
+
+    def _pools_of(self, node: Node) -> NodePools:
+        version = self._ledger.inventory.of(node.name)
+        known = self._pools.get(node.name)
+        if known is not None and known[0] == version:
+            return known[1]
+        slices = self._ledger.slices
+        pools = gather(node, slices.local(node.name), slices.near(node), slices.of_pool, self.features, self._rules)
+        self._pools[node.name] = (version, pools)
+        if len(self._pools) > _SLACK * len(self._ledger.nodes):
+            nodes = self._ledger.nodes
+            self._pools = {name: kept for name, kept in self._pools.items() if name in nodes}
+        return pools
+
+
+def _decode(claims: Sequence[FoundClaim], into: list[NamedClaim], budget: Budget | None) -> Rejection | None:
+    """Have the specs of all claims `into` the list, one after the other; why that is impossible, if it is."""
+    size = sum(len(each.record.raw) for each in claims)
+    if size > MOST_CLAIM_BYTES:
+        return Rejection(code=Code.TOO_MUCH, detail=f"claims have {size} bytes, {MOST_CLAIM_BYTES} are looked at")
+    for each in claims[len(into) :]:
+        if into and budget is not None and budget():
+            detail = "the call has spent its budget before the claim was decoded"
+            return Rejection(code=Code.SEARCH_LIMIT, claim=each.label, detail=detail)
+        try:
+            into.append(NamedClaim(each.label, each.record.whole))
+        except ModelError as problem:
+            return Rejection(code=Code.CLAIM_UNREADABLE, detail=str(problem))
+    return None

@@ -1,0 +1,228 @@
+"""The claim for a pod's extended resources, from its creation to its end (KEP-5004).
+
+A bind creates it, writes its allocation as for any other claim, and tells the pod of it before the Binding, for that is where the
+kubelet looks.  Its name follows from the pod's UID, so that a create that is repeated after a crash finds what is there.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.base import ModelError
+from dra_extender.model.managed_fields import writers_of
+from dra_extender.model.node import Node
+from dra_extender.model.pod import Pod
+from dra_extender.model.rejection import Rejection
+from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, read_claim
+from dra_extender.model.templated_claim import suffix_of
+from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of
+from dra_extender.scheduling.claims.preconditions import useless_on
+from dra_extender.scheduling.claims.releaser import GivenBack
+from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, Special, extended_need
+from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, Conflict, NotFound
+from dra_extender.scheduling.ports.errors import TryAgain
+
+_LONGEST_BASE: Final = 58
+_LOG = structlog.get_logger(__name__)
+
+
+class Claimed(NamedTuple):
+    """A claim that exists for a pod's extended resources, and what it is for."""
+
+    found: FoundClaim
+    special: Special
+
+
+class ExtendedClaims:
+    """Makes, adopts and deletes the claims for extended resources."""
+
+    def __init__(self, ledger: Ledger, writing: ClaimWriting, cluster: Cluster, field_manager: str) -> None:
+        """`field_manager`: the name under which this service writes; an allocation by others is not adopted."""
+        self._ledger = ledger
+        self._writing = writing
+        self._cluster = cluster
+        self._us = field_manager
+
+    @asynccontextmanager
+    async def claimed(self, pod: Pod, node: str) -> AsyncIterator[Claimed | None]:
+        """Inside, the claim exists that the pod needs on this node, without or with an allocation; None if it needs none.
+
+        One that an earlier attempt left is adopted if it suits, else deleted.  After a failure inside it is deleted, too, unless
+        it has its devices: then a later bind carries on.
+
+        Raises:
+            TryAgain: the node cannot serve the pod's extended resources (any more), or the server could not be written to.
+        """
+        claimed = await self._claim_for(pod, node)
+        try:
+            yield claimed
+        except TryAgain as failed:
+            if claimed is not None:
+                await self._clean_up(claimed.found.record, pod, given_back=isinstance(failed, GivenBack))
+            raise
+
+    def known(self, claimed: Claimed) -> FoundClaim:
+        """The claim as a decision takes it: what was held for it before it existed is held for it now.
+
+        Raises:
+            TryAgain: it was deleted meanwhile.
+        """
+        found, meta = claimed.found, claimed.found.record.claim.metadata
+        if self._ledger.claims.by_uid(meta.uid) is not found.record:
+            raise TryAgain(f"claim {'/'.join(meta.key)} was deleted meanwhile")
+        self._ledger.holds.rename(claimed.special.found.record.claim.metadata.uid, meta.uid)
+        return found
+
+    async def tell(self, pod: Pod, claimed: Claimed) -> None:
+        """Publish the claim in the pod's status.
+
+        Raises:
+            TryAgain: the server could not be written to, or keeps no such field (the claim is deleted then, and none is made any
+                more).
+        """
+        record = claimed.found.record
+        name = record.claim.metadata.name
+        try:
+            kept = await self._cluster.pods.tell_extended_claim(
+                pod.namespace, pod.name, pod.uid, name, claimed.special.mappings
+            )
+        except ClusterError as problem:
+            raise TryAgain(f"pod {pod.key}: {problem}") from problem
+        if not kept:
+            self._ledger.serves_extended_resources = False
+            await self._writing.discard(record)
+            raise TryAgain(
+                f"pod {pod.key}: the API server does not keep status.extendedResourceClaimStatus "
+                "(DRAExtendedResource is off there?)"
+            )
+
+    async def _claim_for(self, pod: Pod, node_name: str) -> Claimed | None:
+        left = self._ledger.claims.for_extended_resources(pod.namespace, pod.uid)
+        need = extended_need(pod, self._ledger)
+        if need is None and not left:
+            return None
+        node = self._ledger.nodes.get(node_name)
+        if node is None:
+            raise TryAgain(f"node {node_name} is not known yet")
+        special = None if need is None else need.on(node)
+        if isinstance(special, Rejection):
+            raise TryAgain(special.text)
+        adopted = None
+        for each in left:
+            if adopted is None and special is not None and await self._suits(each, special, pod, node):
+                adopted = each
+        for each in left:
+            if each is not adopted:
+                await self._discard(each, pod)
+        if special is None:
+            return None
+        record = adopted or await self._create(pod, special, node)
+        return Claimed(FoundClaim(EXTENDED_LABEL, record, consumer_of(pod)), special)
+
+    async def _suits(self, record: ClaimRecord, special: Special, pod: Pod, node: Node) -> bool:
+        """Whether the claim is what the pod needs on the node, and its allocation, if there is one, is ours and of use there.
+
+        Raises:
+            TryAgain: that could not be found out.
+        """
+        claim = record.claim
+        if claim.metadata.deletion_timestamp is not None or not (record.has_status and special.is_asked_by(record)):
+            return False
+        allocation = claim.status.allocation
+        if allocation is None:
+            return True
+        try:
+            ours = self._us in writers_of(record.raw or await self._read(record)).allocation
+        except ModelError:
+            return False
+        usable = useless_on(node, FoundClaim(EXTENDED_LABEL, record, consumer_of(pod)), self._ledger) is None
+        return ours and usable and all(each.uid == pod.uid for each in claim.status.reserved_for)
+
+    async def _read(self, record: ClaimRecord) -> bytes:
+        """The claim as it is stored, of which the ledger keeps a part."""
+        namespace, name = record.claim.metadata.key
+        try:
+            raw = await self._cluster.claims.read(namespace, name)
+        except ClusterError as problem:
+            raise TryAgain(f"claim {namespace}/{name}: {problem}") from problem
+        if read_claim(raw).metadata.uid != record.claim.metadata.uid:
+            raise TryAgain(f"claim {namespace}/{name} was replaced by another of the same name")
+        return raw
+
+    async def _create(self, pod: Pod, special: Special, node: Node) -> ClaimRecord:
+        body = _body(pod, special)
+        name = _name(pod)
+        try:
+            return await self._writing.create(pod.namespace, body)
+        except Conflict:
+            record = await self._existing(pod, name)
+        except (ClusterError, ModelError) as problem:
+            raise TryAgain(f"pod {pod.key}: {problem}") from problem
+        if not await self._suits(record, special, pod, node):
+            await self._discard(record, pod)
+            raise TryAgain(f"claim {pod.namespace}/{name} was left by an earlier attempt; the next bind makes another")
+        return record
+
+    async def _existing(self, pod: Pod, name: str) -> ClaimRecord:
+        """The claim of this name, if it is the pod's; our watch may not have brought it yet."""
+        try:
+            raw = await self._cluster.claims.read(pod.namespace, name)
+            if read_claim(raw).extended_for == pod.uid:
+                return self._ledger.own_write(raw)
+        except (ClusterError, ModelError) as problem:
+            raise TryAgain(f"claim {pod.namespace}/{name}: {problem}") from problem
+        raise TryAgain(f"claim {pod.namespace}/{name} is not of pod {pod.key}, whose claim would have that name")
+
+    async def _discard(self, record: ClaimRecord, pod: Pod) -> None:
+        """Delete a claim of the pod, unless the pod turns out to be bound: then it may be the one it runs with."""
+        try:
+            live = await self._cluster.pods.read(pod.namespace, pod.name)
+        except NotFound as gone:
+            raise TryAgain(f"pod {pod.key} does not exist any more") from gone
+        except (ClusterError, ModelError) as problem:
+            raise TryAgain(f"pod {pod.key}: {problem}") from problem
+        if live.uid == pod.uid and live.node_name:
+            raise TryAgain(f"pod {pod.key} is bound to node {live.node_name} already")
+        await self._writing.discard(record)
+
+    async def _clean_up(self, record: ClaimRecord, pod: Pod, *, given_back: bool) -> None:
+        known = self._ledger.claims.by_uid(record.claim.metadata.uid)
+        if known is None or known.taken is not None or (known.claim.status.allocation is not None and not given_back):
+            return
+        try:
+            await self._discard(known, pod)
+        except TryAgain as problem:
+            claim = "/".join(known.claim.metadata.key)
+            _LOG.warning("a claim for extended resources was left behind", claim=claim, problem=str(problem))
+
+
+def _name(pod: Pod) -> str:
+    """As the API server would make it of the generateName, but with a suffix that follows from the pod's UID."""
+    return _generate_name(pod)[:_LONGEST_BASE] + suffix_of(pod.uid)
+
+
+def _generate_name(pod: Pod) -> str:
+    return f"{pod.name}-extended-resources-"
+
+
+def _body(pod: Pod, special: Special) -> bytes:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": _name(pod),
+            "generateName": _generate_name(pod),
+            "namespace": pod.namespace,
+            "annotations": {EXTENDED_ANNOTATION: "true"},
+            "ownerReferences": [owner],
+        },
+        "spec": special.found.record.spec,
+    }
+    return msgspec.json.encode(claim)

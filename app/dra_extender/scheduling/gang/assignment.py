@@ -1,0 +1,207 @@
+"""The seats of a gang while it is being planned: who sits where, and what everybody's claims get."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
+from dra_extender.scheduling.permit.members import Member
+
+DeviceId = tuple[str, str, str]
+"""(driver, pool, device)."""
+
+
+class Seat(NamedTuple):
+    """Where a member goes, and what each of its claims gets there."""
+
+    node: str
+    placements: Mapping[str, ClaimPlacement]
+
+
+class Places(Protocol):
+    """What a plan asks about nodes and devices."""
+
+    @property
+    def undecided(self) -> bool:
+        """Whether some question could not be decided in the time there was, so that a None may be wrong."""
+        ...
+
+    def ask(
+        self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
+    ) -> Mapping[str, ClaimPlacement] | None:
+        """A placement for each claim on this node, beside what the plan keeps and without these devices; None if there is none."""
+        ...
+
+    def allowed(self, member: Member, node: str) -> bool:
+        """Whether the member may be on the node at all: what it was offered, decided claims, extended resources."""
+        ...
+
+    def usable(self, placement: ClaimPlacement, node: str) -> bool:
+        """Whether a pod on the node can use the devices of this placement."""
+        ...
+
+    def reach(self, holding: DeviceHolding) -> Hashable | None:
+        """None for a device of one node; else equal for devices that are the same to every claim and node."""
+        ...
+
+    def alike(self, node: str) -> Hashable | None:
+        """Equal for nodes that answer every question alike; None for one that is like no other."""
+        ...
+
+    def room(self, members: Sequence[Member], node: str) -> int | None:
+        """How many of these members, which are of one kind and share no claims, fit on this node at most; None if not known."""
+        ...
+
+    def out_of_time(self) -> bool:
+        """Whether the time for planning is up."""
+        ...
+
+    def pause_due(self) -> bool:
+        """Whether the plan is to stop where it can go on.  A question may also raise Paused, and is asked again then."""
+        ...
+
+
+class Seated(NamedTuple):
+    """A member that took a seat, what was so before, and devices that it or others on the node got which other nodes reach."""
+
+    member: Member
+    node: str
+    before: Mapping[str, ClaimPlacement]
+    wide: Sequence[DeviceHolding]
+    joined: int
+    further: Sequence[DeviceId]
+
+
+class Board:
+    """Who sits where, and what everybody's claims get."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self.reached_further = False
+        self.clear()
+
+    def clear(self) -> None:
+        """Nobody sits anywhere."""
+        self._on_node: dict[str, list[Member]] = {}
+        self._placements: dict[str, Mapping[str, ClaimPlacement]] = {}
+        self._decided: dict[str, tuple[str, ClaimPlacement]] = {}
+        self._wide: dict[str, Sequence[DeviceHolding]] = {}
+        self._states: dict[str, Hashable] = {}
+        self._full: dict[str, dict[Hashable, int]] = {}
+        self._joined = 0
+
+    def enter(self, member: Member, node: str, without: frozenset[DeviceId] = frozenset()) -> Seated | None:
+        """Seat the member, moving devices between the members of this node if necessary; None if that is impossible.
+
+        Nobody on the node gets one of the devices `without` for it.
+        """
+        before = self._placements.get(node, {})
+        elsewhere = [shared for uid in member.claims if (shared := self._decided.get(uid)) and shared[0] != node]
+        if not all(self._places.usable(placement, node) for _, placement in elsewhere):
+            return None
+        new = [uid for uid in member.claims if uid not in self._decided]
+        after = before
+        if new:
+            found = self._beside(before, new, node, without)
+            if found is None:
+                self._note_full(member, node, without)
+                return None
+            if not self._still_usable(before, found, node):
+                return None
+            after = found
+        wide = [each for one in after.values() for each in one.holdings if self._places.reach(each) is not None]
+        self.reached_further |= bool(wide)
+        had = {(each.driver, each.pool, each.device) for each in self._wide.get(node, ())}
+        further = [key for each in wide if (key := (each.driver, each.pool, each.device)) not in had]
+        seated = Seated(member, node, before, self._wide.get(node, ()), len(elsewhere), further)
+        self._on_node.setdefault(node, []).append(member)
+        self._set(node, after, wide)
+        self._joined += seated.joined
+        return seated
+
+    def leave(self, seated: Seated) -> None:
+        """Undo an `enter`; the last one first."""
+        node = seated.node
+        self._joined -= seated.joined
+        left = self._on_node[node]
+        left.pop()
+        for uid in self._placements[node].keys() - seated.before.keys():
+            del self._decided[uid]
+        self._set(node, seated.before, seated.wide)
+        full = self._full.get(node)
+        if full:
+            self._full[node] = {question: seats for question, seats in full.items() if seats <= len(left)}
+
+    def is_full(self, member: Member, node: str) -> bool:
+        """Whether it is known that there is nothing for the member beside those that sit on the node."""
+        full = self._full.get(node)
+        return full is not None and self._question(member) in full
+
+    def seats(self) -> Mapping[str, Seat]:
+        """The seats of all members."""
+        return {
+            member.uid: Seat(node, {uid: self._decided[uid][1] for uid in member.claims})
+            for node, members in self._on_node.items()
+            for member in members
+        }
+
+    def states(self) -> Mapping[str, Hashable]:
+        """The state of each node on which somebody sits."""
+        return {node: self.state_of(node) for node, members in self._on_node.items() if members}
+
+    def state_of(self, node: str) -> Hashable | None:
+        """Which kinds of members sit there and which devices they have that other nodes reach; None if nobody does."""
+        members = self._on_node.get(node)
+        if not members:
+            return None
+        state = self._states.get(node)
+        if state is None:
+            kinds = Counter(member.kind for member in members)
+            wide = Counter(self._places.reach(each) for each in self._wide.get(node, ()))
+            shared = frozenset(uid for each in members for uid in each.shared if self._decided[uid][0] == node)
+            state = self._states[node] = frozenset(kinds.items()), frozenset(wide.items()), shared
+        return state
+
+    def _beside(
+        self, before: Mapping[str, ClaimPlacement], new: Sequence[str], node: str, without: frozenset[DeviceId]
+    ) -> Mapping[str, ClaimPlacement] | None:
+        """Placements for all claims on the node: those that are there as they are, if that is possible."""
+        others = [holding for other, held in self._wide.items() if other != node for holding in held]
+        here = [holding for placement in before.values() for holding in placement.holdings]
+        found = self._places.ask(new, node, [*others, *here], without)
+        if found is not None:
+            return {**before, **found}
+        return self._places.ask([*before, *new], node, others, without) if before else None
+
+    def _question(self, member: Member) -> Hashable:
+        """What the member needs on a node that it does not share with members elsewhere."""
+        return tuple(ask for uid, ask in zip(member.claims, member.asks, strict=True) if uid not in self._decided)
+
+    def _note_full(self, member: Member, node: str, without: Iterable[DeviceId]) -> None:
+        """Remember the answer as long as those stay who sit there now, unless it is due to what is held elsewhere."""
+        if without or any(self._wide.values()):
+            return
+        self._full.setdefault(node, {})[self._question(member)] = len(self._on_node.get(node, ()))
+
+    def _set(self, node: str, placements: Mapping[str, ClaimPlacement], wide: Sequence[DeviceHolding]) -> None:
+        self._placements[node], self._wide[node] = placements, wide
+        self._states.pop(node, None)
+        for uid, placement in placements.items():
+            self._decided[uid] = (node, placement)
+
+    def _still_usable(
+        self, before: Mapping[str, ClaimPlacement], after: Mapping[str, ClaimPlacement], node: str
+    ) -> bool:
+        """Whether members on other nodes can use what their shared claims would get now."""
+        moved = {uid for uid, placement in before.items() if after[uid] != placement}
+        return (
+            not moved
+            or not self._joined
+            or all(
+                self._places.usable(after[uid], other)
+                for other, members in self._on_node.items()
+                if other != node
+                for member in members
+                for uid in moved.intersection(member.claims)
+            )
+        )

@@ -1,0 +1,88 @@
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.pod_group import PodGroup
+from dra_extender.model.rejection import Rejection
+from dra_extender.scheduling.evaluation.device_backoff import CoolDowns
+from dra_extender.scheduling.ports.cluster import Clock
+
+_REMEMBERED: Final = 1_000
+_LIMIT_SECONDS: Final = 10.0
+
+
+class _Facts(NamedTuple):
+    """How far everything has come that a plan reads; `offers` is what is known of the offers to the gang's members."""
+
+    group: PodGroup
+    offers: int
+    state: int
+    held: int
+    nodes: int
+    claims: int
+    classes: int
+    by_claims: bool
+
+
+@dataclass(slots=True)
+class _Failure:
+    """Why nobody gets a seat (`everybody`), or those pods that were left out; until when that counts (monotonic)."""
+
+    facts: _Facts
+    everybody: Rejection | None
+    pods: dict[str, Rejection]
+    until: float
+
+
+class GangFailures:
+    """Plans that failed: each of many members asks, and on the same facts the answer is the same.
+
+    A search that was stopped at its limit is begun again after a while, for it may have been the machine that was slow.
+    """
+
+    def __init__(self, ledger: Ledger, cool_downs: CoolDowns, clock: Clock) -> None:
+        self._ledger = ledger
+        self._cool_downs = cool_downs
+        self._clock = clock
+        self._known: OrderedDict[tuple[str, str], _Failure] = OrderedDict()
+
+    def known(self, group: PodGroup, pod_uid: str, offers: int) -> Rejection | None:
+        """Why the pod gets no seat, if nothing has changed since that was found out; `offers` counts changes of what is offered."""
+        failure = self._known.get(group.metadata.key)
+        if failure is None or self._cool_downs.active or self._clock.monotonic() >= failure.until:
+            return None
+        if failure.facts != self._facts(group, offers):
+            return None
+        return failure.everybody or failure.pods.get(pod_uid)
+
+    def note(
+        self, group: PodGroup, pod_uid: str, offers: int, why: Rejection, *, everybody: bool, limited: bool
+    ) -> None:
+        """The pod gets no seat, and neither does any other member if `everybody`; `limited` if that is not certain."""
+        if self._cool_downs.active:
+            return
+        facts, end = self._facts(group, offers), self._clock.monotonic() + _LIMIT_SECONDS
+        failure = self._known.get(group.metadata.key)
+        if failure is None or failure.facts != facts or failure.everybody:
+            failure = _Failure(facts, None, {}, float("inf"))
+            self._known[group.metadata.key] = failure
+        self._known.move_to_end(group.metadata.key)
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        failure.pods[pod_uid] = why
+        failure.everybody = why if everybody else None
+        failure.until = end if limited else failure.until
+
+    def _facts(self, group: PodGroup, offers: int) -> _Facts:
+        ledger = self._ledger
+        return _Facts(
+            group,
+            offers,
+            ledger.state.since(-1)[1],
+            ledger.held.since(-1)[1],
+            ledger.node_news.since(-1)[1],
+            ledger.progress.claims,
+            ledger.progress.classes,
+            ledger.serves_extended_resources,
+        )

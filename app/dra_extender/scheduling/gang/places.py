@@ -1,0 +1,227 @@
+"""What the plan of a gang asks about nodes and devices, answered from the ledger and by the allocator."""
+
+from collections.abc import Collection, Hashable, Mapping, MutableMapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from dra_extender.allocator import NoFit, Paused, PoolId
+from dra_extender.allocator.demand.reads import Reads, reads_of
+from dra_extender.allocator.state.usage import Usage
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.usage import Overlaid, UsageTable
+from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+from dra_extender.model.base import ModelError
+from dra_extender.model.device import Device
+from dra_extender.model.node import Node
+from dra_extender.model.rejection import Code, Rejection
+from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.evaluation.device_backoff import SetAside
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.evaluation.node_equivalence import Likeness
+from dra_extender.scheduling.extended_resources.need import Special
+from dra_extender.scheduling.gang.assignment import DeviceId
+from dra_extender.scheduling.gang.offers import Offered
+from dra_extender.scheduling.permit.members import Candidate, Member
+from dra_extender.scheduling.search_time.deadline import CallBudget
+
+_NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
+
+
+class Means(NamedTuple):
+    """What outlives a plan.  `capacities` remembers for nodes that are alike how many members of a kind they have room for."""
+
+    ledger: Ledger
+    searching: Searching
+    likeness: Likeness
+    capacities: MutableMapping[Hashable, int]
+
+
+class LedgerPlaces:
+    """Places (see there) for one plan, under one usage; devices that are `cooling` for some member count as taken."""
+
+    def __init__(
+        self,
+        means: Means,
+        candidates: Sequence[Candidate],
+        offered: Offered,
+        usage: Usage,
+        cooling: Collection[DeviceId],
+        budget: CallBudget,
+    ) -> None:
+        """Nothing of this may change meanwhile, but the capacities are filled; after a pause `budget` may be another one."""
+        self._ledger, self._searching, self._likeness, self._capacities = means
+        self._by_uid = {each.pod.uid: each for each in candidates}
+        self._claims = {each.record.claim.metadata.uid: each for one in candidates for each in one.claims.open}
+        self._special = {each.special: each for each in candidates if each.special}
+        self._offered = offered
+        self._usage = SetAside(usage, cooling) if cooling else usage
+        self._comparable = not cooling
+        self._under_holds = self._ledger.nodes_under_holds()
+        self._reach: dict[DeviceId, Hashable | None] = {}
+        self._devices: dict[PoolId, Mapping[str, tuple[str, Device]]] = {}
+        self.budget = budget
+        self._reads = self._attributes_read()
+        # What was answered since a question was paused, as a question that was paused is put again from the start.
+        self._again: dict[Hashable, tuple[Mapping[str, ClaimPlacement] | None, bool]] | None = None
+        self.undecided = False
+
+    def ask(
+        self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
+    ) -> Mapping[str, ClaimPlacement] | None:
+        """See Places."""
+        if self._again is None:
+            return self._ask(claims, node, kept, without)
+        question = (tuple(claims), node, tuple(kept), without)
+        known = self._again.get(question)
+        if known is None:
+            before, self.undecided = self.undecided, False
+            try:
+                found = self._ask(claims, node, kept, without)
+                known = self._again[question] = found, self.undecided
+            finally:
+                self.undecided |= before
+        self.undecided |= known[1]
+        return known[0]
+
+    def _ask(
+        self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
+    ) -> Mapping[str, ClaimPlacement] | None:
+        at = self._ledger.nodes[node]
+        wanted = {uid: claim for uid in claims if (claim := self._claim_on(uid, at)) is not None}
+        placements = dict.fromkeys(claims, _NOTHING)
+        if not wanted:
+            return placements
+        demand = self._searching.demand(tuple(wanted.values()), self.budget)
+        if isinstance(demand, Rejection):
+            self.undecided |= demand.code is Code.SEARCH_LIMIT
+            return None
+        usage = SetAside(self._usage, without) if without else self._usage
+        if kept:
+            extra = UsageTable()
+            extra.add(kept)
+            usage = Overlaid(usage, extra)
+        under = (tuple(kept), without, self._ledger.state.of(node), self._ledger.held.of(node))
+        try:
+            answer = self._searching.on_node(demand, at, usage, self.budget, under)
+        except Paused:
+            self._again = self._again or {}
+            raise
+        if isinstance(answer, NoFit):
+            self.undecided |= any(each.code is Code.SEARCH_LIMIT for each in answer.rejections)
+            return None
+        return placements | dict(zip(wanted, answer.claims, strict=True))
+
+    def out_of_time(self) -> bool:
+        """See Places: the time of a call ends in a pause."""
+        return self.budget.left <= 0
+
+    def pause_due(self) -> bool:
+        """See Places."""
+        self._again = None
+        return self.budget.pause_due()
+
+    def allowed(self, member: Member, node: str) -> bool:
+        """See Places."""
+        candidate = self._by_uid[member.uid]
+        return (
+            node in self._offered.to(member.uid) and candidate.refusal(self._ledger.nodes[node], self._ledger) is None
+        )
+
+    def usable(self, placement: ClaimPlacement, node: str) -> bool:
+        """See Places."""
+        at = self._ledger.nodes[node]
+        try:
+            return placement.allocation.allows(at)
+        except ModelError:
+            return False
+
+    def reach(self, holding: DeviceHolding) -> Hashable | None:
+        """See Places."""
+        key = holding.driver, holding.pool, holding.device
+        try:
+            return self._reach[key]
+        except KeyError:
+            found = self._reach[key] = self._reach_of(holding, key)
+            return found
+
+    def alike(self, node: str) -> Hashable | None:
+        """See Places."""
+        at = self._ledger.nodes[node]
+        inventory = self._likeness.inventory(at) if self._comparable else None
+        if inventory is None:
+            return None
+        if self._under_holds is None or node in self._under_holds:
+            kind = self._likeness.kind_under(at, inventory, self._reads, self._usage)
+        else:
+            kind = self._likeness.kind_of(at, inventory, self._reads)
+        if kind is None:
+            return None
+        return kind, self._reads, self._ledger.progress.classes, at.extended_resources if self._special else None
+
+    def room(self, members: Sequence[Member], node: str) -> int | None:
+        """See Places."""
+        alike = self.alike(node)
+        if alike is None:
+            return None
+        key = alike, members[0].asks, len(members)
+        known = self._capacities.get(key)
+        if known is None:
+            before, self.undecided = self.undecided, False
+            try:
+                known = self._room(members, node)
+            finally:
+                undecided, self.undecided = self.undecided, before
+            if undecided:
+                return None
+            self._capacities[key] = known
+            self._again = None
+        return known
+
+    def _room(self, members: Sequence[Member], node: str) -> int:
+        placed: Mapping[str, ClaimPlacement] = {}
+        for count, member in enumerate(members):
+            kept = [holding for placement in placed.values() for holding in placement.holdings]
+            beside = self.ask(member.claims, node, kept, frozenset())
+            if beside is not None:
+                placed = {**placed, **beside}
+                continue
+            moved = self.ask([*placed, *member.claims], node, (), frozenset()) if placed else None
+            if moved is None:
+                return count
+            placed = moved
+        return len(members)
+
+    def _attributes_read(self) -> Reads | None:
+        """The attributes whose values can matter for some claim; None for any."""
+        found: Reads = frozenset()
+        for claim in {each.record.spec_digest: each for each in self._claims.values()}.values():
+            demand = self._searching.demand((claim,), self.budget)
+            reads = None if isinstance(demand, Rejection) else reads_of(demand)
+            if reads is None:
+                return None
+            found |= reads
+        return None if self._special else found
+
+    def _claim_on(self, uid: str, node: Node) -> FoundClaim | None:
+        """The claim with this UID; None for one that is not needed on the node."""
+        special = self._special.get(uid)
+        if special is None:
+            return self._claims[uid]
+        found = special.special_on(node)
+        return found.found if isinstance(found, Special) else None
+
+    def _reach_of(self, holding: DeviceHolding, key: DeviceId) -> Hashable | None:
+        nodes = self._ledger.slices.nodes_of(holding.pool_id)
+        if nodes is not None and len(nodes) <= 1:
+            return None
+        if holding.device in self._usage.pool(holding.pool_id):
+            return key
+        devices = self._devices.get(holding.pool_id)
+        if devices is None:
+            slices = self._ledger.slices.of_pool(holding.pool_id)
+            devices = self._devices[holding.pool_id] = {
+                device.name: (each.name, device) for each in slices for device in each.devices
+            }
+        found = devices.get(holding.device)
+        return key if found is None else (found[0], msgspec.json.encode(msgspec.structs.replace(found[1], name="")))

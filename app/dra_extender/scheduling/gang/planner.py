@@ -1,0 +1,249 @@
+"""Plans for gangs as the ledger stands."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from dra_extender.allocator import Paused
+from dra_extender.allocator.state.usage import Usage
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
+from dra_extender.ledger.state.node_versions import NodeVersions
+from dra_extender.model.allocation import ClaimPlacement
+from dra_extender.scheduling.evaluation.device_backoff import CoolDowns
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.evaluation.node_equivalence import Likeness
+from dra_extender.scheduling.fairness.stale_holds import StaleHolds
+from dra_extender.scheduling.gang.assignment import DeviceId, Seat
+from dra_extender.scheduling.gang.offers import Offered
+from dra_extender.scheduling.gang.places import LedgerPlaces, Means
+from dra_extender.scheduling.gang.search import MAX_STEPS, GangPlan, PlanLimitError
+from dra_extender.scheduling.permit.members import Candidate, members_of
+from dra_extender.scheduling.search_time.deadline import CallBudget
+
+_REMEMBERED: Final = 10_000
+_PAUSED: Final = 4
+
+
+class PlanUnfinishedError(Exception):
+    """There is no time left to plan; nothing is known about the gang."""
+
+
+class Planned(NamedTuple):
+    """Seats by pod UID, none if the gang does not fit.
+
+    `limited`: it is not known whether it fits.  `unsettled`: only holds that are about to settle stand in the way.  `behind` and
+    `revocable`: see Attempt.
+    """
+
+    seats: Mapping[str, Seat] = {}
+    limited: bool = False
+    unsettled: bool = False
+    behind: tuple[ClaimPlacement, ...] = ()
+    revocable: tuple[ClaimPlacement, ...] = ()
+
+
+class _Facts(NamedTuple):
+    """What a plan is made from.  Of the first two a plan that was paused may see changes, if none concerns its seats."""
+
+    state: int
+    held: int
+    nodes: int
+    classes: int
+    claims: tuple[tuple[str, str], ...]
+    offered: tuple[str, ...]
+    cooling: frozenset[DeviceId]
+
+
+class _Question(NamedTuple):
+    """Which plan is asked for; `without` the holds of these claims."""
+
+    asked: str
+    candidates: Sequence[Candidate]
+    needed: int
+    offered: Offered
+    steps: int
+    without: frozenset[str]
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for what is asked again."""
+        return (self.asked, tuple(each.pod.uid for each in self.candidates), self.needed, self.steps, self.without)
+
+
+class _Answer(NamedTuple):
+    facts: _Facts
+    seats: Mapping[str, Seat] | None
+
+
+class _Kept(NamedTuple):
+    """A plan that can go on."""
+
+    question: _Question
+    facts: _Facts
+    places: LedgerPlaces
+    plan: GangPlan
+    versions: tuple[NodeVersions, NodeVersions]
+
+    def same(self, question: _Question, facts: _Facts) -> bool:
+        """Whether the plan is about the same claims, nodes and classes, and members may still go where they might."""
+        return facts[2:] == self.facts[2:] and all(
+            question.offered.to(each.pod.uid) == self.question.offered.to(each.pod.uid) for each in question.candidates
+        )
+
+
+class GangPlanning:
+    """Plans the members of a gang, and remembers how many of a kind there is room for on nodes that are alike."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        searching: Searching,
+        likeness: Likeness,
+        cool_downs: CoolDowns,
+        stale: StaleHolds,
+    ) -> None:
+        """`likeness` tells which nodes need not be tried themselves."""
+        self._ledger = ledger
+        self._means = Means(ledger, searching, likeness, {})
+        self._cool_downs = cool_downs
+        self._stale = stale
+        self._paused: OrderedDict[Hashable, _Kept] = OrderedDict()
+
+    def __call__(
+        self,
+        asked: str,
+        candidates: Sequence[Candidate],
+        needed: int,
+        offered: Offered,
+        budget: CallBudget,
+        terms: tuple[int, str] = (MAX_STEPS, ""),
+    ) -> Planned:
+        """Seats for all candidates, or for `needed` of them at least; the pod with the UID `asked` may be left out, too.
+
+        `terms`: the most steps, and the UID of their PodGroup, whose own holds are not in its way.
+
+        Raises:
+            Paused: the slice of the budget is over; asked again, the plan goes on.
+            SpecNotKeptError: claims have to be read before.
+            PlanUnfinishedError: the budget is closed.
+        """
+        if budget.closed:
+            raise PlanUnfinishedError
+        ledger, (steps, unit) = self._ledger, terms
+
+        def planned(usage: Callable[[], Usage], without: frozenset[str] = frozenset()) -> Mapping[str, Seat]:
+            return self._seats(_Question(asked, candidates, needed, offered, steps, without), usage, budget)
+
+        try:
+            seats = planned(ledger.usage)
+        except PlanLimitError:
+            return Planned(limited=True)
+        views = self._stale.views(besides=unit)
+        if asked in seats or views.is_empty:
+            return Planned(seats)
+        try:
+            behind = planned(lambda: views.without_loose(ledger), views.loose)
+            if asked not in behind:
+                return Planned(seats)
+            revocable = planned(lambda: views.without_stale(ledger), views.stale) if views.has_stale else {}
+            unsettled = bool(views.unsettled) and asked in planned(
+                lambda: views.without_unsettled(ledger), views.unsettled
+            )
+        except PlanLimitError:
+            return Planned(seats)
+        found = _placements(revocable) if asked in revocable else ()
+        return Planned(seats, unsettled=unsettled, behind=_placements(behind), revocable=found)
+
+    def _seats(self, question: _Question, usage: Callable[[], Usage], budget: CallBudget) -> Mapping[str, Seat]:
+        """The seats found, none if the gang does not fit.
+
+        A plan that was paused goes on while it is about the same, and counts if nothing that its seats were read from has changed.
+
+        Raises:
+            Paused: the slice of the budget is over.
+            PlanLimitError: the plan ended at a limit.
+        """
+        key, facts = question.key, self._facts(question)
+        known: _Answer | None = budget.answers.get(key)
+        if known is not None and known.facts == facts:
+            return _decided(known.seats)
+        self._read_before(question, budget)
+        kept = self._paused.pop(key, None)
+        if kept is None or not kept.same(question, facts):
+            kept = self._new_plan(question, facts, usage(), budget)
+        kept.places.budget = budget
+        try:
+            seats: Mapping[str, Seat] | None = kept.plan.seats(question.needed) or {}
+        except PlanLimitError:
+            seats = None
+        except Paused:
+            self._paused[key] = kept
+            if len(self._paused) > _PAUSED:
+                self._paused.popitem(last=False)
+            raise
+        if facts != kept.facts and not self._stands(kept, seats):
+            # Something changed while it was paused: it begins anew in the next slice.
+            raise Paused
+        budget.answers[key] = _Answer(facts, seats)
+        return _decided(seats)
+
+    def _read_before(self, question: _Question, budget: CallBudget) -> None:
+        """Have the specs of all members read at once where they are not kept: a plan that lacks one begins anew.
+
+        Raises:
+            SpecNotKeptError: some have to be read, and were not in this call.
+        """
+        missing: dict[bytes, ClaimRecord] = {}
+        for each in question.candidates:
+            for record in self._means.searching.missing(each.claims.open):
+                if record.claim.metadata.uid not in budget.read_again:
+                    missing.setdefault(record.spec_digest, record)
+        if missing:
+            raise SpecNotKeptError(tuple(missing.values()))
+
+    def _new_plan(self, question: _Question, facts: _Facts, usage: Usage, budget: CallBudget) -> _Kept:
+        ledger, candidates, offered = self._ledger, question.candidates, question.offered
+        members = members_of(candidates, offered.to)
+        if len(self._means.capacities) > _REMEMBERED:
+            self._means.capacities.clear()
+        places = LedgerPlaces(self._means, candidates, offered, usage, facts.cooling, budget)
+        versions = (ledger.state.copy(), ledger.held.copy())
+        return _Kept(question, facts, places, GangPlan(members, offered.nodes, places, question.steps), versions)
+
+    def _stands(self, kept: _Kept, seats: Mapping[str, Seat] | None) -> bool:
+        """Whether the seats of a plan that went on while something changed are still good: nothing has changed on their nodes."""
+        if not seats:
+            return False
+        ledger, (state, held) = self._ledger, kept.versions
+        nodes = {seat.node for seat in seats.values()}
+        return all(ledger.state.of(name) == state.of(name) and ledger.held.of(name) == held.of(name) for name in nodes)
+
+    def _cooling(self, question: _Question) -> frozenset[DeviceId]:
+        return frozenset(device for each in question.candidates for device in self._cool_downs.of(each.pod.uid))
+
+    def _facts(self, question: _Question) -> _Facts:
+        ledger = self._ledger
+        return _Facts(
+            ledger.state.since(-1)[1],
+            ledger.held.since(-1)[1],
+            ledger.node_news.since(-1)[1],
+            ledger.progress.classes,
+            tuple(
+                (each.record.claim.metadata.uid, each.record.claim.metadata.resource_version)
+                for one in question.candidates
+                for each in (*one.claims.open, *one.claims.held)
+            ),
+            tuple(question.offered.nodes),
+            self._cooling(question),
+        )
+
+
+def _decided(seats: Mapping[str, Seat] | None) -> Mapping[str, Seat]:
+    if seats is None:
+        raise PlanLimitError
+    return seats
+
+
+def _placements(seats: Mapping[str, Seat]) -> tuple[ClaimPlacement, ...]:
+    return tuple(placement for seat in seats.values() for placement in seat.placements.values())

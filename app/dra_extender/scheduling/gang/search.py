@@ -1,0 +1,262 @@
+"""Planning a gang: a node for each member, so that all of them have their devices at once.
+
+A search over members with backtracking.  A member is seated beside those that are on its node already; if there is nothing left for
+it, all members on that node are asked for together, so that the allocator itself finds the devices that let them live side by
+side; and if that fails, the next node is tried.  For devices that belong to one node each the search is complete: a gang that fits
+is planned.  A device that several nodes reach is given to the first member that it suits; when a plan fails with that, the search
+is made again, and members try to do without such a device in favour of others.  That costs more, and has a limit of its own.
+
+What keeps the search short: members that want the same are seated in the order of nodes, of nodes that are alike one is tried, and
+neither a state that failed nor a question that a node answered with no is tried again.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+from dra_extender.allocator import Paused
+from dra_extender.scheduling.gang.assignment import Board, DeviceId, Places, Seat, Seated
+from dra_extender.scheduling.permit.members import Member
+
+MAX_STEPS: Final = 50_000
+MAX_EXCHANGES: Final = 2_000
+_POLL: Final = 31
+_MOST_COMPARED: Final = 100_000
+_SKIPPED: Final = -1
+_NOTHING: Final = frozenset[DeviceId]()
+
+
+T = TypeVar("T")
+_Going = Generator[None, None, T]
+
+
+class PlanLimitError(Exception):
+    """The search was stopped at its limit; it is not known whether the gang fits."""
+
+
+class _Choice(NamedTuple):
+    """A node by its place, and devices that several nodes reach and that are left to others."""
+
+    node: int
+    without: frozenset[DeviceId] = _NOTHING
+
+
+@dataclass(slots=True)
+class _Level:
+    """A member, the choices left for it, and its present one; `others` are choices to come back to at last."""
+
+    choices: Iterator[_Choice]
+    spare: int
+    node: int = 0
+    seated: Seated | None = None
+    others: deque[_Choice] = field(default_factory=deque)
+    known: set[_Choice] = field(default_factory=set)
+
+
+class GangPlan:
+    """One search; `seats` once."""
+
+    def __init__(
+        self, members: Sequence[Member], nodes: Sequence[str], places: Places, max_steps: int = MAX_STEPS
+    ) -> None:
+        """Members of one kind are best given in a row; each question to `places` for a seat is a step."""
+        self._members = members
+        self._nodes = nodes
+        self._places = places
+        self._max_steps = self._left = max_steps
+        self._index = {name: index for index, name in enumerate(nodes)}
+        self._looks = 0
+        self._going_on: _Going[Mapping[str, Seat] | None] | None = None
+        self._board = Board(places)
+        self._exchanging = False
+        self._failed: set[Hashable] = set()
+        self._kinds = {member.kind: member for member in members}
+        self._allowed: dict[tuple[Hashable, int], bool] = {}
+        self._classes: dict[int, Hashable] = {}
+        self._comparable = len(self._kinds) * len(nodes) <= _MOST_COMPARED
+
+    def seats(self, needed: int) -> Mapping[str, Seat] | None:
+        """Seats by member UID, for all members if that is possible, else for at least `needed` of them; None if it is not.
+
+        Raises:
+            Paused: `places` wanted a pause; the same call again goes on.
+            PlanLimitError: the time or the number of steps was used up, or `places` could not decide in the time it had.
+        """
+        if self._going_on is None:
+            self._going_on = self._planning(needed)
+        try:
+            next(self._going_on)
+        except StopIteration as end:
+            found: Mapping[str, Seat] | None = end.value
+            return found
+        raise Paused
+
+    def _planning(self, needed: int) -> _Going[Mapping[str, Seat] | None]:
+        """Every stop is a pause."""
+        too_many = yield from self._too_many()
+        spare = len(self._members) - needed
+        if too_many > max(spare, 0):
+            return None
+        if spare <= 0:
+            return self._decided((yield from self._within(self._max_steps, 0)))
+        found = None
+        if not too_many:
+            with suppress(PlanLimitError):
+                found = yield from self._within(self._max_steps // 2, 0)
+        return found or self._decided((yield from self._within(self._max_steps // 2, spare)))
+
+    def _too_many(self) -> _Going[int]:
+        """How many members at least find no seat, found out by counting for each kind what nodes have room for."""
+        if not self._comparable:
+            return 0
+        too_many = 0
+        for kind, first in self._kinds.items():
+            members = [member for member in self._members if member.kind == kind]
+            left: int | None = None if first.shared else len(members)
+            for index, node in enumerate(self._nodes):
+                if not left:
+                    break
+                self._look()
+                if self._is_allowed(first, index):
+                    room = yield from self._asked(partial(self._places.room, members, node))
+                    left = None if room is None else max(left - room, 0)
+            too_many += left or 0
+        return too_many
+
+    def _decided(self, found: Mapping[str, Seat] | None) -> Mapping[str, Seat] | None:
+        if found is None and self._places.undecided:
+            raise PlanLimitError
+        return found
+
+    def _asked(self, question: Callable[[], T]) -> _Going[T]:
+        """The answer, after as many pauses as the question takes."""
+        while True:
+            try:
+                return question()
+            except Paused:
+                yield
+
+    def _within(self, steps: int, spare: int) -> _Going[Mapping[str, Seat] | None]:
+        """A search with so many steps, and another one that exchanges devices between nodes if there are any to exchange."""
+        self._exchanging, self._left = False, steps
+        found = yield from self._search(spare)
+        if found is None and self._board.reached_further:
+            self._exchanging, self._left = True, min(self._left, MAX_EXCHANGES)
+            found = yield from self._search(spare)
+        return found
+
+    def _search(self, spare: int) -> _Going[Mapping[str, Seat] | None]:
+        """Depth first, without recursion: one iterator over the choices of each member that has been looked at."""
+        self._board.clear()
+        self._failed.clear()
+        levels = [_Level(self._choices(0, 0, spare), spare)]
+        while levels:
+            if self._places.pause_due():
+                yield
+            level, position = levels[-1], len(levels) - 1
+            if level.seated is not None:
+                self._board.leave(level.seated)
+                level.seated = None
+            choice = next(level.choices, None) or (level.others.popleft() if level.others else None)
+            if choice is None:
+                levels.pop()
+                if position:
+                    self._failed.add(self._state(position, level.spare))
+                continue
+            left = level.spare
+            if choice.node == _SKIPPED:
+                left -= 1
+                level.node = len(self._nodes)
+            else:
+                self._count_step()
+                if not (yield from self._asked(partial(self._seat, level, self._members[position], choice))):
+                    continue
+            if position + 1 == len(self._members):
+                return self._board.seats()
+            if self._failed and self._state(position + 1, left) in self._failed:
+                continue
+            levels.append(_Level(self._choices(position + 1, level.node, left), left))
+        return None
+
+    def _seat(self, level: _Level, member: Member, choice: _Choice) -> bool:
+        """Whether the member can have this seat, and then it has it."""
+        seated = self._board.enter(member, self._nodes[choice.node], choice.without)
+        if seated is None:
+            return False
+        level.seated, level.node = seated, choice.node
+        if self._exchanging:
+            for device in seated.further:
+                other = _Choice(choice.node, choice.without | {device})
+                if other not in level.known:
+                    level.known.add(other)
+                    level.others.append(other)
+        return True
+
+    def _choices(self, position: int, previous: int, spare: int) -> Iterator[_Choice]:
+        """The nodes to try, in order, and last to go without; members of one kind are seated in the order of nodes."""
+        member, board = self._members[position], self._board
+        seen: set[Hashable] = set()
+        for index in range(previous if self._is_alike(position) else 0, len(self._nodes)):
+            self._look()
+            if not self._is_allowed(member, index) or board.is_full(member, self._nodes[index]):
+                continue
+            alike = self._class_of(index)
+            if alike is not None:
+                state = alike, board.state_of(self._nodes[index])
+                if state in seen:
+                    continue
+                seen.add(state)
+            yield _Choice(index)
+        if spare:
+            yield _Choice(_SKIPPED)
+
+    def _is_alike(self, position: int) -> bool:
+        """Whether the member wants the same as the one before."""
+        return 0 < position < len(self._members) and self._members[position - 1].kind == self._members[position].kind
+
+    def _is_allowed(self, member: Member, index: int) -> bool:
+        key = member.kind, index
+        known = self._allowed.get(key)
+        if known is None:
+            known = self._allowed[key] = self._places.allowed(member, self._nodes[index])
+        return known
+
+    def _class_of(self, index: int) -> Hashable | None:
+        """Equal for nodes that are the same to every member; None for one that is like no other."""
+        if not self._comparable:
+            return None
+        try:
+            return self._classes[index]
+        except KeyError:
+            alike = self._places.alike(self._nodes[index])
+            if alike is not None:
+                alike = alike, tuple(self._is_allowed(member, index) for member in self._kinds.values())
+            self._classes[index] = alike
+            return alike
+
+    def _state(self, position: int, spare: int) -> Hashable:
+        """What decides whether the members from this one on can be seated: what is taken where.
+
+        Between members that want the same it also matters which nodes are left for the next one, so there nodes stay themselves.
+        """
+        states = self._board.states()
+        if self._is_alike(position):
+            return position, spare, frozenset(states.items())
+        seats: Counter[Hashable] = Counter()
+        for name, state in states.items():
+            alike = self._class_of(self._index[name])
+            seats[name if alike is None else alike, state] += 1
+        return position, spare, frozenset(seats.items())
+
+    def _count_step(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise PlanLimitError
+
+    def _look(self) -> None:
+        self._looks += 1
+        if not self._looks & _POLL and self._places.out_of_time():
+            raise PlanLimitError

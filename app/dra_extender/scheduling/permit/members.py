@@ -1,0 +1,175 @@
+"""The members of a gang that are still to be seated, and what is known of each."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.node import Node
+from dra_extender.model.pod import Pod
+from dra_extender.model.pod_group import PodGroup
+from dra_extender.model.rejection import Code, Rejection
+from dra_extender.scheduling.claims.group_entries import fully_reserved
+from dra_extender.scheduling.claims.lookup import find_claims
+from dra_extender.scheduling.claims.preconditions import Sorted, excluded, sort_claims
+from dra_extender.scheduling.extended_resources.need import ExtendedNeed, Special, extended_need, left_over, special_uid
+
+MOST_PARTS: Final = 5_000
+"""So many members of a gang that wait, claims of theirs and requests for extended resources are looked at, all counted together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pod of the gang.
+
+    `claims` are the UIDs of its claims that have no allocation yet, and `asks` says of each what it asks for; `shared` are those
+    of them that other members have, too.  Members with equal `kind` want the same of their own, share the same claims, and may go
+    to the same nodes.
+    """
+
+    uid: str
+    claims: tuple[str, ...]
+    kind: Hashable
+    asks: tuple[Hashable, ...]
+    shared: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A member with claims to be allocated, or with extended resources that device classes may have to serve (`need`)."""
+
+    pod: Pod
+    claims: Sorted
+    need: ExtendedNeed | None
+
+    @property
+    def special(self) -> str:
+        """UID under which a claim for extended resources is planned, empty if none can be needed."""
+        return "" if self.need is None or self.need.is_met else special_uid(self.pod)
+
+    def refusal(self, node: Node, ledger: Ledger) -> Rejection | None:
+        """Why what is decided already keeps the member off this node."""
+        special = self.special_on(node)
+        return special if isinstance(special, Rejection) else excluded(self.pod, node, self.claims, ledger)
+
+    def special_on(self, node: Node) -> Special | Rejection | None:
+        """The claim for extended resources that the member needs on this node."""
+        return None if self.need is None else self.need.on(node)
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """A gang as it stands: who needs a seat, how many of them at least (0 or less: enough are seated), why others have to wait."""
+
+    candidates: tuple[Candidate, ...]
+    needed: int
+    missing: tuple[tuple[Pod, Rejection], ...]
+
+
+def gang_of(pod: Pod, ledger: Ledger) -> PodGroup | None:
+    """The pod's group if that is a gang."""
+    if pod.pod_group is None:
+        return None
+    group = ledger.pod_groups.get(pod.namespace, pod.pod_group)
+    return group if group is not None and group.min_count is not None else None
+
+
+def too_large(group: PodGroup, ledger: Ledger) -> Rejection | None:
+    """Why the gang is not looked at as a whole, which cannot be paused; None if it is."""
+    parts = ledger.pods.waiting_parts(*group.metadata.key)
+    if parts <= MOST_PARTS:
+        return None
+    detail = (
+        f"PodGroup {group.metadata.name}: waiting members and their claims come to {parts}, {MOST_PARTS} are looked at"
+    )
+    return Rejection(code=Code.TOO_MUCH, detail=detail)
+
+
+def existing_members(group: PodGroup, ledger: Ledger) -> Iterator[Pod]:
+    """The members that are bound or may yet be, by name."""
+    return (pod for pod in ledger.pods.members(*group.metadata.key) if not (pod.finished or pod.deleting))
+
+
+def call_the_roll(group: PodGroup, ledger: Ledger) -> Roll:
+    """Look at every member of the gang; the group's holds must have been given up before.
+
+    Members that are bound, whose claims are all allocated, or that need no devices need no seat, and count as seated.
+    """
+    candidates: list[Candidate] = []
+    missing: list[tuple[Pod, Rejection]] = []
+    settled = 0
+    for pod in existing_members(group, ledger):
+        if pod.node_name or not pod.needs_devices:
+            settled += 1
+            continue
+        candidate = candidate_of(pod, ledger)
+        if isinstance(candidate, Rejection):
+            missing.append((pod, candidate))
+        elif candidate is not None:
+            candidates.append(candidate)
+        else:
+            settled += 1
+    return Roll(tuple(candidates), (group.min_count or 0) - settled, tuple(missing))
+
+
+def candidate_of(pod: Pod, ledger: Ledger) -> Candidate | Rejection | None:
+    """What is known of a member that is not bound, or why it has to wait; None if it needs no seat."""
+    found = find_claims(pod, ledger)
+    refusal = found if isinstance(found, Rejection) else fully_reserved(found, ledger)
+    if refusal is not None or isinstance(found, Rejection):
+        return refusal
+    candidate = _candidate(pod, sort_claims(found, ledger), ledger)
+    return candidate if candidate.claims.open or candidate.special else None
+
+
+def _candidate(pod: Pod, claims: Sorted, ledger: Ledger) -> Candidate:
+    need = extended_need(pod, ledger)
+    left = None if need is None else left_over(pod, ledger)
+    if need is None or left is None:
+        return Candidate(pod, claims, need)
+    return Candidate(pod, claims.with_allocated(left), need.met_by(left))
+
+
+def members_of(candidates: Sequence[Candidate], offered: Callable[[str], frozenset[str]]) -> list[Member]:
+    """The candidates as a plan takes them: those that want most first, then those with fewest nodes; equal kinds in a row.
+
+    `offered` tells of a pod's UID to which nodes it may go.
+    """
+    users = Counter(uid for each in candidates for uid in _open(each))
+    members = [_member(each, users, offered(each.pod.uid)) for each in candidates]
+    size = {each.pod.uid: _devices(each) for each in candidates}
+    row: dict[Hashable, int] = {}
+    for each in members:
+        row.setdefault(each.kind, len(row))
+    return sorted(members, key=lambda each: (-size[each.uid], len(offered(each.uid)), row[each.kind]))
+
+
+def _member(candidate: Candidate, users: Counter[str], offered: frozenset[str]) -> Member:
+    digests: dict[str, Hashable] = {
+        each.record.claim.metadata.uid: each.record.spec_digest for each in candidate.claims.open
+    }
+    digests |= {candidate.special: candidate.pod.extended_requests} if candidate.special else {}
+    shared = frozenset(uid for uid in digests if users[uid] > 1)
+    asks = {uid: uid if uid in shared else digest for uid, digest in digests.items()}
+    decided = (*candidate.claims.allocated, *candidate.claims.held)
+    kind = (
+        tuple(asks.values()),
+        frozenset(each.record.claim.metadata.uid for each in decided),
+        candidate.pod.extended_requests,
+        candidate.pod.extended_claim,
+        offered,
+    )
+    return Member(candidate.pod.uid, tuple(asks), kind, tuple(asks.values()), shared)
+
+
+def _open(candidate: Candidate) -> tuple[str, ...]:
+    """UIDs of what has to be allocated for the member."""
+    uids = tuple(each.record.claim.metadata.uid for each in candidate.claims.open)
+    return (*uids, candidate.special) if candidate.special else uids
+
+
+def _devices(candidate: Candidate) -> int:
+    """How many devices the member asks for, roughly: mode All counts as many."""
+    asked = sum(each.amount for one in candidate.pod.extended_requests for each in one.requests)
+    return asked + sum(each.record.devices for each in candidate.claims.open)

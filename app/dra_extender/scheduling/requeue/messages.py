@@ -1,0 +1,93 @@
+"""The text of the Event about a pod that was turned away: per reason how many nodes, and all details of one of them."""
+
+from collections import OrderedDict
+from typing import Final
+
+from dra_extender.allocator import Demand
+from dra_extender.allocator.explain.selector_reasons import CUT
+from dra_extender.cel.runtime.budget import EXPLANATION_COST, Budget
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.rejection import Code
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.evaluation.result import Attempt, Reason
+from dra_extender.scheduling.search_time.deadline import CallBudget
+
+_REMEMBERED: Final = 200
+_MOST_SELECTORS: Final = 2
+_MOST_DEVICES: Final = 128
+_MOST_EXPLAINED: Final = 4
+_SMALLER: Final = 10
+
+
+class RefusalWords:
+    """Puts the reasons of a refusal into words; the same state gives the same words.
+
+    Where no device matches, it says what the selectors compared, which searches do not find out for themselves.  That takes
+    EXPLANATION_COST of a budget at most for all reasons of a refusal together, and a tenth of it for a namespace that has taken
+    more than its share of time; the words say where they were cut.  What the call has left does not matter to them.
+    """
+
+    def __init__(self, ledger: Ledger, searching: Searching) -> None:
+        self._ledger = ledger
+        self._searching = searching
+        self._unmet: OrderedDict[tuple[bytes, str, int, str, str, int], str] = OrderedDict()
+
+    def __call__(self, attempt: Attempt, budget: CallBudget | None = None) -> str:
+        """E.g. `3 of 3 nodes: claim gpu: request gpu: matching devices are in use: gpu-0 (on node-1)`.
+
+        What it takes to find the words is charged to `budget`.
+        """
+        reasons = attempt.why()
+        total = sum(each.nodes for each in reasons)
+        allowed = EXPLANATION_COST // (_SMALLER if budget is not None and budget.overdrawn else 1)
+        share = allowed // max(1, min(_MOST_EXPLAINED, sum(map(_is_unmet, reasons))))
+        told = []
+        explained = 0
+        for each in reasons:
+            demand = attempt.demand if explained < _MOST_EXPLAINED else None
+            explained += _is_unmet(each)
+            told.append(f"{each.nodes} of {total} nodes: {self._words(each, demand, share, budget)}")
+        return "; ".join(told)
+
+    def _words(self, reason: Reason, demand: Demand | None, share: int, budget: Budget | None) -> str:
+        rejection = reason.rejection
+        text = rejection.text
+        if _is_unmet(reason) and demand is not None:
+            unmet = self._selectors(reason, demand, share, budget)
+            text = f"{text}: {unmet}" if unmet else text
+        return f"{text} (on {reason.example})" if rejection.detail else text
+
+    def _selectors(self, reason: Reason, demand: Demand, share: int, budget: Budget | None) -> str:
+        """What was false on most devices of the example, e.g. `2 devices: device.attributes[...].model is "A", wanted "B"`."""
+        name, rejection = reason.example, reason.rejection
+        key = (demand.signature, name, self._ledger.state.of(name), rejection.claim, rejection.request, share)
+        found = self._unmet.get(key)
+        if found is None:
+            allowance = Budget(share, strict=True)
+            found = self._unmet[key] = self._find(reason, demand, allowance)
+            if budget is not None:
+                budget.spend(share - allowance.left)
+            if len(self._unmet) > _REMEMBERED:
+                self._unmet.popitem(last=False)
+        return found
+
+    def _find(self, reason: Reason, demand: Demand, allowance: Budget) -> str:
+        node = self._ledger.nodes.get(reason.example)
+        if node is None:
+            return ""
+        rejection = reason.rejection
+        usage, only = self._ledger.usage(), (rejection.claim, rejection.request)
+        surveyed = self._searching.survey(demand, node, usage, budget=allowance, only=only, most=_MOST_DEVICES)
+        words = [
+            f"{refused.devices} {'device' if refused.devices == 1 else 'devices'}: {refused.detail}"
+            for request in surveyed
+            for refused in request.refused
+            if refused.code is Code.NO_MATCH and refused.detail
+        ]
+        skipped = sum(request.skipped for request in surveyed)
+        told = [*words[:_MOST_SELECTORS], *([f"{skipped} devices were not looked at"] if skipped else [])]
+        return ", ".join(told) or (CUT if allowance.left <= 0 else "")
+
+
+def _is_unmet(reason: Reason) -> bool:
+    return reason.rejection.code is Code.NO_MATCH

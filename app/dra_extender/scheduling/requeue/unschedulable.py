@@ -1,0 +1,154 @@
+import asyncio
+from collections.abc import Container
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.pod import Pod
+from dra_extender.model.rejection import Code
+from dra_extender.scheduling.evaluation.result import Attempt
+from dra_extender.scheduling.ports.cluster import Events
+from dra_extender.scheduling.requeue.asked_nodes import AskedNodes
+from dra_extender.scheduling.requeue.messages import RefusalWords
+from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.telemetry.metrics import Metrics
+
+REASON = "DevicesUnavailable"
+_ABOUT_CLAIMS = frozenset(
+    {
+        Code.CLAIM_NOT_CREATED,
+        Code.CLAIM_MISSING,
+        Code.CLAIM_DELETING,
+        Code.CLAIM_FOREIGN,
+        Code.CLAIM_FULLY_RESERVED,
+        Code.CLAIM_CROWDED,
+        Code.CLAIM_ON_TRIAL,
+        Code.CLAIM_NOT_STARTED,
+        Code.POD_GROUP_MISSING,
+        Code.GANG_INCOMPLETE,
+    }
+)
+
+_BY_ALLOCATION = frozenset({Code.CLAIM_ON_OTHER_NODE, Code.CLAIM_NODE_OPERATIONS})
+_BY_HOLDS = frozenset({Code.CLAIM_HELD_ELSEWHERE, Code.GANG})
+
+
+class Mark(NamedTuple):
+    """How far each kind of change has come."""
+
+    devices: int
+    claims: int
+    classes: int
+    holds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A pod that was turned away by the nodes asked about, and how far each kind of change had come at that moment."""
+
+    pod: Pod
+    nodes: AskedNodes
+    mark: Mark
+    by_holds: bool
+    about_claims: bool
+    by_allocation: bool
+
+    def help_since(self, now: Mark) -> str | None:
+        """What has changed that matters to this pod; None if nothing has."""
+        then = self.mark
+        if now.devices != then.devices:
+            return "devices"
+        if now.classes != then.classes:
+            return "classes"
+        if self.by_holds and now.holds != then.holds:
+            return "holds"
+        return "claims" if self.about_claims and now.claims != then.claims else None
+
+    def concerns_all_nodes(self, now: Mark) -> bool:
+        """Whether the change may help on nodes about which themselves nothing has changed."""
+        return self.by_holds or self.about_claims or self.by_allocation or now.classes != self.mark.classes
+
+
+class Refusals:
+    """The pods that were turned away and have not been placed since: who could be helped by what."""
+
+    def __init__(self, ledger: Ledger, words: RefusalWords, events: Events, metrics: Metrics) -> None:
+        self._ledger = ledger
+        self._words = words
+        self._events = events
+        self._metrics = metrics
+        self._refused: dict[str, Refusal] = {}
+
+    def __len__(self) -> int:
+        return len(self._refused)
+
+    def __contains__(self, pod_uid: str) -> bool:
+        return pod_uid in self._refused
+
+    def turned_away(self, pod: Pod, attempt: Attempt, budget: CallBudget | None = None) -> None:
+        """Remember the refusal and tell people why, with all details, by an Event on the pod.
+
+        A claim that is still being made from its template is no news: it happens to every such pod for a moment.
+        What it takes to find the details is charged to `budget`.
+        """
+        reasons = attempt.why()
+        codes = {each.rejection.code for each in reasons}
+        asked = AskedNodes(attempt.texts, self._ledger.nodes)
+        # There may be thousands, and nobody needs it before the answer is out.
+        asyncio.get_running_loop().call_soon(asked.shrink)
+        self._refused[pod.uid] = Refusal(
+            pod=pod,
+            nodes=asked,
+            mark=self.mark(),
+            by_holds=attempt.unsettled or bool(attempt.behind) or not codes.isdisjoint(_BY_HOLDS),
+            about_claims=not codes.isdisjoint(_ABOUT_CLAIMS),
+            by_allocation=not codes.isdisjoint(_BY_ALLOCATION),
+        )
+        for each in reasons:
+            self._metrics.rejected(each.rejection.code.name.lower(), each.nodes)
+        self._metrics.waiting(len(self._refused))
+        if codes - {Code.CLAIM_NOT_CREATED}:
+            self._events.about_pod(pod, warning=True, reason=REASON, message=self._words(attempt, budget))
+
+    def settled(self, pod_uid: str) -> None:
+        """The pod was offered a node, was bound, or is gone."""
+        if self._refused.pop(pod_uid, None) is not None:
+            self._metrics.waiting(len(self._refused))
+
+    def mark(self) -> Mark:
+        """How far each kind of change has come by now."""
+        progress = self._ledger.progress
+        return Mark(progress.devices, progress.claims, progress.classes, self._ledger.holds.ended)
+
+    def helped_since(self) -> str | None:
+        """What has changed since some refusal so that trying again may end differently; None if nothing has."""
+        now = self.mark()
+        return next((help_ for each in self._refused.values() if (help_ := each.help_since(now))), None)
+
+    def all(self) -> tuple[Refusal, ...]:
+        """Every pod that was turned away and has not been placed since."""
+        return tuple(self._refused.values())
+
+    def tied_down(self) -> tuple[Pod, ...]:
+        """Pods that fit nowhere where a claim allocated for other nodes is among the reasons."""
+        return tuple(each.pod for each in self._refused.values() if each.by_allocation)
+
+    def considered(self, mark: Mark, besides: Container[str] = ()) -> None:
+        """Changes up to this mark need no further thought: kube-scheduler has been told of them, or they help nobody.
+
+        Pods with the UIDs `besides` have still to be looked at.
+        """
+        for uid, each in self._refused.items():
+            if uid in besides:
+                continue
+            latest = Mark(*map(max, each.mark, mark))
+            if latest != each.mark:
+                self._refused[uid] = replace(each, mark=latest)
+
+    def forget_settled(self) -> None:
+        """Drop pods that are gone, over, or bound by somebody else."""
+        known = self._ledger.pods
+        for uid in list(self._refused):
+            pod = known.by_uid(uid)
+            if known.gone(uid) or (pod is not None and (pod.node_name or pod.finished or pod.deleting)):
+                self.settled(uid)
