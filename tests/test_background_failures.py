@@ -8,9 +8,9 @@ import httpx
 import pytest
 from dra_extender import supervision
 from dra_extender.collector import Collector
-from dra_extender.kube.configuration import Credentials
-from dra_extender.kube.events import KubeEvents
-from dra_extender.kube.reflector import Reflector
+from dra_extender.kube.client.credentials import Credentials
+from dra_extender.kube.events.recorder import KubeEvents
+from dra_extender.kube.watch.reflector import Reflector
 from dra_extender.ledger.updates import sinks as feeds
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.policy_watch import PolicyWatch
@@ -195,7 +195,7 @@ async def test_a_handler_that_fails_costs_one_object(
     name: str, problem: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same for what takes in each kind: the object is counted and named, those after it are taken in."""
-    from dra_extender.kube.delivery import Delivery, read_meta  # noqa: PLC0415 - used here alone
+    from dra_extender.kube.watch.dispatch import Delivery, read_meta  # noqa: PLC0415 - used here alone
     from dra_extender.ledger.ledger import Ledger  # noqa: PLC0415
 
     counted = CountingObserver()

@@ -152,7 +152,7 @@ ALLOWED = {
     ("service.py", "ensure_future"): "awaited at once, and its failure ends the service",
     ("scheduling/binding/bind.py", "ensure_future"): "waits for an event, and cannot fail",
     ("scheduling/extender.py", "ensure_future"): "waits for an event, and cannot fail",
-    ("kube/turns.py", "to_thread"): "awaited at once",
+    ("kube/client/turns.py", "to_thread"): "awaited at once",
     ("api/hang_up.py", "create_task"): "its failure is one of the event loop's, which are counted",
     ("cli_demo.py", "create_task"): "a command that a person runs and sees end",
     ("simulator/cluster.py", "create_task"): "the demo's cluster, not the service's",

@@ -10,7 +10,7 @@ import typer
 
 from dra_extender import cli_answer, cli_config, cli_demo, cli_lint
 from dra_extender.http_server import ListenError
-from dra_extender.kube.configuration import ConfigurationError
+from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.main import run
 from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.settings import BadSettings, load_settings

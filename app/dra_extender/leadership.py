@@ -2,8 +2,8 @@ import asyncio
 from collections.abc import Mapping
 
 from dra_extender.kube.cluster import KubeCluster
-from dra_extender.kube.lease import LeaderElection
-from dra_extender.kube.service_route import ServiceRoute
+from dra_extender.kube.leader.election import LeaderElection
+from dra_extender.kube.leader.endpoint_publisher import ServiceRoute
 
 
 class KubeLeadership:

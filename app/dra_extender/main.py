@@ -10,12 +10,12 @@ import uvloop
 
 from dra_extender.descriptors import raise_limit
 from dra_extender.http_server import listen
+from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import KubeCluster
-from dra_extender.kube.lease import LeaderElection, LeaseSettings
-from dra_extender.kube.lease_state import LeaseTimes
-from dra_extender.kube.server_facts import Support
-from dra_extender.kube.service_route import ServiceRoute
-from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.discovery.server_features import Support
+from dra_extender.kube.leader.candidate import LeaseTimes
+from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
+from dra_extender.kube.leader.endpoint_publisher import ServiceRoute
 from dra_extender.leadership import KubeLeadership
 from dra_extender.scheduler_check import check, limits_of, read_document, scheduler_names
 from dra_extender.service import Service

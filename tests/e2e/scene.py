@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dra_extender.kube.wake import WAKE_UP_CLASS
+from dra_extender.kube.objects.scheduler_waker import WAKE_UP_CLASS
 
 from tests.controlplane import objects
 from tests.controlplane.apiclient import ApiClient

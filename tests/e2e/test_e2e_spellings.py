@@ -5,7 +5,7 @@ import random
 from typing import Any, Final
 
 import pytest
-from dra_extender.kube.protobuf import MEDIA_TYPE, Envelope, fields, one
+from dra_extender.kube.client.protobuf import MEDIA_TYPE, Envelope, fields, one
 from dra_extender.model.json_spelling import MAX_PARAMETERS
 from dra_extender.model.resource_claim import FINALIZER
 

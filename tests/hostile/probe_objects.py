@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from time import thread_time
 from typing import Any, Final
 
-from dra_extender.kube.delivery import Delivery, read_meta
-from dra_extender.kube.observer import Unobserved
+from dra_extender.kube.client.observer import Unobserved
+from dra_extender.kube.watch.dispatch import Delivery, read_meta
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 

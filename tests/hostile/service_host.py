@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import structlog
 from dra_extender.http_server import listen
-from dra_extender.kube.kinds import WATCHED
+from dra_extender.kube.client.resources import WATCHED
 from dra_extender.main import kube_cluster, kube_settings
 from dra_extender.service import Service
 from dra_extender.settings import load_settings

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from dra_extender.kube.clock import SystemClock
-from dra_extender.kube.configuration import find_credentials
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Transport
+from dra_extender.kube.client.clock import SystemClock
+from dra_extender.kube.client.credentials import find_credentials
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Transport
 
 from tests.kube.fake_api_server import FakeApiServer
 from tests.kube.recording import CountingObserver

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from dra_extender.kube.claims import KubeClaims
-from dra_extender.kube.errors import Forbidden
-from dra_extender.kube.pods import KubePods
-from dra_extender.kube.settings import KubeSettings, Timeouts
-from dra_extender.kube.transport import Transport
-from dra_extender.kube.wake import KubeWaker
+from dra_extender.kube.client.errors import Forbidden
+from dra_extender.kube.client.settings import KubeSettings, Timeouts
+from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.objects.claims import KubeClaims
+from dra_extender.kube.objects.pods import KubePods
+from dra_extender.kube.objects.scheduler_waker import KubeWaker
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.scheduling.ports.cluster import ClusterError, Conflict, NotFound, Refused, Unavailable
 
@@ -109,7 +109,7 @@ async def test_a_server_that_is_too_busy_is_asked_again_when_it_says(
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr("dra_extender.kube.requests.asyncio.sleep", sleep)
+    monkeypatch.setattr("dra_extender.kube.client.retry.asyncio.sleep", sleep)
     server.intervene("PATCH", CLAIM, busy(2), times=3)
     server.intervene("PATCH", CLAIM, lambda _: web.Response(body=RAW, content_type="application/json"))
     assert await claims.update("space", "claim", CHANGE) == RAW

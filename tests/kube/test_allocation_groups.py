@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from dra_extender.kube.claims import KubeClaims
-from dra_extender.kube.discovery import Discovery
-from dra_extender.kube.server_facts import Support
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Transport
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.discovery.discovery import Discovery
+from dra_extender.kube.discovery.server_features import Support
+from dra_extender.kube.objects.claims import KubeClaims
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import (
     AllocationResult,

@@ -1,8 +1,18 @@
 """Claims edited in their protobuf form; that a real API server takes them is shown by test_spellings_e2e."""
 
 import pytest
-from dra_extender.kube.claim_messages import has_driver_data, wanted_status, with_metadata, with_reservations
-from dra_extender.kube.protobuf import MAGIC, Envelope, Field, ProtobufError, field, fields, message_of, one, text
+from dra_extender.kube.client.protobuf import (
+    MAGIC,
+    Envelope,
+    Field,
+    ProtobufError,
+    field,
+    fields,
+    message_of,
+    one,
+    text,
+)
+from dra_extender.kube.objects.claim_messages import has_driver_data, wanted_status, with_metadata, with_reservations
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.scheduling.ports.cluster import Conflict
 from hypothesis import given

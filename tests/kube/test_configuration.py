@@ -3,10 +3,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from dra_extender.kube.configuration import ConfigurationError, ServiceAccount, find_credentials
-from dra_extender.kube.errors import CallFailed, Intent
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Call, Transport
+from dra_extender.kube.client.credentials import ConfigurationError, ServiceAccount, find_credentials
+from dra_extender.kube.client.errors import CallFailed, Intent
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Call, Transport
 from structlog.testing import capture_logs
 
 from tests.kube.fake_api_server import FakeApiServer
@@ -197,7 +197,7 @@ async def test_a_login_program_is_asked_again_for_a_token(
     clock.pass_by(60)
     assert await found.renew()
     assert await found.headers() == {"Authorization": "Bearer second-token"}
-    monkeypatch.setattr("dra_extender.kube.configuration.LOAD_SECONDS", 0.0)
+    monkeypatch.setattr("dra_extender.kube.client.credentials.LOAD_SECONDS", 0.0)
     clock.pass_by(60)
     assert not await found.renew()
     assert found.trouble == f"The kubeconfig {path} cannot be used: no login within 0 s."

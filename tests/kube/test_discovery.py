@@ -2,11 +2,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from dra_extender.kube.discovery import Discovery
-from dra_extender.kube.kinds import Kind
-from dra_extender.kube.server_facts import OPTIONAL_FIELDS, ServerFacts, Support, supports
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Transport
+from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.discovery.discovery import Discovery
+from dra_extender.kube.discovery.server_features import OPTIONAL_FIELDS, ServerFacts, Support, supports
 from dra_extender.scheduling.ports.cluster import NotFound, Refused, Unavailable
 
 from tests.kube.fake_api_server import FakeApiServer, status_answer

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from dra_extender.kube.event_series import NOTE_LIMIT, RecentSeries, shorten
-from dra_extender.kube.events import (
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.events.recorder import (
     BURST,
     NAMESPACE_BURST,
     NAMESPACE_RATE,
@@ -17,8 +18,7 @@ from dra_extender.kube.events import (
     REMEMBERED_OF_NAMESPACE,
     KubeEvents,
 )
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Transport
+from dra_extender.kube.events.series import NOTE_LIMIT, RecentSeries, shorten
 from dra_extender.model.pod import Pod
 from hypothesis import given
 from hypothesis import strategies as st

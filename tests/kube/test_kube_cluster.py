@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from dra_extender.kube.client.credentials import ConfigurationError
+from dra_extender.kube.client.resources import WATCHED
+from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import KubeCluster
-from dra_extender.kube.configuration import ConfigurationError
-from dra_extender.kube.kinds import WATCHED
-from dra_extender.kube.reflector import Chance
-from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.watch.reflector import Chance
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.cluster import Cluster, Refused, Unavailable
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from dra_extender.kube.client.settings import KubeSettings, WatchSettings
 from dra_extender.kube.cluster import KubeCluster
-from dra_extender.kube.server_facts import Support
-from dra_extender.kube.settings import KubeSettings, WatchSettings
+from dra_extender.kube.discovery.server_features import Support
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.metadata import version_number
 from dra_extender.model.resource_claim import read_claim

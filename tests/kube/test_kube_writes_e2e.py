@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from dra_extender.kube.client.resources import WATCHED
+from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import OPTIONAL_KINDS, KubeCluster
-from dra_extender.kube.kinds import WATCHED
-from dra_extender.kube.server_facts import Support
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.wake import WAKE_UP_CLASS, WOKEN_AT_ANNOTATION
+from dra_extender.kube.discovery.server_features import Support
+from dra_extender.kube.objects.scheduler_waker import WAKE_UP_CLASS, WOKEN_AT_ANNOTATION
 from dra_extender.model.claim_edits import MetadataChange, with_finalizer_and_snapshot
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PROTECTION_FINALIZER, PodGroup, read_pod_group

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from dra_extender.kube.claims import KubeClaims
+from dra_extender.kube.client.credentials import find_credentials
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Transport
 from dra_extender.kube.cluster import KubeCluster
-from dra_extender.kube.configuration import find_credentials
-from dra_extender.kube.lease import LeaderElection, LeaseSettings
-from dra_extender.kube.lease_state import LeaseTimes
-from dra_extender.kube.pods import KubePods
-from dra_extender.kube.reflector import Chance
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Transport
+from dra_extender.kube.leader.candidate import LeaseTimes
+from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
+from dra_extender.kube.objects.claims import KubeClaims
+from dra_extender.kube.objects.pods import KubePods
+from dra_extender.kube.watch.reflector import Chance
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.scheduling.ports.cluster import Unavailable
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from dra_extender.kube.lease_object import held_lease, read_lease, released_lease
-from dra_extender.kube.lease_state import Candidate, LeaseRecord, LeaseTimes, held_on
+from dra_extender.kube.leader.candidate import Candidate, LeaseRecord, LeaseTimes, held_on
+from dra_extender.kube.leader.lease_object import held_lease, read_lease, released_lease
 from hypothesis import given
 from hypothesis import strategies as st
 

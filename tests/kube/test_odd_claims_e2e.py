@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
-from dra_extender.kube.clock import SystemClock
+from dra_extender.kube.client.clock import SystemClock
+from dra_extender.kube.client.credentials import find_credentials
+from dra_extender.kube.client.errors import CallFailed, Intent
+from dra_extender.kube.client.resources import WATCHED
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Call, Transport
 from dra_extender.kube.cluster import KubeCluster
-from dra_extender.kube.configuration import find_credentials
-from dra_extender.kube.errors import CallFailed, Intent
-from dra_extender.kube.kinds import WATCHED
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Call, Transport
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 

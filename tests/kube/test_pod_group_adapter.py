@@ -4,10 +4,10 @@ import json
 
 import pytest
 from aiohttp import web
-from dra_extender.kube.kinds import Kind
-from dra_extender.kube.pod_groups import KubePodGroups
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Transport
+from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.objects.pod_groups import KubePodGroups
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.ports.cluster import NotFound, Refused, Unavailable

@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 from aiohttp import web
-from dra_extender.kube.clock import SystemClock
-from dra_extender.kube.kinds import Kind
-from dra_extender.kube.reflector import Chance, Reflector
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Call, Transport
+from dra_extender.kube.client.clock import SystemClock
+from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Call, Transport
+from dra_extender.kube.watch.reflector import Chance, Reflector
 
 from tests.kube.fake_api_server import FakeApiServer, status_answer, status_body
 from tests.kube.recording import CountingObserver, ManualClock, RecordingFeed, Sleeper, until
@@ -81,8 +81,8 @@ async def test_a_page_of_objects_that_are_larger_than_those_before_is_not_read_w
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tenant's small objects come before its large ones: no number of objects suits both."""
-    monkeypatch.setattr("dra_extender.kube.listing.PAGE_BYTES", KIB * 64)
-    monkeypatch.setattr("dra_extender.kube.listing.MOST_BYTES", KIB * 512, raising=False)
+    monkeypatch.setattr("dra_extender.kube.watch.listing.PAGE_BYTES", KIB * 64)
+    monkeypatch.setattr("dra_extender.kube.watch.listing.MOST_BYTES", KIB * 512, raising=False)
     for number in range(600):
         bench.server.put(THINGS, f"a{number:03}", "space")
     for number in range(80):

@@ -2,10 +2,10 @@ import asyncio
 import json
 
 from aiohttp import web
-from dra_extender.kube.reflector import Chance
-from dra_extender.kube.service_route import ServiceRoute
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Transport
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.leader.endpoint_publisher import ServiceRoute
+from dra_extender.kube.watch.reflector import Chance
 
 from tests.kube.fake_api_server import FakeApiServer, status_answer
 from tests.kube.recording import Sleeper, until

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 from aiohttp import web
-from dra_extender.kube.delivery import read_meta
-from dra_extender.kube.listing import next_size
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Transport
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.watch.dispatch import read_meta
+from dra_extender.kube.watch.listing import next_size
 
 from tests.kube.fake_api_server import FakeApiServer
 from tests.kube.recording import RecordingFeed, until

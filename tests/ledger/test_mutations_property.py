@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from dra_extender.kube.delivery import Delivery, read_meta
+from dra_extender.kube.watch.dispatch import Delivery, read_meta
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from dra_extender.kube.events import POD_BURST, KubeEvents
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Call, Transport
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Call, Transport
+from dra_extender.kube.events.recorder import POD_BURST, KubeEvents
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.ports.cluster import Refused

@@ -6,24 +6,29 @@ from typing import Final
 
 import structlog
 
-from dra_extender.kube.backoff import Backoff
-from dra_extender.kube.claim_templates import KubeClaimTemplates
-from dra_extender.kube.claims import KubeClaims
-from dra_extender.kube.clock import SystemClock
-from dra_extender.kube.configuration import Credentials, find_credentials
-from dra_extender.kube.discovery import Discovery
-from dra_extender.kube.errors import Forbidden
-from dra_extender.kube.events import KubeEvents
-from dra_extender.kube.kinds import WATCHED, Kind
-from dra_extender.kube.lease import LeaderElection
-from dra_extender.kube.observer import Observer, Unobserved
-from dra_extender.kube.pod_groups import KubePodGroups
-from dra_extender.kube.pods import KubePods
-from dra_extender.kube.reflector import PROMPT_SECONDS, Chance, Reflector
-from dra_extender.kube.server_facts import DEVICES_BESIDE_COUNTERS_UNTIL, EXTENDED_RESOURCES, ServerFacts, Support
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Transport
-from dra_extender.kube.wake import KubeWaker
+from dra_extender.kube.client.backoff import Backoff
+from dra_extender.kube.client.clock import SystemClock
+from dra_extender.kube.client.credentials import Credentials, find_credentials
+from dra_extender.kube.client.errors import Forbidden
+from dra_extender.kube.client.observer import Observer, Unobserved
+from dra_extender.kube.client.resources import WATCHED, Kind
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.discovery.discovery import Discovery
+from dra_extender.kube.discovery.server_features import (
+    DEVICES_BESIDE_COUNTERS_UNTIL,
+    EXTENDED_RESOURCES,
+    ServerFacts,
+    Support,
+)
+from dra_extender.kube.events.recorder import KubeEvents
+from dra_extender.kube.leader.election import LeaderElection
+from dra_extender.kube.objects.claim_templates import KubeClaimTemplates
+from dra_extender.kube.objects.claims import KubeClaims
+from dra_extender.kube.objects.pod_groups import KubePodGroups
+from dra_extender.kube.objects.pods import KubePods
+from dra_extender.kube.objects.scheduler_waker import KubeWaker
+from dra_extender.kube.watch.reflector import PROMPT_SECONDS, Chance, Reflector
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.scheduling.ports.cluster import Clock, Unavailable
 from dra_extender.supervision import BackgroundTask, Supervisor

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import aiohttp
 import msgspec
 
-from dra_extender.kube.protobuf import MAGIC
+from dra_extender.kube.client.protobuf import MAGIC
 from dra_extender.scheduling.ports.cluster import ClusterError, Conflict, NotFound, Refused, Unavailable
 
 GONE = 410

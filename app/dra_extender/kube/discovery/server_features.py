@@ -4,7 +4,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from dra_extender.kube.kinds import Kind
+from dra_extender.kube.client.resources import Kind
 
 
 class Support(StrEnum):

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from dra_extender.kube.kinds import Kind
-from dra_extender.kube.lease_state import LeaseRecord
-from dra_extender.kube.timestamps import micro_time
+from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.timestamps import micro_time
+from dra_extender.kube.leader.candidate import LeaseRecord
 
 LEASES = Kind("leases", "coordination.k8s.io/v1")
 

@@ -4,16 +4,16 @@ from typing import Final, Protocol
 
 import structlog
 
-from dra_extender.kube.clock import SystemClock
-from dra_extender.kube.configuration import Credentials
-from dra_extender.kube.errors import CallFailed
-from dra_extender.kube.lease_object import held_lease, released_lease
-from dra_extender.kube.lease_state import Candidate, LeaseRecord, LeaseTimes, held_on
-from dra_extender.kube.leases import CONFLICT, NOT_FOUND, KubeLease, answered
-from dra_extender.kube.observer import Observer
-from dra_extender.kube.reflector import Chance
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Transport
+from dra_extender.kube.client.clock import SystemClock
+from dra_extender.kube.client.credentials import Credentials
+from dra_extender.kube.client.errors import CallFailed
+from dra_extender.kube.client.observer import Observer
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.leader.candidate import Candidate, LeaseRecord, LeaseTimes, held_on
+from dra_extender.kube.leader.lease_client import CONFLICT, NOT_FOUND, KubeLease, answered
+from dra_extender.kube.leader.lease_object import held_lease, released_lease
+from dra_extender.kube.watch.reflector import Chance
 from dra_extender.scheduling.ports.cluster import Clock
 
 _JITTER: Final = 0.2

@@ -4,12 +4,12 @@ from typing import Final
 import msgspec
 import structlog
 
-from dra_extender.kube.backoff import Backoff
-from dra_extender.kube.errors import CallFailed, Intent
-from dra_extender.kube.kinds import Kind
-from dra_extender.kube.reflector import Chance
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import APPLY, Call, Transport
+from dra_extender.kube.client.backoff import Backoff
+from dra_extender.kube.client.errors import CallFailed, Intent
+from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import APPLY, Call, Transport
+from dra_extender.kube.watch.reflector import Chance
 
 ENDPOINT_SLICES: Final = Kind("endpointslices", "discovery.k8s.io/v1")
 PORT_NAME: Final = "http"

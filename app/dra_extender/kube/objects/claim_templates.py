@@ -1,8 +1,8 @@
-from dra_extender.kube.errors import Intent
-from dra_extender.kube.kinds import CLAIM_TEMPLATES
-from dra_extender.kube.requests import perform
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Call, Transport
+from dra_extender.kube.client.errors import Intent
+from dra_extender.kube.client.resources import CLAIM_TEMPLATES
+from dra_extender.kube.client.retry import perform
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Call, Transport
 
 
 class KubeClaimTemplates:

@@ -3,12 +3,12 @@ from typing import Final
 import msgspec
 import structlog
 
-from dra_extender.kube.errors import Intent
-from dra_extender.kube.kinds import DEVICE_CLASSES
-from dra_extender.kube.requests import perform
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.timestamps import micro_time
-from dra_extender.kube.transport import MERGE_PATCH, Call, Transport
+from dra_extender.kube.client.errors import Intent
+from dra_extender.kube.client.resources import DEVICE_CLASSES
+from dra_extender.kube.client.retry import perform
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.timestamps import micro_time
+from dra_extender.kube.client.transport import MERGE_PATCH, Call, Transport
 from dra_extender.scheduling.ports.cluster import Clock, NotFound, Refused
 
 WAKE_UP_CLASS: Final = "wake-up.dra-extender.io"

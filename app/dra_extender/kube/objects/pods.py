@@ -3,12 +3,12 @@ from typing import Any
 
 import msgspec
 
-from dra_extender.kube.claim_records import Recorded, record_claims
-from dra_extender.kube.errors import Intent
-from dra_extender.kube.kinds import PODS
-from dra_extender.kube.requests import perform
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import MERGE_PATCH, Call, Transport
+from dra_extender.kube.client.errors import Intent
+from dra_extender.kube.client.resources import PODS
+from dra_extender.kube.client.retry import perform
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import MERGE_PATCH, Call, Transport
+from dra_extender.kube.objects.claim_status import Recorded, record_claims
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.scheduling.ports.cluster import Unavailable

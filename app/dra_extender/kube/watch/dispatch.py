@@ -4,8 +4,8 @@ from sys import intern
 import msgspec
 import structlog
 
-from dra_extender.kube.errors import cut
-from dra_extender.kube.observer import Observer
+from dra_extender.kube.client.errors import cut
+from dra_extender.kube.client.observer import Observer
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.base import ModelError
 from dra_extender.model.json_depth import decode_any

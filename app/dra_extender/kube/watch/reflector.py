@@ -7,15 +7,15 @@ from typing import Final
 
 import structlog
 
-from dra_extender.kube.backoff import Backoff
-from dra_extender.kube.delivery import Delivery, Key, read_meta
-from dra_extender.kube.errors import GONE, ApiStatus, CallFailed, FellSilent, Intent
-from dra_extender.kube.kinds import Kind
-from dra_extender.kube.listing import list_pages
-from dra_extender.kube.observer import Observer
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Transport
-from dra_extender.kube.watch_stream import WatchEvent, failure, watch_events
+from dra_extender.kube.client.backoff import Backoff
+from dra_extender.kube.client.errors import GONE, ApiStatus, CallFailed, FellSilent, Intent
+from dra_extender.kube.client.observer import Observer
+from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.watch.dispatch import Delivery, Key, read_meta
+from dra_extender.kube.watch.listing import list_pages
+from dra_extender.kube.watch.stream import WatchEvent, failure, watch_events
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.metadata import version_number
 from dra_extender.scheduling.ports.cluster import Clock

@@ -15,7 +15,7 @@ from kubernetes.aio.config.incluster_config import (
     InClusterConfigLoader,
 )
 
-from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.scheduling.ports.cluster import Clock
 
 RENEW_SECONDS = 60.0

@@ -4,12 +4,12 @@ from typing import Final, TypeVar
 import msgspec
 import structlog
 
-from dra_extender.kube.errors import CallFailed, Intent
-from dra_extender.kube.kinds import Kind
-from dra_extender.kube.schema import has_allocation_groups
-from dra_extender.kube.server_facts import ServerFacts, Support, supports
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import Call, Transport
+from dra_extender.kube.client.errors import CallFailed, Intent
+from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Call, Transport
+from dra_extender.kube.discovery.schema import has_allocation_groups
+from dra_extender.kube.discovery.server_features import ServerFacts, Support, supports
 from dra_extender.scheduling.ports.cluster import NotFound, Refused, Unavailable
 
 RESOURCE_GROUP: Final = "resource.k8s.io"

@@ -9,10 +9,18 @@ from aiohttp.connector import Connection
 from kubernetes.aio.client.rest import RESTClientObject
 from yarl import URL
 
-from dra_extender.kube.configuration import ConfigurationError, Credentials
-from dra_extender.kube.errors import CallFailed, FellSilent, Intent, TooLong, WriteStopped, no_answer, read_status
-from dra_extender.kube.observer import Observer
-from dra_extender.kube.settings import KubeSettings
+from dra_extender.kube.client.credentials import ConfigurationError, Credentials
+from dra_extender.kube.client.errors import (
+    CallFailed,
+    FellSilent,
+    Intent,
+    TooLong,
+    WriteStopped,
+    no_answer,
+    read_status,
+)
+from dra_extender.kube.client.observer import Observer
+from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.scheduling.ports.cluster import Clock
 
 JSON = "application/json"

@@ -3,11 +3,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.kube.errors import Intent
-from dra_extender.kube.kinds import Kind
-from dra_extender.kube.requests import perform
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import STRATEGIC_MERGE_PATCH, Call, Transport
+from dra_extender.kube.client.errors import Intent
+from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.retry import perform
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import STRATEGIC_MERGE_PATCH, Call, Transport
 from dra_extender.model.base import ModelError, Value, decode
 from dra_extender.scheduling.ports.cluster import Refused, Unavailable
 

@@ -4,10 +4,10 @@ from typing import Final
 import msgspec
 import structlog
 
-from dra_extender.kube.errors import CallFailed, Intent, TooLong
-from dra_extender.kube.kinds import Kind
-from dra_extender.kube.transport import Call, Transport
-from dra_extender.kube.turns import in_turns
+from dra_extender.kube.client.errors import CallFailed, Intent, TooLong
+from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.transport import Call, Transport
+from dra_extender.kube.client.turns import in_turns
 
 _LOG = structlog.get_logger(__name__)
 

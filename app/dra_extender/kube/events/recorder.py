@@ -3,13 +3,13 @@ import asyncio
 import msgspec
 import structlog
 
-from dra_extender.kube.errors import CallFailed, Intent
-from dra_extender.kube.event_series import RecentSeries, Series
-from dra_extender.kube.fair_queue import FairQueue
-from dra_extender.kube.kinds import EVENTS
-from dra_extender.kube.observer import Observer
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import MERGE_PATCH, Call, Transport
+from dra_extender.kube.client.errors import CallFailed, Intent
+from dra_extender.kube.client.observer import Observer
+from dra_extender.kube.client.resources import EVENTS
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import MERGE_PATCH, Call, Transport
+from dra_extender.kube.events.fair_queue import FairQueue
+from dra_extender.kube.events.series import RecentSeries, Series
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.cluster import Clock, ClusterError
 from dra_extender.token_bucket import TokenBucket, TokenBuckets

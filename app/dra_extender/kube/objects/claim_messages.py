@@ -9,7 +9,17 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.kube.protobuf import Envelope, Field, ProtobufError, field, fields, message_of, one, replaced, text
+from dra_extender.kube.client.protobuf import (
+    Envelope,
+    Field,
+    ProtobufError,
+    field,
+    fields,
+    message_of,
+    one,
+    replaced,
+    text,
+)
 from dra_extender.model.base import Value, decode
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.resource_claim import ConsumerReference

@@ -4,13 +4,13 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.kube.claim_messages import has_driver_data, wanted_status, with_metadata, with_reservations
-from dra_extender.kube.errors import CallFailed, Intent
-from dra_extender.kube.kinds import RESOURCE_CLAIMS
-from dra_extender.kube.protobuf import MEDIA_TYPE, ProtobufError
-from dra_extender.kube.requests import perform
-from dra_extender.kube.settings import KubeSettings
-from dra_extender.kube.transport import MERGE_PATCH, Call, Transport
+from dra_extender.kube.client.errors import CallFailed, Intent
+from dra_extender.kube.client.protobuf import MEDIA_TYPE, ProtobufError
+from dra_extender.kube.client.resources import RESOURCE_CLAIMS
+from dra_extender.kube.client.retry import perform
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import MERGE_PATCH, Call, Transport
+from dra_extender.kube.objects.claim_messages import has_driver_data, wanted_status, with_metadata, with_reservations
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.scheduling.ports.cluster import Refused
 

@@ -2,10 +2,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 import msgspec
 
-from dra_extender.kube.errors import CallFailed, Intent, read_status
-from dra_extender.kube.kinds import Kind
-from dra_extender.kube.transport import Call, Transport
-from dra_extender.kube.turns import in_turns
+from dra_extender.kube.client.errors import CallFailed, Intent, read_status
+from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.transport import Call, Transport
+from dra_extender.kube.client.turns import in_turns
 
 LONGEST_LINE = 64 * 2**20
 # The server closes the watch itself after the time it was asked for; this much later we do.

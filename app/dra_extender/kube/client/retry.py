@@ -1,8 +1,8 @@
 import asyncio
 from dataclasses import replace
 
-from dra_extender.kube.errors import CallFailed
-from dra_extender.kube.transport import Call, Transport
+from dra_extender.kube.client.errors import CallFailed
+from dra_extender.kube.client.transport import Call, Transport
 
 
 async def perform(transport: Transport, call: Call) -> bytes:

@@ -2,10 +2,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dra_extender.kube.errors import CallFailed, Intent
-from dra_extender.kube.lease_object import LEASES, read_lease
-from dra_extender.kube.lease_state import LeaseRecord
-from dra_extender.kube.transport import Call, Transport
+from dra_extender.kube.client.errors import CallFailed, Intent
+from dra_extender.kube.client.transport import Call, Transport
+from dra_extender.kube.leader.candidate import LeaseRecord
+from dra_extender.kube.leader.lease_object import LEASES, read_lease
 
 NOT_FOUND = 404
 CONFLICT = 409
