@@ -11,8 +11,8 @@ from dra_extender.ledger.updates.sink import Feed
 from dra_extender.scheduling.ports.cluster import Unavailable
 from dra_extender.service import Service
 from dra_extender.settings import ServerSettings, Settings
-from dra_extender.simulator.cluster import MemoryCluster, MemoryPods
-from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.apiserver.cluster import MemoryCluster, MemoryPods
+from dra_extender.simulator.apiserver.objects import Kind
 from dra_extender.telemetry.metrics import Metrics
 
 LOOPBACK = ServerSettings(host="127.0.0.1", port=0, stop_seconds=10)

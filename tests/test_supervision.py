@@ -155,7 +155,7 @@ ALLOWED = {
     ("kube/client/turns.py", "to_thread"): "awaited at once",
     ("api/hang_up.py", "create_task"): "its failure is one of the event loop's, which are counted",
     ("cli_demo.py", "create_task"): "a command that a person runs and sees end",
-    ("simulator/cluster.py", "create_task"): "the demo's cluster, not the service's",
+    ("simulator/apiserver/cluster.py", "create_task"): "the demo's cluster, not the service's",
 }
 
 

@@ -4,7 +4,7 @@ from typing import BinaryIO
 
 import typer
 
-from dra_extender.simulator.scenario_answer import answer_line
+from dra_extender.simulator.scenario.answer import answer_line
 
 
 def register(app: typer.Typer) -> None:

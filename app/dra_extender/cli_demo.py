@@ -17,13 +17,13 @@ from dra_extender.policy_file import read_policy
 from dra_extender.scheduler_timing import FILTER_HTTP_SECONDS, bind_http_seconds
 from dra_extender.service import Service
 from dra_extender.settings import BadSettings, Settings, load_settings
-from dra_extender.simulator.cluster import MemoryCluster
-from dra_extender.simulator.manifests import Manifests, load_files, load_texts
-from dra_extender.simulator.problems import ManifestError
-from dra_extender.simulator.report import Report, as_json
-from dra_extender.simulator.results import StoryResult
-from dra_extender.simulator.served import served_by
-from dra_extender.simulator.session import EXIT_USAGE, exit_code, run_story
+from dra_extender.simulator.apiserver.cluster import MemoryCluster
+from dra_extender.simulator.apiserver.served_fields import served_by
+from dra_extender.simulator.demo.manifests import Manifests, load_files, load_texts
+from dra_extender.simulator.demo.problems import ManifestError
+from dra_extender.simulator.demo.report import Report, as_json
+from dra_extender.simulator.demo.results import StoryResult
+from dra_extender.simulator.demo.runner import EXIT_USAGE, exit_code, run_story
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 from dra_extender.telemetry.metrics import Metrics
 

@@ -13,8 +13,8 @@ from dra_extender.cel.lint.limits import together_findings
 from dra_extender.cel.lint.lint import lint, units_of
 from dra_extender.cli_lint_manifests import LINT, Expression, Subject, read_subjects
 from dra_extender.cli_lint_policy import PolicyText, is_policy, policy_findings, slices_in
+from dra_extender.manifests.documents import YamlError, read_documents
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.simulator.yaml_documents import YamlError, read_documents
 
 EXIT_WRONG: Final = 1
 EXIT_UNREADABLE: Final = 2

@@ -8,8 +8,8 @@ import yaml
 
 from dra_extender.cel.lint.findings import LintCode
 from dra_extender.cli_lint_places import Written, written
-from dra_extender.simulator.shape import path_text
-from dra_extender.simulator.yaml_documents import Path, YamlDocument, YamlError, read_documents
+from dra_extender.manifests.documents import Path, YamlDocument, YamlError, read_documents
+from dra_extender.manifests.schema import path_text
 
 LINT: Final = "dra-extender.io/lint"
 _DEMO: Final = "dra-extender.io/demo"

@@ -10,8 +10,8 @@ from dra_extender.http_server import listen
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.service import Service
 from dra_extender.settings import SchedulingSettings, ServerSettings, Settings
-from dra_extender.simulator.cluster import MemoryCluster
-from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.apiserver.cluster import MemoryCluster
+from dra_extender.simulator.apiserver.objects import Kind
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 from dra_extender.telemetry.metrics import Metrics
 

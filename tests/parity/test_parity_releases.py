@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 from dra_extender.allocator.state.release_rules import UPSTREAM, Rules
-from dra_extender.simulator.scenario_answer import answer_line
+from dra_extender.simulator.scenario.answer import answer_line
 
 from tests.parity.comparing import differences
 
@@ -32,7 +32,7 @@ def labelled(name: str) -> list[dict[str, Any]]:
 
 def disagreements(name: str, rules: Rules) -> list[str]:
     found = []
-    with patch("dra_extender.simulator.scenario_answer.UPSTREAM", rules):
+    with patch("dra_extender.simulator.scenario.answer.UPSTREAM", rules):
         for each in labelled(name):
             answer = json.loads(answer_line(json.dumps(each["scenario"]).encode()))
             found += [f"{each['scenario']['name']}: {what}" for what in differences(each["expected"], answer)][:1]

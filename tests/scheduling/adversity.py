@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
 
 from tests.scheduling.world import World
 from tests.turns import turns

@@ -7,8 +7,8 @@ from typing import Final
 
 from dra_extender.model.resource_claim import OWN_ENTRIES
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.controller import ClaimController
-from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.scheduling.reclaiming import OPTIONS
 from tests.scheduling.world import World

@@ -11,8 +11,8 @@ from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import pod_from
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.controller import ClaimController
-from dra_extender.simulator.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.scheduling.reclaiming import OPTIONS
 from tests.scheduling.world import World

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION
-from dra_extender.simulator.controller import ClaimController
-from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.scheduling.grouped import GROUP, TEMPLATED, GroupWorld
 

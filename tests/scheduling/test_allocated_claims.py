@@ -3,7 +3,7 @@
 import pytest
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
 
 from tests.scheduling.world import DRIVER, World
 

@@ -7,7 +7,7 @@ from dra_extender.audit.pending import FITS, KEPT, MADE, waiting_pods
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
 from dra_extender.scheduling.evaluation.node_allocator import Searching
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.apiserver.objects import Kind
 
 from tests.scheduling.world import World
 

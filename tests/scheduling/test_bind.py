@@ -6,7 +6,7 @@ from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.ports.cluster import Unavailable
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
 
 from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import World

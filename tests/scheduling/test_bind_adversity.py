@@ -7,7 +7,7 @@ from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.ports.cluster import Conflict, Refused, Unavailable
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.objects import Key, Kind
+from dra_extender.simulator.apiserver.objects import Key, Kind
 
 from tests.scheduling.adversity import edit, node_of, troubled_world
 from tests.scheduling.seam import Seam, restart

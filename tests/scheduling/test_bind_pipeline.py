@@ -9,8 +9,8 @@ import pytest
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.ports.cluster import Conflict, Unavailable
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.objects import Key, Kind
-from dra_extender.simulator.served import Served
+from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import World

@@ -6,7 +6,7 @@ import pytest
 from dra_extender.allocator import Features
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, Kind
 
 from tests.scheduling.world import World, until
 

@@ -6,7 +6,7 @@ import pytest
 from dra_extender.scheduling.evaluation.device_backoff import CoolDowns
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, Kind
 
 from tests.scheduling.reclaiming import OPTIONS, condition, edit_status, pass_by, reserved, small_world
 from tests.scheduling.test_gangs import GangWorld

@@ -4,8 +4,8 @@ import pytest
 from dra_extender.model.rejection import Code
 from dra_extender.scheduling.ports.errors import FilterAnswer
 from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options
-from dra_extender.simulator.objects import Kind
-from dra_extender.simulator.served import Served
+from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.scheduling.world import DRIVER, World
 

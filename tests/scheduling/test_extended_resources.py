@@ -9,9 +9,9 @@ import pytest
 from dra_extender.scheduling.ports.cluster import ClusterError, Refused, Unavailable
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.cluster import MemoryCluster
-from dra_extender.simulator.objects import Json, Kind
-from dra_extender.simulator.served import Served
+from dra_extender.simulator.apiserver.cluster import MemoryCluster
+from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed
 from tests.scheduling.world import DRIVER, World

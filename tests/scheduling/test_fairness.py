@@ -14,7 +14,7 @@ from dra_extender.scheduling.evaluation.result import Reason
 from dra_extender.scheduling.ports.errors import FilterAnswer, TryAgain
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.messages import RefusalWords
-from dra_extender.simulator.objects import Key, Kind
+from dra_extender.simulator.apiserver.objects import Key, Kind
 
 from tests.scheduling.world import DRIVER, Steady, World
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
 
 from tests.scheduling.world import DRIVER, World
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
 
 from tests.scheduling.reclaiming import GRACE, bound_to, edit_pod, pass_by, reclaimed, reserved, small_world
 from tests.scheduling.world import World

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from dra_extender.scheduling.gang.assignment import Seat
 from dra_extender.scheduling.gang.search import GangPlan, PlanLimitError
-from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.apiserver.objects import Kind
 
 from tests.scheduling.test_gangs import GangWorld
 

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.controller import ClaimController
-from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.scheduling.test_gangs import GangWorld
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from dra_extender.scheduling.permit.permit import Meeting
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.apiserver.objects import Kind
 
 from tests.scheduling.reclaiming import GRACE, pass_by, reclaimed
 from tests.scheduling.test_gangs import GangWorld

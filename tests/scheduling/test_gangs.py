@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.apiserver.objects import Kind
 
 from tests.scheduling.test_gang_plan import fits_somehow
 from tests.scheduling.world import DRIVER, World

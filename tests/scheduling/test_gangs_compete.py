@@ -10,8 +10,8 @@ import pytest
 from dra_extender.scheduling.gang.assignment import Seat
 from dra_extender.scheduling.gang.search import GangPlan
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.controller import ClaimController
-from dra_extender.simulator.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.scheduling.test_gangs import GangWorld
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 import pytest
-from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.apiserver.objects import Kind
 
 from tests.scheduling.test_gangs import GangWorld
 from tests.scheduling.world import DRIVER

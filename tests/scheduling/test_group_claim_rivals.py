@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 from dra_extender.scheduling.ports.cluster import Conflict
-from dra_extender.simulator.claim_templates import from_template
-from dra_extender.simulator.controller import ClaimController
-from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.controllers.claims import ClaimController
+from dra_extender.simulator.controllers.templates import from_template
 
 from tests.scheduling.grouped import GROUP
 from tests.scheduling.making_groups import GPU, GRACE, MakingWorld

@@ -7,7 +7,7 @@ import pytest
 from dra_extender.model.pod_group import PROTECTION_FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION
-from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
 
 from tests.scheduling.grouped import GROUP, NAMED
 from tests.scheduling.making_groups import GPU, GRACE, NET, OWN, MakingWorld

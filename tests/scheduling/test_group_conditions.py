@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.cluster import MemoryPods
-from dra_extender.simulator.objects import Key, Kind
-from dra_extender.simulator.store import Store
+from dra_extender.simulator.apiserver.cluster import MemoryPods
+from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.apiserver.store import Store
 
 from tests.scheduling.grouped import GROUP, NAMED, GroupWorld
 from tests.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed

@@ -9,7 +9,7 @@ from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
 from dra_extender.scheduling.claims.group_trials import UNABLE_SECONDS
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.apiserver.objects import Kind
 
 from tests.scheduling.crowds import GROUP, TRIAL, CrowdWorld, crowded, names
 from tests.scheduling.reclaiming import GRACE, pass_by, reclaimed

@@ -4,7 +4,7 @@ import random
 
 import pytest
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
-from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.apiserver.objects import Kind
 
 from tests.scheduling.crowds import TRIAL, CrowdWorld, crowded, names
 

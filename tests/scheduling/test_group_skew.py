@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, Kind
 
 from tests.scheduling.grouped import GROUP, NAMED, TEMPLATED, GroupWorld
 from tests.scheduling.reclaiming import GRACE, pass_by

@@ -12,7 +12,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options, Yield
-from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
 
 from tests.controlplane.waiting import wait_for
 from tests.scheduling.world import DRIVER, World

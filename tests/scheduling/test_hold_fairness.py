@@ -9,7 +9,7 @@ from dra_extender.model.pod import Pod, pod_from
 from dra_extender.scheduling.fairness.hold_shares import LONGEST_PAUSE, MOST_STALE_SECONDS, SHARE
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
 from hypothesis import HealthCheck, given, settings, target
 from hypothesis import strategies as st
 

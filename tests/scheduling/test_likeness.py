@@ -19,7 +19,7 @@ from dra_extender.scheduling.evaluation.node_allocator import Searching
 from dra_extender.scheduling.evaluation.node_equivalence import Likeness
 from dra_extender.scheduling.evaluation.result import Attempt
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.objects import Json
+from dra_extender.simulator.apiserver.objects import Json
 from dra_extender.telemetry.metrics import Metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -7,7 +7,7 @@ from dra_extender.ledger.holds.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.scheduling.evaluation.prefetch import LookAhead
-from dra_extender.simulator.cluster import SystemClock
+from dra_extender.simulator.apiserver.cluster import SystemClock
 
 
 class Asked:

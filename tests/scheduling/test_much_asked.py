@@ -13,7 +13,7 @@ from dra_extender.scheduling.evaluation.node_allocator import Searching
 from dra_extender.scheduling.permit.members import MOST_PARTS
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.search_time.deadline import CallBudget
-from dra_extender.simulator.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, Kind
 
 from tests.scheduling.test_gangs import GangWorld
 from tests.scheduling.world import World

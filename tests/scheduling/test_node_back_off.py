@@ -13,7 +13,7 @@ from dra_extender.scheduling.binding import decision as bind_decision
 from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, Overlap
 from dra_extender.scheduling.evaluation.node_backoff import NodeBackOff
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.apiserver.objects import Kind
 from structlog.testing import capture_logs
 
 from tests.scheduling.world import DRIVER, Steady, World

@@ -7,7 +7,7 @@ import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel import compile_expression
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
 
 from tests.scheduling.world import DRIVER, World
 

@@ -8,7 +8,7 @@ from dra_extender.scheduling.binding.conflicts import overlapped
 from dra_extender.scheduling.claims.orphan_reports import REASON
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.apiserver.objects import Kind
 
 from tests.scheduling.world import World
 

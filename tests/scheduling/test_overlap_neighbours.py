@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, Kind
 
 from tests.scheduling.world import DRIVER, World, until
 

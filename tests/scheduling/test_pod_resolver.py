@@ -12,7 +12,7 @@ from dra_extender.model.request_pod import SentPod
 from dra_extender.scheduling.pod_resolver import LOOKUPS, READ_BYTES
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
 
 from tests.scheduling.seam import Seam
 from tests.scheduling.world import World

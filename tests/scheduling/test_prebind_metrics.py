@@ -6,7 +6,7 @@ import pytest
 from dra_extender.scheduling.ports.cluster import Refused
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.apiserver.objects import Kind
 
 from tests.scheduling.seam import Seam, restart
 from tests.scheduling.world import World, until

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, Kind
 
 from tests.scheduling.world import DRIVER, World
 

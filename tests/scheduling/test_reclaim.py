@@ -8,8 +8,8 @@ from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.cluster import MemoryClaims
-from dra_extender.simulator.objects import Json, Kind
+from dra_extender.simulator.apiserver.cluster import MemoryClaims
+from dra_extender.simulator.apiserver.objects import Json, Kind
 
 from tests.scheduling.reclaiming import (
     GRACE,

@@ -8,7 +8,7 @@ from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.reclaim.rules import Standing, group_standing
-from dra_extender.simulator.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, Kind
 
 from tests.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed, small_world
 from tests.scheduling.world import World

@@ -15,8 +15,8 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.evaluation.node_allocator import Searching
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.controller import ClaimController
-from dra_extender.simulator.objects import Key, Kind
+from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.controllers.claims import ClaimController
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ import pytest
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.cluster import Refused
-from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.apiserver.objects import Kind
 
 from tests.scheduling.reclaiming import (
     GRACE,

@@ -4,7 +4,7 @@ import pytest
 from dra_extender.cel.explain.evaluation import Evaluation, Prepared
 from dra_extender.cel.runtime.budget import EXPLANATION_COST
 from dra_extender.cel.runtime.cost import Frame
-from dra_extender.simulator.objects import Kind
+from dra_extender.simulator.apiserver.objects import Kind
 
 from tests.scheduling.world import DRIVER, World
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.cluster import MemoryClaims
-from dra_extender.simulator.objects import Key, Kind
-from dra_extender.simulator.store import Store
+from dra_extender.simulator.apiserver.cluster import MemoryClaims
+from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.apiserver.store import Store
 
 from tests.scheduling.world import World
 

@@ -8,7 +8,7 @@ from typing import Any
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.ports.errors import FilterAnswer
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
 
 from tests.scheduling.test_fairness import TICK, VALUES, Neighbours, Ticking, slots
 from tests.scheduling.test_gangs import GangWorld

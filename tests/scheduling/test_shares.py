@@ -9,8 +9,8 @@ from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader
 from dra_extender.scheduling.ports.cluster import Unavailable
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.objects import Json, Kind
-from dra_extender.simulator.served import Served
+from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.scheduling.world import DRIVER, World
 from tests.turns import turns

@@ -11,7 +11,7 @@ from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.ports.cluster import Conflict, NotFound, Refused, Unavailable
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.objects import Key, Kind
+from dra_extender.simulator.apiserver.objects import Key, Kind
 
 from tests.scheduling.seam import Seam
 from tests.scheduling.test_gangs import GangWorld

@@ -1,7 +1,7 @@
 """What upstream takes for an error of the whole pod rules out the node that it is about, with the reason."""
 
 import pytest
-from dra_extender.simulator.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, Kind
 
 from tests.scheduling.world import DRIVER, World
 

@@ -16,8 +16,8 @@ from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.ports.cluster import Refused
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.cluster import MemoryPods
-from dra_extender.simulator.objects import Json, Kind
+from dra_extender.simulator.apiserver.cluster import MemoryPods
+from dra_extender.simulator.apiserver.objects import Json, Kind
 from dra_extender.telemetry.catalog import DEFINITIONS
 
 from tests.kube.recording import CountingObserver, ManualClock

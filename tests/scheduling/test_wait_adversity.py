@@ -8,8 +8,8 @@ from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.objects import Json, Key, Kind
-from dra_extender.simulator.served import Served
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.scheduling.adversity import edit, node_of, report, troubled_world, waiting
 from tests.scheduling.grouped import NAMED, GroupWorld

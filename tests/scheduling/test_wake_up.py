@@ -9,7 +9,7 @@ from dra_extender.model.resource_claim import MAX_RESERVATIONS
 from dra_extender.scheduling.ports.cluster import Unavailable
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.asked_nodes import AskedNodes
-from dra_extender.simulator.objects import Key, Kind
+from dra_extender.simulator.apiserver.objects import Key, Kind
 
 from tests.scheduling.world import DRIVER, World
 

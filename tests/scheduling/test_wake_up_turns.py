@@ -9,7 +9,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.errors import FilterAnswer
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.search_time.deadline import CallBudget
-from dra_extender.simulator.objects import Key, Kind
+from dra_extender.simulator.apiserver.objects import Key, Kind
 
 from tests.scheduling.test_fairness import VALUES, Neighbours
 from tests.scheduling.test_hold_fairness import Tenants

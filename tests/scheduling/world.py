@@ -13,8 +13,8 @@ from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Claims, ClaimTemplates, Clock, Events, PodGroups, Pods, SchedulerWaker
 from dra_extender.scheduling.ports.errors import FilterAnswer
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.cluster import MemoryCluster
-from dra_extender.simulator.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.cluster import MemoryCluster
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
 from dra_extender.telemetry.metrics import Metrics
 
 DRIVER = "gpu.example.com"

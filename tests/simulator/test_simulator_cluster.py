@@ -17,8 +17,8 @@ from dra_extender.scheduling.ports.cluster import (
     Refused,
     SchedulerWaker,
 )
-from dra_extender.simulator.cluster import MemoryCluster
-from dra_extender.simulator.objects import Key, Kind
+from dra_extender.simulator.apiserver.cluster import MemoryCluster
+from dra_extender.simulator.apiserver.objects import Key, Kind
 
 from tests.simulator.things import Steady, claim, node, pod
 

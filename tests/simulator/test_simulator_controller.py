@@ -3,10 +3,10 @@
 import pytest
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION, generated_base
-from dra_extender.simulator.controller import ClaimController
-from dra_extender.simulator.objects import Json, Key, Kind
-from dra_extender.simulator.status_rules import is_label
-from dra_extender.simulator.store import Store
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.status_validation import is_label
+from dra_extender.simulator.apiserver.store import Store
+from dra_extender.simulator.controllers.claims import ClaimController
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,10 +2,10 @@
 
 import pytest
 from dra_extender.model.resource_claim import FINALIZER
-from dra_extender.simulator.controller import ClaimController
-from dra_extender.simulator.objects import Json, Key, Kind
-from dra_extender.simulator.scheduler import Bound, Failed, Waiting
-from dra_extender.simulator.store import Store
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.store import Store
+from dra_extender.simulator.controllers.claims import ClaimController
+from dra_extender.simulator.scheduler.loop import Bound, Failed, Waiting
 
 from tests.simulator.test_simulator_scheduler import Bench, refuse
 from tests.simulator.things import Steady, allocation, node, pod, template

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from dra_extender.simulator.expectations import Expectation, ExpectationError, Fate, read_expectation
-from dra_extender.simulator.manifests import Action, Manifests, load_files, load_texts
-from dra_extender.simulator.objects import Key, Kind
-from dra_extender.simulator.problems import ManifestError
+from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.demo.expectations import Expectation, ExpectationError, Fate, read_expectation
+from dra_extender.simulator.demo.manifests import Action, Manifests, load_files, load_texts
+from dra_extender.simulator.demo.problems import ManifestError
 
 POD = """apiVersion: v1
 kind: Pod

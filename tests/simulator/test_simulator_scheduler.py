@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.simulator.cluster import MemoryCluster
-from dra_extender.simulator.fitting import aggregated
-from dra_extender.simulator.objects import Json, Key, Kind
-from dra_extender.simulator.scheduler import Bound, Failed, NotAtRest, Outcome, SchedulingLoop, Waiting
+from dra_extender.simulator.apiserver.cluster import MemoryCluster
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.scheduler.loop import Bound, Failed, NotAtRest, Outcome, SchedulingLoop, Waiting
+from dra_extender.simulator.scheduler.node_fit import aggregated
 
 from tests.simulator.things import Steady, claim, node, pod
 

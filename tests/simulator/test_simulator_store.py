@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.scheduling.ports.cluster import ClusterError, Conflict, NotFound, Refused
-from dra_extender.simulator.objects import Json, Key, Kind
-from dra_extender.simulator.served import served_by
-from dra_extender.simulator.store import Change, Store, Verb
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.served_fields import served_by
+from dra_extender.simulator.apiserver.store import Change, Store, Verb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

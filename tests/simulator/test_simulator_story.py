@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from dra_extender.cli_demo import HttpTransport, Story, examples, serve, with_policy
 from dra_extender.settings import ServerSettings, Settings
-from dra_extender.simulator.cluster import MemoryCluster
-from dra_extender.simulator.manifests import Action, load_files, load_texts
-from dra_extender.simulator.objects import Key, Kind
-from dra_extender.simulator.report import Report, as_json
-from dra_extender.simulator.results import Effect, Step, StoryResult
-from dra_extender.simulator.served import served_by
-from dra_extender.simulator.session import exit_code, run_story
+from dra_extender.simulator.apiserver.cluster import MemoryCluster
+from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.apiserver.served_fields import served_by
+from dra_extender.simulator.demo.manifests import Action, load_files, load_texts
+from dra_extender.simulator.demo.report import Report, as_json
+from dra_extender.simulator.demo.results import Effect, Step, StoryResult
+from dra_extender.simulator.demo.runner import exit_code, run_story
 from rich.console import Console
 
 EXAMPLES = Path(__file__).parent.parent.parent / "deploy" / "examples"

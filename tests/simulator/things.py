@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dra_extender.simulator.objects import Json
+from dra_extender.simulator.apiserver.objects import Json
 
 DRIVER = "gpu.example.com"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dra_extender.simulator.yaml_documents import Path
+from dra_extender.manifests.documents import Path
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -9,12 +9,12 @@ from typing import Final
 import msgspec
 
 from dra_extender.scheduling.ports.cluster import Clock, Conflict, NotFound, Refused
-from dra_extender.simulator.defaults import fill_in
-from dra_extender.simulator.immutable import check_unchanged
-from dra_extender.simulator.managed_fields import note_writer
-from dra_extender.simulator.objects import Json, Key, Kind, key_of, part
-from dra_extender.simulator.served import NEWEST, Served, served_by
-from dra_extender.simulator.status_rules import check_claim_status, prune_device_statuses
+from dra_extender.simulator.apiserver.defaults import fill_in
+from dra_extender.simulator.apiserver.immutability import check_unchanged
+from dra_extender.simulator.apiserver.managed_fields import note_writer
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind, key_of, part
+from dra_extender.simulator.apiserver.served_fields import NEWEST, Served, served_by
+from dra_extender.simulator.apiserver.status_validation import check_claim_status, prune_device_statuses
 
 _SEED: Final = uuid.UUID("6f6f1a52-8d9b-4d0e-9a3a-52a0f4b3c7d1")
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from dra_extender.manifests.schema import Fields, Leaf, ListOf, MapOf, Rule, described
 from dra_extender.model.quantity import QuantityError, parse_quantity
-from dra_extender.simulator.expressions import expression_problem
-from dra_extender.simulator.objects import Kind
-from dra_extender.simulator.shape import Fields, Leaf, ListOf, MapOf, Rule, described
-from dra_extender.simulator.status_rules import is_label, is_pool_name, is_subdomain
+from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.simulator.apiserver.status_validation import is_label, is_pool_name, is_subdomain
+from dra_extender.simulator.demo.expressions import expression_problem
 
 
 def _text(value: Any) -> str | None:

@@ -3,7 +3,7 @@
 import msgspec
 
 from dra_extender.scheduling.ports.cluster import Refused
-from dra_extender.simulator.objects import Json, Kind, part
+from dra_extender.simulator.apiserver.objects import Json, Kind, part
 
 OLDEST, NEWEST = 34, 37
 

@@ -24,7 +24,7 @@ from dra_extender.model.node import Node, node_from
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
-from dra_extender.simulator.scenario_usage import FixedUsage
+from dra_extender.simulator.scenario.usage import FixedUsage
 
 Json = dict[str, Any]
 

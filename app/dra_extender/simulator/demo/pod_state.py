@@ -8,10 +8,10 @@ from dra_extender.model.device import Device
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader
 from dra_extender.model.snapshot import holdings_of
-from dra_extender.simulator.cluster import MemoryCluster
-from dra_extender.simulator.objects import Json, Key, Kind, part
-from dra_extender.simulator.results import AllocatedDevice, ClaimUse, PodState
-from dra_extender.simulator.scheduler import Outcome, Waiting
+from dra_extender.simulator.apiserver.cluster import MemoryCluster
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind, part
+from dra_extender.simulator.demo.results import AllocatedDevice, ClaimUse, PodState
+from dra_extender.simulator.scheduler.loop import Outcome, Waiting
 
 _EXTENDED: Final = "<extended-resources>"
 _BETWEEN_NODES: Final = re.compile(r"; (?=\d+ of \d+ nodes \()")

@@ -1,8 +1,8 @@
 """Claims made from templates for pods and PodGroups, named and owned as kube-controller-manager does it."""
 
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION, generated_base
-from dra_extender.simulator.objects import KIND_OF, Json, Key, Kind, controller_uid, part
-from dra_extender.simulator.store import Store
+from dra_extender.simulator.apiserver.objects import KIND_OF, Json, Key, Kind, controller_uid, part
+from dra_extender.simulator.apiserver.store import Store
 
 
 def from_template(store: Store, owner: Json, entry: str, name: str) -> Json:

@@ -6,7 +6,7 @@ import msgspec
 
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.simulator.objects import Json, part
+from dra_extender.simulator.apiserver.objects import Json, part
 
 Path = tuple[str, ...]
 

@@ -11,7 +11,7 @@ from dra_extender.model.base import ModelError
 from dra_extender.model.node_selector import NodeSelector
 from dra_extender.model.resource_claim import MAX_RESERVATIONS
 from dra_extender.scheduling.ports.cluster import Refused
-from dra_extender.simulator.objects import Json, Key, part
+from dra_extender.simulator.apiserver.objects import Json, Key, part
 
 MAX_RESULTS: Final = 32
 MAX_CONFIGURATIONS: Final = 64

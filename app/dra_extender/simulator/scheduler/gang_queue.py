@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dra_extender.simulator.objects import Json, Key, Kind, group_name, part
-from dra_extender.simulator.store import Store
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind, group_name, part
+from dra_extender.simulator.apiserver.store import Store
 
 
 class Unit(NamedTuple):

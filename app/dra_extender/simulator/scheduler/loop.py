@@ -7,13 +7,13 @@ from typing import Final
 import msgspec
 
 from dra_extender.model.device_class import device_class_from
-from dra_extender.simulator.cluster import MemoryCluster
-from dra_extender.simulator.controller import ClaimController, is_finished
-from dra_extender.simulator.extender_wire import Extender, ExtenderFailure, Transport
-from dra_extender.simulator.fitting import aggregated, misfit
-from dra_extender.simulator.gangs import Unit, units, with_mates
-from dra_extender.simulator.objects import Json, Key, Kind, key_of, part
-from dra_extender.simulator.store import Change, Verb
+from dra_extender.simulator.apiserver.cluster import MemoryCluster
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind, key_of, part
+from dra_extender.simulator.apiserver.store import Change, Verb
+from dra_extender.simulator.controllers.claims import ClaimController, is_finished
+from dra_extender.simulator.scheduler.extender_client import Extender, ExtenderFailure, Transport
+from dra_extender.simulator.scheduler.gang_queue import Unit, units, with_mates
+from dra_extender.simulator.scheduler.node_fit import aggregated, misfit
 
 STARTED: Final = "PodReadyToStartContainers"
 SCHEDULER_NAME: Final = "dra-extender-scheduler"

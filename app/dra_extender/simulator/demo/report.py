@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dra_extender.simulator.results import Checked, ClaimUse, Effect, PodState, Step, StoryResult
+from dra_extender.simulator.demo.results import Checked, ClaimUse, Effect, PodState, Step, StoryResult
 
 _MOST_PODS: Final = 8
 _MANY_PODS: Final = 20

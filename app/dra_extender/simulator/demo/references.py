@@ -1,7 +1,7 @@
 from collections.abc import Collection, Iterator
 
-from dra_extender.simulator.defaults import bodies
-from dra_extender.simulator.objects import Json, Key, Kind, group_name, part
+from dra_extender.simulator.apiserver.defaults import bodies
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind, group_name, part
 
 
 def unknown_references(key: Key, thing: Json, known: Collection[Key]) -> Iterator[tuple[str, str]]:

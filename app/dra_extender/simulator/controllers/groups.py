@@ -1,8 +1,8 @@
 """What kube-controller-manager does for the claims of PodGroups (KEP-5729)."""
 
-from dra_extender.simulator.claim_templates import from_template, orphan
-from dra_extender.simulator.objects import Json, Key, Kind, group_name, part
-from dra_extender.simulator.store import Store
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind, group_name, part
+from dra_extender.simulator.apiserver.store import Store
+from dra_extender.simulator.controllers.templates import from_template, orphan
 
 
 class GroupClaims:

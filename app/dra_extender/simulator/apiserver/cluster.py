@@ -9,12 +9,12 @@ from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.scheduling.ports.cluster import Clock, Conflict, Refused
-from dra_extender.simulator.events import EventLog
-from dra_extender.simulator.group_ports import MemoryClaimTemplates, MemoryPodGroups, record_claims
-from dra_extender.simulator.objects import Json, Key, Kind, part
-from dra_extender.simulator.served import Served
-from dra_extender.simulator.store import Store
-from dra_extender.simulator.watch import Watch
+from dra_extender.simulator.apiserver.events import EventLog
+from dra_extender.simulator.apiserver.group_ports import MemoryClaimTemplates, MemoryPodGroups, record_claims
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind, part
+from dra_extender.simulator.apiserver.served_fields import Served
+from dra_extender.simulator.apiserver.store import Store
+from dra_extender.simulator.apiserver.watch import Watch
 
 
 class SystemClock:

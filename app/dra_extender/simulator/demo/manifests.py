@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.simulator.expectations import Expectation, ExpectationError, read_expectation
-from dra_extender.simulator.objects import KIND_OF, NAMESPACE, Json, Key, Kind, key_of, part
-from dra_extender.simulator.problems import ManifestError, Problem
-from dra_extender.simulator.references import unknown_references
-from dra_extender.simulator.shape import Finding, check, described, path_text
-from dra_extender.simulator.shapes import SHAPES
-from dra_extender.simulator.yaml_documents import YamlDocument, YamlError, read_documents
+from dra_extender.manifests.documents import YamlDocument, YamlError, read_documents
+from dra_extender.manifests.schema import Finding, check, described, path_text
+from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, Kind, key_of, part
+from dra_extender.simulator.demo.expectations import Expectation, ExpectationError, read_expectation
+from dra_extender.simulator.demo.object_schemas import SHAPES
+from dra_extender.simulator.demo.problems import ManifestError, Problem
+from dra_extender.simulator.demo.references import unknown_references
 
 DEMO: Final = "dra-extender.io/demo"
 EXPECT: Final = "dra-extender.io/expect"

@@ -3,8 +3,8 @@ from collections.abc import Mapping
 
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.scheduling.ports.cluster import Conflict
-from dra_extender.simulator.objects import Json, Key, Kind
-from dra_extender.simulator.store import Store
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.store import Store
 
 
 class MemoryClaimTemplates:

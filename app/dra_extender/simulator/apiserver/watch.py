@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.base import ModelError
-from dra_extender.simulator.objects import Kind
-from dra_extender.simulator.store import Change, Store, Verb
+from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.simulator.apiserver.store import Change, Store, Verb
 
 
 class Watch:

@@ -1,7 +1,7 @@
 from typing import Any, Final
 
 from dra_extender.scheduling.ports.cluster import Refused
-from dra_extender.simulator.objects import Json, Key, Kind, part
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind, part
 
 _MUTABLE_POD_FIELDS: Final = (
     "activeDeadlineSeconds",

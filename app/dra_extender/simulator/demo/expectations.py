@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 
-from dra_extender.simulator.shape import described
+from dra_extender.manifests.schema import described
 
 
 class ExpectationError(ValueError):

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.ports.cluster import ClusterError, Refused
-from dra_extender.simulator.claim_templates import from_template, orphan
-from dra_extender.simulator.group_claims import GroupClaims, in_reserved_group
-from dra_extender.simulator.objects import KIND_OF, Json, Key, Kind, controller_uid, key_of, part
-from dra_extender.simulator.store import Store
+from dra_extender.simulator.apiserver.objects import KIND_OF, Json, Key, Kind, controller_uid, key_of, part
+from dra_extender.simulator.apiserver.store import Store
+from dra_extender.simulator.controllers.groups import GroupClaims, in_reserved_group
+from dra_extender.simulator.controllers.templates import from_template, orphan
 
 _ROUNDS = 10
 

@@ -5,15 +5,15 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from dra_extender.scheduling.ports.cluster import ClusterError
-from dra_extender.simulator.cluster import MemoryCluster
-from dra_extender.simulator.expectations import Expectation
-from dra_extender.simulator.extender_wire import Transport
-from dra_extender.simulator.manifests import Action, Document, Manifests
-from dra_extender.simulator.objects import Json, Key, Kind, part
-from dra_extender.simulator.pod_state import state_of
-from dra_extender.simulator.results import Checked, Effect, PodState, Step, StoryResult
-from dra_extender.simulator.scheduler import NotAtRest, SchedulingLoop
-from dra_extender.simulator.served import Served
+from dra_extender.simulator.apiserver.cluster import MemoryCluster
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind, part
+from dra_extender.simulator.apiserver.served_fields import Served
+from dra_extender.simulator.demo.expectations import Expectation
+from dra_extender.simulator.demo.manifests import Action, Document, Manifests
+from dra_extender.simulator.demo.pod_state import state_of
+from dra_extender.simulator.demo.results import Checked, Effect, PodState, Step, StoryResult
+from dra_extender.simulator.scheduler.extender_client import Transport
+from dra_extender.simulator.scheduler.loop import NotAtRest, SchedulingLoop
 
 EXIT_OK: Final = 0
 EXIT_EXPECTATION: Final = 1

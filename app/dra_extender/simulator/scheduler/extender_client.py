@@ -4,7 +4,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from dra_extender.simulator.objects import Json
+from dra_extender.simulator.apiserver.objects import Json
 
 HTTP_OK: Final = 200
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dra_extender.simulator.objects import Json, Kind, key_of, part
+from dra_extender.simulator.apiserver.objects import Json, Kind, key_of, part
 
 
 def fill_in(kind: Kind, thing: Json) -> None:
