@@ -153,7 +153,7 @@ ALLOWED = {
     ("scheduling/binding/bind.py", "ensure_future"): "waits for an event, and cannot fail",
     ("scheduling/extender.py", "ensure_future"): "waits for an event, and cannot fail",
     ("kube/client/turns.py", "to_thread"): "awaited at once",
-    ("api/hang_up.py", "create_task"): "its failure is one of the event loop's, which are counted",
+    ("api/disconnect.py", "create_task"): "its failure is one of the event loop's, which are counted",
     ("cli_demo.py", "create_task"): "a command that a person runs and sees end",
     ("simulator/apiserver/cluster.py", "create_task"): "the demo's cluster, not the service's",
 }

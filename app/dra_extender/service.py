@@ -10,8 +10,8 @@ from typing import Final, Protocol
 import structlog
 
 from dra_extender.api.application import create_app
-from dra_extender.api.gate import Gate
 from dra_extender.api.health import Health
+from dra_extender.api.readiness_gate import Gate
 from dra_extender.collector import Collector, quiet_collector
 from dra_extender.http_server import serving
 from dra_extender.ledger.ledger import Ledger

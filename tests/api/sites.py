@@ -3,8 +3,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dra_extender.api.application import create_app
-from dra_extender.api.gate import Gate
 from dra_extender.api.health import Health
+from dra_extender.api.readiness_gate import Gate
 from dra_extender.model.pod import Pod
 from dra_extender.model.request_pod import SentPod
 from dra_extender.scheduling.ports.errors import FilterAnswer

@@ -7,13 +7,13 @@ from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
-from dra_extender.api import documentation as docs
-from dra_extender.api.answering import UNAVAILABLE, Answering, RequestMetrics, failure
-from dra_extender.api.direct import JSON, DirectVerb, VerbsFirst, as_response
-from dra_extender.api.gate import Gate
+from dra_extender.api import openapi as docs
+from dra_extender.api.direct_dispatch import JSON, DirectVerb, VerbsFirst, as_response
+from dra_extender.api.dispatch import UNAVAILABLE, Answering, RequestMetrics, failure
 from dra_extender.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler
 from dra_extender.api.health import Health, Report
 from dra_extender.api.protocol import encode
+from dra_extender.api.readiness_gate import Gate
 from dra_extender.api.verbs import Verbs
 from dra_extender.settings import ServerSettings
 from dra_extender.telemetry.metrics import CONTENT_TYPE, build_version

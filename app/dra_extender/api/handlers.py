@@ -7,7 +7,7 @@ import msgspec
 from starlette.types import Receive
 
 from dra_extender.api.decoding import UNREADABLE, Malformed, RequestReader, explain
-from dra_extender.api.hang_up import watched
+from dra_extender.api.disconnect import watched
 from dra_extender.api.limits import (
     CANDIDATES,
     VICTIMS,

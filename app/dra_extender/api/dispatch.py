@@ -8,8 +8,8 @@ from starlette.types import Receive, Scope
 
 from dra_extender.api.body import HungUp, TooLarge, read_body
 from dra_extender.api.decoding import Malformed
-from dra_extender.api.gate import Gate
 from dra_extender.api.protocol import Failure, encode
+from dra_extender.api.readiness_gate import Gate
 from dra_extender.scheduling.ports.errors import TryAgain
 
 OK: Final = 200

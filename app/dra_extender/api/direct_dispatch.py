@@ -5,7 +5,7 @@ from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dra_extender.api.answering import Answer, Answering, Verb
+from dra_extender.api.dispatch import Answer, Answering, Verb
 
 JSON: Final = "application/json"
 ANSWER: Final = "dra_extender.answer"
