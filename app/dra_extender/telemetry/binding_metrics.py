@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from dra_extender.telemetry.bounded import Catalogue
+from dra_extender.telemetry.bounded_labels import Catalogue
 
 
 class BindingMetrics:

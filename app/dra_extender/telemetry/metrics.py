@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from dra_extender.telemetry.binding_metrics import BindingMetrics
-from dra_extender.telemetry.bounded import Catalogue
+from dra_extender.telemetry.bounded_labels import Catalogue
 
 VERBS: Final = ("filter", "prioritize", "bind", "preempt")
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
