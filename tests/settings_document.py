@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from annotated_types import Ge, Gt, Le, Lt
-from dra_extender.settings import Settings
+from dra_extender.config.settings import Settings
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 

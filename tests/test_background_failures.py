@@ -6,14 +6,13 @@ from typing import Any
 
 import httpx
 import pytest
-from dra_extender import supervision
-from dra_extender.collector import Collector
 from dra_extender.kube.client.credentials import Credentials
 from dra_extender.kube.events.recorder import KubeEvents
 from dra_extender.kube.watch.reflector import Reflector
 from dra_extender.ledger.updates import sinks as feeds
 from dra_extender.ledger.updates.sinks import feeds_of
-from dra_extender.policy_watch import PolicyWatch
+from dra_extender.runtime import supervision
+from dra_extender.runtime.supervision import UNREADY_AFTER, BackgroundTask
 from dra_extender.scheduling.binding.bind import Bind
 from dra_extender.scheduling.binding.conflict_monitor import ForeignAllocations
 from dra_extender.scheduling.binding.guard_claims import GuardClaims
@@ -23,7 +22,8 @@ from dra_extender.scheduling.evaluation.prefetch import LookAhead
 from dra_extender.scheduling.podgroup_claims.controller import GroupClaims
 from dra_extender.scheduling.reclaim.controller import Reclaim
 from dra_extender.scheduling.requeue.waker import WakeUp
-from dra_extender.supervision import UNREADY_AFTER, BackgroundTask
+from dra_extender.service.gc_policy import Collector
+from dra_extender.service.policy_reloader import PolicyWatch
 
 from tests.kube.conftest import observer, server, settings  # noqa: F401 - fixtures
 from tests.kube.recording import CountingObserver, RecordingFeed

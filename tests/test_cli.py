@@ -10,10 +10,10 @@ from urllib.request import ProxyHandler, build_opener
 
 import pytest
 import yaml
-from dra_extender.cli import app
+from dra_extender.cli.app import app
 from typer.testing import CliRunner
 
-PROGRAM = [sys.executable, "-W", "error", "-m", "dra_extender.cli"]
+PROGRAM = [sys.executable, "-W", "error", "-m", "dra_extender.cli.app"]
 ROOT = Path(__file__).parent.parent
 
 

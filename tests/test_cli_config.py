@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dra_extender.cli import app
-from dra_extender.scheduler_config import SchedulerSetup, render
+from dra_extender.cli.app import app
+from dra_extender.kubescheduler.render import SchedulerSetup, render
 from typer.testing import CliRunner, Result
 
 SHIPPED = Path(__file__).parent.parent / "deploy" / "scheduler-config" / "kube-scheduler.yaml"

@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 import yaml
-from dra_extender.cli import app
-from dra_extender.settings import Settings
+from dra_extender.cli.app import app
+from dra_extender.config.settings import Settings
 from dra_extender.telemetry.catalog import DEFINITIONS, PREFIX
 
 from tests.parity.fuzz.cel.exceptions import EXCEPTIONS

@@ -1,8 +1,8 @@
 import socket
 
 import pytest
-from dra_extender.http_server import ListenError, listen
-from dra_extender.settings import ServerSettings
+from dra_extender.config.settings import ServerSettings
+from dra_extender.service.http_server import ListenError, listen
 
 
 def test_a_taken_port_is_said() -> None:

@@ -2,9 +2,15 @@ import json
 from pathlib import Path
 
 import pytest
-from dra_extender.main import serve, with_scheduler
-from dra_extender.scheduler_config import SchedulerSetup, render
-from dra_extender.settings import BadSettings, LeaderElectionSettings, SchedulingSettings, ServerSettings, Settings
+from dra_extender.config.settings import (
+    BadSettings,
+    LeaderElectionSettings,
+    SchedulingSettings,
+    ServerSettings,
+    Settings,
+)
+from dra_extender.kubescheduler.render import SchedulerSetup, render
+from dra_extender.service.wiring import serve, with_scheduler
 
 
 async def test_leader_election_outside_a_pod_needs_a_namespace() -> None:

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from dra_extender.allocator.overlay.policy import PolicyOverlay
+from dra_extender.config.policy_file import RuleModel, read_policy
 from dra_extender.model.device import Device
-from dra_extender.policy_file import RuleModel, read_policy
 
 from tests.allocator.building import Json, ask, claim_of, exactly, held, picks, slice_of
 

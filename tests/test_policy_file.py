@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay
-from dra_extender.policy_file import BadPolicy, MissingPolicy, read_policy
+from dra_extender.config.policy_file import BadPolicy, MissingPolicy, read_policy
 
 
 def read(tmp_path: Path, text: str) -> PolicyOverlay:

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from dra_extender.allocator.overlay.policy_effects import Published, devices_of
+from dra_extender.config.policy_file import BadPolicy
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.policy_file import BadPolicy
-from dra_extender.policy_watch import PolicyWatch
+from dra_extender.service.policy_reloader import PolicyWatch
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.ledger.ledger_events import raw_slice
@@ -182,7 +182,7 @@ def test_serve_refuses_to_start_on_a_wrong_file_with_a_sentence_and_status_2(tmp
     file = tmp_path / "policy.yaml"
     file.write_text(WRONG)
     done = subprocess.run(
-        [sys.executable, "-m", "dra_extender.cli", "serve", "--host", "127.0.0.1", "--port", "0"],
+        [sys.executable, "-m", "dra_extender.cli.app", "serve", "--host", "127.0.0.1", "--port", "0"],
         capture_output=True,
         text=True,
         check=False,
@@ -207,7 +207,7 @@ async def test_rules_without_effect_are_looked_for_once_for_each_change_and_not_
         looks.append(1)
         return devices_of(slices)
 
-    monkeypatch.setattr("dra_extender.policy_watch.devices_of", counted)
+    monkeypatch.setattr("dra_extender.service.policy_reloader.devices_of", counted)
     file = tmp_path / "policy.yaml"
     file.write_text("rules: [{name: a, pool: p3, bindsToNode: true}]\n")
     watch = watch_of(file, ledger, metrics)

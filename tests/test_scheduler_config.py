@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
-from dra_extender.go_duration import parse_go_duration
-from dra_extender.main import serve
-from dra_extender.scheduler_check import Limits, check, read_document
-from dra_extender.scheduler_config import SchedulerSetup, render
-from dra_extender.settings import BadSettings, SchedulingSettings, ServerSettings, Settings, load_settings
+from dra_extender.config.go_duration import parse_go_duration
+from dra_extender.config.settings import BadSettings, SchedulingSettings, ServerSettings, Settings, load_settings
+from dra_extender.kubescheduler.render import SchedulerSetup, render
+from dra_extender.kubescheduler.validate import Limits, check, read_document
+from dra_extender.service.wiring import serve
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import httpx
 import pytest
-from dra_extender.http_server import listen
+from dra_extender.config.settings import ServerSettings, Settings
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.scheduling.ports.cluster import Unavailable
-from dra_extender.service import Service
-from dra_extender.settings import ServerSettings, Settings
+from dra_extender.service.http_server import listen
+from dra_extender.service.service import Service
 from dra_extender.simulator.apiserver.cluster import MemoryCluster, MemoryPods
 from dra_extender.simulator.apiserver.objects import Kind
 from dra_extender.telemetry.metrics import Metrics

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.state.features import Features
+from dra_extender.config.settings import BadSettings, FeatureSettings, Settings, load_settings
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.settings import BadSettings, FeatureSettings, Settings, load_settings
 from pydantic import BaseModel
 
 COUNTS = ("port", "connections", "offered_nodes", "remembered_answers")

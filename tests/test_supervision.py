@@ -8,7 +8,7 @@ from pathlib import Path
 
 import dra_extender
 import pytest
-from dra_extender.supervision import DEAD_AFTER, STEADY_SECONDS, UNREADY_AFTER, BackgroundTask, Supervisor
+from dra_extender.runtime.supervision import DEAD_AFTER, STEADY_SECONDS, UNREADY_AFTER, BackgroundTask, Supervisor
 
 
 class Site:
@@ -146,15 +146,15 @@ STARTS = {
 }
 # Where a task is started otherwise, and why nothing can be lost there.
 ALLOWED = {
-    ("supervision.py", "create_task"): "the supervisor itself",
-    ("http_server.py", "create_task"): "awaited at the end; without it the probes fail, as nobody answers them",
-    ("service.py", "create_task"): "waits for an event, and cannot fail",
-    ("service.py", "ensure_future"): "awaited at once, and its failure ends the service",
+    ("runtime/supervision.py", "create_task"): "the supervisor itself",
+    ("service/http_server.py", "create_task"): "awaited at the end; without it the probes fail, as nobody answers them",
+    ("service/service.py", "create_task"): "waits for an event, and cannot fail",
+    ("service/service.py", "ensure_future"): "awaited at once, and its failure ends the service",
     ("scheduling/binding/bind.py", "ensure_future"): "waits for an event, and cannot fail",
     ("scheduling/extender.py", "ensure_future"): "waits for an event, and cannot fail",
     ("kube/client/turns.py", "to_thread"): "awaited at once",
     ("api/disconnect.py", "create_task"): "its failure is one of the event loop's, which are counted",
-    ("cli_demo.py", "create_task"): "a command that a person runs and sees end",
+    ("cli/demo.py", "create_task"): "a command that a person runs and sees end",
     ("simulator/apiserver/cluster.py", "create_task"): "the demo's cluster, not the service's",
 }
 

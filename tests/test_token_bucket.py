@@ -1,7 +1,7 @@
 """Tokens are neither made nor lost, and a key without spending has all it may have."""
 
 import pytest
-from dra_extender.token_bucket import TokenBucket, TokenBuckets
+from dra_extender.runtime.token_bucket import TokenBucket, TokenBuckets
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,12 +5,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from dra_extender.config.policy_file import BadPolicy, read_policy
+from dra_extender.config.settings import BadSettings, load_settings
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.policy_file import BadPolicy, read_policy
-from dra_extender.policy_watch import PolicyWatch
-from dra_extender.settings import BadSettings, load_settings
+from dra_extender.manifests.yaml_text import MOST_BYTES, YamlError, load_yaml, read_yaml
+from dra_extender.service.policy_reloader import PolicyWatch
 from dra_extender.telemetry.metrics import Metrics
-from dra_extender.yaml_text import MOST_BYTES, YamlError, load_yaml, read_yaml
 from hypothesis import given
 from hypothesis import strategies as st
 

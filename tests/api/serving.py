@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from dra_extender.http_server import listen, serving
-from dra_extender.settings import ServerSettings
+from dra_extender.config.settings import ServerSettings
+from dra_extender.service.http_server import listen, serving
 
 from tests.api.sites import Site, make_site
 

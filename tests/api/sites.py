@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from dra_extender.api.application import create_app
 from dra_extender.api.health import Health
 from dra_extender.api.readiness_gate import Gate
+from dra_extender.config.settings import ServerSettings
 from dra_extender.model.pod import Pod
 from dra_extender.model.request_pod import SentPod
 from dra_extender.scheduling.ports.errors import FilterAnswer
-from dra_extender.settings import ServerSettings
 from dra_extender.telemetry.metrics import Metrics
 from fastapi import FastAPI
 

@@ -12,9 +12,9 @@ from dra_extender.api.body import read_body
 from dra_extender.api.decoding import Malformed
 from dra_extender.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler
 from dra_extender.api.limits import CANDIDATES, MEMBERS, NODES, VICTIMS, WHOLE_NODES
+from dra_extender.config.settings import ServerSettings
 from dra_extender.model.request_pod import SentPod
 from dra_extender.scheduling.ports.errors import FilterAnswer
-from dra_extender.settings import ServerSettings
 from starlette.types import Message
 
 from tests.api.sites import ScriptedVerbs

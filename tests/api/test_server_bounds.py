@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from dra_extender.http_connections import PROBES, Connections, HttpLimits, Uncounted
-from dra_extender.http_server import listen, serving
-from dra_extender.settings import ServerSettings
+from dra_extender.config.settings import ServerSettings
+from dra_extender.service.http_connections import PROBES, Connections, HttpLimits, Uncounted
+from dra_extender.service.http_server import listen, serving
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 

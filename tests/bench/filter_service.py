@@ -6,10 +6,10 @@ import signal
 from collections.abc import Mapping
 
 import uvloop
-from dra_extender.http_server import listen
+from dra_extender.config.settings import SchedulingSettings, ServerSettings, Settings
 from dra_extender.ledger.updates.sink import Feed
-from dra_extender.service import Service
-from dra_extender.settings import SchedulingSettings, ServerSettings, Settings
+from dra_extender.service.http_server import listen
+from dra_extender.service.service import Service
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Kind
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging

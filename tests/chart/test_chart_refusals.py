@@ -1,5 +1,5 @@
 import pytest
-from dra_extender.settings import Settings
+from dra_extender.config.settings import Settings
 
 from tests.chart.programs import CHART, Helm, Object, documents
 

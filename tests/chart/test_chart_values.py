@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dra_extender.policy_file import read_policy
+from dra_extender.config.policy_file import read_policy
 
 from tests.chart.programs import NAMESPACE, Helm, Object, documents
 from tests.chart.selecting import containers, of_kind, only, pod_spec, policy

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
-from dra_extender.scheduler_check import Limits, check
-from dra_extender.scheduler_config import SchedulerSetup, render
+from dra_extender.kubescheduler.render import SchedulerSetup, render
+from dra_extender.kubescheduler.validate import Limits, check
 
 from tests.chart.programs import SCHEDULER_CONFIGURATION, Helm, KubeScheduler, Object, documents, enabled_plugins
 from tests.chart.selecting import only

@@ -3,9 +3,9 @@
 import os
 
 import pytest
-from dra_extender.scheduler_check import check, limits_of
-from dra_extender.scheduler_timing import bind_http_seconds
-from dra_extender.settings import Settings, load_settings
+from dra_extender.config.settings import Settings, load_settings
+from dra_extender.config.timeouts import bind_http_seconds
+from dra_extender.kubescheduler.validate import check, limits_of
 
 from tests.chart.programs import Helm, Object, documents
 from tests.chart.selecting import containers, only, pod_spec

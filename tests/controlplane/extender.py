@@ -8,7 +8,7 @@ from tests.controlplane.ports import free_ports
 from tests.controlplane.process import START_SECONDS, STOP_SECONDS, Component
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-SERVE = (sys.executable, "-m", "dra_extender.cli", "serve")
+SERVE = (sys.executable, "-m", "dra_extender.cli.app", "serve")
 
 
 class ExtenderProcess:

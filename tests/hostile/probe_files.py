@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dra_extender.policy_file import read_policy
-from dra_extender.settings import BadSettings, load_settings
+from dra_extender.config.policy_file import read_policy
+from dra_extender.config.settings import BadSettings, load_settings
 
 from tests.hostile.measuring import Stalls, forget_peak, peak, resident
 

@@ -16,11 +16,11 @@ from time import monotonic, sleep, thread_time
 from typing import Any, Final
 
 import structlog
-from dra_extender.http_server import listen
+from dra_extender.config.settings import load_settings
 from dra_extender.kube.client.resources import WATCHED
-from dra_extender.main import kube_cluster, kube_settings
-from dra_extender.service import Service
-from dra_extender.settings import load_settings
+from dra_extender.service.http_server import listen
+from dra_extender.service.service import Service
+from dra_extender.service.wiring import kube_cluster, kube_settings
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.kube.fake_api_server import FakeApiServer

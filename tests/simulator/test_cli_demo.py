@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from dra_extender.cli import app
+from dra_extender.cli.app import app
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parent.parent.parent
@@ -20,7 +20,7 @@ FIRST = ROOT / "deploy" / "examples" / "01-mig-against-vgpu.yaml"
 
 def program(*arguments: str, given: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "dra_extender.cli", *arguments],
+        [sys.executable, "-W", "error", "-m", "dra_extender.cli.app", *arguments],
         input=given,
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""Stories run against the real service: the whole of dra_extender.main behind real HTTP, over a cluster in memory."""
+"""Stories run against the real service: the whole of dra_extender.service.wiring behind real HTTP, over a cluster in memory."""
 
 import asyncio
 import io
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from dra_extender.cli_demo import HttpTransport, Story, examples, serve, with_policy
-from dra_extender.settings import ServerSettings, Settings
+from dra_extender.cli.demo import HttpTransport, Story, examples, serve, with_policy
+from dra_extender.config.settings import ServerSettings, Settings
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Key, Kind
 from dra_extender.simulator.apiserver.served_fields import served_by

@@ -30,8 +30,8 @@ from dra_extender.kube.objects.pods import KubePods
 from dra_extender.kube.objects.scheduler_waker import KubeWaker
 from dra_extender.kube.watch.reflector import PROMPT_SECONDS, Chance, Reflector
 from dra_extender.ledger.updates.sink import Feed
+from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.ports.cluster import Clock, Unavailable
-from dra_extender.supervision import BackgroundTask, Supervisor
 
 OPTIONAL_KINDS: Final = {
     "podgroups": "pods are placed one by one",

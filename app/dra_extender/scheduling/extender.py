@@ -10,6 +10,7 @@ from dra_extender.allocator import Features
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.model.request_pod import SentPod
+from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.bind import Bind
 from dra_extender.scheduling.binding.conflict_monitor import ForeignAllocations
 from dra_extender.scheduling.binding.decision import BindDecision
@@ -43,7 +44,6 @@ from dra_extender.scheduling.requeue.messages import RefusalWords
 from dra_extender.scheduling.requeue.unschedulable import Refusals
 from dra_extender.scheduling.requeue.waker import WakeUp
 from dra_extender.scheduling.search_time.time_slices import TimeSlices
-from dra_extender.supervision import BackgroundTask, Supervisor
 from dra_extender.telemetry.metrics import Metrics
 
 _REPORT_SECONDS: Final = 2.0

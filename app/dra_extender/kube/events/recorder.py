@@ -11,8 +11,8 @@ from dra_extender.kube.client.transport import MERGE_PATCH, Call, Transport
 from dra_extender.kube.events.fair_queue import FairQueue
 from dra_extender.kube.events.series import RecentSeries, Series
 from dra_extender.model.pod import Pod
+from dra_extender.runtime.token_bucket import TokenBucket, TokenBuckets
 from dra_extender.scheduling.ports.cluster import Clock, ClusterError
-from dra_extender.token_bucket import TokenBucket, TokenBuckets
 
 SAME_SECONDS = 600.0
 QUEUE = 1000

@@ -18,8 +18,8 @@ from dra_extender.kube.watch.listing import list_pages
 from dra_extender.kube.watch.stream import WatchEvent, failure, watch_events
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.metadata import version_number
+from dra_extender.runtime.supervision import UNREADY_AFTER
 from dra_extender.scheduling.ports.cluster import Clock
-from dra_extender.supervision import UNREADY_AFTER
 
 PROMPT_SECONDS: Final = 2.0
 """The longest pause after a 403 at first: an API server that has just started loads its roles within seconds."""

@@ -16,6 +16,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Rejection
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, is_snapshotted
+from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.condition_wait import BindingWait
 from dra_extender.scheduling.binding.conflict_release import OverlapRelease
 from dra_extender.scheduling.binding.decision import BindDecision
@@ -36,7 +37,6 @@ from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.ports.shutdown import Stopping
 from dra_extender.scheduling.requeue.unschedulable import Refusals
-from dra_extender.supervision import BackgroundTask, Supervisor
 from dra_extender.telemetry.metrics import Metrics
 
 

@@ -9,9 +9,9 @@ from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.snapshot import is_snapshotted
+from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, overlapped
 from dra_extender.scheduling.ports.cluster import Events
-from dra_extender.supervision import BackgroundTask, Supervisor
 from dra_extender.telemetry.metrics import Metrics
 
 REASON: Final = "DevicesAllocatedTwice"

@@ -9,9 +9,9 @@ import asyncio
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, ConsumerReference
+from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.claims.writer import ClaimWriting
 from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.supervision import BackgroundTask, Supervisor
 
 Waiting = tuple[ConsumerReference, int, asyncio.Future[None]]
 

@@ -16,6 +16,7 @@ import structlog
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod_group import PodGroup
+from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.claims.writer import ClaimWriting
 from dra_extender.scheduling.podgroup_claims.competing_controller import Rivals
 from dra_extender.scheduling.podgroup_claims.plan import (
@@ -30,7 +31,6 @@ from dra_extender.scheduling.podgroup_claims.plan import (
 from dra_extender.scheduling.podgroup_claims.writer import GroupClaimWriting
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, Conflict, NotFound
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.supervision import BackgroundTask, Supervisor
 from dra_extender.telemetry.metrics import Metrics
 
 SETTLE_SECONDS: Final = 1.0

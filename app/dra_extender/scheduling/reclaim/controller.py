@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.bind import Bind
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.reclaim.observe import Finding, ReclaimFacts
 from dra_extender.scheduling.reclaim.rules import Reason
 from dra_extender.scheduling.reclaim.writer import Outcome, ReclaimWriting
-from dra_extender.supervision import BackgroundTask, Supervisor
 from dra_extender.telemetry.metrics import Metrics
 
 _TICK_SECONDS = 0.25

@@ -12,12 +12,12 @@ from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.ledger.state.notifier import Signal, wait_for_any
 from dra_extender.model.pod import Pod
+from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.ports.cluster import Clock, ClusterError, SchedulerWaker
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.unschedulable import Refusal, Refusals
 from dra_extender.scheduling.search_time.deadline import CallBudget
-from dra_extender.supervision import BackgroundTask, Supervisor
 from dra_extender.telemetry.metrics import Metrics, SearchLane
 
 

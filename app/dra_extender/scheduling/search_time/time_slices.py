@@ -14,11 +14,11 @@ import asyncio
 from typing import Final, NamedTuple, Protocol
 
 from dra_extender.model.pod import Pod
+from dra_extender.runtime.token_bucket import TokenBucket, TokenBuckets
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.search_time.deadline import CallBudget
 from dra_extender.telemetry.metrics import Metrics, SearchLane
-from dra_extender.token_bucket import TokenBucket, TokenBuckets
 
 SHARE_USED_UP: Final = "its search takes long, and the namespace has used up its share of the time for such searches"
 

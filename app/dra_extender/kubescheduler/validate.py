@@ -11,10 +11,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from dra_extender.scheduler_config import API_VERSION, KIND, PLUGIN
-from dra_extender.scheduler_stanzas import Problem, check_stanzas
-from dra_extender.settings import BadSettings, Settings
-from dra_extender.yaml_text import YamlError, load_yaml, read_yaml
+from dra_extender.config.settings import BadSettings, Settings
+from dra_extender.kubescheduler.extenders import Problem, check_stanzas
+from dra_extender.kubescheduler.render import API_VERSION, KIND, PLUGIN
+from dra_extender.manifests.yaml_text import YamlError, load_yaml, read_yaml
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _ALL_NODES: Final = 100

@@ -22,12 +22,12 @@ from pydantic_settings import (
 
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.library.environment import LATEST, Release
+from dra_extender.config.timeouts import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, WRITE_SECONDS
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.state.kept_claims import NAMESPACE_BYTES
-from dra_extender.scheduler_timing import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, WRITE_SECONDS
+from dra_extender.manifests.yaml_text import YamlError, read_yaml
 from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, Yield
 from dra_extender.telemetry.logging import LogFormat, LogLevel
-from dra_extender.yaml_text import YamlError, read_yaml
 
 ENV_PREFIX: Final = "DRA_EXTENDER_"
 _DELIMITER: Final = "__"

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.overlay.policy_effects import devices_of, one_sided, without_effect
 from dra_extender.cel.lint.findings import Finding, LintCode, error, warning
+from dra_extender.config.policy_file import BadPolicy, read_policy
 from dra_extender.manifests.documents import read_documents
 from dra_extender.model.base import ModelError
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
-from dra_extender.policy_file import BadPolicy, read_policy
 
 _SLICE = "ResourceSlice"
 _GROUP = "resource.k8s.io/"

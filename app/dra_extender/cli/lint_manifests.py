@@ -7,8 +7,8 @@ import msgspec
 import yaml
 
 from dra_extender.cel.lint.findings import LintCode
-from dra_extender.cli_lint_places import Written, written
 from dra_extender.manifests.documents import Path, YamlDocument, YamlError, read_documents
+from dra_extender.manifests.positions import Written, written
 from dra_extender.manifests.schema import path_text
 
 LINT: Final = "dra-extender.io/lint"

@@ -8,12 +8,15 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from dra_extender import cli_answer, cli_config, cli_demo, cli_lint
-from dra_extender.http_server import ListenError
+from dra_extender.cli import answer as cli_answer
+from dra_extender.cli import config as cli_config
+from dra_extender.cli import demo as cli_demo
+from dra_extender.cli import lint as cli_lint
+from dra_extender.config.settings import BadSettings, load_settings
 from dra_extender.kube.client.credentials import ConfigurationError
-from dra_extender.main import run
 from dra_extender.scheduling.ports.cluster import ClusterError
-from dra_extender.settings import BadSettings, load_settings
+from dra_extender.service.http_server import ListenError
+from dra_extender.service.wiring import run
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 from dra_extender.telemetry.metrics import build_version
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
-from dra_extender.scheduler_check import check, limits_of, read_document
-from dra_extender.scheduler_config import SchedulerSetup, render
-from dra_extender.settings import BadSettings, Settings, load_settings
+from dra_extender.config.settings import BadSettings, Settings, load_settings
+from dra_extender.kubescheduler.render import SchedulerSetup, render
+from dra_extender.kubescheduler.validate import check, limits_of, read_document
 
 EXIT_WRONG: Final = 1
 EXIT_UNREADABLE: Final = 2

@@ -9,10 +9,10 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from dra_extender.descriptors import backlog, most_connections
-from dra_extender.http_connections import Connections, HttpLimits, Uncounted
-from dra_extender.http_protocol import BoundedProtocol
-from dra_extender.settings import ServerSettings
+from dra_extender.config.settings import ServerSettings
+from dra_extender.service.file_descriptors import backlog, most_connections
+from dra_extender.service.http_connections import Connections, HttpLimits, Uncounted
+from dra_extender.service.http_protocol import BoundedProtocol
 from dra_extender.telemetry.metrics import Metrics
 
 _LOG = structlog.get_logger(__name__)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from dra_extender.go_duration import parse_go_duration
-from dra_extender.scheduler_config import VERBS
-from dra_extender.scheduler_timing import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, bind_http_seconds
+from dra_extender.config.go_duration import parse_go_duration
+from dra_extender.config.timeouts import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, bind_http_seconds
+from dra_extender.kubescheduler.render import VERBS
 
 _CHOOSING: Final = ("filterVerb", "prioritizeVerb", "preemptVerb")
 _SHARED: Final = ("urlPrefix", "enableHTTPS", "tlsConfig")

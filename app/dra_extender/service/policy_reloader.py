@@ -14,10 +14,10 @@ import structlog
 
 from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.overlay.policy_effects import devices_of, without_effect
+from dra_extender.config.policy_file import BadPolicy, MissingPolicy, read_policy
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.overlays import Prepared
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.policy_file import BadPolicy, MissingPolicy, read_policy
 from dra_extender.telemetry.metrics import Metrics
 
 Fingerprint = tuple[int, int, int, int]

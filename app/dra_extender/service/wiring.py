@@ -8,18 +8,18 @@ from uuid import uuid4
 import structlog
 import uvloop
 
-from dra_extender.descriptors import raise_limit
-from dra_extender.http_server import listen
+from dra_extender.config.settings import BadSettings, LeaderElectionSettings, Settings
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.kube.discovery.server_features import Support
 from dra_extender.kube.leader.candidate import LeaseTimes
 from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
 from dra_extender.kube.leader.endpoint_publisher import ServiceRoute
-from dra_extender.leadership import KubeLeadership
-from dra_extender.scheduler_check import check, limits_of, read_document, scheduler_names
-from dra_extender.service import Service
-from dra_extender.settings import BadSettings, LeaderElectionSettings, Settings
+from dra_extender.kubescheduler.validate import check, limits_of, read_document, scheduler_names
+from dra_extender.service.file_descriptors import raise_limit
+from dra_extender.service.http_server import listen
+from dra_extender.service.leadership import KubeLeadership
+from dra_extender.service.service import Service
 from dra_extender.telemetry.metrics import Metrics
 from dra_extender.telemetry.observer import ClusterObserver, TermCounter
 

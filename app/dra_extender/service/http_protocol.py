@@ -7,7 +7,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from dra_extender.api.direct_dispatch import ANSWER
-from dra_extender.http_connections import Connections
+from dra_extender.service.http_connections import Connections
 
 _HEAD_BYTES: Final = 64 * 1024
 _PIPELINE: Final = 16

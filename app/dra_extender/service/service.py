@@ -12,17 +12,17 @@ import structlog
 from dra_extender.api.application import create_app
 from dra_extender.api.health import Health
 from dra_extender.api.readiness_gate import Gate
-from dra_extender.collector import Collector, quiet_collector
-from dra_extender.http_server import serving
+from dra_extender.config.settings import Settings
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.ledger.updates.sinks import feeds_of
-from dra_extender.policy_watch import PolicyWatch
+from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.shutdown import STOPPING
-from dra_extender.settings import Settings
-from dra_extender.supervision import BackgroundTask, Supervisor
+from dra_extender.service.gc_policy import Collector, quiet_collector
+from dra_extender.service.http_server import serving
+from dra_extender.service.policy_reloader import PolicyWatch
 from dra_extender.telemetry.metrics import Metrics
 
 LOADING: Final = "the extender is starting: its caches are not complete yet"

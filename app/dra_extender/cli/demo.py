@@ -12,11 +12,11 @@ import typer
 import uvloop
 from rich.console import Console
 
-from dra_extender.http_server import listen
-from dra_extender.policy_file import read_policy
-from dra_extender.scheduler_timing import FILTER_HTTP_SECONDS, bind_http_seconds
-from dra_extender.service import Service
-from dra_extender.settings import BadSettings, Settings, load_settings
+from dra_extender.config.policy_file import read_policy
+from dra_extender.config.settings import BadSettings, Settings, load_settings
+from dra_extender.config.timeouts import FILTER_HTTP_SECONDS, bind_http_seconds
+from dra_extender.service.http_server import listen
+from dra_extender.service.service import Service
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.served_fields import served_by
 from dra_extender.simulator.demo.manifests import Manifests, load_files, load_texts
@@ -108,7 +108,7 @@ def examples() -> list[Story]:
     Raises:
         ManifestError: a manifest cannot be used, or there are none.
     """
-    for folder in (resources.files("dra_extender") / "_examples", Path(__file__).parents[2] / "deploy" / "examples"):
+    for folder in (resources.files("dra_extender") / "_examples", Path(__file__).parents[3] / "deploy" / "examples"):
         if folder.is_dir():
             found = sorted(
                 (each for each in folder.iterdir() if each.name.endswith(".yaml")), key=lambda each: each.name

@@ -12,8 +12,8 @@ from pydantic_core import ErrorDetails
 
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel import CelCompileError, Program, compile_expression
-from dra_extender.settings import BadSettings
-from dra_extender.yaml_text import YamlError, read_yaml
+from dra_extender.config.settings import BadSettings
+from dra_extender.manifests.yaml_text import YamlError, read_yaml
 
 _LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _MOST_CONDITIONS: Final = 4
