@@ -1,0 +1,1 @@
+"""A kube-scheduler extender that allocates devices for pods with ResourceClaims (Dynamic Resource Allocation)."""

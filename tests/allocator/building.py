@@ -3,10 +3,15 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from dra_extender.allocator import Demand, Features, NamedClaim, NodePools, NoFit, PoolId, allocate, gather, prepare
+from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.demand.demand import Demand, NamedClaim
+from dra_extender.allocator.demand.validate import prepare
+from dra_extender.allocator.pools.pools import NodePools, gather
+from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.release_rules import OWN, Rules
-from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
-from dra_extender.cel import ProgramCache
+from dra_extender.allocator.state.result import NoFit
+from dra_extender.allocator.state.usage import PoolId, PoolUsage, any_compatibility_rule
+from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.device_class import DeviceClass, device_class_from
 from dra_extender.model.node import Node

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from dra_extender.allocator import Features
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.rules.node_view import NodeFacts
 from dra_extender.allocator.search_state import Attempt, Refusal
+from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.result import Fatal
 from dra_extender.model.base import plain
 from dra_extender.model.node import Node

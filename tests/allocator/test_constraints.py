@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 import pytest
-from dra_extender.allocator import Features
 from dra_extender.allocator.demand.constraints import REFUSED, Constraint, lookup
+from dra_extender.allocator.state.features import Features
 from dra_extender.model.device import Attribute, Device
 from dra_extender.model.rejection import Code
 from hypothesis import given

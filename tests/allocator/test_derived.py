@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 import pytest
-from dra_extender.allocator import Features
 from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.state.features import Features
 from dra_extender.model.rejection import Code
 
 from tests.allocator.building import (

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from dra_extender.allocator import Features
+from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.release_rules import UPSTREAM
 from dra_extender.model.rejection import Code, Rejection
 

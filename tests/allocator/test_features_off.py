@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from dra_extender.allocator import Features, NoFit
-from dra_extender.allocator.state.features import FIELD_OF_NAME
+from dra_extender.allocator.state.features import FIELD_OF_NAME, Features
 from dra_extender.allocator.state.release_rules import UPSTREAM
+from dra_extender.allocator.state.result import NoFit
 from dra_extender.model.allocation import Placement
 from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
 from dra_extender.model.rejection import Code

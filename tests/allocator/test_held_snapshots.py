@@ -4,8 +4,9 @@ import dataclasses
 
 import msgspec
 import pytest
-from dra_extender.allocator import Features, NoFit
+from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.release_rules import OWN, Rules
+from dra_extender.allocator.state.result import NoFit
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.quantity import NANO

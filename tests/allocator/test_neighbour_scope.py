@@ -5,12 +5,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator import Features, allocate
+from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.rules.compatible_only_with import MAX_NEIGHBOURS
 from dra_extender.allocator.rules.node_view import NodeFacts
 from dra_extender.allocator.search_state import Attempt
-from dra_extender.cel import Budget, compile_expression
+from dra_extender.allocator.state.features import Features
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
 from dra_extender.model.rejection import Code
 from dra_extender.model.resource_slice import ResourceSlice

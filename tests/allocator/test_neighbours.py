@@ -5,11 +5,11 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from dra_extender.allocator import Features
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.rules.eligibility import NodeFacts
 from dra_extender.allocator.search_state import Attempt, Refusal
-from dra_extender.cel import compile_expression
+from dra_extender.allocator.state.features import Features
+from dra_extender.cel.program import compile_expression
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.rejection import Code

@@ -5,12 +5,11 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from dra_extender.allocator import NoFit
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.rules.node_view import NodeFacts
 from dra_extender.allocator.search.other_releases import OtherAttempt, begin
 from dra_extender.allocator.state.release_rules import OWN, Rules
-from dra_extender.allocator.state.result import Fatal
+from dra_extender.allocator.state.result import Fatal, NoFit
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.rejection import Code
 from dra_extender.model.resource_claim import ResourceClaim

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
-from dra_extender.cel import compile_expression
+from dra_extender.cel.program import compile_expression
 from dra_extender.model.device import Device
 from dra_extender.model.resource_slice import ResourceSlice
 

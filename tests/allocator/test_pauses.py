@@ -4,9 +4,9 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from dra_extender.allocator import Allocation, NoFit, Paused
-from dra_extender.allocator.allocate import allocate
-from dra_extender.cel import Budget
+from dra_extender.allocator.allocate import Allocation, allocate
+from dra_extender.allocator.state.result import NoFit, Paused
+from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.cost import Deadline
 from dra_extender.model.allocation import Placement
 from dra_extender.model.rejection import Code

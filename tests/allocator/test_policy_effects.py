@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.overlay.policy_effects import devices_of, one_sided, without_effect
-from dra_extender.cel import compile_expression
+from dra_extender.cel.program import compile_expression
 from dra_extender.model.resource_slice import ResourceSlice
 
 from tests.allocator.building import consuming, counters_of, slice_of, typed

@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 import pytest
-from dra_extender.allocator import Features
 from dra_extender.allocator.pools.node_match import reaches
+from dra_extender.allocator.state.features import Features
 from dra_extender.model.base import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code

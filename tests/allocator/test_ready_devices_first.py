@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator import Features, Paused, allocate
-from dra_extender.allocator.allocate import Allocation
+from dra_extender.allocator.allocate import Allocation, allocate
+from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.release_rules import OWN, UPSTREAM
+from dra_extender.allocator.state.result import Paused
 from dra_extender.model.allocation import Placement
 from dra_extender.model.rejection import Code
 from hypothesis import given, settings

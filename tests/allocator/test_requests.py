@@ -4,9 +4,10 @@ import dataclasses
 from typing import Any
 
 import pytest
-from dra_extender.allocator import Demand, Features, NamedClaim, prepare
-from dra_extender.allocator.state.features import FIELD_OF_NAME
-from dra_extender.cel import ProgramCache
+from dra_extender.allocator.demand.demand import Demand, NamedClaim
+from dra_extender.allocator.demand.validate import prepare
+from dra_extender.allocator.state.features import FIELD_OF_NAME, Features
+from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.model.device_class import device_class_from
 from dra_extender.model.rejection import Code
 

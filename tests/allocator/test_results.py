@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator import Features, NamedClaim, allocate, prepare
-from dra_extender.allocator.demand.demand import Demand
-from dra_extender.cel import ProgramCache
+from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.demand.demand import Demand, NamedClaim
+from dra_extender.allocator.demand.validate import prepare
+from dra_extender.allocator.state.features import Features
+from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.model.allocation import AllocationResult, Placement
 from dra_extender.model.device_class import device_class_from
 from dra_extender.model.node_selector import NodeSelector

@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Iterable
 
-from dra_extender.allocator import NoFit
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.state.release_rules import OWN, UPSTREAM, Rules
+from dra_extender.allocator.state.result import NoFit
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.quantity import NANO

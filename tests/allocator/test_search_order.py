@@ -4,8 +4,8 @@ import sys
 from typing import Any
 
 import pytest
-from dra_extender.allocator import NoFit
 from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.state.result import NoFit
 from dra_extender.model.allocation import Placement
 from dra_extender.model.rejection import Code
 from hypothesis import given, settings

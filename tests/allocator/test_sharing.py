@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 import pytest
-from dra_extender.allocator import Features
 from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.release_rules import UPSTREAM
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.quantity import NANO

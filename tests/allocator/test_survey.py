@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dra_extender.allocator import Features, RequestSurvey, survey
+from dra_extender.allocator.explain.survey import RequestSurvey, survey
+from dra_extender.allocator.state.features import Features
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.rejection import Code
 from dra_extender.model.resource_claim import ResourceClaim

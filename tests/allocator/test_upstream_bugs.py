@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.allocator import Features, gather
 from dra_extender.allocator.overlay.taint_rules import TaintOverlay
+from dra_extender.allocator.pools.pools import gather
 from dra_extender.allocator.rules.capacity import amount_text
+from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.index.slices import SliceIndex
 from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import DeviceHolding, Placement

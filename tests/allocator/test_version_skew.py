@@ -9,9 +9,10 @@ import dataclasses
 from collections.abc import Callable
 
 import pytest
-from dra_extender.allocator import Features, NoFit
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
-from dra_extender.cel import compile_expression
+from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.result import NoFit
+from dra_extender.cel.program import compile_expression
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.device import PHYSICAL_DEVICE, CounterConsumption
 from dra_extender.model.quantity import NANO

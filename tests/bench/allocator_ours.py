@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from time import perf_counter, process_time
 from typing import Final, NamedTuple
 
-from dra_extender.allocator import Demand, Features
-from dra_extender.cel import ProgramCache
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.state.features import Features
+from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import ConsumerReference

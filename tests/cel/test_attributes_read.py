@@ -1,8 +1,11 @@
 """Which attributes can decide what an expression says of a device."""
 
 import pytest
-from dra_extender.cel import CelRuntimeError, ProgramCache, compile_expression, prepare_device
 from dra_extender.cel.analysis.attribute_reads import attributes_read
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.runtime.device import prepare_device
+from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.model.device import Attribute
 from hypothesis import given

@@ -1,5 +1,6 @@
 import pytest
-from dra_extender.cel import CelCompileError, compile_expression
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.support.errors import CelCompileError
 
 MESSAGES = [
     ("device.name == 'x'", "1:7: undefined field 'name'\n | device.name == 'x'\n | ......^"),

@@ -1,6 +1,9 @@
 import pytest
-from dra_extender.cel import Budget, CelBudgetError, CelCompileError, ProgramCache, compile_expression
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
+from dra_extender.cel.support.errors import CelBudgetError, CelCompileError
 from dra_extender.cel.syntax.parser import MAX_LENGTH
 
 from tests.cel.hostile import bound

@@ -2,10 +2,12 @@ import json
 from pathlib import Path
 
 import pytest
-from dra_extender.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
 from dra_extender.cel.explain.explain import explain
 from dra_extender.cel.explain.render import indented, one_line, to_json
 from dra_extender.cel.explain.values import Part, Verdict
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.runtime.device import prepare_device
+from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.model.device import Attribute
 from hypothesis import given
 from hypothesis import strategies as st

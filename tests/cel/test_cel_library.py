@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from dra_extender.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
 from dra_extender.cel.library.environment import FUNCTIONS
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.runtime.device import prepare_device
+from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.model.device import Attribute
 
 DEVICE = prepare_device(

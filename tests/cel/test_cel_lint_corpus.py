@@ -5,12 +5,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dra_extender.cel import CelCompileError, CelRuntimeError, compile_expression, prepare_device
 from dra_extender.cel.explain.explain import explain
 from dra_extender.cel.explain.render import one_line
 from dra_extender.cel.explain.values import Verdict
 from dra_extender.cel.lint.findings import Severity
 from dra_extender.cel.lint.lint import lint
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.runtime.device import prepare_device
+from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.model.device import Attribute
 
 CORPUS = Path(__file__).parent.parent / "parity" / "scenarios" / "cel.jsonl.gz"

@@ -1,5 +1,8 @@
 import pytest
-from dra_extender.cel import Budget, CelCompileError, CelRuntimeError, compile_expression, prepare_device
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.runtime.budget import Budget
+from dra_extender.cel.runtime.device import prepare_device
+from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.model.device import Attribute
 from hypothesis import given, settings

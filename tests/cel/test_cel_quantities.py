@@ -3,7 +3,8 @@
 from math import inf, isnan
 
 import pytest
-from dra_extender.cel import CelRuntimeError, compile_expression, prepare_device
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.runtime.quantity import (
     Quantity,
     added,
@@ -13,6 +14,7 @@ from dra_extender.cel.runtime.quantity import (
     subtracted,
     whole_number,
 )
+from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.model.quantity import NANO, QuantityError, parse_quantity
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,8 +1,11 @@
 from pathlib import Path
 
 import pytest
-from dra_extender.cel import CelCompileError, CelRuntimeError, ProgramCache, compile_expression, prepare_device
 from dra_extender.cel.analysis.rewrite import rewrite_suffixes
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.runtime.device import prepare_device
+from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.model.device import Attribute
 from hypothesis import given
 from hypothesis import strategies as st

@@ -4,15 +4,6 @@ import random
 
 import pytest
 import re2
-from dra_extender.cel import (
-    Budget,
-    CelBudgetError,
-    CelCompileError,
-    CelCostError,
-    CelRuntimeError,
-    compile_expression,
-    prepare_device,
-)
 from dra_extender.cel.native import patterns as patterns_module
 from dra_extender.cel.native.call import Native
 from dra_extender.cel.native.pattern_size import estimated_size
@@ -28,9 +19,13 @@ from dra_extender.cel.native.patterns import (
 )
 from dra_extender.cel.native.patterns import LARGE_PATTERNS as KEPT_LARGE
 from dra_extender.cel.native.patterns import SMALL_PATTERNS as KEPT_SMALL
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.cost import CALL_LIMIT, WORK_LIMIT, Frame
+from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.runtime.semver import parse_semver
 from dra_extender.cel.support.bounded_cache import BoundedCache
+from dra_extender.cel.support.errors import CelBudgetError, CelCompileError, CelCostError, CelRuntimeError
 
 from tests.cel.native_attacks import LARGE_PATTERNS, ONE_CALL, PASSED, PATTERNS_IN_USE
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 import msgspec
-from dra_extender.allocator import Features
+from dra_extender.allocator.state.features import Features
 from dra_extender.audit.invariants import AWAY, KUBELET, Finding, audit
 from dra_extender.audit.pending import waiting_pods
 from dra_extender.ledger.index.pod_groups import GroupReservation

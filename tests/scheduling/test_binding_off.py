@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from dra_extender.allocator import Features
+from dra_extender.allocator.state.features import Features
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Kind

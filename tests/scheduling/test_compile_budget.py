@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 import pytest
-from dra_extender.allocator import Demand, Features
-from dra_extender.cel import Budget
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.state.features import Features
+from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.model.rejection import Code, Rejection

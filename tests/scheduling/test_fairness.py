@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from dra_extender.allocator import Demand
-from dra_extender.cel import Budget
-from dra_extender.cel.runtime.budget import EXPLANATION_COST
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.cel.runtime.budget import EXPLANATION_COST, Budget
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.evaluation.result import Reason
 from dra_extender.scheduling.ports.errors import FilterAnswer, TryAgain

@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from dra_extender.allocator import Paused, allocate
+from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.state.result import Paused
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim

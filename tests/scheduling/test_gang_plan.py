@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Hashable, Mapping, Sequence
 
 import pytest
-from dra_extender.allocator import allocate
+from dra_extender.allocator.allocate import allocate
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim

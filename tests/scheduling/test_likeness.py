@@ -6,7 +6,9 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from dra_extender.allocator import Demand, Features, NoFit
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.result import NoFit
 from dra_extender.ledger.holds.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 import pytest
-from dra_extender.allocator import ClaimDemand, Demand, Features, NamedClaim, Paused
 from dra_extender.allocator.demand import validate as requests
+from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim
 from dra_extender.allocator.demand.validate import MOST_OPTIONS
+from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.result import Paused
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.claims.lookup import MOST_CLAIMS, FoundClaim

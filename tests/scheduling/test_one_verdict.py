@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
-from dra_extender.cel import compile_expression
+from dra_extender.cel.program import compile_expression
 from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.simulator.apiserver.objects import Json, Key, Kind
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
-from dra_extender.cel import compile_expression
+from dra_extender.cel.program import compile_expression
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.options import Options

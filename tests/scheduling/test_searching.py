@@ -1,7 +1,7 @@
 import gc
 import weakref
 
-from dra_extender.allocator import Features
+from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.node import Node

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import pytest
-from dra_extender.allocator import Allocation
+from dra_extender.allocator.allocate import Allocation
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.errors import FilterAnswer
 from dra_extender.scheduling.ports.options import Options

@@ -7,10 +7,15 @@ from functools import cache
 from typing import Any, Final
 
 import msgspec
-from dra_extender.allocator import Demand, Features, NamedClaim, NodePools, allocate, gather, prepare
+from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.demand.demand import Demand, NamedClaim
+from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
+from dra_extender.allocator.pools.pools import NodePools, gather
 from dra_extender.allocator.rules.verdict import contradictions, published_pool
-from dra_extender.cel import ProgramCache, compile_expression
+from dra_extender.allocator.state.features import Features
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.allocation import AllocationResult, DeviceHolding, Placement

@@ -11,7 +11,8 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
-from dra_extender.cel import CelCompileError, Program, compile_expression
+from dra_extender.cel.program import Program, compile_expression
+from dra_extender.cel.support.errors import CelCompileError
 from dra_extender.config.settings import BadSettings
 from dra_extender.manifests.yaml_text import YamlError, read_yaml
 

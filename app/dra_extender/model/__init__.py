@@ -1,6 +1,6 @@
-"""Frozen values read from API objects, and back.
+"""Frozen values read from API objects, and the edits that go back.
 
-Nothing here does I/O, reads a clock or imports another room.  Amounts are integer nano-units (`quantity`), API times stay the
-RFC 3339 text of the server.  Unknown fields are tolerated when reading; writing starts from the raw object (`writeback`), so no
-field that this program does not know is ever dropped.
+Nothing here does I/O, reads a clock or imports another package of the program.  Amounts are integer nano-units (`quantity`);
+times of the API stay the RFC 3339 text of the server.  Reading tolerates unknown fields.  Writing starts from the stored object
+(`claim_edits`), so a field that this program does not know is never dropped.
 """

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from dra_extender.allocator import Features
+from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.model.request_pod import SentPod

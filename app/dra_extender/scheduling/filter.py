@@ -2,7 +2,8 @@ import zlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dra_extender.allocator import Demand, Paused
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.state.result import Paused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.holds.holds import Hold, HoldBook
 from dra_extender.ledger.ledger import Ledger

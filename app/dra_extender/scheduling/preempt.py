@@ -2,8 +2,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dra_extender.allocator import Demand, NoFit, Paused
-from dra_extender.cel import Budget
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.state.result import NoFit, Paused
+from dra_extender.cel.runtime.budget import Budget
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.state.usage import Reduced

@@ -9,7 +9,7 @@ from dra_extender.allocator.demand.constraints import Constraint
 from dra_extender.allocator.demand.derived_attributes import DerivedAttribute
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList
 from dra_extender.allocator.state.features import Features
-from dra_extender.cel import Program
+from dra_extender.cel.program import Program
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.resource_claim import ResourceClaim

@@ -1,6 +1,7 @@
 from dra_extender.allocator.demand.demand import Demand, Wanted
-from dra_extender.cel import CelCompileError, Program
 from dra_extender.cel.analysis.attribute_reads import ANY_DOMAIN
+from dra_extender.cel.program import Program
+from dra_extender.cel.support.errors import CelCompileError
 
 Reads = frozenset[str]
 """Attributes as domain/name; the domain `*` stands for the driver of the device."""

@@ -8,19 +8,12 @@ from collections.abc import Callable, Sequence
 from sys import getsizeof
 from typing import Final, TypedDict
 
-from dra_extender.cel import (
-    Budget,
-    CelBudgetError,
-    CelCompileError,
-    CelDeadlineError,
-    CelRuntimeError,
-    DeviceActivation,
-    Program,
-    ProgramCache,
-    prepare_device,
-)
+from dra_extender.cel.program import Program
+from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.runtime.budget import Budget
+from dra_extender.cel.runtime.device import DeviceActivation, prepare_device
 from dra_extender.cel.support.bounded_cache import BoundedCache
-from dra_extender.cel.support.errors import quoted
+from dra_extender.cel.support.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
 from dra_extender.model.device import Device
 from dra_extender.model.rejection import Code
 from dra_extender.model.resource_slice import ResourceSlice

@@ -19,8 +19,11 @@ from dra_extender.allocator.demand.demand import (
 from dra_extender.allocator.demand.derived_attributes import DerivedAttribute
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, SelectorVerdicts, compiled
 from dra_extender.allocator.state.features import Features, why_off
-from dra_extender.cel import Budget, CelBudgetError, CelCompileError, Program, ProgramCache
+from dra_extender.cel.program import Program
+from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.compile_limits import CLAIM_COMPILE_LIMIT
+from dra_extender.cel.support.errors import CelBudgetError, CelCompileError
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.quantity import QuantityError, parse_quantity

@@ -3,20 +3,14 @@
 from typing import Final
 
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, within
-from dra_extender.cel import (
-    Budget,
-    CelBudgetError,
-    CelCompileError,
-    CelDeadlineError,
-    CelRuntimeError,
-    DeviceActivation,
-    Program,
-)
 from dra_extender.cel.explain.evaluation import Prepared
 from dra_extender.cel.explain.explain import explain
 from dra_extender.cel.explain.render import one_line
 from dra_extender.cel.explain.values import shortened
-from dra_extender.cel.support.errors import quoted
+from dra_extender.cel.program import Program
+from dra_extender.cel.runtime.budget import Budget
+from dra_extender.cel.runtime.device import DeviceActivation
+from dra_extender.cel.support.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
 from dra_extender.model.resource_slice import ResourceSlice
 
 _LONGEST: Final = 500

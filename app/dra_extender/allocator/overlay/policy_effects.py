@@ -6,7 +6,9 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.overlay.policy import PolicyRule
 from dra_extender.allocator.rules.compatible_only_with import Spot, is_neighbour, spot_of
-from dra_extender.cel import CelCompileError, CelRuntimeError, ProgramCache, prepare_device
+from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.runtime.device import prepare_device
+from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.model.device import Device
 from dra_extender.model.resource_slice import ResourceSlice
 

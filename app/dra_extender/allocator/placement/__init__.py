@@ -1,0 +1,1 @@
+"""From a solution to the allocation that is written: results, configuration, node selector."""

@@ -19,7 +19,8 @@ from dra_extender.allocator.rules.node_view import NodeFacts
 from dra_extender.allocator.state.result import Fatal
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.allocator.state.usage import PoolId, PoolUsage
-from dra_extender.cel import Budget, CelBudgetError
+from dra_extender.cel.runtime.budget import Budget
+from dra_extender.cel.support.errors import CelBudgetError
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import NODE, POOL, CounterConsumption, Device
 from dra_extender.model.rejection import Code, Rejection

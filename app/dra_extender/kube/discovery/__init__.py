@@ -1,0 +1,1 @@
+"""What the API server serves and which fields it keeps."""

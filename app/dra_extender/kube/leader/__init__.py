@@ -1,0 +1,1 @@
+"""Leader election by a Lease, and the EndpointSlice that leads kube-scheduler to the leader."""

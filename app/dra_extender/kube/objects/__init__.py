@@ -1,0 +1,1 @@
+"""Reads and writes of one kind of object each."""

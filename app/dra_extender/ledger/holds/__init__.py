@@ -1,0 +1,1 @@
+"""Devices that are held for pods between filter and bind."""

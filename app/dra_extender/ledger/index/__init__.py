@@ -1,0 +1,1 @@
+"""One index per kind of object: claims, pods, PodGroups, slices, guard claims, orphaned devices."""

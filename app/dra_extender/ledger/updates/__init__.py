@@ -1,0 +1,1 @@
+"""Where watch events enter the ledger: one sink per kind."""

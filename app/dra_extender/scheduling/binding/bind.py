@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from dra_extender.allocator import Paused
+from dra_extender.allocator.state.result import Paused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.state.notifier import Signal, wait_for_any

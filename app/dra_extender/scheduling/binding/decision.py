@@ -2,9 +2,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dra_extender.allocator import NodePools, NoFit
+from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.compatible_only_with import IsTrue
 from dra_extender.allocator.rules.held_consumption import refrozen
+from dra_extender.allocator.state.result import NoFit
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.model.allocation import ClaimPlacement

@@ -2,8 +2,10 @@ from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from dra_extender.allocator import Demand, NoFit, Usage
+from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.demand.reads import reads_of
+from dra_extender.allocator.state.result import NoFit
+from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement
 from dra_extender.model.node import Node

@@ -2,29 +2,22 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from dra_extender.allocator import (
-    Allocation,
-    ClaimDemand,
-    Demand,
-    Features,
-    NamedClaim,
-    NodePools,
-    NoFit,
-    Paused,
-    RequestSurvey,
-    SelectorVerdicts,
-    gather,
-    prepare,
-    survey,
-)
-from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError
+from dra_extender.allocator.allocate import Allocation
+from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim
+from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, SelectorVerdicts
+from dra_extender.allocator.demand.validate import prepare
+from dra_extender.allocator.explain.survey import RequestSurvey, survey
+from dra_extender.allocator.pools.pools import NodePools, gather
 from dra_extender.allocator.rules.compatible_only_with import IsTrue, Site
+from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.release_rules import OWN
+from dra_extender.allocator.state.result import NoFit, Paused
 from dra_extender.allocator.state.usage import Usage
-from dra_extender.cel import Budget, CelCompileError, ProgramCache
 from dra_extender.cel.analysis.rewrite import rewrite_suffixes
+from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.support.bounded_cache import BoundedCache
-from dra_extender.cel.support.errors import quoted
+from dra_extender.cel.support.errors import CelCompileError, quoted
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.model.allocation import Placement

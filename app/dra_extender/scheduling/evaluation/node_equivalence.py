@@ -8,9 +8,10 @@ that judge their neighbours.  Pools for several nodes are the same pools for all
 from collections.abc import Hashable, Sequence
 from typing import Any, Final, NamedTuple
 
-from dra_extender.allocator import Features, PoolId, PoolUsage, Usage
 from dra_extender.allocator.demand.reads import Reads
 from dra_extender.allocator.pools.node_match import is_relevant
+from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.usage import PoolId, PoolUsage, Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.base import ModelError
 from dra_extender.model.node import Node

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dra_extender.allocator import PoolId
+from dra_extender.allocator.state.usage import PoolId
 from dra_extender.model.allocation import ClaimPlacement, Placement
 from dra_extender.model.node_selector import only_node
 

@@ -1,7 +1,8 @@
 import asyncio
 from typing import Final
 
-from dra_extender.allocator import Demand, Paused
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.state.result import Paused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.scheduling.evaluation.evaluator import Judging
 from dra_extender.scheduling.ports.cluster import Clock

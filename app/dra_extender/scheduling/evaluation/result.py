@@ -3,7 +3,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dra_extender.allocator import Demand
+from dra_extender.allocator.demand.demand import Demand
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.lookup import FoundClaim

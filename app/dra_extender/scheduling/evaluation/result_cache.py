@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Container, Hashable
 from dataclasses import dataclass, field
 
-from dra_extender.allocator import PoolId
 from dra_extender.allocator.demand.reads import Reads
+from dra_extender.allocator.state.usage import PoolId
 from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.model.allocation import Placement
 from dra_extender.model.rejection import Code, Rejection

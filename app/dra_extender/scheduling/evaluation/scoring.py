@@ -10,7 +10,7 @@ could not have been chosen otherwise.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from dra_extender.allocator import Demand
+from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.usage import PoolId, Usage
 from dra_extender.ledger.index.slices import SliceIndex
 from dra_extender.model.allocation import ClaimPlacement, Placement

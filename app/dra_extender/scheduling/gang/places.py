@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from dra_extender.allocator import NoFit, Paused, PoolId
 from dra_extender.allocator.demand.reads import Reads, reads_of
-from dra_extender.allocator.state.usage import Usage
+from dra_extender.allocator.state.result import NoFit, Paused
+from dra_extender.allocator.state.usage import PoolId, Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.usage import Overlaid, UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from dra_extender.allocator import Paused
+from dra_extender.allocator.state.result import Paused
 from dra_extender.scheduling.gang.assignment import Board, DeviceId, Places, Seat, Seated
 from dra_extender.scheduling.permit.members import Member
 

@@ -1,0 +1,1 @@
+"""What the use cases need from outside: a cluster, a clock, options; and the errors that they raise."""

@@ -1,0 +1,1 @@
+"""Releases what pods no longer use: allocations, reservations, claims made for extended resources."""

@@ -1,0 +1,1 @@
+"""Pods that were rejected: why, their Events, and what wakes them."""

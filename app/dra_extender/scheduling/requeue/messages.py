@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from typing import Final
 
-from dra_extender.allocator import Demand
+from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.explain.selector_reasons import CUT
 from dra_extender.cel.runtime.budget import EXPLANATION_COST, Budget
 from dra_extender.ledger.ledger import Ledger

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from dra_extender.allocator import Paused
+from dra_extender.allocator.state.result import Paused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.ledger.state.node_versions import NodeVersions

@@ -1,8 +1,8 @@
 from collections.abc import Hashable
 from typing import Any, Final
 
-from dra_extender.allocator import Paused
-from dra_extender.cel import Budget
+from dra_extender.allocator.state.result import Paused
+from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.cost import Deadline
 from dra_extender.scheduling.ports.cluster import Clock
 

@@ -2,7 +2,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final, NamedTuple
 
-from dra_extender.allocator import Allocation
+from dra_extender.allocator.allocate import Allocation
 
 _SEARCHES: Final = 16
 _STATES: Final = 12_000

@@ -1,0 +1,1 @@
+"""The stored objects: defaults, validation, managed fields, immutability, watches."""

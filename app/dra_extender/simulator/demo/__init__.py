@@ -1,0 +1,1 @@
+"""Stories in manifests: load them, run them, compare with their expectations, report."""

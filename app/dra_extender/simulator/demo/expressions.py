@@ -1,6 +1,7 @@
 from typing import Any
 
-from dra_extender.cel import CelCompileError, compile_expression
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.support.errors import CelCompileError
 
 
 def expression_problem(value: Any) -> str | None:

@@ -1,0 +1,1 @@
+"""One labelled scenario: build the state, ask, print the answer as JSON."""

@@ -12,10 +12,18 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.allocator import Demand, Features, NamedClaim, NoFit, PoolId, allocate, gather, prepare
-from dra_extender.allocator.state.features import FIELD_OF_NAME
+from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.demand.demand import Demand, NamedClaim
+from dra_extender.allocator.demand.validate import prepare
+from dra_extender.allocator.pools.pools import gather
+from dra_extender.allocator.state.features import FIELD_OF_NAME, Features
 from dra_extender.allocator.state.release_rules import UPSTREAM
-from dra_extender.cel import CelCompileError, CelRuntimeError, ProgramCache, compile_expression, prepare_device
+from dra_extender.allocator.state.result import NoFit
+from dra_extender.allocator.state.usage import PoolId
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.runtime.device import prepare_device
+from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.model.allocation import AllocationResult, Placement
 from dra_extender.model.base import ModelError
 from dra_extender.model.device import Device

@@ -1,7 +1,6 @@
 from collections.abc import Iterable
 
-from dra_extender.allocator import PoolId, PoolUsage
-from dra_extender.allocator.state.usage import any_compatibility_rule
+from dra_extender.allocator.state.usage import PoolId, PoolUsage, any_compatibility_rule
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.snapshot import holdings_of

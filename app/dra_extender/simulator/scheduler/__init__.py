@@ -1,0 +1,1 @@
+"""What kube-scheduler does around an extender: queue, filter, score, bind, permit of gangs."""

@@ -10,13 +10,15 @@ from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 import msgspec
-from dra_extender.cel import CelError, CelRuntimeError, compile_expression, program
+from dra_extender.cel import program
 from dra_extender.cel.compiler import access, calls
 from dra_extender.cel.library.environment import ENVIRONMENTS, LATEST
 from dra_extender.cel.native import equality
+from dra_extender.cel.program import compile_expression
 from dra_extender.cel.runtime import device as device_values
 from dra_extender.cel.runtime.cost import Frame
 from dra_extender.cel.runtime.quantity import Quantity, QuantitySum, read_anew
+from dra_extender.cel.support.errors import CelError, CelRuntimeError
 from dra_extender.cel.types import typed_ast as c
 from dra_extender.cel.types.declarations import Function, Implementation, Overload
 
