@@ -12,8 +12,8 @@ from dra_extender.config.settings import Settings
 from dra_extender.telemetry.catalog import DEFINITIONS, PREFIX
 
 from tests.parity.fuzz.cel.exceptions import EXCEPTIONS
-from tests.settings_document import DOCUMENT as SETTINGS
-from tests.settings_document import tables
+from tests.support.settings_document import DOCUMENT as SETTINGS
+from tests.support.settings_document import tables
 
 ROOT: Final = Path(__file__).parent.parent
 DOCUMENTS: Final = tuple(
@@ -127,7 +127,7 @@ def test_tests_that_are_named_exist(name: str) -> None:
 
 
 def test_the_settings_document_is_made_from_the_settings() -> None:
-    """If it fails: `python -m tests.settings_document`."""
+    """If it fails: `python -m tests.support.settings_document`."""
     assert SETTINGS.read_text().endswith(f"\n{tables()}")
 
 

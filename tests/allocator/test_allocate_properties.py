@@ -12,8 +12,8 @@ from dra_extender.model.node import Node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.allocator.building import NODE, Held, demand_of, pools_of
-from tests.allocator.generated import claims, nodes, usages
+from tests.support.allocator.building import NODE, Held, demand_of, pools_of
+from tests.support.allocator.generated import claims, nodes, usages
 
 
 def state_of(attempt: Attempt) -> Any:

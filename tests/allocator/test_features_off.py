@@ -12,7 +12,7 @@ from dra_extender.model.allocation import Placement
 from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
 from dra_extender.model.rejection import Code
 
-from tests.allocator.building import (
+from tests.support.allocator.building import (
     Json,
     ask,
     claim_of,

@@ -22,7 +22,7 @@ from dra_extender.model.resource_slice import ResourceSlice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.allocator.building import (
+from tests.support.allocator.building import (
     DRIVER,
     NODE,
     ask,

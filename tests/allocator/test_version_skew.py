@@ -19,7 +19,7 @@ from dra_extender.model.quantity import NANO
 from dra_extender.model.rejection import Code
 from dra_extender.model.resource_slice import ResourceSlice
 
-from tests.allocator.building import ask, claim_of, consuming, counters_of, exactly, held, picks, slice_of
+from tests.support.allocator.building import ask, claim_of, consuming, counters_of, exactly, held, picks, slice_of
 
 OFF = dataclasses.replace(Features(), compatibility_groups=False)
 KIND = 'device.attributes["gpu.example.com"].kind'

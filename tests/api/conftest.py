@@ -6,7 +6,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from tests.api.sites import Site, make_site
+from tests.support.api.sites import Site, make_site
 
 
 @pytest.fixture

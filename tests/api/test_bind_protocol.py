@@ -8,7 +8,7 @@ import pytest
 from dra_extender.scheduling.ports.errors import TryAgain
 
 from tests.api.conftest import Serve
-from tests.api.sites import Site
+from tests.support.api.sites import Site
 
 ARGS = {"PodName": "p", "PodNamespace": "ns", "PodUID": "u1", "Node": "n1"}
 

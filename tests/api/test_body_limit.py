@@ -5,7 +5,7 @@ import httpx
 import pytest
 
 from tests.api.conftest import Serve
-from tests.api.sites import BODY_LIMIT, Site
+from tests.support.api.sites import BODY_LIMIT, Site
 
 
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "bind", "preempt"])

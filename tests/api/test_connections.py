@@ -5,7 +5,7 @@ import httpx
 import pytest
 
 from tests.api.conftest import Serve
-from tests.api.sites import Site
+from tests.support.api.sites import Site
 
 ECHO = {"Pod": {}, "NodeNames": ["a", "b"]}
 

@@ -7,7 +7,7 @@ import pytest
 from dra_extender.scheduling.ports.errors import FilterAnswer, TryAgain
 from structlog.testing import capture_logs
 
-from tests.api.sites import Site
+from tests.support.api.sites import Site
 
 POD: dict[str, Any] = {
     "metadata": {"name": "p", "namespace": "ns", "uid": "u1"},

@@ -3,7 +3,7 @@ from collections.abc import Mapping
 import httpx
 from dra_extender.api.health import Health
 
-from tests.api.sites import Site
+from tests.support.api.sites import Site
 
 
 async def test_ready_is_short_unless_asked(client: httpx.AsyncClient, site: Site) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.api.sites import make_site
+from tests.support.api.sites import make_site
 
 VERBS = ["filter", "prioritize", "bind", "preempt"]
 POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "ns", "uid": "u1"}}

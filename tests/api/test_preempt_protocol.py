@@ -4,7 +4,7 @@ import httpx
 import pytest
 from dra_extender.scheduling.ports.errors import TryAgain
 
-from tests.api.sites import Site
+from tests.support.api.sites import Site
 
 POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "ns", "uid": "u1"}}
 

@@ -17,7 +17,7 @@ from dra_extender.model.request_pod import SentPod
 from dra_extender.scheduling.ports.errors import FilterAnswer
 from starlette.types import Message
 
-from tests.api.sites import ScriptedVerbs
+from tests.support.api.sites import ScriptedVerbs
 
 LIMIT: Final = ServerSettings().body_limit_bytes
 SECONDS: Final = 0.4

@@ -17,7 +17,7 @@ from dra_extender.service.http_server import listen, serving
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from tests.api.serving import HEAD, PROBE, Peer, serve
+from tests.support.api.serving import HEAD, PROBE, Peer, serve
 
 ECHO = json.dumps({"Pod": {}, "NodeNames": ["a"]}).encode()
 BIND = json.dumps({"PodName": "p", "PodNamespace": "ns", "PodUID": "u1", "Node": "n1"}).encode()
@@ -201,7 +201,7 @@ SERVER = """
 import asyncio, resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
 import uvloop
-from tests.api.serving import serve
+from tests.support.api.serving import serve
 async def main():
     async with serve() as server:
         print(f"port {server.port}", flush=True)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.api.serving import HEAD, PROBE, Peer, Server, serve
+from tests.support.api.serving import HEAD, PROBE, Peer, Server, serve
 
 CALLERS: Final = int(os.environ.get("WIRE_FUZZ_CALLERS", "250"))
 SEEDS: Final = range(int(os.environ.get("WIRE_FUZZ_SEEDS", "3")))

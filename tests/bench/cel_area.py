@@ -23,9 +23,9 @@ from dra_extender.model.device import Attribute
 from tests.bench.cel_peers import DEVICE
 from tests.bench.rows import BenchError, Goal, Row, compare
 from tests.bench.scale import Scale
-from tests.cel.hostile import ALL as HOSTILE
 from tests.controlplane.build import cache_folder
 from tests.controlplane.extender import REPOSITORY
+from tests.support.cel.hostile import ALL as HOSTILE
 
 AREA: Final = "cel"
 LOCK: Final = REPOSITORY / "requirements-bench.lock"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from tests.e2e.api_relay import Answer, ApiCall, Forward, refusal
+from tests.support.e2e.api_relay import Answer, ApiCall, Forward, refusal
 
 # As long as the patience of one request is longer, a slow one is just slow.
 LATENCY_SECONDS: Final = 0.4

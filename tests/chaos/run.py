@@ -21,11 +21,11 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS
 from tests.controlplane.waiting import wait_for
-from tests.e2e.api_relay import ApiRelay
-from tests.e2e.checker import findings_at_rest, forbidden_findings
-from tests.e2e.driver import driving
-from tests.e2e.replicas import Pair, audit_flags
-from tests.e2e.scene import Scene
+from tests.support.e2e.api_relay import ApiRelay
+from tests.support.e2e.checker import findings_at_rest, forbidden_findings
+from tests.support.e2e.driver import driving
+from tests.support.e2e.replicas import Pair, audit_flags
+from tests.support.e2e.scene import Scene
 
 CALM_SECONDS: Final = 120.0
 """How long the next of the pods that wait may take when nothing goes wrong any more."""

@@ -10,8 +10,8 @@ from typing import Final
 
 from tests.chaos.patience import patiently
 from tests.controlplane.resources import NODES, PODS, RESOURCE_CLAIMS
-from tests.e2e.api_relay import ApiRelay
-from tests.e2e.replicas import DURATION, Pair
+from tests.support.e2e.api_relay import ApiRelay
+from tests.support.e2e.replicas import DURATION, Pair
 
 WEIGHTS: Final[Mapping[str, int]] = {
     "watches dropped": 6,

@@ -6,9 +6,9 @@ import pytest
 import pytest_asyncio
 
 from tests.controlplane.plugin import ControlPlaneFactory
-from tests.e2e.checker import expect_sound
-from tests.e2e.scene import Scene
-from tests.e2e.world import Setup, World
+from tests.support.e2e.checker import expect_sound
+from tests.support.e2e.scene import Scene
+from tests.support.e2e.world import Setup, World
 
 NAME_LENGTH = 24
 

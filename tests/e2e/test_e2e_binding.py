@@ -4,18 +4,9 @@ import pytest
 
 from tests.controlplane.objects import device
 from tests.controlplane.resources import NODES
-from tests.e2e.fabric import (
-    ATTACHED,
-    FAILED,
-    FakeDriver,
-    allocated_claim,
-    chosen_node,
-    fabric,
-    nominated,
-    said,
-)
-from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
-from tests.e2e.world import Setup, World
+from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, chosen_node, fabric, nominated, said
+from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
+from tests.support.e2e.world import Setup, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -8,9 +8,18 @@ import pytest
 from tests.controlplane.objects import Object
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import RESOURCE_SLICES
-from tests.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, chosen_node, fabric, said, snapshot_of
-from tests.e2e.scene import PROMPT_SECONDS, Scene
-from tests.e2e.world import Setup, World
+from tests.support.e2e.fabric import (
+    ATTACHED,
+    FAILED,
+    FakeDriver,
+    allocated_claim,
+    chosen_node,
+    fabric,
+    said,
+    snapshot_of,
+)
+from tests.support.e2e.scene import PROMPT_SECONDS, Scene
+from tests.support.e2e.world import Setup, World
 
 TIMEOUT_SECONDS = 6
 STRIPPING = "1.35"

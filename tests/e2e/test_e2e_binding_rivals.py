@@ -10,11 +10,11 @@ from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
 from tests.controlplane.schedulers import in_tree_config
-from tests.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, said
-from tests.e2e.gpus import gpu, partition
-from tests.e2e.relay import Relay
-from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
-from tests.e2e.world import NAMESPACE, Setup, World, page, shipped_configuration, total
+from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, said
+from tests.support.e2e.gpus import gpu, partition
+from tests.support.e2e.relay import Relay
+from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
+from tests.support.e2e.world import NAMESPACE, Setup, World, page, shipped_configuration, total
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

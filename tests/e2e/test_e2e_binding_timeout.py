@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.controlplane.objects import Object
-from tests.e2e.fabric import ATTACHED, FakeDriver, allocated_claim, fabric, nominated, said
-from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
-from tests.e2e.world import Setup, World
+from tests.support.e2e.fabric import ATTACHED, FakeDriver, allocated_claim, fabric, nominated, said
+from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
+from tests.support.e2e.world import Setup, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.controlplane.objects import device
 from tests.controlplane.resources import CLUSTER_ROLES, NODES, Resource
-from tests.e2e.scene import SECONDS, Scene
-from tests.e2e.world import ACCOUNT, EXTENDER_USER, NAMESPACE, World
+from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.world import ACCOUNT, EXTENDER_USER, NAMESPACE, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.controlplane.objects import device
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
-from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
-from tests.e2e.world import World, page, total
+from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
+from tests.support.e2e.world import World, page, total
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

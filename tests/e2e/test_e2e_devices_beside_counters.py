@@ -10,10 +10,10 @@ import pytest
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import RESOURCE_SLICES
-from tests.e2e.gpus import gpu, partition
-from tests.e2e.scene import PROMPT_SECONDS, Scene, refusal
-from tests.e2e.stored import put_slice
-from tests.e2e.world import Setup, World, shipped_configuration
+from tests.support.e2e.gpus import gpu, partition
+from tests.support.e2e.scene import PROMPT_SECONDS, Scene, refusal
+from tests.support.e2e.stored import put_slice
+from tests.support.e2e.world import Setup, World, shipped_configuration
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

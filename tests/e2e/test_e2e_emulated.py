@@ -5,9 +5,9 @@ import pytest
 from tests.controlplane.objects import device, device_class
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.e2e.gpus import gpu, mig_or_vgpu
-from tests.e2e.scene import PROMPT_SECONDS, Scene
-from tests.e2e.world import Setup, World
+from tests.support.e2e.gpus import gpu, mig_or_vgpu
+from tests.support.e2e.scene import PROMPT_SECONDS, Scene
+from tests.support.e2e.world import Setup, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

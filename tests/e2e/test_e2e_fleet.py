@@ -8,10 +8,10 @@ import pytest
 
 from tests.controlplane.objects import Object
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
-from tests.e2e.checker import expect_sound, forbidden_findings
-from tests.e2e.gpus import gpu, partition
-from tests.e2e.scene import Scene, devices_of
-from tests.e2e.world import World
+from tests.support.e2e.checker import expect_sound, forbidden_findings
+from tests.support.e2e.gpus import gpu, partition
+from tests.support.e2e.scene import Scene, devices_of
+from tests.support.e2e.world import World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -8,10 +8,10 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.objects import Object, amounts
 from tests.controlplane.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.e2e.driver import ATTACHED, FAILED, driving
-from tests.e2e.gpus import gpu, mig_or_vgpu, partition
-from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
-from tests.e2e.world import World, shipped_configuration
+from tests.support.e2e.driver import ATTACHED, FAILED, driving
+from tests.support.e2e.gpus import gpu, mig_or_vgpu, partition
+from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
+from tests.support.e2e.world import World, shipped_configuration
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

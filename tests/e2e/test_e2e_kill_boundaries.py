@@ -14,12 +14,12 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import Object, device, device_class
 from tests.controlplane.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
-from tests.e2e.api_relay import BINDING, CLAIM, CLAIM_STATUS, CREATION, NOMINATION, TOLD, ApiRelay, pass_on
-from tests.e2e.boundaries import Boundaries, Boundary
-from tests.e2e.checker import expect_rest, forbidden_findings
-from tests.e2e.driver import ATTACHED, FAILED, driving
-from tests.e2e.scene import SECONDS, Scene
-from tests.e2e.world import Setup, World
+from tests.support.e2e.api_relay import BINDING, CLAIM, CLAIM_STATUS, CREATION, NOMINATION, TOLD, ApiRelay, pass_on
+from tests.support.e2e.boundaries import Boundaries, Boundary
+from tests.support.e2e.checker import expect_rest, forbidden_findings
+from tests.support.e2e.driver import ATTACHED, FAILED, driving
+from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.world import Setup, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.controlplane import objects
 from tests.controlplane.resources import PODS, RESOURCE_CLAIMS
-from tests.e2e.scene import Scene
+from tests.support.e2e.scene import Scene
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -8,8 +8,8 @@ import pytest
 from tests.controlplane import objects
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import NAMESPACES, PODS, RESOURCE_CLAIMS
-from tests.e2e.scene import SECONDS, Scene, devices_of
-from tests.e2e.world import Setup, World
+from tests.support.e2e.scene import SECONDS, Scene, devices_of
+from tests.support.e2e.world import Setup, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -5,9 +5,9 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import Object
 from tests.controlplane.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.e2e.gpus import gpu, partition
-from tests.e2e.scene import Scene
-from tests.e2e.world import World
+from tests.support.e2e.gpus import gpu, partition
+from tests.support.e2e.scene import Scene
+from tests.support.e2e.world import World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

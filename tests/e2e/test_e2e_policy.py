@@ -8,9 +8,9 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
 from tests.controlplane.objects import device
 from tests.controlplane.options import ControlPlaneOptions
-from tests.e2e.gpus import gpu, mig_or_vgpu
-from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
-from tests.e2e.world import Setup, World
+from tests.support.e2e.gpus import gpu, mig_or_vgpu
+from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene
+from tests.support.e2e.world import Setup, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -6,8 +6,8 @@ import pytest_asyncio
 from tests.controlplane.apierror import ApiError
 from tests.controlplane.objects import device
 from tests.controlplane.resources import PRIORITY_CLASSES
-from tests.e2e.scene import PROMPT_SECONDS, Scene
-from tests.e2e.world import World
+from tests.support.e2e.scene import PROMPT_SECONDS, Scene
+from tests.support.e2e.world import World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

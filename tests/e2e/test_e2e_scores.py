@@ -6,9 +6,9 @@ import pytest
 
 from tests.controlplane.objects import Object, device, resource_claim
 from tests.controlplane.resources import RESOURCE_CLAIMS
-from tests.e2e.fabric import ATTACHED, FAILED
-from tests.e2e.gpus import gpu, partition
-from tests.e2e.scene import Scene
+from tests.support.e2e.fabric import ATTACHED, FAILED
+from tests.support.e2e.gpus import gpu, partition
+from tests.support.e2e.scene import Scene
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

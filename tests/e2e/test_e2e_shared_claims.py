@@ -4,9 +4,9 @@ import pytest
 
 from tests.controlplane.objects import device
 from tests.controlplane.resources import PODS
-from tests.e2e.relay import Relay
-from tests.e2e.scene import SECONDS, Scene
-from tests.e2e.world import Setup, World
+from tests.support.e2e.relay import Relay
+from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.world import Setup, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -7,8 +7,8 @@ import pytest
 from tests.controlplane.objects import device
 from tests.controlplane.options import ControlPlaneOptions, default_gates
 from tests.controlplane.resources import DEVICE_TAINT_RULES, NODES, RESOURCE_SLICES
-from tests.e2e.scene import SECONDS, Scene
-from tests.e2e.world import Setup, World
+from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.world import Setup, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

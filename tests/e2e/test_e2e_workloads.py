@@ -11,12 +11,12 @@ import pytest_asyncio
 
 from tests.controlplane.objects import device
 from tests.controlplane.resources import EVENTS, POD_GROUPS, RESOURCE_CLAIMS
-from tests.e2e.checker import expect_rest
-from tests.e2e.gpus import gpu, partition
-from tests.e2e.random_gangs import create_gangs, random_gangs
-from tests.e2e.scene import SECONDS, Scene
-from tests.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
-from tests.e2e.world import Setup, shipped_configuration
+from tests.support.e2e.checker import expect_rest
+from tests.support.e2e.gpus import gpu, partition
+from tests.support.e2e.random_gangs import create_gangs, random_gangs
+from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
+from tests.support.e2e.world import Setup, shipped_configuration
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, said
-from tests.e2e.scene import Scene, devices_of
-from tests.e2e.workloads import clear_groups, create_group, delete_group, member
-from tests.e2e.world import Setup
+from tests.support.e2e.fabric import ATTACHED, FAILED, FakeDriver, allocated_claim, fabric, said
+from tests.support.e2e.scene import Scene, devices_of
+from tests.support.e2e.workloads import clear_groups, create_group, delete_group, member
+from tests.support.e2e.world import Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -11,10 +11,10 @@ import pytest_asyncio
 
 from tests.controlplane.objects import Object, device
 from tests.controlplane.resources import PODS
-from tests.e2e.checker import expect_rest
-from tests.e2e.scene import Scene
-from tests.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
-from tests.e2e.world import Setup, World
+from tests.support.e2e.checker import expect_rest
+from tests.support.e2e.scene import Scene
+from tests.support.e2e.workloads import bound_members, clear_groups, create_group, delete_group, member
+from tests.support.e2e.world import Setup, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

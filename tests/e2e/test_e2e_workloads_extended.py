@@ -9,7 +9,7 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from tests.controlplane.objects import Object, device, device_class
 from tests.controlplane.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from tests.controlplane.schedulers import in_tree_config
-from tests.e2e.scene import PROMPT_SECONDS, SECONDS, Scene, devices_of
+from tests.support.e2e.scene import PROMPT_SECONDS, SECONDS, Scene, devices_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -8,11 +8,11 @@ import pytest
 import pytest_asyncio
 
 from tests.controlplane.objects import device
-from tests.e2e.api_relay import BINDING, Answer, ApiCall, ApiRelay, Forward, pass_on
-from tests.e2e.checker import expect_rest
-from tests.e2e.scene import SECONDS, Scene
-from tests.e2e.workloads import bound_members, clear_groups, create_group, member
-from tests.e2e.world import Setup, World
+from tests.support.e2e.api_relay import BINDING, Answer, ApiCall, ApiRelay, Forward, pass_on
+from tests.support.e2e.checker import expect_rest
+from tests.support.e2e.scene import SECONDS, Scene
+from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
+from tests.support.e2e.world import Setup, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

@@ -7,9 +7,9 @@ import pytest
 import pytest_asyncio
 
 from tests.controlplane.objects import device
-from tests.e2e.scene import Scene
-from tests.e2e.workloads import bound_members, clear_groups, create_group, member
-from tests.e2e.world import Setup
+from tests.support.e2e.scene import Scene
+from tests.support.e2e.workloads import bound_members, clear_groups, create_group, member
+from tests.support.e2e.world import Setup
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 

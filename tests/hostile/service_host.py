@@ -23,7 +23,7 @@ from dra_extender.service.service import Service
 from dra_extender.service.wiring import kube_cluster, kube_settings
 from dra_extender.telemetry.metrics import Metrics
 
-from tests.kube.fake_api_server import FakeApiServer
+from tests.support.kube.fake_api_server import FakeApiServer
 
 Json = dict[str, Any]
 DRIVER: Final = "gpu.example.com"

@@ -8,8 +8,8 @@ from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import Transport
 
-from tests.kube.fake_api_server import FakeApiServer
-from tests.kube.recording import CountingObserver
+from tests.support.kube.fake_api_server import FakeApiServer
+from tests.support.kube.recording import CountingObserver
 
 
 @pytest_asyncio.fixture

@@ -14,8 +14,8 @@ from dra_extender.kube.watch.reflector import Chance
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.cluster import Cluster, Refused, Unavailable
 
-from tests.kube.fake_api_server import FakeApiServer, status_answer
-from tests.kube.recording import CountingObserver, ManualClock, RecordingFeed, Sleeper, until
+from tests.support.kube.fake_api_server import FakeApiServer, status_answer
+from tests.support.kube.recording import CountingObserver, ManualClock, RecordingFeed, Sleeper, until
 
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 Make = Callable[..., KubeCluster]

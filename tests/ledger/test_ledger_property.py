@@ -7,7 +7,7 @@ from dra_extender.ledger.updates.sinks import feeds_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.ledger.ledger_events import encode, raw_claim, raw_node, raw_pod, raw_slice, shared_slices
+from tests.support.ledger.ledger_events import encode, raw_claim, raw_node, raw_pod, raw_slice, shared_slices
 
 NODES = ("n1", "n2", "n3")
 POOLS = ("p1", "p2")

@@ -11,8 +11,8 @@ from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.kube.recording import CountingObserver
-from tests.ledger.ledger_events import encode
+from tests.support.kube.recording import CountingObserver
+from tests.support.ledger.ledger_events import encode
 
 DRIVER = "gpu.example.com"
 NAMES = ("a", "b")

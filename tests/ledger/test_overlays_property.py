@@ -13,7 +13,7 @@ from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.ledger.ledger_events import raw_slice, shared_slices
+from tests.support.ledger.ledger_events import raw_slice, shared_slices
 
 DRIVER = "gpu.example.com"
 NODES = ("n1", "n2")

@@ -7,7 +7,7 @@ from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options
 from dra_extender.simulator.apiserver.objects import Kind
 from dra_extender.simulator.apiserver.served_fields import Served
 
-from tests.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, World
 
 BOTH = {
     "sharedCounters": [{"name": "gpu-0", "counters": {"units": {"value": "3"}}}],

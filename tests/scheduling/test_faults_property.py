@@ -8,8 +8,8 @@ from dra_extender.scheduling.ports.cluster import Conflict, Refused, Unavailable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.scheduling.seam import Seam
-from tests.scheduling.test_reclaim_property import PODS, Play, Step, steps
+from tests.scheduling.reclaim.test_reclaim_property import PODS, Play, Step, steps
+from tests.support.scheduling.seam import Seam
 
 WRITES: Final = ("update", "update_status")
 FAULTS: Final = {

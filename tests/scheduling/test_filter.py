@@ -4,7 +4,7 @@ import pytest
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, Kind
 
-from tests.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, World
 
 
 def gpus(nodes: int, each: int, options: Options | None = None) -> World:

@@ -14,8 +14,8 @@ from dra_extender.scheduling.ports.errors import TryAgain
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, Kind
 
-from tests.scheduling.seam import Seam
-from tests.scheduling.world import World
+from tests.support.scheduling.seam import Seam
+from tests.support.scheduling.world import World
 
 OPTIONS = Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, new_claim_wait_seconds=0.0)
 

@@ -3,7 +3,7 @@ import asyncio
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.ports.options import Options
 
-from tests.scheduling.world import World
+from tests.support.scheduling.world import World
 
 
 async def prepared() -> World:

@@ -6,7 +6,7 @@ from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Kind
 
-from tests.scheduling.world import DRIVER, World
+from tests.support.scheduling.world import DRIVER, World
 
 MODELS = ("big", "middle", "small")
 

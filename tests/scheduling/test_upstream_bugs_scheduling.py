@@ -20,10 +20,10 @@ from dra_extender.simulator.apiserver.cluster import MemoryPods
 from dra_extender.simulator.apiserver.objects import Json, Kind
 from dra_extender.telemetry.catalog import DEFINITIONS
 
-from tests.kube.recording import CountingObserver, ManualClock
-from tests.scheduling.test_binding_wait import metric, report
-from tests.scheduling.test_gangs import GangWorld
-from tests.scheduling.world import DRIVER, World
+from tests.scheduling.binding.test_condition_wait import metric, report
+from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.support.kube.recording import CountingObserver, ManualClock
+from tests.support.scheduling.world import DRIVER, World
 
 FAILING: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
 

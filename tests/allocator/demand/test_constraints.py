@@ -1,0 +1,143 @@
+"""matchAttribute and distinctAttribute, over scalars and over sets of values."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+from dra_extender.allocator.demand.constraints import REFUSED, Constraint, lookup
+from dra_extender.allocator.state.features import Features
+from dra_extender.model.device import Attribute, Device
+from dra_extender.model.rejection import Code
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.allocator.building import DRIVER, ask, claim_of, either, every, exactly, picks, reasons, slice_of
+
+SCALARS = dataclasses.replace(Features(), list_type_attributes=False)
+ATTRIBUTE = f"{DRIVER}/k"
+MATCH = [{"matchAttribute": ATTRIBUTE}]
+DISTINCT = [{"distinctAttribute": ATTRIBUTE}]
+
+
+def device(name: str, **value: Any) -> dict[str, Any]:
+    return {"name": name, "attributes": {"k": value}}
+
+
+def devices(*values: dict[str, Any]) -> list[Any]:
+    return [slice_of(*(device(f"d{index}", **value) for index, value in enumerate(values, start=1)))]
+
+
+def test_attribute_is_found_by_its_full_name_or_bare_in_the_domain_of_the_driver() -> None:
+    bare, full = Attribute(int_value=1), Attribute(int_value=2)
+    both = Device(name="d", attributes=(("k", bare), (ATTRIBUTE, full)))
+    assert lookup(ATTRIBUTE, DRIVER, both) is full
+    assert lookup(ATTRIBUTE, DRIVER, Device(name="d", attributes=(("k", bare),))) is bare
+    assert lookup(ATTRIBUTE, "other.example.com", Device(name="d", attributes=(("k", bare),))) is None
+
+
+@pytest.mark.parametrize("features", [Features(), SCALARS])
+def test_all_devices_of_a_claim_have_one_value(features: Features) -> None:
+    slices = devices({"int": 1}, {"int": 2}, {"string": "2"}, {"int": 2})
+    assert picks(ask(slices, claim_of(exactly(2), constraints=MATCH), features=features)) == [["d2", "d4"]]
+
+
+@pytest.mark.parametrize("features", [Features(), SCALARS])
+def test_device_without_the_attribute_is_refused_even_alone(features: Features) -> None:
+    found = reasons(ask([slice_of("d")], claim_of(exactly(), constraints=MATCH), features=features))
+    assert (found.verdict, found.rejections[0].code) == ("no", Code.CONSTRAINT)
+    assert found.rejections[0].detail == f"d does not satisfy matchAttribute {ATTRIBUTE}, which it does not have"
+
+
+def test_sets_must_have_a_common_value_and_the_running_set_widens_again_on_backtracking() -> None:
+    slices = devices({"ints": [1, 2]}, {"ints": [1]}, {"ints": [2]}, {"ints": [2]})
+    assert picks(ask(slices, claim_of(exactly(3), constraints=MATCH))) == [["d1", "d3", "d4"]]
+
+
+@pytest.mark.parametrize("features", [Features(), SCALARS])
+def test_distinct_compares_with_every_device_so_far(features: Features) -> None:
+    slices = devices({"int": 1}, {"int": 2}, {"int": 1}, {"int": 3})
+    found = ask(slices, claim_of(exactly(3), constraints=DISTINCT), features=features)
+    assert picks(found) == [["d1", "d2", "d4"]]
+
+
+def test_sets_of_distinct_devices_are_disjoint() -> None:
+    slices = devices({"ints": [1, 2]}, {"ints": [2, 3]}, {"int": 3}, {"strings": ["1"]})
+    assert picks(ask(slices, claim_of(exactly(3), constraints=DISTINCT))) == [["d1", "d3", "d4"]]
+
+
+def test_constraint_applies_to_the_requests_it_names() -> None:
+    slices = devices({"int": 1}, {"int": 2}, {"int": 2})
+    constraints = [{"matchAttribute": ATTRIBUTE, "requests": ["b"]}]
+    claim = claim_of(exactly(1, name="a"), exactly(2, name="b"), constraints=constraints)
+    assert picks(ask(slices, claim)) == [["d1", "d2", "d3"]]
+
+
+@pytest.mark.parametrize(("named", "found"), [("r", ["d2", "d3"]), ("r/a0", ["d2", "d3"]), ("r/a1", ["d1", "d2"])])
+def test_alternatives_take_part_by_main_name_or_by_their_own(named: str, found: list[str]) -> None:
+    slices = devices({"int": 1}, {"int": 2}, {"int": 2})
+    claim = claim_of(either(exactly(2), exactly(3)), constraints=[{"matchAttribute": ATTRIBUTE, "requests": [named]}])
+    assert picks(ask(slices, claim)) == [found]
+
+
+def test_mode_all_against_a_constraint_is_fatal_and_ends_the_alternatives() -> None:
+    slices = devices({"int": 1}, {"int": 2})
+    found = reasons(ask(slices, claim_of(either(every(), exactly()), constraints=MATCH)))
+    assert (found.verdict, found.rejections[0].code) == ("fatal", Code.CONSTRAINT)
+    assert found.rejections[0].device == "d2"
+
+
+def test_constraints_do_not_reach_across_claims() -> None:
+    slices = devices({"int": 1}, {"int": 2})
+    assert picks(ask(slices, *(claim_of(exactly(), constraints=MATCH) for _ in range(2)))) == [["d1"], ["d2"]]
+
+
+values = st.one_of(
+    st.builds(lambda found: Attribute(int_values=tuple(found)), st.lists(st.integers(0, 3), max_size=3)),
+    st.builds(lambda found: Attribute(string_value=found), st.sampled_from("ab")),
+    st.builds(lambda found: Attribute(int_value=found), st.integers(0, 3)),
+    st.just(Attribute()),
+)
+
+
+@given(found=st.lists(values, max_size=6), distinct=st.booleans(), lists=st.booleans())
+def test_refusal_leaves_the_state_alone_and_state_is_immutable(
+    found: list[Attribute], distinct: bool, lists: bool
+) -> None:
+    constraint = Constraint(attribute=ATTRIBUTE, distinct=distinct, requests=(), lists=lists)
+    state = None
+    for attribute in found:
+        again = [constraint.joined(state, attribute) for _ in range(2)]
+        assert again[0] == again[1]
+        if again[0] is not REFUSED:
+            state = again[0]
+            hash(state) if lists else None
+
+
+@pytest.mark.parametrize(
+    ("constraints", "first", "second", "words"),
+    [
+        (MATCH, {"int": 0}, {"int": 1}, "it has 1, the others have 0"),
+        (MATCH, {"bool": True}, {"version": "1.0.0"}, "it has 1.0.0, the others have true"),
+        (MATCH, {"ints": [1, 2]}, {"strings": ["1", "2"]}, 'it has "1", "2", the others have 1, 2'),
+        (MATCH, {"ints": [1]}, {"ints": [5, 4, 3, 2]}, "it has 2, 3, 4 and 1 more, the others have 1"),
+        (MATCH, {"int": 1}, {"strings": []}, ""),
+        (DISTINCT, {"int": 1}, {"int": 1}, "another one has 1 too"),
+        (DISTINCT, {"strings": ["a", "b"]}, {"strings": ["b", "c"]}, 'another one has "b" too'),
+    ],
+)
+def test_refusal_says_the_values_of_both_sides(
+    constraints: list[dict[str, str]], first: dict[str, Any], second: dict[str, Any], words: str
+) -> None:
+    found = reasons(ask(devices(first, second), claim_of(exactly(2), constraints=constraints)))
+    (kind,) = constraints[0]
+    tail = f": {words}" if words else ", which has no value"
+    assert found.rejections[0].code is Code.CONSTRAINT
+    assert found.rejections[0].detail == f"1 of 2 devices found; d2 does not satisfy {kind} {ATTRIBUTE}{tail}"
+
+
+def test_refusal_says_the_values_of_scalars_too() -> None:
+    for constraints, words in ((MATCH, "it has 2, the others have 1"), (DISTINCT, "another one has 1 too")):
+        other = {"int": 2} if constraints is MATCH else {"int": 1}
+        claim = claim_of(exactly(2), constraints=constraints)
+        found = reasons(ask(devices({"int": 1}, other), claim, features=SCALARS))
+        assert found.rejections[0].detail.endswith(words)

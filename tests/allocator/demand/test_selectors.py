@@ -1,0 +1,191 @@
+"""Selectors are evaluated lazily, once per device of a slice object, and remembered as long as that object lives."""
+
+import gc
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from dra_extender.allocator.allocate import allocate
+from dra_extender.allocator.demand.demand import Demand, NamedClaim
+from dra_extender.allocator.demand.selectors import SelectorError, SelectorList, SelectorVerdicts
+from dra_extender.allocator.demand.validate import prepare
+from dra_extender.allocator.state.features import Features
+from dra_extender.cel.program_cache import ProgramCache
+from dra_extender.cel.runtime.device import DeviceActivation
+from dra_extender.cel.support.errors import CelDeadlineError
+from dra_extender.model.rejection import Code
+from dra_extender.model.resource_slice import ResourceSlice
+
+from tests.support.allocator.building import (
+    CLASSES,
+    NODE,
+    Held,
+    ask,
+    claim_of,
+    every,
+    exactly,
+    held,
+    picks,
+    pools_of,
+    reasons,
+    slice_of,
+    typed,
+)
+
+IS_X = "device.attributes['gpu.example.com'].type == 'x'"
+FAILS = "device.attributes['gpu.example.com'].missing == 'x'"
+
+
+class CountingPrograms(ProgramCache):
+    """Counts evaluations per expression."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.evaluated: list[str] = []
+
+    def compile(self, expression: str, **options: Any) -> Any:
+        program, evaluated = super().compile(expression, **options), self.evaluated
+
+        class Counting:
+            def matches(self, device: DeviceActivation, *, deadline: Any = None) -> bool:
+                evaluated.append(expression)
+                return program.matches(device, deadline=deadline)
+
+        return Counting()
+
+
+def searched(
+    programs: ProgramCache,
+    verdicts: SelectorVerdicts,
+    slices: list[ResourceSlice],
+    claim: Any,
+    classes: Mapping[str, Any],
+) -> Any:
+    demand = prepare([NamedClaim("c0", claim)], classes, programs, Features(), verdicts)
+    assert isinstance(demand, Demand)
+    return allocate(demand, NODE, pools_of(slices), Held())
+
+
+def test_each_list_is_evaluated_once_per_device_for_all_pods_and_nodes() -> None:
+    programs, verdicts = CountingPrograms(), SelectorVerdicts()
+    slices = [slice_of(typed("d1", "y"), typed("d2", "x"), typed("d3", "x"))]
+    for count in (1, 1, 2, 3):
+        searched(programs, verdicts, slices, claim_of(exactly(count, expression=IS_X)), CLASSES)
+    assert programs.evaluated == [IS_X] * 3
+
+
+def test_devices_after_the_first_fit_are_not_looked_at() -> None:
+    programs = CountingPrograms()
+    slices = [slice_of(*(typed(f"d{index}", "x") for index in range(50)))]
+    searched(programs, SelectorVerdicts(), slices, claim_of(exactly(expression=IS_X)), CLASSES)
+    assert len(programs.evaluated) == 1
+
+
+def test_republished_slice_is_evaluated_anew() -> None:
+    programs, verdicts = ProgramCache(), SelectorVerdicts()
+    claim = claim_of(exactly(expression=IS_X))
+    assert picks(searched(programs, verdicts, [slice_of(typed("d", "x"))], claim, CLASSES)) == [["d"]]
+    assert searched(programs, verdicts, [slice_of(typed("d", "y"))], claim, CLASSES).verdict == "no"
+
+
+def test_verdicts_go_with_the_slice() -> None:
+    selectors = SelectorList([IS_X], ProgramCache())
+    published = slice_of(typed("d", "x"))
+    assert selectors.row(published).matches(published, 0, None)
+    assert len(selectors._rows) == 1
+    del published
+    gc.collect()
+    assert selectors._rows == {}
+
+
+def test_lists_are_bounded_and_the_least_recently_used_goes_first() -> None:
+    verdicts, programs = SelectorVerdicts(max_bytes=16_000), ProgramCache()
+    first, second = verdicts.of(["true"], programs), verdicts.of(["false"], programs)
+    assert verdicts.of(["true"], programs) is first
+    for number in range(30):
+        verdicts.of([f"{number} == 1"], programs)
+        assert verdicts.of(["true"], programs) is first
+        assert verdicts.held <= 16_000
+    assert verdicts.of(["false"], programs) is not second
+
+
+def test_failing_selector_is_fatal_and_stays_so() -> None:
+    selectors = SelectorList([FAILS], ProgramCache())
+    published = slice_of(typed("d", "x"))
+    for _ in range(2):
+        with pytest.raises(SelectorError, match=r"gpu\.example\.com/pool/d") as problem:
+            selectors.row(published).matches(published, 0, None)
+        assert problem.value.code is Code.SELECTOR_FAILED
+    found = reasons(ask([published], claim_of(exactly(expression=FAILS))))
+    assert (found.verdict, found.rejections[0].code) == ("fatal", Code.SELECTOR_FAILED)
+    assert (found.rejections[0].claim, found.rejections[0].request, found.rejections[0].device) == ("c0", "r", "d")
+
+
+def test_first_false_selector_hides_a_later_failure() -> None:
+    selectors = [{"cel": {"expression": each}} for each in ("false", FAILS)]
+    assert reasons(ask([slice_of("d")], claim_of(exactly(selectors=selectors)))).verdict == "no"
+    assert reasons(ask([slice_of("d")], claim_of(exactly(selectors=selectors[::-1])))).verdict == "fatal"
+
+
+def test_taken_devices_are_not_evaluated_for_an_exact_count_but_for_mode_all() -> None:
+    slices = [slice_of("bad", typed("good", "x"))]
+    claim = exactly(expression="device.attributes['gpu.example.com'].type == 'x'")
+    assert picks(ask(slices, claim_of(claim), usage=[held("bad")])) == [["good"]]
+    found = reasons(ask(slices, claim_of(every(expression=IS_X)), usage=[held("bad")]))
+    assert found.verdict == "fatal"
+
+
+def test_failure_on_a_device_of_another_node_is_fatal() -> None:
+    """Selectors are evaluated before the node of a device is looked at."""
+    elsewhere = {"name": "d", "nodeName": "node-2"}
+    here = {**typed("e", "x"), "nodeName": "node-1"}
+    found = reasons(ask([slice_of(elsewhere, here, perDeviceNodeSelection=True)], claim_of(exactly(expression=IS_X))))
+    assert found.verdict == "fatal"
+
+
+def test_deadline_inside_a_selector_is_not_remembered_as_a_verdict() -> None:
+    class Slow:
+        late = True
+
+        def matches(self, _device: DeviceActivation, *, deadline: Any = None) -> bool:
+            if deadline is not None and deadline():
+                raise CelDeadlineError("time was up")
+            return True
+
+    class SlowPrograms(ProgramCache):
+        def compile(self, expression: str, **_: Any) -> Any:
+            return Slow()
+
+    demand = prepare([NamedClaim("c0", claim_of(exactly(expression="true")))], CLASSES, SlowPrograms(), Features())
+    assert isinstance(demand, Demand)
+    pools = pools_of([slice_of("d")])
+    late = reasons(allocate(demand, NODE, pools, Held(), deadline=lambda: True))
+    assert (late.verdict, late.rejections[0].code) == ("fatal", Code.SEARCH_LIMIT)
+    assert picks(allocate(demand, NODE, pools, Held(), deadline=lambda: False)) == [["d"]]
+
+
+def test_verdicts_are_bounded_in_bytes_and_one_namespace_leaves_the_others_theirs() -> None:
+    limit = 300_000
+    verdicts, programs = SelectorVerdicts(max_bytes=limit), ProgramCache()
+    slices = [slice_of(typed("d", "x"), pool=f"pool{number}") for number in range(20)]
+    victim = verdicts.of([IS_X], programs, None, "victim")
+    rows = [victim.row(each) for each in slices]
+    for number in range(100):
+        attacker = verdicts.of([f"{IS_X} || {number} == 1"], programs, None, "attacker")
+        for each in slices:
+            attacker.row(each).matches(each, 0, None)
+            assert verdicts.held <= limit
+    assert verdicts.of([IS_X], programs, None, "victim") is victim
+    assert [victim.row(each) for each in slices] == rows
+
+
+def test_a_list_that_made_room_is_counted_again_when_it_is_used() -> None:
+    verdicts, programs = SelectorVerdicts(max_bytes=20_000), ProgramCache()
+    old, published = verdicts.of([IS_X], programs), slice_of(typed("d", "x"))
+    old.row(published)
+    for number in range(30):
+        verdicts.of([f"{number} == 1"], programs)
+    assert old.size == SelectorList([IS_X], programs).size
+    before = verdicts.held
+    old.row(published)
+    assert verdicts.of([IS_X], programs) is old or verdicts.held <= before

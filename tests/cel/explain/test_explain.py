@@ -1,0 +1,238 @@
+import json
+from pathlib import Path
+
+import pytest
+from dra_extender.cel.explain.explain import explain
+from dra_extender.cel.explain.render import indented, one_line, to_json
+from dra_extender.cel.explain.values import Part, Verdict
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.runtime.device import prepare_device
+from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
+from dra_extender.model.device import Attribute
+from hypothesis import given
+from hypothesis import strategies as st
+
+A = 'device.attributes["gpu.example.com"]'
+C = 'device.capacity["gpu.example.com"]'
+DEVICE = prepare_device(
+    "gpu.example.com",
+    {
+        "model": Attribute(string_value="A100"),
+        "type": Attribute(string_value="mig"),
+        "index": Attribute(int_value=3),
+        "healthy": Attribute(bool_value=True),
+        "driverVersion": Attribute(version_value="1.2.3"),
+        "links": Attribute(string_values=("a", "b")),
+        "resource.kubernetes.io/pcieRoot": Attribute(string_value="p"),
+    },
+    {"memory": "40Gi"},
+    allow_multiple_allocations=False,
+)
+NO_MODEL = 'device has no attribute "modle" of domain "gpu.example.com"; did you mean model? It has driverVersion'
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        (f'{A}.model == "H100"', f'{A}.model is "A100", wanted "H100"'),
+        (f'"H100" == {A}.model', f'{A}.model is "A100", wanted "H100"'),
+        (f'device.driver == "gpu.example.com" && {A}.model == "H100"', f'{A}.model is "A100", wanted "H100"'),
+        (f"2 > {A}.index", f"{A}.index is 3, wanted less than 2"),
+        (f'!({A}.model == "A100")', f'{A}.model is "A100", wanted anything but "A100"'),
+        (f"{A}.healthy == false", f"{A}.healthy is true, wanted false"),
+        (f"!{A}.healthy", f"{A}.healthy is true, wanted false"),
+        (f'{A}.model in ["H100", "H200"]', f'{A}.model is "A100", wanted one of ["H100", "H200"]'),
+        (f'!({A}.model in ["A100"])', f'{A}.model is "A100", wanted none of ["A100"]'),
+        (
+            '"other" in device.attributes',
+            'device.attributes is ["gpu.example.com", "resource.kubernetes.io"], wanted "other" in it',
+        ),
+        (f"has({A}.speed)", f"{A}.speed is absent"),
+        (f"!has({A}.model)", f'{A}.model is "A100"'),
+        (f"{A}.?speed.orValue(0) > 3", f"{A}.?speed.orValue(0) is 0 ({A}.?speed is absent), wanted more than 3"),
+        (f'{C}.memory.compareTo(quantity("80Gi")) >= 0', f"{C}.memory is 40Gi, wanted at least 80Gi"),
+        (f'{A}.driverVersion.compareTo(semver("2.0.0")) == 0', f"{A}.driverVersion is 1.2.3, wanted 2.0.0"),
+        (f'{A}.driverVersion.isGreaterThan(semver("2.0.0"))', f"{A}.driverVersion is 1.2.3, wanted more than 2.0.0"),
+        (f'{A}.model.lowerAscii().matches("^h")', f'{A}.model.lowerAscii() is "a100", wanted a match of "^h"'),
+        (f'{A}.model.startsWith("H")', f'{A}.model is "A100", wanted a text that starts with "H"'),
+        (f"{A}.index == {A}.links.size()", f"{A}.index is 3, {A}.links.size() is 2, wanted 2"),
+        (
+            f'{A}.links.exists(x, x == "c")',
+            f'none of the 2 elements of {A}.links satisfy x == "c" (x is "a", wanted "c")',
+        ),
+        (
+            f'{A}.links.all(x, x == "a")',
+            f'1 of the 2 elements of {A}.links satisfies x == "a" (x is "b", wanted "a")',
+        ),
+        ("[].exists(x, x)", "[] is empty"),
+        (f'cel.bind(a, {A}, a.model == "X")', 'a.model is "A100", wanted "X"'),
+        (f"has({A}.x) ? true : {A}.index == 0", f"{A}.x is absent; {A}.index is 3, wanted 0"),
+        ("false", "false is always false"),
+    ],
+)
+def test_a_false_condition_is_told_by_the_values_on_both_sides(expression: str, reason: str) -> None:
+    part = explain(compile_expression(expression), DEVICE)
+    assert part.verdict is Verdict.FALSE
+    assert one_line(part) == reason
+
+
+@pytest.mark.parametrize(
+    ("expression", "column", "reason"),
+    [
+        (f'true && {A}.modle == "x"', 45, NO_MODEL),
+        (f"{A}.memory == 3", 37, f"did you mean {C}.memory?"),
+        (f'{A}.pcieRoot == "p"', 37, 'did you mean device.attributes["resource.kubernetes.io"].pcieRoot?'),
+        ('device.attributes["type"].string == "x"', 26, f"did you mean {A}.type?"),
+        ('device.attributes["gpu.example.com/type"].string == "x"', 42, f"did you mean {A}.type?"),
+        (f'{A}.type.string == "x"', 42, f'{A}.type is "mig", a plain string without anything inside'),
+        (f'{A}.driverVersion >= "1"', 52, f"{A}.driverVersion is 1.2.3 (Semver)"),
+        (f"{A}.links.all(x, 1 / (x.size() - 1) == 1)", 53, '(where x is "a")'),
+        (f'cel.bind(a, {A}.nope, a == "x")', 49, 'no attribute "nope"'),
+        ('{"a": 1}.zoo == 1', 9, 'there is no "zoo"; it has "a"'),
+        (f"{A}.links[5] == 'x'", 43, "a list of 2"),
+    ],
+)
+def test_a_failure_names_the_part_that_failed_and_what_is_there_instead(
+    expression: str, column: int, reason: str
+) -> None:
+    part = explain(expression, DEVICE)
+    assert part.verdict is Verdict.ERROR
+    assert reason in one_line(part)
+    while part.parts:
+        part = part.parts[0]
+    assert (part.line, part.column) == (1, column)
+
+
+def test_a_true_disjunction_names_the_operands_that_hold_and_a_false_one_all() -> None:
+    true = explain(f'{A}.index == 3 || {A}.model == "x"', DEVICE)
+    false = explain(f'{A}.index == 4 || {A}.model == "x"', DEVICE)
+    assert (true.verdict, one_line(true)) == (Verdict.TRUE, f"{A}.index is 3")
+    assert one_line(false) == f'{A}.index is 3, wanted 4; {A}.model is "A100", wanted "x"'
+
+
+def test_a_value_that_is_no_bool_is_said_to_be_none() -> None:
+    part = explain(f"{A}.index", DEVICE)
+    assert part.verdict is Verdict.VALUE
+    assert "is 3, a int, where true or false was wanted" in one_line(part)
+
+
+def test_a_device_that_cannot_be_read_is_said_to_be_unreadable() -> None:
+    broken = prepare_device("d", {"v": Attribute(version_value="x")}, {}, allow_multiple_allocations=False)
+    part = explain("true", broken)
+    assert part.verdict is Verdict.ERROR
+    assert "the device cannot be read: attribute v" in part.words
+
+
+def test_text_is_indented_by_depth_and_json_has_the_same_tree() -> None:
+    part = explain(f'{A}.index == 3 &&\n  {A}.model == "x"', DEVICE)
+    assert indented(part).splitlines()[1] == f'  false: {A}.model is "A100", wanted "x"'
+    found = json.loads(json.dumps(to_json(part)))
+    assert found["verdict"] == "false"
+    assert (found["parts"][0]["line"], found["parts"][0]["words"]) == (2, f'{A}.model is "A100", wanted "x"')
+
+
+def count(part: Part) -> int:
+    return 1 + sum(map(count, part.parts))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        " || ".join(f"{A}.index == {number + 10}" for number in range(150)),
+        "[1, 2, 3, 4].exists(a, [1, 2, 3, 4].exists(b, [1, 2, 3, 4].exists(c, [1, 2, 3, 4].exists(d, a + b + c + d > 99))))",
+        "lists.range(1000).exists(a, lists.range(1000).exists(b, a * b == -1))",
+        f"{A}.model == '{'x' * 5000}'",
+        "!(" * 40 + f"{A}.healthy" + ")" * 40,
+    ],
+)
+def test_an_explanation_is_bounded_whatever_the_expression(expression: str) -> None:
+    part = explain(expression, DEVICE)
+    assert count(part) < 120
+    assert len(one_line(part)) < 2000
+
+
+def test_a_deadline_leaves_parts_undecided_instead_of_raising() -> None:
+    part = explain("lists.range(1000).all(a, lists.range(100).all(b, a >= b || true))", DEVICE, deadline=lambda: True)
+    assert part.verdict is Verdict.STOPPED
+    assert "was not decided" in one_line(part)
+
+
+LINES = (Path(__file__).parents[1] / "language_cases.tsv").read_text(encoding="utf-8").splitlines()[1:]
+CORPUS = [line.split("\t", 2)[2] for line in LINES]
+TERMS = st.recursive(
+    st.sampled_from(
+        [f'{A}.model == "A100"', f"{A}.index < 2", f"has({A}.x)", f"{A}.x == 1", "true", f"{A}.healthy", f"{A}.index"]
+    ),
+    lambda inner: st.one_of(
+        st.builds("({} && {})".format, inner, inner),
+        st.builds("({} || {})".format, inner, inner),
+        st.builds("!({})".format, inner),
+        st.builds("({} ? {} : {})".format, inner, inner, inner),
+        st.builds("[1, 2].exists(e, {} || e == 2)".format, inner),
+        st.builds("cel.bind(b, {}, b)".format, inner),
+    ),
+    max_leaves=8,
+)
+
+
+def expected(expression: str) -> Verdict | None:
+    try:
+        return Verdict.TRUE if compile_expression(expression).matches(DEVICE) else Verdict.FALSE
+    except CelCompileError:
+        return None
+    except CelRuntimeError:
+        return Verdict.ERROR
+
+
+def assert_agrees(expression: str) -> None:
+    verdict = expected(expression)
+    if verdict is None:
+        return
+    part = explain(expression, DEVICE)
+    found = {Verdict.VALUE: Verdict.ERROR, Verdict.STOPPED: Verdict.ERROR}.get(part.verdict, part.verdict)
+    assert found is verdict
+    assert one_line(part)
+    assert explain(expression, DEVICE) == part
+
+
+@given(TERMS)
+def test_an_explanation_has_the_verdict_of_the_evaluation_and_always_words(expression: str) -> None:
+    assert_agrees(expression)
+
+
+def test_every_expression_of_the_corpus_can_be_explained_with_its_verdict() -> None:
+    assert len(CORPUS) > 900
+    for expression in CORPUS:
+        assert_agrees(expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("null", "null"),
+        ("true", "true"),
+        ("3u", "3u"),
+        ("2.5", "2.5"),
+        ("b'a'", "b'a'"),
+        ("'a' + 'b'", '"ab"'),
+        ("quantity('40Gi')", "40Gi"),
+        ("quantity('1500m')", "1500m"),
+        ("quantity('40G')", "40G"),
+        ("semver('1.2.3-rc.1+b')", "1.2.3-rc.1+b"),
+        ("[dyn(1), dyn([dyn(2), dyn([dyn(3), dyn([4])])])]", "[1, [2, [3, a list of 1]]]"),
+        ("lists.range(9)", "[0, 1, 2, 3, 4, 5, and 3 more]"),
+        ("{'a': 1}", '{"a": 1}'),
+        ("optional.of(3)", "optional(3)"),
+        ("optional.none()", "absent"),
+        ("int", "int"),
+        ("duration('90s')", "90s"),
+        ("timestamp('2026-01-02T03:04:05Z')", "2026-01-02T03:04:05Z"),
+        ("ip('10.0.0.1')", "10.0.0.1"),
+        ("cidr('10.0.0.0/8')", "10.0.0.0/8"),
+        ("url('https://example.com/a')", "https://example.com/a"),
+        (f"'{'x' * 100}' + ''", '"' + "x" * 57 + '..."'),
+    ],
+)
+def test_values_of_every_type_are_told_as_they_are_written(expression: str, text: str) -> None:
+    part = explain(f"dyn('another') == dyn({expression})", DEVICE)
+    assert part.words == f'dyn("another") is "another", wanted {text}'

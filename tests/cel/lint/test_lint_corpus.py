@@ -1,0 +1,84 @@
+"""Lint and explanations beside what upstream answered for the selectors of the parity suite."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from dra_extender.cel.explain.explain import explain
+from dra_extender.cel.explain.render import one_line
+from dra_extender.cel.explain.values import Verdict
+from dra_extender.cel.lint.findings import Severity
+from dra_extender.cel.lint.lint import lint
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.runtime.device import prepare_device
+from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
+from dra_extender.model.device import Attribute
+
+CORPUS = Path(__file__).parents[2] / "parity" / "scenarios" / "cel.jsonl.gz"
+
+
+def entries() -> list[dict[str, Any]]:
+    with gzip.open(CORPUS, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+ENTRIES = entries()
+
+
+def outcome(entry: dict[str, Any]) -> str:
+    expected = entry["expected"]["cel"]
+    return next((name for name in ("compileError", "runError") if name in expected), "decided")
+
+
+def expressions(wanted: str) -> list[str]:
+    found = [entry["scenario"]["expression"] for entry in ENTRIES if outcome(entry) == wanted]
+    assert len(found) > 10
+    return found
+
+
+def test_no_selector_that_upstream_decides_is_called_an_error() -> None:
+    for expression in expressions("decided"):
+        assert not [each for each in lint(expression) if each.severity is Severity.ERROR], expression
+
+
+def test_every_selector_that_upstream_refuses_to_compile_is_an_error() -> None:
+    for expression in expressions("compileError"):
+        assert [each for each in lint(expression) if each.severity is Severity.ERROR], expression
+
+
+def test_every_selector_that_fails_for_upstream_on_a_device_has_a_finding() -> None:
+    assert not [expression for expression in expressions("runError") if not lint(expression)]
+
+
+def device(raw: dict[str, Any]) -> Any:
+    fields = {"int": "int_value", "bool": "bool_value", "string": "string_value", "version": "version_value"}
+    fields |= {"ints": "int_values", "bools": "bool_values", "strings": "string_values", "versions": "version_values"}
+
+    def attribute(value: dict[str, Any]) -> Attribute:
+        given: dict[str, Any] = {
+            fields[key]: tuple(item) if isinstance(item, list) else item for key, item in value.items()
+        }
+        return Attribute(**given)
+
+    return prepare_device(
+        raw["Driver"],
+        {name: attribute(value) for name, value in (raw.get("Attributes") or {}).items()},
+        {name: value["value"] for name, value in (raw.get("Capacity") or {}).items()},
+        allow_multiple_allocations=bool(raw.get("AllowMultipleAllocations")),
+    )
+
+
+def test_explanations_of_real_selectors_have_the_verdict_of_the_evaluation_and_words() -> None:
+    for entry in ENTRIES:
+        expression, prepared = entry["scenario"]["expression"], device(entry["scenario"]["device"])
+        try:
+            expected = Verdict.TRUE if compile_expression(expression).matches(prepared) else Verdict.FALSE
+        except CelCompileError:
+            continue
+        except CelRuntimeError:
+            expected = Verdict.ERROR
+        part = explain(expression, prepared)
+        found = Verdict.ERROR if part.verdict in {Verdict.VALUE, Verdict.STOPPED} else part.verdict
+        assert found is expected, expression
+        assert one_line(part)

@@ -1,0 +1,133 @@
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, build_opener
+
+import pytest
+import yaml
+from dra_extender.cli.app import app
+from typer.testing import CliRunner
+
+PROGRAM = [sys.executable, "-W", "error", "-m", "dra_extender.cli.app"]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Path:
+    """Of an API server that is not there: nobody listens on its port."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    entry = {"cluster": "c", "user": "u"}
+    file = tmp_path / "kubeconfig"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "here",
+                "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+                "users": [{"name": "u", "user": {}}],
+                "contexts": [{"name": "here", "context": entry}],
+            }
+        )
+    )
+    return file
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("DRA_EXTENDER_")}
+    done = subprocess.run(
+        [*PROGRAM, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stderr
+
+
+def test_version_is_shown_for_people_and_programs() -> None:
+    runner = CliRunner()
+    assert runner.invoke(app, ["version"]).stdout.startswith("dra-extender ")
+    assert set(json.loads(runner.invoke(app, ["version", "--json"]).stdout)) == {"version", "python"}
+
+
+def test_help_of_each_command_tells_its_exit_status() -> None:
+    assert "Exit status" in CliRunner().invoke(app, ["--help"]).stdout
+    assert "Exit status" in CliRunner().invoke(app, ["serve", "--help"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["serve", "--port", "99999"], "dra-extender: setting server.port (DRA_EXTENDER_SERVER__PORT): expected less"),
+        (["serve", "--port", "x"], "Invalid value for '--port'"),
+        (["serve", "--log-format", "xml"], "Invalid value for '--log-format'"),
+        (["serve", "--nothing"], "No such option: --nothing"),
+        (
+            ["serve", "--config", "/no/such/file"],
+            "dra-extender: settings file /no/such/file: No such file or directory",
+        ),
+        (["nothing"], "No such command 'nothing'"),
+    ],
+)
+def test_a_wrong_flag_or_file_gives_a_sentence_and_status_2(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_kubeconfig_that_cannot_be_read_gives_a_sentence_and_status_2() -> None:
+    status, told = invoke("serve", "--host", "127.0.0.1", "--port", "0", "--kubeconfig", "/no/such/file")
+    assert status == 2
+    assert "kubeconfig /no/such/file does not exist" in told
+    assert "Traceback" not in told
+
+
+def test_a_taken_port_gives_a_sentence_and_status_1(kubeconfig: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        status, told = invoke("serve", "--host", "127.0.0.1", "--port", port, "--kubeconfig", str(kubeconfig))
+    assert status == 1
+    assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in told
+    assert "Traceback" not in told
+
+
+def test_an_api_server_that_never_answers_gives_a_sentence_and_status_1(kubeconfig: Path, tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("cluster: {patience_seconds: 0}\nserver: {host: 127.0.0.1, port: 0}\n")
+    status, told = invoke("serve", "--config", str(file), "--kubeconfig", str(kubeconfig))
+    assert status == 1
+    assert told.splitlines()[-1].startswith("dra-extender: ")
+    assert "Traceback" not in told
+
+
+def get(url: str) -> tuple[int, str]:
+    opener = build_opener(ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_service_with_status_0(kubeconfig: Path, number: signal.Signals) -> None:
+    """Even while it waits for the API server; until then it is alive and not ready, and its log is JSON."""
+    arguments = ["serve", "--host", "127.0.0.1", "--port", "0", "--kubeconfig", str(kubeconfig)]
+    with subprocess.Popen([*PROGRAM, *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True) as program:
+        try:
+            assert program.stderr is not None
+            address = json.loads(program.stderr.readline())["address"]
+            assert get(f"http://{address}/livez") == (200, "ok")
+            status, told = get(f"http://{address}/readyz")
+            assert status == 503
+            assert "[-]service failed: the extender is starting" in told
+            program.send_signal(number)
+            lines = [json.loads(line)["msg"] for line in program.stderr]
+            assert program.wait(timeout=30) == 0
+        finally:
+            program.kill()
+    assert lines[-1] == "stopped"

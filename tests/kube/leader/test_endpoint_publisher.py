@@ -1,0 +1,62 @@
+import asyncio
+import json
+
+from aiohttp import web
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.leader.endpoint_publisher import ServiceRoute
+from dra_extender.kube.watch.reflector import Chance
+
+from tests.support.kube.fake_api_server import FakeApiServer, status_answer
+from tests.support.kube.recording import Sleeper, until
+
+PATH = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices/extender"
+
+
+def route(transport: Transport, settings: KubeSettings, sleeper: Sleeper, address: str = "192.0.2.7") -> ServiceRoute:
+    return ServiceRoute(
+        transport,
+        settings,
+        namespace="ns",
+        service="extender",
+        address=address,
+        port=8080,
+        chance=Chance(sleep=sleeper),
+    )
+
+
+async def test_the_service_gets_one_ready_endpoint_that_replaces_whatever_was_there(
+    server: FakeApiServer, transport: Transport, settings: KubeSettings
+) -> None:
+    """By an apply that makes or changes the EndpointSlice, again and again."""
+    server.intervene("PATCH", PATH, lambda _: web.json_response({}), times=1000)
+    sleeper = Sleeper(limit=3)
+    task = asyncio.create_task(route(transport, settings, sleeper).run())
+    await until(lambda: len(sleeper.pauses) == 3)
+    task.cancel()
+    seen = server.requests("PATCH", PATH)
+    assert len(seen) == 3
+    assert seen[0].headers["Content-Type"] == "application/apply-patch+yaml"
+    assert seen[0].query["force"] == "true"
+    body = json.loads(seen[0].body)
+    assert body["metadata"]["labels"]["kubernetes.io/service-name"] == "extender"
+    assert (body["addressType"], body["endpoints"]) == (
+        "IPv4",
+        [{"addresses": ["192.0.2.7"], "conditions": {"ready": True}}],
+    )
+    assert body["ports"] == [{"name": "http", "port": 8080, "protocol": "TCP"}]
+
+
+async def test_a_refusal_is_said_and_tried_again(
+    server: FakeApiServer, transport: Transport, settings: KubeSettings
+) -> None:
+    server.intervene("PATCH", PATH, lambda _: status_answer(403, "Forbidden", "you may not"), times=2)
+    server.intervene("PATCH", PATH, lambda _: web.json_response({}), times=1000)
+    sleeper = Sleeper(limit=2)
+    made = route(transport, settings, sleeper, "2001:db8::7")
+    task = asyncio.create_task(made.run())
+    await until(lambda: len(sleeper.pauses) == 2)
+    assert made.trouble == "apply endpointslices ns/extender: 403 Forbidden: you may not"
+    assert max(sleeper.pauses) < 1
+    assert json.loads(server.requests("PATCH", PATH)[0].body)["addressType"] == "IPv6"
+    task.cancel()

@@ -1,0 +1,256 @@
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from dra_extender.kube.client.errors import Forbidden
+from dra_extender.kube.client.settings import KubeSettings, Timeouts
+from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.objects.claims import KubeClaims
+from dra_extender.kube.objects.pods import KubePods
+from dra_extender.kube.objects.scheduler_waker import KubeWaker
+from dra_extender.model.claim_edits import MetadataChange
+from dra_extender.scheduling.ports.cluster import ClusterError, Conflict, NotFound, Refused, Unavailable
+
+from tests.support.kube.fake_api_server import FakeApiServer, status_answer
+from tests.support.kube.recording import CountingObserver, ManualClock
+
+CLAIM = "/apis/resource.k8s.io/v1/namespaces/space/resourceclaims/claim"
+POD = "/api/v1/namespaces/space/pods/pod"
+WAKE = "/apis/resource.k8s.io/v1/deviceclasses/wake-up.dra-extender.io"
+RAW = (
+    b'{ "metadata": {"name":"claim", "resourceVersion" : "7"}, "spec":{"future":[1, 2.50]},"status": {"x":"\\u00e9"} }'
+)
+CHANGE = MetadataChange(uid="u", resource_version="7", finalizers=("f",))
+
+
+@pytest.fixture
+def claims(transport: Transport, settings: KubeSettings) -> KubeClaims:
+    return KubeClaims(transport, settings)
+
+
+@pytest.fixture
+def pods(transport: Transport, settings: KubeSettings) -> KubePods:
+    return KubePods(transport, settings)
+
+
+async def test_a_status_is_written_and_answered_byte_by_byte(server: FakeApiServer, claims: KubeClaims) -> None:
+    """Fields and spellings that this program does not know survive."""
+    path = f"{CLAIM}/status"
+    server.intervene("PUT", path, lambda _: web.Response(body=RAW, content_type="application/json"))
+    assert await claims.update_status("space", "claim", RAW) == RAW
+    (seen,) = server.seen
+    assert (seen.body, dict(seen.query)) == (RAW, {"fieldManager": "dra-extender"})
+    assert seen.headers["Content-Type"] == "application/json"
+    assert seen.headers["User-Agent"] == "dra-extender"
+
+
+async def test_metadata_are_written_as_a_merge_patch_of_what_changes(server: FakeApiServer, claims: KubeClaims) -> None:
+    server.intervene("PATCH", CLAIM, lambda _: web.Response(body=RAW, content_type="application/json"))
+    assert await claims.update("space", "claim", CHANGE) == RAW
+    (seen,) = server.seen
+    assert (json.loads(seen.body), dict(seen.query)) == (
+        {"metadata": {"uid": "u", "resourceVersion": "7", "finalizers": ["f"]}},
+        {"fieldManager": "dra-extender"},
+    )
+    assert seen.headers["Content-Type"] == "application/merge-patch+json"
+
+
+async def test_a_claim_is_read_byte_by_byte(server: FakeApiServer, claims: KubeClaims) -> None:
+    server.intervene("GET", CLAIM, lambda _: web.Response(body=RAW, content_type="application/json"))
+    assert await claims.read("space", "claim") == RAW
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, Refused),
+        (401, Refused),
+        (403, Forbidden),
+        (404, NotFound),
+        (405, Refused),
+        (408, Unavailable),
+        (409, Conflict),
+        (410, Unavailable),
+        (413, Refused),
+        (422, Refused),
+        (429, Unavailable),
+        (500, Unavailable),
+        (503, Unavailable),
+        (504, Unavailable),
+    ],
+)
+async def test_a_status_becomes_the_error_that_says_what_can_be_done(
+    server: FakeApiServer, claims: KubeClaims, observer: CountingObserver, status: int, error: type[ClusterError]
+) -> None:
+    server.intervene("PUT", f"{CLAIM}/status", lambda _: status_answer(status, "Because", "of " + "x" * 500))
+    with pytest.raises(ClusterError) as caught:
+        await claims.update_status("space", "claim", RAW)
+    assert type(caught.value) is error
+    message = str(caught.value)
+    assert message.startswith(f"update resourceclaims/status space/claim: {status} Because: of xxx")
+    assert message.endswith("x…")
+    assert len(message) < 330
+    assert observer.of("request") == [("update", "resourceclaims/status", str(status))]
+
+
+def busy(seconds: int) -> Callable[[web.Request], web.StreamResponse]:
+    return lambda _: status_answer(429, "TooManyRequests", "please try again later", {"Retry-After": str(seconds)})
+
+
+async def test_a_server_that_is_too_busy_is_asked_again_when_it_says(
+    server: FakeApiServer, claims: KubeClaims, pods: KubePods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did nothing yet, so that writes may be repeated too."""
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("dra_extender.kube.client.retry.asyncio.sleep", sleep)
+    server.intervene("PATCH", CLAIM, busy(2), times=3)
+    server.intervene("PATCH", CLAIM, lambda _: web.Response(body=RAW, content_type="application/json"))
+    assert await claims.update("space", "claim", CHANGE) == RAW
+    server.intervene("POST", f"{POD}/binding", busy(1))
+    server.intervene("POST", f"{POD}/binding", lambda _: web.json_response({}))
+    await pods.bind("space", "pod", "uid", "node")
+    assert pauses == [2.0, 2.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("seconds", [0, 3600])
+async def test_a_server_that_is_too_busy_for_longer_than_a_request_may_take_is_unavailable(
+    server: FakeApiServer, claims: KubeClaims, seconds: int
+) -> None:
+    server.intervene("PATCH", CLAIM, busy(seconds))
+    with pytest.raises(Unavailable, match="429 TooManyRequests: please try again later"):
+        await claims.update("space", "claim", CHANGE)
+    assert len(server.requests("PATCH", CLAIM)) == 1
+
+
+async def test_words_of_a_proxy_are_passed_on(server: FakeApiServer, claims: KubeClaims) -> None:
+    server.intervene("GET", CLAIM, lambda _: web.Response(status=502, text="<h1>Bad\n\n gateway</h1>"))
+    with pytest.raises(Unavailable, match="get resourceclaims space/claim: 502: <h1>Bad gateway</h1>"):
+        await claims.read("space", "claim")
+
+
+async def test_a_server_that_does_not_answer_is_unavailable(
+    server: FakeApiServer, transport: Transport, observer: CountingObserver
+) -> None:
+    async def never(request: web.Request) -> web.StreamResponse:
+        await closed.wait()
+        return web.Response()
+
+    closed = asyncio.Event()
+    server.intervene("GET", CLAIM, never)
+    hasty = KubeClaims(transport, KubeSettings(timeouts=Timeouts(read=0.05)))
+    with pytest.raises(Unavailable, match=r"get resourceclaims space/claim: no answer: .* silent for 0.05 s"):
+        await hasty.read("space", "claim")
+    assert observer.of("request") == [("get", "resourceclaims", "none")]
+    closed.set()
+
+
+async def test_a_server_that_is_gone_is_unavailable(
+    tmp_path: Path, server: FakeApiServer, transport: Transport, settings: KubeSettings
+) -> None:
+    claims = KubeClaims(transport, settings)
+    async with FakeApiServer.start() as other:
+        other.kubeconfig(tmp_path / "other")
+        url = other.url
+    transport._host = url
+    with pytest.raises(Unavailable, match="get resourceclaims space/claim: no answer: ClientConnectorError"):
+        await claims.read("space", "claim")
+
+
+async def test_without_a_connection_every_call_is_unavailable(observer: CountingObserver) -> None:
+    transport = Transport(KubeSettings(), ManualClock(), observer)
+    with pytest.raises(Unavailable, match="there is no connection to an API server"):
+        await KubeClaims(transport, KubeSettings()).read("space", "claim")
+
+
+@pytest.mark.parametrize("name", ["", "..", ".", "a/b", "../pods/x", "a%2fb"])
+async def test_a_name_that_would_mean_another_path_is_refused(
+    server: FakeApiServer, claims: KubeClaims, pods: KubePods, name: str
+) -> None:
+    with pytest.raises(Refused, match="cannot be the name"):
+        await claims.read("space", name)
+    with pytest.raises(Refused, match="cannot be the name"):
+        await pods.bind(name, "pod", "uid", "node")
+    assert server.seen == []
+
+
+async def test_other_odd_characters_in_a_name_stay_inside_their_segment(
+    server: FakeApiServer, claims: KubeClaims
+) -> None:
+    with pytest.raises(NotFound):
+        await claims.read("space", "a?b#c d")
+    assert server.seen[0].path == "/apis/resource.k8s.io/v1/namespaces/space/resourceclaims/a?b#c d"
+
+
+async def test_a_binding_names_pod_uid_and_node(server: FakeApiServer, pods: KubePods) -> None:
+    server.intervene("POST", f"{POD}/binding", lambda _: web.json_response({"status": "Success"}, status=201))
+    await pods.bind("space", "pod", "uid-1", "worker")
+    assert json.loads(server.seen[0].body) == {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"namespace": "space", "name": "pod", "uid": "uid-1"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "worker"},
+    }
+
+
+async def test_a_binding_is_never_posted_twice(server: FakeApiServer, pods: KubePods) -> None:
+    """A connection that breaks leaves open whether the pod is bound."""
+
+    async def broken(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    server.intervene("POST", f"{POD}/binding", broken, times=2)
+    with pytest.raises(Unavailable, match="create pods/binding space/pod: no answer"):
+        await pods.bind("space", "pod", "uid-1", "worker")
+    assert len(server.seen) == 1
+
+
+async def test_a_pod_is_read_as_a_value(server: FakeApiServer, pods: KubePods) -> None:
+    server.pages[POD] = {"metadata": {"name": "pod", "namespace": "space", "uid": "u"}, "spec": {"nodeName": "worker"}}
+    pod = await pods.read("space", "pod")
+    assert (pod.key, pod.uid, pod.node_name) == ("space/pod", "u", "worker")
+    server.pages[POD] = {"metadata": 3}
+    with pytest.raises(Unavailable, match="get pods space/pod: the answer cannot be read: Pod:"):
+        await pods.read("space", "pod")
+
+
+async def test_waking_changes_one_annotation_each_time(
+    server: FakeApiServer, transport: Transport, settings: KubeSettings
+) -> None:
+    clock = ManualClock()
+    waker = KubeWaker(transport, settings, clock)
+    server.intervene("PATCH", WAKE, lambda _: web.json_response({}), times=2)
+    await waker.wake()
+    clock.pass_by(0.000001)
+    await waker.wake()
+    first, second = (json.loads(each.body) for each in server.seen)
+    assert first == {"metadata": {"annotations": {"dra-extender.io/woken-at": "2023-11-14T22:13:20.000000Z"}}}
+    assert first != second
+    assert server.seen[0].headers["Content-Type"] == "application/merge-patch+json"
+
+
+async def test_a_missing_class_or_right_is_a_sentence_and_no_error(
+    server: FakeApiServer, transport: Transport, settings: KubeSettings
+) -> None:
+    waker = KubeWaker(transport, settings, ManualClock())
+    await waker.wake()
+    assert waker.trouble is not None
+    assert "DeviceClass wake-up.dra-extender.io does not exist" in waker.trouble
+    server.intervene("PATCH", WAKE, lambda _: status_answer(403, "Forbidden", "you may not"))
+    await waker.wake()
+    assert waker.trouble is not None
+    assert "403 Forbidden: you may not" in waker.trouble
+    server.intervene("PATCH", WAKE, lambda _: status_answer(503, "", "later"))
+    with pytest.raises(Unavailable):
+        await waker.wake()
+    server.intervene("PATCH", WAKE, lambda _: web.json_response({}))
+    await waker.wake()
+    assert waker.trouble is None

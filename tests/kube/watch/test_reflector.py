@@ -1,0 +1,448 @@
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from aiohttp import web
+from dra_extender.kube.client.clock import SystemClock
+from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.settings import KubeSettings
+from dra_extender.kube.client.transport import Call, Transport
+from dra_extender.kube.watch.reflector import Chance, Reflector
+
+from tests.support.kube.fake_api_server import FakeApiServer, status_answer, status_body
+from tests.support.kube.recording import CountingObserver, ManualClock, RecordingFeed, Sleeper, until
+
+KIND = Kind("things", "example.com/v1")
+THINGS = "/apis/example.com/v1/things"
+
+
+class Bench:
+    """One reflector on a fake server."""
+
+    def __init__(self, server: FakeApiServer, transport: Transport, settings: KubeSettings) -> None:
+        self.server = server
+        self.transport = transport
+        self.settings = settings
+        self.feed = RecordingFeed()
+        self.observer = CountingObserver()
+        self.sleeper = Sleeper()
+        self.clock = SystemClock()
+        server._objects.setdefault(THINGS, {})
+
+    @asynccontextmanager
+    async def running(self, *, synced: bool = True) -> AsyncIterator[Reflector]:
+        chance = Chance(sleep=self.sleeper, number=lambda: 0.5)
+        reflector = Reflector(
+            self.transport, KIND, self.feed, self.settings, self.clock, observer=self.observer, chance=chance
+        )
+        task = asyncio.create_task(reflector.run())
+        try:
+            if synced:
+                async with asyncio.timeout(120):
+                    await reflector.synced.wait()
+                await until(self.watches)
+            yield reflector
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def lists(self) -> list[dict[str, str]]:
+        return [dict(each.query) for each in self.server.requests("GET", THINGS)]
+
+    def watches(self) -> list[dict[str, str]]:
+        return [dict(each.query) for each in self.server.requests("GET", THINGS, watch=True)]
+
+
+KIB = 1024
+
+
+@pytest.fixture
+def bench(server: FakeApiServer, transport: Transport, settings: KubeSettings) -> Bench:
+    return Bench(server, transport, settings)
+
+
+async def test_a_list_is_read_in_pages_of_one_version(bench: Bench) -> None:
+    for number in range(7):
+        bench.server.put(THINGS, f"t{number}", "space")
+    bench.settings = replace(bench.settings, watch=replace(bench.settings.watch, page=3))
+    async with bench.running():
+        assert bench.feed.told == [f"+t{number}" for number in range(7)]
+        assert [sorted(query) for query in bench.lists()] == [["limit"], ["continue", "limit"], ["continue", "limit"]]
+        assert bench.feed.lists == 1
+        assert bench.observer.of("listed") == [("things", "7")]
+
+
+async def test_a_page_of_objects_that_are_larger_than_those_before_is_not_read_whole(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant's small objects come before its large ones: no number of objects suits both."""
+    monkeypatch.setattr("dra_extender.kube.watch.listing.PAGE_BYTES", KIB * 64)
+    monkeypatch.setattr("dra_extender.kube.watch.listing.MOST_BYTES", KIB * 512, raising=False)
+    for number in range(600):
+        bench.server.put(THINGS, f"a{number:03}", "space")
+    for number in range(80):
+        bench.server.put(THINGS, f"b{number:03}", "space", data="x" * KIB * 64)
+    read = 0
+    send = bench.transport.send
+
+    async def counted(call: Call) -> bytes:
+        nonlocal read
+        answer = await send(call)
+        read = max(read, len(answer))
+        return answer
+
+    bench.transport.send = counted  # type: ignore[method-assign]
+    async with bench.running():
+        assert len(bench.feed.told) == 680
+        assert len(set(bench.feed.told)) == 680
+        assert 0 < read <= KIB * 512
+        assert bench.feed.lists == 1
+
+
+async def test_a_watch_asks_for_bookmarks_and_for_an_end_and_begins_at_the_version_of_the_list(bench: Bench) -> None:
+    bench.server.put(THINGS, "a")
+    async with bench.running():
+        assert bench.watches() == [
+            {
+                "watch": "true",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": str(bench.server.version),
+                "timeoutSeconds": "360",
+            }
+        ]
+
+
+async def test_objects_reach_the_feed_byte_by_byte_as_sent(bench: Bench) -> None:
+    async with bench.running():
+        odd = b'{"metadata":{"name":"a","resourceVersion":"101","uid":"u"}, "future": {"x" : 1.0e3},"text":"\\u00e9"}'
+        bench.server.version = 101
+        bench.server.line(THINGS, b'{"type":"ADDED","object":' + odd + b"}")
+        await until(lambda: bench.feed.raw)
+        assert bench.feed.raw == [odd]
+
+
+async def test_changes_and_deletions_arrive_in_order(bench: Bench) -> None:
+    bench.server.put(THINGS, "a", "space")
+    async with bench.running():
+        bench.server.put(THINGS, "b", "space")
+        bench.server.put(THINGS, "a", "space")
+        bench.server.delete(THINGS, "a", "space")
+        await until(lambda: len(bench.feed.told) == 4)
+        assert bench.feed.told == ["+a", "+b", "+a", "-space/a uid-a"]
+        assert bench.observer.of("watch_event") == [("things", kind) for kind in ("ADDED", "MODIFIED", "DELETED")]
+
+
+async def test_a_bookmark_moves_the_version_from_which_a_watch_resumes(bench: Bench) -> None:
+    bench.server.put(THINGS, "a")
+    async with bench.running():
+        bench.server.bookmark(THINGS)
+        await until(lambda: ("things", "BOOKMARK") in bench.observer.of("watch_event"))
+        version = bench.server.version
+        bench.server.cut_watches()
+        await until(lambda: len(bench.watches()) == 2)
+        assert bench.watches()[1]["resourceVersion"] == str(version)
+        assert (len(bench.lists()), bench.feed.told, bench.sleeper.pauses) == (1, ["+a"], [])
+
+
+async def test_what_happened_between_two_watches_is_not_lost(bench: Bench) -> None:
+    async with bench.running():
+        bench.server.put(THINGS, "a")
+        await until(lambda: bench.feed.told)
+        bench.server.intervene("GET", THINGS, lambda _: web.Response(status=502, text="bad gateway"), watch=True)
+        bench.server.cut_watches()
+        bench.server.put(THINGS, "b")
+        await until(lambda: "+b" in bench.feed.told)
+        assert (bench.feed.told, len(bench.lists())) == (["+a", "+b"], 1)
+
+
+@pytest.mark.parametrize("as_event", [False, True], ids=["as an answer", "as an event"])
+async def test_a_forgotten_version_leads_to_a_new_list_of_which_only_differences_are_told(
+    bench: Bench, as_event: bool
+) -> None:
+    for name in ("same", "changed", "gone", "again"):
+        bench.server.put(THINGS, name)
+    async with bench.running():
+        bench.feed.take()
+        bench.server.gone_as_event = as_event
+        bench.server.refuse_watches = True
+        bench.server.cut_watches()
+        await until(lambda: len(bench.watches()) > 1)
+        bench.server.put(THINGS, "new")
+        bench.server.put(THINGS, "changed")
+        bench.server.delete(THINGS, "gone")
+        bench.server.delete(THINGS, "again")
+        bench.server.put(THINGS, "again", uid="another")
+        bench.server.forget()
+        bench.server.refuse_watches = False
+        await until(lambda: bench.feed.lists == 2)
+        assert sorted(bench.feed.take()) == ["+again", "+changed", "+new", "-again uid-again", "-gone uid-gone"]
+        assert ("things", "gone") in bench.observer.of("relisting")
+        bench.server.put(THINGS, "later")
+        await until(lambda: bench.feed.told == ["+later"])
+
+
+async def test_a_recreated_object_is_deleted_before_it_is_added(bench: Bench) -> None:
+    bench.server.put(THINGS, "a")
+    async with bench.running() as reflector:
+        bench.server._objects[THINGS]["", "a"]["metadata"] |= {"uid": "second", "resourceVersion": "150"}
+        reflector.relist()
+        await reflector.synced.wait()
+        assert bench.feed.told == ["+a", "-a uid-a", "+a"]
+
+
+async def test_a_list_asked_for_tells_nothing_that_is_known(bench: Bench) -> None:
+    bench.server.put(THINGS, "a")
+    async with bench.running() as reflector:
+        reflector.relist()
+        assert reflector.health() == "things are not listed yet"
+        await reflector.synced.wait()
+        assert (bench.feed.told, bench.feed.lists, len(bench.lists())) == (["+a"], 2, 2)
+        bench.server.put(THINGS, "b")
+        await until(lambda: bench.feed.told == ["+a", "+b"])
+        assert reflector.health() is None
+        assert bench.sleeper.pauses == []
+
+
+async def test_a_list_that_lasts_longer_than_its_version_is_made_in_one_page(bench: Bench) -> None:
+    for number in range(5):
+        bench.server.put(THINGS, f"t{number}")
+    bench.settings = replace(bench.settings, watch=replace(bench.settings.watch, page=2))
+    first = bench.server._list
+
+    def compact_after(request: web.Request) -> web.StreamResponse:
+        answer = first(request)
+        bench.server.version += 1
+        bench.server.forget()
+        return answer
+
+    bench.server.intervene("GET", THINGS, compact_after, watch=False)
+    async with bench.running():
+        assert [sorted(query) for query in bench.lists()] == [["limit"], ["continue", "limit"], []]
+        assert sorted(bench.feed.told) == [f"+t{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("before", [0, 6])
+async def test_forbidden_watches_are_retried_within_two_seconds_at_first_however_long_the_outage_was(
+    bench: Bench, before: int
+) -> None:
+    """An API server that was restarted loads its roles after it answers."""
+    bench.sleeper = Sleeper(limit=before + 35)
+    bench.server.intervene("GET", THINGS, lambda _: status_answer(500, "", "no"), times=before, watch=True)
+    bench.server.intervene("GET", THINGS, lambda _: status_answer(403, "Forbidden", "no"), times=1000, watch=True)
+    async with bench.running() as reflector:
+        await until(lambda: len(bench.sleeper.pauses) == before + 35)
+        forbidden = bench.sleeper.pauses[before:]
+        assert forbidden[:6] == pytest.approx([0.2, 0.3, 0.6, 1.2, 2.0, 2.0])
+        assert max(forbidden[:30]) == 2.0
+        assert forbidden[30:] == pytest.approx([22.5] * 5)
+        assert reflector.refusals == 35
+
+
+@pytest.mark.parametrize("status", [429, 500])
+async def test_refused_watches_are_retried_ever_more_slowly(bench: Bench, status: int) -> None:
+    bench.sleeper = Sleeper(limit=10)
+    bench.server.intervene("GET", THINGS, lambda _: status_answer(status, "", "no"), times=1000, watch=True)
+    async with bench.running() as reflector:
+        await until(lambda: len(bench.sleeper.pauses) == 10)
+        assert len(bench.watches()) == 10
+        # A jitter of one half takes a quarter away, except where the shortest pause is reached.
+        assert bench.sleeper.pauses == pytest.approx([0.2, 0.3, 0.6, 1.2, 2.4, 4.8, 9.6, 19.2, 22.5, 22.5])
+        assert (len(bench.lists()), bench.observer.of("watch_failed")[0]) == (1, ("things", str(status)))
+        assert reflector.trouble is not None
+        assert f"watch things: {status}" in reflector.trouble
+
+
+async def test_the_server_decides_how_long_to_wait_at_least(bench: Bench) -> None:
+    bench.sleeper = Sleeper(limit=2)
+    bench.server.intervene(
+        "GET", THINGS, lambda _: status_answer(429, "TooManyRequests", "slowly", {"Retry-After": "7"}), watch=False
+    )
+    error = {"type": "ERROR", "object": status_body(429, "TooManyRequests", "slowly", retryAfterSeconds=11)}
+    async with bench.running(synced=False) as reflector:
+        await reflector.synced.wait()
+        assert bench.sleeper.pauses == [7.0]
+        bench.server.version += 1
+        bench.server.line(THINGS, json.dumps(error).encode())
+        await until(lambda: len(bench.sleeper.pauses) == 2)
+        assert bench.sleeper.pauses[1] == 11.0
+
+
+async def test_watches_that_end_at_once_do_not_become_a_busy_loop(bench: Bench) -> None:
+    bench.sleeper = Sleeper(limit=6)
+    bench.server.intervene("GET", THINGS, lambda _: web.Response(text=""), times=1000, watch=True)
+    async with bench.running():
+        await until(lambda: len(bench.sleeper.pauses) == 6)
+        assert (len(bench.watches()), len(bench.lists())) == (6, 1)
+        assert set(bench.observer.of("watch_failed")) == {("things", "closed")}
+
+
+async def test_a_version_that_is_always_gone_is_listed_ever_more_slowly(bench: Bench) -> None:
+    bench.sleeper = Sleeper(limit=6)
+    bench.server.intervene("GET", THINGS, lambda _: status_answer(410, "Expired", "old"), times=1000, watch=True)
+    async with bench.running():
+        await until(lambda: len(bench.sleeper.pauses) == 6)
+        assert (len(bench.watches()), len(bench.lists())) == (6, 6)
+        assert bench.sleeper.pauses[-1] > 2.0
+
+
+async def test_success_makes_the_next_pause_short_again(bench: Bench) -> None:
+    bench.server.intervene("GET", THINGS, lambda _: status_answer(500, "", "no"), times=4, watch=True)
+    async with bench.running():
+        await until(lambda: len(bench.sleeper.pauses) == 4)
+        bench.server.put(THINGS, "a")
+        await until(lambda: bench.feed.told)
+        bench.server.intervene("GET", THINGS, lambda _: status_answer(500, "", "no"), watch=True)
+        bench.server.cut_watches()
+        await until(lambda: len(bench.sleeper.pauses) == 5)
+        assert bench.sleeper.pauses[4] < bench.sleeper.pauses[3]
+
+
+async def test_a_silent_watch_is_made_anew(bench: Bench) -> None:
+    bench.settings = replace(bench.settings, watch=replace(bench.settings.watch, stall=0.05))
+    async with bench.running():
+        await until(lambda: len(bench.watches()) >= 3)
+        bench.server.put(THINGS, "a")
+        await until(lambda: bench.feed.told == ["+a"])
+        assert (len(bench.lists()), bench.sleeper.pauses, bench.observer.of("watch_failed")) == (1, [], [])
+
+
+async def test_a_quiet_kind_is_healthy_as_long_as_its_watches_are_accepted(bench: Bench) -> None:
+    """API servers do not promise bookmarks: for a quiet kind none may come."""
+    clock = ManualClock()
+    bench.clock = clock  # type: ignore[assignment]
+    bench.settings = replace(bench.settings, watch=replace(bench.settings.watch, stall=0.05))
+    async with bench.running() as reflector:
+        for number in range(2, 6):
+            clock.pass_by(100)
+            await until(partial(lambda wanted: len(bench.watches()) >= wanted, number))
+            await until(lambda: reflector.last_contact == clock.steady)
+        assert reflector.health() is None
+
+
+async def test_a_watch_that_is_not_even_accepted_is_a_failure(bench: Bench) -> None:
+    bench.settings = replace(bench.settings, watch=replace(bench.settings.watch, stall=0.05))
+    over = asyncio.Event()
+
+    async def never(_: web.Request) -> web.StreamResponse:
+        await over.wait()
+        return web.Response()
+
+    bench.server.intervene("GET", THINGS, never, watch=True)
+    async with bench.running() as reflector:
+        await until(lambda: bench.sleeper.pauses)
+        assert bench.observer.of("watch_failed") == [("things", "stalled")]
+        bench.server.put(THINGS, "a")
+        await until(lambda: bench.feed.told == ["+a"])
+        assert reflector.trouble is None
+    over.set()
+
+
+async def test_silence_becomes_a_sentence_in_health(bench: Bench) -> None:
+    clock = ManualClock()
+    bench.clock = clock  # type: ignore[assignment]
+    async with bench.running() as reflector:
+        assert reflector.health() is None
+        clock.pass_by(200)
+        assert reflector.health() == "nothing was heard of things for 200 s"
+        bench.server.bookmark(THINGS)
+        await until(lambda: reflector.health() is None)
+
+
+async def test_one_bad_object_does_not_stop_the_others(bench: Bench) -> None:
+    bench.feed.unreadable = {"bad"}
+    bench.feed.broken = {"bug"}
+    for name in ("a", "bad", "bug", "b"):
+        bench.server.put(THINGS, name)
+    async with bench.running() as reflector:
+        bench.server.version += 1
+        bench.server.line(THINGS, b"<html>no event</html>")
+        bench.server.line(THINGS, b'{"type":"ADDED","object":{"metadata":{"name":17}}}')
+        bench.server.put(THINGS, "c")
+        await until(lambda: bench.feed.told == ["+a", "+b", "+c"])
+        assert len(bench.observer.of("unreadable")) == 4
+        assert reflector.notes() == {
+            "unreadable-things": "4 of the things cannot be read, such as bug: RuntimeError: a fault at bug"
+        }
+        assert reflector.health() is None
+        bench.feed.unreadable.clear()
+        bench.server.put(THINGS, "bad")
+        bench.server.delete(THINGS, "bug")
+        await until(lambda: bench.feed.told[-1] == "-bug uid-bug")
+        assert "+bad" in bench.feed.told
+        reflector.relist()
+        await reflector.synced.wait()
+        assert reflector.notes() == {}
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["listed", "watched"])
+async def test_others_get_a_turn_after_every_object(bench: Bench, watched: bool) -> None:
+    """A crowd of objects that arrives at once does not hold up requests."""
+    turns = 0
+    seen: list[int] = []
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def changed(data: bytes) -> None:
+        seen.append(turns)
+
+    bench.feed.changed = changed  # type: ignore[method-assign]
+    if not watched:
+        for number in range(50):
+            bench.server.put(THINGS, f"t{number}")
+    task = asyncio.create_task(other())
+    async with bench.running():
+        if watched:
+            for number in range(50):
+                bench.server.put(THINGS, f"t{number}")
+        await until(lambda: len(seen) == 50)
+    task.cancel()
+    assert len(set(seen)) == 50
+
+
+async def test_a_server_whose_versions_went_back_is_listed_again(bench: Bench) -> None:
+    bench.server.put(THINGS, "a")
+    async with bench.running():
+        bench.server.put(THINGS, "b")
+        await until(lambda: len(bench.feed.told) == 2)
+        event = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "3"}}}
+        bench.server.version += 1
+        bench.server.line(THINGS, json.dumps(event).encode())
+        await until(lambda: bench.feed.lists == 2)
+        assert bench.observer.of("relisting") == [("things", "gone")]
+
+
+async def test_a_version_that_the_server_has_not_reached_leads_to_a_new_list(bench: Bench) -> None:
+    async with bench.running():
+        cause = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+        status = status_body(504, "Timeout", "Too large resource version", causes=cause)
+        bench.server.intervene("GET", THINGS, lambda _: web.json_response(status, status=504), watch=True)
+        bench.server.cut_watches()
+        await until(lambda: bench.feed.lists == 2)
+
+
+async def test_a_server_that_is_away_costs_pauses_and_nothing_is_lost(bench: Bench) -> None:
+    """The connection breaks in the middle of an event; the whole event comes with the next watch."""
+
+    async def broken(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b'{"type":"ADDED","object":{"metadata":{"na')
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    async with bench.running():
+        bench.server.intervene("GET", THINGS, broken, watch=True)
+        bench.server.cut_watches()
+        bench.server.put(THINGS, "a")
+        await until(lambda: bench.feed.told == ["+a"])
+        assert ("things", "connection") in bench.observer.of("watch_failed")

@@ -1,0 +1,99 @@
+"""How many holds there are, how long they last, and what is in use without some of them."""
+
+import pytest
+from dra_extender.ledger.holds import holds
+from dra_extender.ledger.holds.holds import Hold, HoldBook
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.state.usage import UsageTable
+from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.ledger.ledger_events import encode, raw_claim
+
+
+def placement(device: str) -> ClaimPlacement:
+    holding = DeviceHolding(driver="d", pool="p", device=device)
+    return ClaimPlacement(allocation=AllocationResult(), holdings=(holding,))
+
+
+def hold(claim: str, namespace: str = "a", nodes: int = 2, **fields: float) -> Hold:
+    placements = {f"n{index}": placement(f"{claim}-{index}") for index in range(nodes)}
+    return Hold(claim, placements, {}, fields.pop("expires", 1.0), {claim}, namespace=namespace, **fields)  # type: ignore[arg-type]
+
+
+def test_namespace_with_too_many_holds_loses_its_oldest_and_no_other_namespace_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(holds, "MOST_OF_A_NAMESPACE", 3)
+    book = HoldBook(lambda _: None)
+    book.place(hold("other", "b"))
+    for index in range(5):
+        book.place(hold(f"c{index}"))
+    assert sorted(each.claim_uid for each in book.all()) == ["c2", "c3", "c4", "other"]
+
+
+def test_nominated_hold_ends_at_its_latest_time() -> None:
+    book = HoldBook(lambda _: None)
+    book.place(hold("c", expires=10.0, latest=100.0))
+    book.settle("c", "n0", nominated=True)
+    assert [book.expire(now) for now in (10.0, 99.0, 100.0)] == [0, 0, 1]
+
+
+def test_end_says_whether_the_hold_was_used() -> None:
+    told = list[tuple[str, int, bool]]()
+    book = HoldBook(lambda _: None)
+    book.on_end = lambda hold, kept, allocated: told.append((hold.claim_uid, len(kept), allocated))
+    book.place(hold("used"))
+    book.place(hold("unused", nodes=3))
+    book.end("used", allocated=True)
+    book.leave("unused")
+    assert told == [("used", 2, True), ("unused", 3, False)]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("place", "end", "settle", "rename")), st.sampled_from("abcd"), st.integers(1, 3)),
+        max_size=20,
+    ),
+    st.frozensets(st.sampled_from("abcd")),
+)
+def test_overlay_without_some_holds_is_what_the_others_keep(
+    sequence: list[tuple[str, str, int]], left_out: frozenset[str]
+) -> None:
+    book = HoldBook(lambda _: None)
+    for what, claim, nodes in sequence:
+        if what == "place":
+            book.place(hold(claim, nodes=nodes))
+        elif what == "end":
+            book.end(claim)
+        elif what == "settle":
+            book.settle(claim, "n0")
+        elif book.get(claim) is not None:
+            book.rename(claim, "d")
+        expected = UsageTable()
+        for each in book.all():
+            if each.claim_uid not in left_out:
+                expected.add([holding for found in each.placements.values() for holding in found.holdings])
+        assert book.overlay_without(left_out).frozen() == expected.frozen()
+
+
+def test_late_news_that_a_claim_is_gone_end_no_hold_of_the_one_made_anew_under_its_name() -> None:
+    ledger = Ledger()
+    feeds_of(ledger)["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
+    ledger.own_write(encode(raw_claim("c", 3, uid="new")))
+    ledger.holds.place(hold("new"))
+    feeds_of(ledger)["resourceclaims"].deleted("default", "c", "old")
+    assert ledger.holds.get("new") is not None
+    feeds_of(ledger)["resourceclaims"].deleted("default", "c", "new")
+    assert ledger.holds.get("new") is None
+
+
+def test_hold_of_a_claim_ends_when_another_one_takes_its_name() -> None:
+    ledger = Ledger()
+    feeds_of(ledger)["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
+    ledger.holds.place(hold("old"))
+    ledger.own_write(encode(raw_claim("c", 3, uid="new")))
+    feeds_of(ledger)["resourceclaims"].deleted("default", "c", "old")
+    assert ledger.holds.get("old") is None

@@ -1,0 +1,238 @@
+import asyncio
+
+import pytest
+from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling.ports.cluster import Unavailable
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+
+from tests.support.scheduling.seam import Seam, restart
+from tests.support.scheduling.world import World
+from tests.support.turns import turns
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.node("n1")
+    world.node("n2")
+    world.gpus("n1", 1)
+    world.gpus("n2", 1)
+    world.device_class()
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    return world
+
+
+async def test_bind_writes_the_held_devices_with_finalizer_snapshot_and_reservation(world: World) -> None:
+    await world.filter("p1", "n1", "n2")
+    async with world.watching():
+        await world.bind("p1", "n2")
+
+    claim = world.claim("c1")
+    assert world.devices("c1") == ["n2/gpu-0"]
+    assert claim["metadata"]["finalizers"] == [FINALIZER]
+    assert SNAPSHOT_ANNOTATION in claim["metadata"]["annotations"]
+    assert [each["uid"] for each in claim["status"]["reservedFor"]] == [world.pod("p1")["metadata"]["uid"]]
+    assert claim["status"]["allocation"]["allocationTimestamp"].endswith("Z")
+    assert world.pod("p1")["spec"]["nodeName"] == "n2"
+    assert len(world.ledger.holds) == 0
+
+
+async def test_bind_without_a_hold_allocates_on_the_named_node(world: World) -> None:
+    async with world.watching():
+        await world.bind("p1", "n2")
+
+    assert world.devices("c1") == ["n2/gpu-0"]
+
+
+async def test_a_bound_pod_binds_again_without_any_write(world: World) -> None:
+    async with world.watching():
+        await world.bind("p1", "n1")
+        version = world.cluster.store.version
+        await world.cluster.watch.caught_up()
+        await world.bind("p1", "n1")
+
+    assert world.cluster.store.version == version
+
+
+async def test_a_bound_pod_is_not_bound_elsewhere(world: World) -> None:
+    async with world.watching():
+        await world.bind("p1", "n1")
+        await world.cluster.watch.caught_up()
+        with pytest.raises(TryAgain, match="bound to node n1 already"):
+            await world.bind("p1", "n2")
+
+
+async def test_two_callers_of_the_same_bind_share_one(world: World) -> None:
+    async with world.watching():
+        await asyncio.gather(world.bind("p1", "n1"), world.bind("p1", "n1"))
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+
+
+async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing_held(world: World) -> None:
+    await world.filter("p1", "n1", "n2")
+    uid = world.pod("p1")["metadata"]["uid"]
+    world.delete(Kind.POD, "p1")
+
+    with pytest.raises(TryAgain, match="does not exist any more"):
+        await world.extender.bind("default", "p1", uid, "n1", asyncio.Event())
+
+    assert len(world.ledger.holds) == 0
+    assert world.devices("c1") == []
+
+
+async def test_the_metric_of_held_claims_follows_what_ends_without_a_call(world: World) -> None:
+    await world.filter("p1", "n1", "n2")
+    assert b"\ndra_extender_held_claims 1.0\n" in await world.metrics.render()
+    world.delete(Kind.POD, "p1")
+    assert b"\ndra_extender_held_claims 0.0\n" in await world.metrics.render()
+
+
+async def test_a_pod_state_that_only_kube_scheduler_has_seen_yet_does_not_spoil_the_bind(world: World) -> None:
+    """The name of the generated claim came with the filter call; our own pod watch is behind when bind is called."""
+    made = {"name": "gpu", "resourceClaimTemplateName": "template"}
+    spec = {"containers": [{"name": "main", "image": "pause"}], "resourceClaims": [made]}
+    world.create(Kind.POD, {"metadata": {"name": "p2"}, "spec": spec})
+    world.add_claim("p2-gpu-x")
+
+    def own(claim: Json) -> None:
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p2", "uid": world.pod("p2")["metadata"]["uid"]}
+        claim["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+
+    def name(pod: Json) -> None:
+        pod["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "p2-gpu-x"}]
+
+    world.cluster.store.replace(Key(Kind.CLAIM, "default", "p2-gpu-x"), own)
+    world.sync()
+    world.cluster.watch.attach({kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "pods"})
+    world.cluster.store.replace(Key(Kind.POD, "default", "p2"), name)
+    assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
+    async with world.watching():
+        await world.bind("p2", "n1")
+
+    assert world.devices("p2-gpu-x") == ["n1/gpu-0"]
+
+
+async def test_a_second_pod_of_a_shared_claim_is_reserved_on_the_same_devices(world: World) -> None:
+    world.add_pod("p2", "c1")
+    async with world.watching():
+        await asyncio.gather(world.bind("p1", "n1"), world.bind("p2", "n1"))
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+    assert len(world.claim("c1")["status"]["reservedFor"]) == 2
+    assert world.pod("p2")["spec"]["nodeName"] == "n1"
+
+
+async def test_a_second_pod_of_a_shared_claim_cannot_go_to_another_node(world: World) -> None:
+    world.add_pod("p2", "c1")
+    async with world.watching():
+        await world.bind("p1", "n1")
+        with pytest.raises(TryAgain, match="allocated for another node"):
+            await world.bind("p2", "n2")
+
+
+async def test_devices_stored_by_another_writer_first_are_yielded_to(world: World) -> None:
+    await world.filter("p1", "n1", "n2")
+    world.add_claim("foreign")
+    raw = world.claim("foreign")
+    result = {"request": "req", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
+    raw["status"] = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": "x", "uid": "x"}],
+    }
+    world.cluster.store.update_status(Kind.CLAIM, raw)  # not delivered to our watch yet
+
+    bind = asyncio.create_task(world.bind("p1", "n1"))
+    await turns()
+    assert world.devices("c1") == ["n1/gpu-0"]
+    async with world.watching():
+        with pytest.raises(TryAgain, match="another writer allocated device"):
+            await bind
+
+    assert world.devices("c1") == []
+    assert world.devices("foreign") == ["n1/gpu-0"]
+
+
+@pytest.mark.parametrize("step", ["update", "update_status"])
+@pytest.mark.parametrize("after", [False, True])
+async def test_an_unknown_outcome_of_a_write_is_read_back_and_finished(world: World, step: str, *, after: bool) -> None:
+    claims = Seam(world.cluster.claims)
+    (claims.after if after else claims.before)(step, Unavailable("connection reset"))
+    restart(world, claims=claims)
+    async with world.watching():
+        await world.bind("p1", "n1")
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+
+
+@pytest.mark.parametrize("last", ["update", "update_status", "bind"])
+async def test_a_process_that_dies_between_two_writes_is_resumed_by_the_next_one(world: World, last: str) -> None:
+    """`last` is the write that it does not get to make any more."""
+    claims, pods = Seam(world.cluster.claims), Seam(world.cluster.pods)
+    (pods if last == "bind" else claims).before(last, asyncio.Event().wait)
+    restart(world, claims=claims, pods=pods)
+    async with world.watching():
+        dying = asyncio.create_task(world.bind("p1", "n1"))
+        await turns()
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+    assert world.devices("c1") == (["n1/gpu-0"] if last == "bind" else [])
+
+    restart(world)
+    async with world.watching():
+        answer = await world.filter("p1", "n1", "n2")
+        assert set(answer.fitting) == ({"n1"} if last == "bind" else {"n1", "n2"})
+        await world.bind("p1", "n1")
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+
+
+def condition(claim: Json, name: str) -> Json:
+    result = claim["status"]["allocation"]["devices"]["results"][0]
+    entry = {key: result[key] for key in ("driver", "pool", "device")}
+    entry["conditions"] = [
+        {"type": name, "status": "True", "reason": "Test", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    ]
+    claim["status"]["devices"] = [entry]
+    return claim
+
+
+@pytest.fixture
+def fabric(world: World) -> World:
+    world.node("n3")
+    device = {"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+    world.slice("n3", [device])
+    return world
+
+
+async def test_bind_waits_for_binding_conditions(fabric: World) -> None:
+    async with fabric.watching():
+        bind = asyncio.create_task(fabric.bind("p1", "n3"))
+        await turns()
+        assert not fabric.pod("p1")["spec"].get("nodeName")
+        fabric.cluster.store.update_status(Kind.CLAIM, condition(fabric.claim("c1"), "Attached"))
+        await bind
+
+    assert fabric.pod("p1")["spec"]["nodeName"] == "n3"
+    assert "gpu.example.com/n3/gpu-0 waits for Attached" in fabric.messages("p1")[0]
+
+
+async def test_a_binding_failure_condition_releases_the_claim(fabric: World) -> None:
+    async with fabric.watching():
+        bind = asyncio.create_task(fabric.bind("p1", "n3"))
+        await turns()
+        fabric.cluster.store.update_status(Kind.CLAIM, condition(fabric.claim("c1"), "Failed"))
+        with pytest.raises(
+            TryAgain, match=r"binding conditions failed: device gpu\.example\.com/n3/gpu-0 reports Failed"
+        ):
+            await bind
+
+    assert fabric.devices("c1") == []
+    assert SNAPSHOT_ANNOTATION not in fabric.claim("c1")["metadata"].get("annotations", {})
+    assert fabric.cluster.store.find(Key(Kind.POD, "default", "p1")) is not None

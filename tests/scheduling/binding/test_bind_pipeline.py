@@ -1,0 +1,328 @@
+"""How binds run beside each other: joined, stopped, abandoned, resumed, and with as few writes as safety allows."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling.ports.cluster import Conflict, Unavailable
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.apiserver.served_fields import Served
+
+from tests.support.scheduling.seam import Seam, restart
+from tests.support.scheduling.world import World
+from tests.support.turns import turns
+
+
+class Paused:
+    """A port; calls of one method wait for `go` before they act, and `calls` tells what was called."""
+
+    def __init__(self, inner: Any, method: str) -> None:
+        self._inner = inner
+        self._method = method
+        self.calls: list[str] = []
+        self.waiting = 0
+        self.go = asyncio.Event()
+        self._arrived = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        original = getattr(self._inner, name)
+
+        async def call(*arguments: Any) -> Any:
+            self.calls.append(name)
+            if name == self._method:
+                self.arrive()
+                await self.go.wait()
+            return await original(*arguments)
+
+        return call
+
+    def arrive(self) -> None:
+        """One more call waits."""
+        self.waiting += 1
+        self._arrived.set()
+
+    async def reached(self, count: int = 1) -> None:
+        """Returns when so many calls wait."""
+        while self.waiting < count:
+            self._arrived.clear()
+            await self._arrived.wait()
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.node("n1")
+    world.node("n2")
+    world.gpus("n1", 4)
+    world.gpus("n2", 4)
+    world.device_class()
+    for name in ("c1", "c2", "c3"):
+        world.add_claim(name)
+    world.add_pod("p1", "c1")
+    return world
+
+
+def paused_claims(world: World, method: str) -> Paused:
+    paused = Paused(world.cluster.claims, method)
+    restart(world, claims=paused)
+    return paused
+
+
+def paused_pods(world: World, method: str) -> Paused:
+    paused = Paused(world.cluster.pods, method)
+    restart(world, pods=paused)
+    return paused
+
+
+async def test_a_claim_costs_two_writes_and_a_pod_one(world: World) -> None:
+    claims, pods = Paused(world.cluster.claims, ""), Paused(world.cluster.pods, "")
+    restart(world, claims=claims, pods=pods)
+    async with world.watching():
+        await world.bind("p1", "n1")
+
+    assert (claims.calls, pods.calls) == (["update", "update_status"], ["bind"])
+
+
+async def test_claims_of_one_pod_are_written_at_the_same_time(world: World) -> None:
+    world.add_pod("p2", "c1", "c2", "c3")
+    claims = paused_claims(world, "update")
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p2", "n1"))
+        await claims.reached(3)
+        claims.go.set()
+        await bind
+
+    assert sorted(device for name in ("c1", "c2", "c3") for device in world.devices(name)) == [
+        "n1/gpu-0",
+        "n1/gpu-1",
+        "n1/gpu-2",
+    ]
+
+
+async def test_of_several_claims_one_cannot_be_written_and_the_next_bind_writes_that_one_alone(world: World) -> None:
+    world.add_pod("p2", "c1", "c2")
+
+    class Refusing(Paused):
+        async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
+            if name == "c1" and not self.go.is_set():
+                raise Unavailable("no answer")
+            answer: bytes = await self._inner.update_status(namespace, name, body)
+            return answer
+
+    claims = Refusing(world.cluster.claims, "")
+    restart(world, claims=claims)
+    async with world.watching():
+        with pytest.raises(TryAgain, match="no answer"):
+            await world.bind("p2", "n1")
+        assert (world.devices("c1"), world.devices("c2")) == ([], ["n1/gpu-1"])
+        claims.go.set()
+        await world.bind("p2", "n1")
+
+    assert (world.devices("c1"), world.devices("c2")) == (["n1/gpu-0"], ["n1/gpu-1"])
+    assert world.pod("p2")["spec"]["nodeName"] == "n1"
+
+
+async def test_a_write_in_flight_is_finished_when_the_caller_hangs_up_and_the_next_bind_resumes(world: World) -> None:
+    claims = paused_claims(world, "update_status")
+    hung_up = asyncio.Event()
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p1", "n1", hung_up))
+        await claims.reached()
+        hung_up.set()
+        claims.go.set()
+        with pytest.raises(TryAgain, match="nobody waits"):
+            await bind
+        assert world.devices("c1") == ["n1/gpu-0"]
+        assert not world.pod("p1")["spec"].get("nodeName")
+        claims.calls.clear()
+        await world.bind("p1", "n1")
+
+    assert claims.calls == []
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+
+
+async def test_a_bind_goes_on_while_one_of_its_callers_is_left(world: World) -> None:
+    claims = paused_claims(world, "update_status")
+    gone, there = asyncio.Event(), asyncio.Event()
+    async with world.watching():
+        binds = [asyncio.create_task(world.bind("p1", "n1", each)) for each in (gone, there)]
+        await claims.reached()
+        gone.set()
+        claims.go.set()
+        await asyncio.gather(*binds)
+
+    assert claims.calls == ["update", "update_status"]
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+
+
+async def test_a_bind_to_another_node_stops_the_first_one(world: World) -> None:
+    """What the first has written stays: it decides where the pod can go, so here the second is told so."""
+    claims = paused_claims(world, "update_status")
+    async with world.watching():
+        first = asyncio.create_task(world.bind("p1", "n1"))
+        await claims.reached()
+        second = asyncio.create_task(world.bind("p1", "n2"))
+        await asyncio.sleep(0)
+        claims.go.set()
+        with pytest.raises(TryAgain, match="is to be bound to node n2 now, no more to n1"):
+            await first
+        with pytest.raises(TryAgain, match="claim is allocated for another node"):
+            await second
+
+    assert not world.pod("p1")["spec"].get("nodeName")
+    assert world.devices("c1") == ["n1/gpu-0"]
+
+
+async def test_a_bind_to_another_node_that_the_claim_allows_takes_over(world: World) -> None:
+    pool = {"name": "all", "generation": 1, "resourceSliceCount": 1}
+    device = {"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+    fabric = {"driver": "fabric.example.com", "pool": pool, "allNodes": True, "devices": [device]}
+    world.create(Kind.SLICE, {"metadata": {"name": "all"}, "spec": fabric})
+    world.device_class("fabric", 'device.driver == "fabric.example.com"')
+    world.add_claim("c4", class_name="fabric")
+    world.add_pod("p2", "c4")
+    async with world.watching():
+        first = asyncio.create_task(world.bind("p2", "n1"))
+        await turns()
+        second = asyncio.create_task(world.bind("p2", "n2"))
+        with pytest.raises(TryAgain, match="no more to n1"):
+            await first
+        claim = world.claim("c4")
+        attached = {"type": "Attached", "status": "True", "reason": "Test", "message": ""}
+        reported = {"driver": "fabric.example.com", "pool": "all", "device": "gpu-0", "conditions": [attached]}
+        claim["status"]["devices"] = [reported]
+        world.cluster.store.update_status(Kind.CLAIM, claim)
+        await second
+
+    assert world.pod("p2")["spec"]["nodeName"] == "n2"
+
+
+@pytest.mark.parametrize("problem", [Conflict("pod is already assigned"), Unavailable("no answer")])
+async def test_a_binding_that_is_ours_already_is_success(world: World, problem: Exception) -> None:
+    restart(world, pods=Seam(world.cluster.pods).after("bind", problem))
+    async with world.watching():
+        await world.bind("p1", "n1")
+
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+
+
+async def test_a_binding_to_another_node_is_no_success(world: World) -> None:
+    uid = world.pod("p1")["metadata"]["uid"]
+    elsewhere = partial(world.cluster.pods.bind, "default", "p1", uid, "n2")
+    restart(world, pods=Seam(world.cluster.pods).before("bind", elsewhere))
+    async with world.watching():
+        with pytest.raises(TryAgain, match="already assigned"):
+            await world.bind("p1", "n1")
+
+
+async def test_a_conflict_is_read_again_and_decided_again(world: World) -> None:
+    """Somebody labelled the claim meanwhile: the same devices are written, over the new state."""
+    claims = paused_claims(world, "update_status")
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p1", "n1"))
+        await claims.reached()
+
+        def label(claim: Any) -> None:
+            claim["metadata"]["labels"] = {"touched": "yes"}
+
+        world.cluster.store.replace(Key(Kind.CLAIM, "default", "c1"), label)
+        claims.go.set()
+        await bind
+
+    assert claims.calls == ["update", "update_status", "read", "update_status"]
+    assert world.claim("c1")["metadata"]["labels"] == {"touched": "yes"}
+    assert world.devices("c1") == ["n1/gpu-0"]
+
+
+async def test_stop_ends_a_bind_that_waits_and_leaves_what_it_has(world: World) -> None:
+    device = {"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+    world.node("n3")
+    world.slice("n3", [device])
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p1", "n3"))
+        await turns()
+        await world.extender.stop()
+        with pytest.raises(TryAgain, match="the extender is stopping"):
+            await bind
+
+    assert world.devices("c1") == ["n3/gpu-0"]
+
+
+async def test_a_stop_that_is_given_up_because_a_write_does_not_end_leaves_no_background_work(world: World) -> None:
+    """Else a leader that loses the lease and wins it again would do everything twice."""
+    claims = paused_claims(world, "update_status")
+    await world.extender.start()
+    background = world.extender._background
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p1", "n1"))
+        await claims.reached()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await world.extender.stop()
+        assert all(each.done() for each in background)
+        assert not world.extender._background
+        claims.go.set()
+        await asyncio.gather(bind, return_exceptions=True)
+
+
+async def test_a_binding_in_flight_is_finished_at_a_stop(world: World) -> None:
+    pods = paused_pods(world, "bind")
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p1", "n1"))
+        await pods.reached()
+        stop = asyncio.create_task(world.extender.stop())
+        await asyncio.sleep(0)
+        pods.go.set()
+        await stop
+        await asyncio.gather(bind, return_exceptions=True)
+
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+
+
+async def test_many_binds_at_once_all_end(world: World) -> None:
+    names = [f"many-{index}" for index in range(200)]
+    world.node("n9")
+    world.gpus("n9", 200)
+    for name in names:
+        world.add_claim(name)
+        world.add_pod(name, name)
+    async with world.watching():
+        await asyncio.gather(*(world.bind(name, "n9") for name in names))
+
+    assert len({device for name in names for device in world.devices(name)}) == len(names)
+
+
+async def test_share_that_an_earlier_process_saw_not_is_taken_back_by_the_next(world: World) -> None:
+    """The process was killed right after the write, before it could look at what the server had kept."""
+    world.node("n3")
+    world.slice("n3", [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}])
+    body = {"deviceClassName": "gpu", "count": 1, "capacity": {"requests": {"memory": "3Gi"}}}
+    spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
+    world.create(Kind.CLAIM, {"metadata": {"name": "share"}, "spec": spec})
+    world.add_pod("p2", "share")
+    world.cluster.store._served = Served(shares=False)
+
+    written = asyncio.Event()
+
+    async def die() -> None:
+        written.set()
+        await asyncio.Event().wait()
+
+    restart(world, claims=Seam(world.cluster.claims).after("update_status", die))
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p2", "n3"))
+        await written.wait()
+        bind.cancel()
+        await asyncio.gather(bind, return_exceptions=True)
+    assert world.devices("share") == ["n3/gpu-0"]
+
+    restart(world, claims=None)
+    async with world.watching():
+        with pytest.raises(TryAgain, match="does not keep shareID of a share"):
+            await world.bind("p2", "n3")
+    assert world.devices("share") == []
+    assert SNAPSHOT_ANNOTATION not in world.claim("share")["metadata"]["annotations"]

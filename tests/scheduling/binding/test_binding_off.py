@@ -1,0 +1,116 @@
+"""KEP-5007 switched off: devices with binding conditions are like others, and no bind waits for what a claim was allocated with."""
+
+import asyncio
+
+import pytest
+from dra_extender.allocator.state.features import Features
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.simulator.apiserver.objects import Json, Kind
+
+from tests.support.scheduling.world import World, until
+
+OFF = Features(device_binding_and_status=False)
+CONDITIONS = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+
+
+def a_world(*, on: bool) -> World:
+    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=0))
+    if not on:
+        world.features = OFF
+        world.start()
+    world.node("n1")
+    world.slice("n1", [{"name": "gpu-0", **CONDITIONS, "bindsToNode": True}])
+    world.device_class()
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    return world
+
+
+def report(world: World, condition: str) -> None:
+    """The driver says this of every device of the claim."""
+    stored = world.claim("c1")
+    said = {"type": condition, "status": "True", "reason": "Test", "message": ""}
+    stored["status"]["devices"] = [
+        {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
+        for each in stored["status"]["allocation"]["devices"]["results"]
+    ]
+    world.cluster.store.update_status(Kind.CLAIM, stored)
+
+
+async def allocated_and_waiting(world: World) -> None:
+    """The claim is allocated with conditions, and its pod's bind is cut off while it waits."""
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p1", "n1"))
+        await until(lambda: bool(world.claim("c1").get("status", {}).get("allocation")))
+        bind.cancel()
+        await asyncio.gather(bind, return_exceptions=True)
+
+
+def restart_with(world: World, features: Features) -> None:
+    world.features = features
+    world.start()
+
+
+async def results(world: World) -> list[Json]:
+    return list(world.claim("c1")["status"]["allocation"]["devices"]["results"])
+
+
+async def test_a_device_with_conditions_is_chosen_and_bound_at_once() -> None:
+    world = a_world(on=False)
+    async with world.watching():
+        assert list((await world.filter("p1", "n1")).fitting) == ["n1"]
+        await asyncio.wait_for(world.bind("p1", "n1"), 30)
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+    assert [set(each) & set(CONDITIONS) for each in await results(world)] == [set()]
+
+
+async def test_a_claim_that_was_allocated_with_conditions_is_waited_for_no_more() -> None:
+    world = a_world(on=True)
+    await allocated_and_waiting(world)
+    assert (await results(world))[0]["bindingConditions"] == ["Attached"]
+    restart_with(world, OFF)
+    async with world.watching():
+        assert list((await world.filter("p1", "n1")).fitting) == ["n1"]
+        await asyncio.wait_for(world.bind("p1", "n1"), 30)
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+
+
+async def test_a_failed_device_of_a_shared_claim_is_no_reason_to_refuse_while_off_and_one_again_when_on() -> None:
+    world = a_world(on=True)
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p1", "n1"))
+        await until(lambda: bool(world.claim("c1").get("status", {}).get("allocation")))
+        report(world, "Attached")
+        await bind
+        report(world, "Failed")
+        await world.cluster.watch.caught_up()
+    world.add_pod("p2", "c1")
+    restart_with(world, OFF)
+    async with world.watching():
+        assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
+    restart_with(world, Features())
+    async with world.watching():
+        answer = await world.filter("p2", "n1")
+        assert "not ready in time, and other pods use it" in answer.unresolvable["n1"]
+        with pytest.raises(TryAgain, match="binding conditions failed"):
+            await world.bind("p2", "n1")
+    restart_with(world, OFF)
+    async with world.watching():
+        await asyncio.wait_for(world.bind("p2", "n1"), 30)
+    assert world.pod("p2")["spec"]["nodeName"] == "n1"
+
+
+async def test_reclaim_leaves_a_claim_alone_whose_conditions_are_late_while_off() -> None:
+    world = a_world(on=True)
+    await allocated_and_waiting(world)
+    world.clock.seconds += world.options.binding_timeout_seconds + 1
+    restart_with(world, OFF)
+    claim = world.ledger.claims.by_uid(world.claim("c1")["metadata"]["uid"])
+    assert claim is None or claim.claim.status.allocation is not None
+    async with world.watching():
+        await world.cluster.watch.caught_up()
+        known = world.ledger.claims.by_uid(world.claim("c1")["metadata"]["uid"])
+        assert known is not None
+        found = world.extender.reclaim._facts.find(known.claim, frozenset())
+        assert found is None or "device" not in found.surplus.reason.value

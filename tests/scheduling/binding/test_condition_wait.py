@@ -1,0 +1,237 @@
+"""What a pod does while its devices are being attached: wait, be nominated, tell, count; and what it gives back in the end."""
+
+import asyncio
+
+import pytest
+from dra_extender.scheduling.ports.cluster import Refused
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+
+from tests.support.scheduling.seam import Seam, restart
+from tests.support.scheduling.world import DRIVER, World
+from tests.support.turns import turns
+
+TIMEOUT = 600.0
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=0))
+    world.node("n1")
+    conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+    world.slice("n1", [{"name": f"gpu-{index}", **conditions} for index in range(4)])
+    world.device_class()
+    world.add_claim("c1")
+    world.add_claim("c2")
+    world.add_pod("p1", "c1")
+    return world
+
+
+def report(world: World, claim: str, condition: str = "Attached") -> None:
+    """The driver says this of every device of the claim."""
+    stored = world.claim(claim)
+    said = {"type": condition, "status": "True", "reason": "Test", "message": ""}
+    stored["status"]["devices"] = [
+        {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
+        for each in stored["status"]["allocation"]["devices"]["results"]
+    ]
+    world.cluster.store.update_status(Kind.CLAIM, stored)
+
+
+async def waiting(world: World, pod: str = "p1") -> asyncio.Task[None]:
+    """A bind that waits."""
+    bind = asyncio.create_task(world.bind(pod, "n1"))
+    await turns()
+    assert not bind.done()
+    return bind
+
+
+async def metric(world: World, series: str) -> float:
+    for line in (await world.metrics.render()).decode().splitlines():
+        if line.startswith(f"dra_extender_{series} "):
+            return float(line.rpartition(" ")[2])
+    return 0
+
+
+def nomination(world: World) -> str:
+    return str(world.pod("p1")["status"].get("nominatedNodeName", ""))
+
+
+async def test_pod_is_nominated_while_it_waits_and_told_what_for_and_since_when(world: World) -> None:
+    async with world.watching():
+        bind = await waiting(world)
+        since = world.claim("c1")["status"]["allocation"]["allocationTimestamp"]
+        assert nomination(world) == "n1"
+        assert world.messages("p1") == [
+            f"device {DRIVER}/n1/gpu-0 waits for Attached, since {since}; before that the pod cannot run on node n1"
+        ]
+        assert await metric(world, "bindingconditions_waiting_pods") == 1
+        report(world, "c1")
+        await bind
+
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+    assert await metric(world, "bindingconditions_waiting_pods") == 0
+    labels = f'driver="{DRIVER}",profile="dra-extender-scheduler",status="success"'
+    assert await metric(world, f"bindingconditions_allocations_total{{{labels}}}") == 1
+    assert await metric(world, f"bindingconditions_wait_duration_seconds_count{{{labels}}}") == 1
+
+
+async def test_all_claims_of_a_pod_are_waited_for_at_once_and_each_progress_is_told(world: World) -> None:
+    world.add_pod("p2", "c1", "c2")
+    async with world.watching():
+        bind = await waiting(world, "p2")
+        report(world, "c2")
+        await turns()
+        assert not bind.done()
+        report(world, "c1")
+        await bind
+
+    first, second = world.messages("p2")
+    assert "gpu-0 waits for Attached" in first
+    assert "gpu-1 waits for Attached" in first
+    assert "gpu-0 waits for Attached" in second
+    assert "gpu-1" not in second
+
+
+async def test_failure_of_one_claim_leaves_the_other_with_the_pod(world: World) -> None:
+    world.add_pod("p2", "c1", "c2")
+    async with world.watching():
+        bind = await waiting(world, "p2")
+        report(world, "c2", "Failed")
+        with pytest.raises(TryAgain, match=r"binding conditions failed: device .*gpu-1 reports Failed"):
+            await bind
+
+    assert (world.devices("c1"), world.devices("c2")) == (["n1/gpu-0"], [])
+    assert "nominatedNodeName" not in world.pod("p2")["status"]
+
+
+async def test_clock_of_a_shared_claim_runs_out_for_all_its_pods_and_the_last_one_gives_it_back(world: World) -> None:
+    world.add_pod("p2", "c1")
+    async with world.watching():
+        first = await waiting(world)
+        world.clock.seconds += TIMEOUT - 1
+        second = await waiting(world, "p2")
+        world.clock.seconds += 2
+        world.extender._bind.nudge()
+        outcomes = await asyncio.gather(first, second, return_exceptions=True)
+
+    assert all("binding conditions timed out" in str(each) for each in outcomes)
+    assert world.devices("c1") == []
+    assert nomination(world) == ""
+    labels = f'driver="{DRIVER}",profile="dra-extender-scheduler",status="timeout"'
+    assert await metric(world, f"bindingconditions_allocations_total{{{labels}}}") == 2
+
+
+async def test_claim_that_failed_is_left_to_the_pods_that_run_on_it(world: World) -> None:
+    """A pod that comes later is refused, rather than bound or told to try for ever."""
+    async with world.watching():
+        bind = await waiting(world)
+        report(world, "c1")
+        await bind
+        report(world, "c1", "Failed")
+        await world.cluster.watch.caught_up()
+        world.add_pod("p2", "c1")
+        answer = await world.filter("p2", "n1")
+        assert "not ready in time, and other pods use it" in answer.unresolvable["n1"]
+        with pytest.raises(TryAgain, match="binding conditions failed"):
+            await world.bind("p2", "n1")
+
+    assert [each["name"] for each in world.claim("c1")["status"]["reservedFor"]] == ["p1"]
+    assert world.devices("c1") == ["n1/gpu-0"]
+
+
+async def test_a_restart_neither_starts_the_clock_anew_nor_forgets_what_it_waits_for(world: World) -> None:
+    async with world.watching():
+        bind = await waiting(world)
+        bind.cancel()
+        await asyncio.gather(bind, return_exceptions=True)
+    world.clock.seconds += TIMEOUT - 1
+    world.start()
+    async with world.watching():
+        again = await waiting(world)
+        world.clock.seconds += 2
+        world.extender._bind.nudge()
+        with pytest.raises(TryAgain, match="binding conditions timed out"):
+            await again
+
+
+async def test_wait_ends_when_the_caller_hangs_up_and_the_devices_stay_with_the_pod(world: World) -> None:
+    hung_up = asyncio.Event()
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p1", "n1", hung_up))
+        await turns()
+        hung_up.set()
+        with pytest.raises(TryAgain, match="nobody waits"):
+            await bind
+        assert await metric(world, "bindingconditions_waiting_pods") == 0
+        assert world.devices("c1") == ["n1/gpu-0"]
+        report(world, "c1")
+        await world.bind("p1", "n1")
+
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+
+
+async def test_claim_that_somebody_deallocates_ends_the_wait(world: World) -> None:
+    def clear(claim: Json) -> None:
+        claim["status"] = {}
+
+    async with world.watching():
+        bind = await waiting(world)
+        world.cluster.store.replace(Key(Kind.CLAIM, "default", "c1"), clear)
+        with pytest.raises(TryAgain, match="was deallocated while pod default/p1 waited for it"):
+            await bind
+
+
+async def test_nomination_that_is_refused_does_not_keep_a_pod_from_being_bound(world: World) -> None:
+    restart(world, pods=Seam(world.cluster.pods).before("nominate", Refused("403 Forbidden")))
+    async with world.watching():
+        bind = await waiting(world)
+        report(world, "c1")
+        await bind
+
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+
+
+def foreign(world: World, device: str) -> None:
+    """Another scheduler allocates this device to a claim of its own."""
+    world.add_claim("foreign")
+    stored = world.claim("foreign")
+    result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": device}
+    stored["status"] = {"allocation": {"devices": {"results": [result]}}}
+    world.cluster.store.update_status(Kind.CLAIM, stored)
+
+
+async def test_device_that_a_foreign_scheduler_takes_meanwhile_is_given_up_at_once(world: World) -> None:
+    await world.extender.start()
+    async with world.watching():
+        bind = await waiting(world)
+        foreign(world, "gpu-0")
+        with pytest.raises(TryAgain, match=r"another writer allocated device .*/n1/gpu-0 first"):
+            await asyncio.wait_for(bind, 60)
+    await world.extender.stop()
+
+    assert world.devices("c1") == []
+    assert nomination(world) == ""
+    assert await metric(world, 'allocation_overlaps_total{kind="device",outcome="yielded",writer="foreign"}') == 1
+
+
+async def test_device_of_a_bound_pod_that_a_foreign_scheduler_takes_is_reported(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.extender._foreign, "_seconds", 0.0)
+    await world.extender.start()
+    async with world.watching():
+        bind = await waiting(world)
+        report(world, "c1")
+        await bind
+        foreign(world, "gpu-0")
+        await world.cluster.watch.caught_up()
+        await turns()
+    await world.extender.stop()
+
+    assert world.messages("p1")[-1] == (
+        f"device {DRIVER}/n1/gpu-0 of claim default/c1 was given to claim default/foreign, too, by another writer"
+    )
+    assert world.devices("c1") == ["n1/gpu-0"]
+    assert await metric(world, 'allocation_overlaps_total{kind="device",outcome="reported",writer="foreign"}') == 1

@@ -1,0 +1,210 @@
+"""Filter, bind and the check after the write judge alike: what filter offers is bound, and nothing is written to be undone."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
+from dra_extender.cel.program import compile_expression
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+
+from tests.support.scheduling.world import DRIVER, World
+
+ROUNDS = 5
+TOTAL = 10
+
+
+def device(name: str, units: int = 1, *groups: str, shared: bool = False) -> Json:
+    """A device that draws on counter set `s`."""
+    drawn: Json = {"counterSet": "s", "counters": {"units": {"value": str(units)}}}
+    if groups:
+        drawn["compatibilityGroups"] = list(groups)
+    sharing: Json = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}} if shared else {}
+    return {"name": name, "attributes": {"name": {"string": name}}, "consumesCounters": [drawn], **sharing}
+
+
+def named(name: str) -> str:
+    return f'device.attributes["{DRIVER}"].name == "{name}"'
+
+
+def add_pod(world: World, pod: str, wanted: str, memory: str = "") -> None:
+    """A pod with a claim of its own for the device of this name; `memory` of it, if it is shared."""
+    body: Json = {"deviceClassName": "gpu", "count": 1, "selectors": [{"cel": {"expression": named(wanted)}}]}
+    if memory:
+        body["capacity"] = {"requests": {"memory": memory}}
+    spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
+    world.create(Kind.CLAIM, {"metadata": {"name": f"{pod}-claim"}, "spec": spec})
+    world.add_pod(pod, f"{pod}-claim")
+
+
+def publish(world: World, *devices: Json, node: str = "n1") -> None:
+    """The node's driver replaces its devices."""
+    stored = world.cluster.store.get(Key(Kind.SLICE, "", f"{node}-devices"))
+    stored["spec"]["devices"] = list(devices)
+    world.update(Kind.SLICE, stored)
+
+
+def foreign(world: World, *devices: str) -> None:
+    """Another scheduler allocates these devices of n1, each to a claim of its own."""
+    for name in devices:
+        world.add_claim(f"foreign-{name}")
+        stored = world.claim(f"foreign-{name}")
+        result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": name}
+        stored["status"] = {"allocation": {"devices": {"results": [result]}}}
+        world.cluster.store.update_status(Kind.CLAIM, stored)
+    world.sync()
+
+
+async def scheduled(world: World, pod: str, *nodes: str) -> list[str]:
+    """Let the pod be scheduled as kube-scheduler does it; what was tried, one sentence each, the last one tells the node."""
+    tried: list[str] = []
+    for _ in range(ROUNDS):
+        offered = list((await world.filter(pod, *nodes)).fitting)
+        if not offered:
+            return [*tried, "unschedulable"]
+        try:
+            await world.bind(pod, offered[0])
+        except TryAgain as problem:
+            tried.append(str(problem))
+            continue
+        return [*tried, f"bound to {offered[0]}"]
+    return tried
+
+
+@pytest.fixture
+def world() -> World:
+    """Two nodes with a shared device `gpu` and a partition `part` on one counter set."""
+    world = World()
+    for node in ("n1", "n2"):
+        world.node(node)
+        world.slice(node, [device("gpu", 2, shared=True), device("part", 3)], {"s": TOTAL})
+    world.device_class()
+    return world
+
+
+BEFORE: dict[str, tuple[str, ...]] = {"none": (), "a": ("a",)}
+
+
+@pytest.mark.parametrize(("before", "after"), [("none", ("a",)), ("a", ()), ("a", ("b",)), ("a", ("b", "c"))], ids=str)
+async def test_further_share_while_the_driver_publishes_other_groups(
+    world: World, before: str, after: tuple[str, ...]
+) -> None:
+    publish(world, device("gpu", 2, *BEFORE[before], shared=True))
+    async with world.watching():
+        for pod in ("first", "second"):
+            add_pod(world, pod, "gpu", "2Gi")
+        assert await scheduled(world, "first", "n1") == ["bound to n1"]
+        publish(world, device("gpu", 2, *after, shared=True))
+        assert await scheduled(world, "second", "n1") == ["bound to n1"]
+    assert world.devices("second-claim") == ["n1/gpu"]
+
+
+async def test_further_share_while_the_driver_raises_what_the_device_consumes(world: World) -> None:
+    async with world.watching():
+        for pod, wanted, memory in (("first", "gpu", "2Gi"), ("beside", "part", ""), ("second", "gpu", "2Gi")):
+            add_pod(world, pod, wanted, memory)
+        assert await scheduled(world, "first", "n1") == ["bound to n1"]
+        assert await scheduled(world, "beside", "n1") == ["bound to n1"]
+        publish(world, device("gpu", TOTAL - 2, shared=True), device("part", 3))
+        assert await scheduled(world, "second", "n1") == ["bound to n1"]
+
+
+async def test_further_share_while_the_policy_gives_groups(world: World) -> None:
+    publish(world, device("gpu", 2, shared=True))
+    async with world.watching():
+        for pod in ("first", "second"):
+            add_pod(world, pod, "gpu", "2Gi")
+        assert await scheduled(world, "first", "n1") == ["bound to n1"]
+        policy = PolicyOverlay([PolicyRule(name="mig", compatibility_groups=("mig",))])
+        world.ledger.overlaid(world.ledger.overlays.use_policy(policy))
+        assert await scheduled(world, "second", "n1") == ["bound to n1"]
+
+
+async def test_further_share_keeps_what_the_first_one_froze_when_the_first_one_ends(world: World) -> None:
+    """A partition that goes with the frozen groups fits, one that goes with the published groups does not."""
+    publish(world, device("gpu", 2, "a", shared=True), device("part", 3, "a"), device("other", 3, "b"))
+    async with world.watching():
+        for pod in ("first", "second"):
+            add_pod(world, pod, "gpu", "2Gi")
+        assert await scheduled(world, "first", "n1") == ["bound to n1"]
+        publish(world, device("gpu", 2, "b", shared=True), device("part", 3, "a"), device("other", 3, "b"))
+        assert await scheduled(world, "second", "n1") == ["bound to n1"]
+        stored = world.claim("first-claim")
+        stored["status"] = {}
+        world.cluster.store.update_status(Kind.CLAIM, stored)
+        world.sync()
+        add_pod(world, "third", "other")
+        add_pod(world, "fourth", "part")
+        assert await scheduled(world, "third", "n1") == ["unschedulable"]
+        assert await scheduled(world, "fourth", "n1") == ["bound to n1"]
+
+
+async def test_share_is_frozen_as_published_when_only_a_hold_had_the_older_groups(world: World) -> None:
+    """The first pod was offered the device before its driver changed the groups, and is never bound."""
+    publish(world, device("gpu", 2, "a", shared=True))
+    async with world.watching():
+        for pod in ("first", "second"):
+            add_pod(world, pod, "gpu", "2Gi")
+        assert list((await world.filter("first", "n1")).fitting) == ["n1"]
+        publish(world, device("gpu", 2, "b", shared=True))
+        assert await scheduled(world, "second", "n1") == ["bound to n1"]
+    (record,) = [each for each in world.ledger.claims.records() if each.claim.metadata.name == "second-claim"]
+    assert [each.compatibility_groups for each in record.holdings[0].consumption or ()] == [("b",)]
+
+
+MIXED: list[Any] = [
+    pytest.param(("plain", "grouped"), id="none first"),
+    pytest.param(("grouped", "plain"), id="groups first"),
+]
+
+
+@pytest.mark.parametrize("order", MIXED)
+@pytest.mark.parametrize("wanted", ["plain-2", "grouped-2"])
+async def test_counter_set_on_which_another_scheduler_mixed_none_with_groups_admits_nothing(
+    world: World, order: tuple[str, ...], wanted: str
+) -> None:
+    by_name = {"plain": device("plain"), "grouped": device("grouped", 1, "a")}
+    devices = [*(by_name[each] for each in order), device("plain-2"), device("grouped-2", 1, "a")]
+    async with world.watching():
+        for node in ("n1", "n2"):
+            publish(world, *devices, node=node)
+        foreign(world, *order)
+        add_pod(world, "pod", wanted)
+        assert await scheduled(world, "pod", "n1") == ["unschedulable"]
+        assert "contradict each other" in world.messages("pod")[-1]
+        assert await scheduled(world, "pod", "n1", "n2") == ["bound to n2"]
+
+
+MODE = f'device.attributes["{DRIVER}"].mode'
+
+
+async def test_neighbour_that_comes_during_the_wait_is_yielded_to_before_the_binding(world: World) -> None:
+    """The foreign allocation arrives between the write and the Binding."""
+    parts = [
+        {
+            **device(name),
+            "attributes": {"name": {"string": name}, "mode": {"string": mode}},
+            **({"bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]} if mode == "part" else {}),
+        }
+        for name, mode in (("whole", "all"), ("half", "part"))
+    ]
+    rule = PolicyRule(
+        name="parts", devices=compile_expression(f'{MODE} == "part"'), compatible_only_with=f'{MODE} == "part"'
+    )
+    world.ledger.overlaid(world.ledger.overlays.use_policy(PolicyOverlay([rule])))
+    await world.extender.start()
+    async with world.watching():
+        publish(world, *parts)
+        add_pod(world, "pod", "half")
+        assert list((await world.filter("pod", "n1")).fitting) == ["n1"]
+        bind = asyncio.create_task(world.bind("pod", "n1"))
+        async with asyncio.timeout(60):
+            while not world.devices("pod-claim"):
+                await world.cluster.watch.caught_up()
+                await asyncio.sleep(0)
+        foreign(world, "whole")
+        with pytest.raises(TryAgain, match=f"another writer allocated neighbours {DRIVER}/n1/half first"):
+            await asyncio.wait_for(bind, 60)
+    await world.extender.stop()
+    assert world.devices("pod-claim") == []

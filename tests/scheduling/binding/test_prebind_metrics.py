@@ -1,0 +1,131 @@
+"""The metrics that KEP-5007 names: attempts counted once each, and the duration of every bind of a pod with claims."""
+
+import asyncio
+
+import pytest
+from dra_extender.scheduling.ports.cluster import Refused
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.simulator.apiserver.objects import Kind
+
+from tests.support.scheduling.seam import Seam, restart
+from tests.support.scheduling.world import World, until
+
+ATTEMPTS = "bindingconditions_attempts_total"
+PREBIND = "bindingconditions_prebind_duration_seconds"
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=0))
+    world.node("n1")
+    conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+    world.slice("n1", [{"name": "plain"}, *({"name": f"fabric-{index}", **conditions} for index in range(2))])
+    world.device_class()
+    world.device_class("fabric", 'device.driver == "gpu.example.com"')
+    world.add_claim("plain")
+    world.add_claim("fabric", count=3)
+    world.add_pod("p1", "fabric")
+    return world
+
+
+async def samples(world: World, metric: str) -> dict[str, float]:
+    """Labels -> value of a metric with the prefix left out."""
+    found = {}
+    for line in (await world.metrics.render()).decode().splitlines():
+        name, _, value = line.rpartition(" ")
+        if name.startswith(f"dra_extender_{metric}{{"):
+            found[name.partition("{")[2][:-1]] = float(value)
+    return found
+
+
+def report(world: World, condition: str) -> None:
+    stored = world.claim("fabric")
+    said = {"type": condition, "status": "True", "reason": "Test", "message": ""}
+    stored["status"]["devices"] = [
+        {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
+        for each in stored["status"]["allocation"]["devices"]["results"]
+    ]
+    world.cluster.store.update_status(Kind.CLAIM, stored)
+
+
+async def waiting(world: World) -> asyncio.Task[None]:
+    bind = asyncio.create_task(world.bind("p1", "n1"))
+    await until(lambda: bool(world.messages("p1")))
+    return bind
+
+
+async def test_a_success_counts_once_whatever_the_number_of_devices_and_its_wait_is_in_the_duration(
+    world: World,
+) -> None:
+    async with world.watching():
+        bind = await waiting(world)
+        world.clock.seconds += 40
+        report(world, "Attached")
+        await bind
+    assert await samples(world, ATTEMPTS) == {'status="success"': 1}
+    labels = 'requires_bindingconditions="true",status="success"'
+    assert await samples(world, f"{PREBIND}_count") == {labels: 1}
+    assert await samples(world, f"{PREBIND}_sum") == {labels: 40}
+
+
+async def test_a_failure_and_a_time_out_are_told_apart(world: World) -> None:
+    async with world.watching():
+        bind = await waiting(world)
+        report(world, "Failed")
+        with pytest.raises(TryAgain, match="failed"):
+            await bind
+        bind = await asyncio.create_task(_second_wait(world))
+        world.clock.seconds += 601
+        world.extender._bind.nudge()
+        with pytest.raises(TryAgain, match="timed out"):
+            await bind
+    assert await samples(world, ATTEMPTS) == {'status="failure"': 1, 'status="timeout"': 1}
+    assert set(await samples(world, f"{PREBIND}_count")) == {
+        'requires_bindingconditions="true",status="failure"',
+        'requires_bindingconditions="true",status="timeout"',
+    }
+
+
+async def _second_wait(world: World) -> asyncio.Task[None]:
+    bind = asyncio.create_task(world.bind("p1", "n1"))
+    await until(lambda: bool(world.claim("fabric").get("status", {}).get("allocation")))
+    await world.cluster.watch.caught_up()
+    return bind
+
+
+async def test_a_bind_without_conditions_is_in_the_duration_and_is_no_attempt(world: World) -> None:
+    world.add_pod("p2", "plain")
+    async with world.watching():
+        await world.bind("p2", "n1")
+    assert world.devices("plain") == ["n1/plain"]
+    assert await samples(world, ATTEMPTS) == {}
+    labels = 'requires_bindingconditions="false",status="success"'
+    assert await samples(world, f"{PREBIND}_count") == {labels: 1}
+
+
+async def test_a_pod_without_claims_is_in_neither(world: World) -> None:
+    world.add_pod("p3")
+    async with world.watching():
+        await world.bind("p3", "n1")
+    assert world.pod("p3")["spec"]["nodeName"] == "n1"
+    assert await samples(world, f"{PREBIND}_count") == {}
+
+
+async def test_a_write_that_is_refused_is_a_failure_of_an_attempt_that_requires_conditions(world: World) -> None:
+    restart(world, claims=Seam(world.cluster.claims).before("update_status", Refused("403 Forbidden")))
+    async with world.watching():
+        with pytest.raises(TryAgain, match="403"):
+            await world.bind("p1", "n1")
+    assert await samples(world, ATTEMPTS) == {'status="failure"': 1}
+
+
+async def test_a_binding_that_is_refused_comes_after_a_success(world: World) -> None:
+    """PreBind is over then; the KEP's metric says nothing of the Binding."""
+    restart(world, pods=Seam(world.cluster.pods).before("bind", Refused("403 Forbidden")))
+    async with world.watching():
+        bind = await waiting(world)
+        report(world, "Attached")
+        with pytest.raises(TryAgain, match="403"):
+            await bind
+    assert await samples(world, ATTEMPTS) == {'status="success"': 1}

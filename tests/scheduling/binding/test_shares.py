@@ -1,0 +1,209 @@
+"""Shares of one device (KEP-5075) between pods: each share has a name of its own, and together they take no more than there is."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from dra_extender.audit.invariants import audit
+from dra_extender.model.resource_claim import claim_from
+from dra_extender.model.resource_slice import SliceReader
+from dra_extender.scheduling.ports.cluster import Unavailable
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.simulator.apiserver.served_fields import Served
+
+from tests.support.scheduling.world import DRIVER, World
+from tests.support.turns import turns
+
+LIMIT = {"memory": {"value": "8Gi"}}
+
+
+def add_claim(world: World, name: str, memory: str = "3Gi") -> None:
+    body: Json = {"deviceClassName": "gpu", "count": 1, "capacity": {"requests": {"memory": memory}}}
+    spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
+    world.create(Kind.CLAIM, {"metadata": {"name": name}, "spec": spec})
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    for node in ("n1", "n2"):
+        world.node(node)
+        world.slice(node, [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": LIMIT}])
+    world.device_class()
+    for index in range(3):
+        add_claim(world, f"c{index}")
+        world.add_pod(f"p{index}", f"c{index}")
+    return world
+
+
+def result(world: World, claim: str) -> Json:
+    found: Json = world.claim(claim)["status"]["allocation"]["devices"]["results"][0]
+    return found
+
+
+def held_shares(world: World) -> list[str | None]:
+    pools = world.ledger.holds.overlay
+    return [each.share_id for node in ("n1", "n2") for each in pools.pool((DRIVER, node)).get("gpu-0", ())]
+
+
+async def test_replicas_that_share_a_device_get_different_share_ids(world: World) -> None:
+    """Although both are given the same remembered answer."""
+    async with world.watching():
+        for pod in ("p0", "p1"):
+            assert "n1" in (await world.filter(pod, "n1")).fitting
+        shares = held_shares(world)
+        assert len(set(shares)) == len(shares) == 2
+        assert None not in shares
+        await asyncio.gather(world.bind("p0", "n1"), world.bind("p1", "n1"))
+
+    first, second = result(world, "c0"), result(world, "c1")
+    assert first["device"] == second["device"] == "gpu-0"
+    assert first["consumedCapacity"] == second["consumedCapacity"] == {"memory": "3Gi"}
+    assert first["shareID"] != second["shareID"]
+    assert first["shareID"] in shares
+    assert findings(world) == []
+
+
+async def test_one_pod_has_another_share_id_on_each_node_it_is_offered(world: World) -> None:
+    await world.filter("p0", "n1", "n2")
+    assert len(set(held_shares(world))) == 2
+
+
+async def test_held_shares_count_against_the_capacity(world: World) -> None:
+    for pod in ("p0", "p1"):
+        await world.filter(pod, "n1")
+    answer = await world.filter("p2", "n1")
+    assert list(answer.fitting) == []
+    assert list((await world.filter("p2", "n1", "n2")).fitting) == ["n2"]
+
+
+async def test_share_in_a_pool_that_every_node_reaches_is_held_once(world: World) -> None:
+    """Two fit into the device beside each other, though each is offered two nodes; a third does not."""
+    for node in ("n1", "n2"):
+        world.delete(Kind.SLICE, f"{node}-devices")
+    pool = {"name": "fabric", "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": LIMIT}]
+    spec = {"driver": DRIVER, "pool": pool, "allNodes": True, "devices": devices}
+    world.create(Kind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
+    for pod in ("p0", "p1"):
+        assert set((await world.filter(pod, "n1", "n2")).fitting) == {"n1", "n2"}
+    assert list((await world.filter("p2", "n1", "n2")).fitting) == []
+    async with world.watching():
+        await asyncio.gather(world.bind("p0", "n1"), world.bind("p1", "n2"))
+    assert findings(world) == []
+
+
+async def test_bind_without_a_hold_names_its_share(world: World) -> None:
+    async with world.watching():
+        await world.bind("p0", "n1")
+        await world.bind("p1", "n1")
+        with pytest.raises(TryAgain, match="capacity is exhausted: gpu-0 has 2Gi of memory left, 3Gi would be needed"):
+            await world.bind("p2", "n1")
+    assert result(world, "c0")["shareID"] != result(world, "c1")["shareID"]
+    assert findings(world) == []
+
+
+def findings(world: World) -> list[str]:
+    store, reader = world.cluster.store, SliceReader()
+    claims = [claim_from(each) for each in store.all(Kind.CLAIM)]
+    slices = [reader.convert(each) for each in store.all(Kind.SLICE)]
+    return [str(each) for each in audit(claims, slices, [], []) if each.rule != "reservation of nobody"]
+
+
+@pytest.mark.parametrize("field", ["shareID", "consumedCapacity"])
+async def test_share_that_the_server_does_not_keep_is_taken_back(world: World, field: str) -> None:
+    """Without its id the share would hold the device whole; without its amounts others would be given too much."""
+
+    class Forgetful(Served, frozen=True):
+        def strip(self, kind: Kind, thing: Json) -> None:
+            for each in thing.get("status", {}).get("allocation", {}).get("devices", {}).get("results", []):
+                each.pop(field, None)
+
+    world.cluster.store._served = Forgetful()
+    async with world.watching():
+        with pytest.raises(TryAgain, match=f"does not keep {field} of a share .* device gpu.example.com/n1/gpu-0"):
+            await world.bind("p0", "n1")
+    claim = world.claim("c0")
+    assert "allocation" not in claim["status"]
+    assert not claim["status"].get("reservedFor")
+    assert not world.ledger.usage().pool((DRIVER, "n1"))
+    assert not world.pod("p0")["spec"].get("nodeName")
+
+
+async def test_share_that_the_server_did_not_keep_is_taken_back_even_if_the_answer_was_lost(world: World) -> None:
+    class Lossy:
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+            self.lose = True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+        async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
+            answer: bytes = await self._inner.update_status(namespace, name, body)
+            if self.lose:
+                self.lose = False
+                raise Unavailable("connection lost")
+            return answer
+
+    world.cluster.store._served = Served(shares=False)
+    world.claims = Lossy(world.cluster.claims)
+    world.start()
+    async with world.watching():
+        await world.cluster.watch.caught_up()
+        with pytest.raises(TryAgain, match="does not keep shareID"):
+            await world.bind("p0", "n1")
+    assert "allocation" not in world.claim("c0")["status"]
+
+
+@pytest.mark.parametrize(("memory", "yields"), [("5Gi", False), ("6Gi", True)])
+async def test_share_yields_when_another_writer_has_given_away_too_much(
+    world: World, *, memory: str, yields: bool
+) -> None:
+    """The foreign write is stored first, but our watch brings it only after we decided."""
+    stored = world.claim("c2")
+    foreign: Json = {
+        "request": "req",
+        "driver": DRIVER,
+        "pool": "n1",
+        "device": "gpu-0",
+        "shareID": "00000000-0000-4000-8000-000000000001",
+        "consumedCapacity": {"memory": memory},
+    }
+    stored["status"] = {"allocation": {"devices": {"results": [foreign]}}}
+    world.cluster.store.update_status(Kind.CLAIM, stored)  # not delivered to our watch yet
+    bind = asyncio.create_task(world.bind("p0", "n1"))
+    await turns()
+    async with world.watching():
+        if yields:
+            with pytest.raises(TryAgain, match="another writer allocated capacity gpu\\.example\\.com/n1/gpu-0 first"):
+                await bind
+        else:
+            await bind
+    assert ("allocation" not in world.claim("c0").get("status", {})) is yields
+
+
+async def test_audit_finds_shares_that_take_more_than_the_device_has(world: World) -> None:
+    async with world.watching():
+        await world.bind("p0", "n1")
+        await world.bind("p1", "n1")
+    raw = world.cluster.store.all(Kind.SLICE)[0]
+    raw["spec"]["devices"][0]["capacity"] = {"memory": {"value": "4Gi"}}
+    world.update(Kind.SLICE, raw)
+    assert findings(world) == ["capacity exceeded: gpu.example.com/n1/gpu-0: memory: 6442450944 of 4Gi taken"]
+
+
+async def test_a_share_that_claims_to_have_less_than_nothing_leaves_others_no_more_than_there_is(world: World) -> None:
+    """API servers do not look at consumedCapacity, and some users write the status of their claims."""
+    for name, amount, number in (("forged", "-1000Gi", 1), ("honest", "6Gi", 2)):
+        add_claim(world, name)
+        share = {"shareID": f"00000000-0000-4000-8000-00000000000{number}", "consumedCapacity": {"memory": amount}}
+        found = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-0", **share}
+        allocated = world.claim(name) | {"status": {"allocation": {"devices": {"results": [found]}}}}
+        world.cluster.store.update_status(Kind.CLAIM, allocated)
+    world.sync()
+
+    answer = await world.filter("p0", "n1")
+
+    assert answer.unresolvable == {"n1": "claim c0: request req: capacity is exhausted"}

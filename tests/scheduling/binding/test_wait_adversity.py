@@ -1,0 +1,292 @@
+"""What others do while a bind waits for devices or for its gang is noticed; devices are given back, or stay the pod's own."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.served_fields import Served
+
+from tests.support.scheduling.adversity import edit, node_of, report, troubled_world, waiting
+from tests.support.scheduling.grouped import NAMED, GroupWorld
+from tests.support.scheduling.seam import Seam, restart
+from tests.support.scheduling.world import DRIVER, World
+from tests.support.turns import turns
+
+
+@pytest.fixture
+def world() -> World:
+    return troubled_world()
+
+
+def strip(claim: Json) -> None:
+    """Takes off what protects an allocation and says what it froze."""
+    claim["metadata"]["finalizers"] = []
+    del claim["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
+
+
+def is_whole(world: World) -> bool:
+    metadata = world.claim("c1")["metadata"]
+    return metadata["finalizers"] == [FINALIZER] and SNAPSHOT_ANNOTATION in metadata["annotations"]
+
+
+async def test_finalizer_and_snapshot_that_are_taken_off_during_the_wait_are_put_back_before_the_binding(
+    world: World,
+) -> None:
+    """Without the finalizer the claim could be deleted under the running pod."""
+    async with world.watching():
+        bind = await waiting(world)
+        edit(world, strip)()
+        report(world, "Attached")
+        await bind
+
+    assert is_whole(world)
+    assert node_of(world) == "n2"
+
+
+async def test_conditions_that_only_the_snapshot_has_are_waited_for_even_if_somebody_takes_it_off(world: World) -> None:
+    """An API server that stores no binding conditions: without the snapshot the device seems to be ready."""
+    world.cluster.store._served = Served(conditions=False)
+    async with world.watching():
+        bind = await waiting(world)
+        assert "bindingConditions" not in world.claim("c1")["status"]["allocation"]["devices"]["results"][0]
+        edit(world, strip)()
+        with pytest.raises(TryAgain, match=r"not ready any more: device .*/n2/gpu-0 waits for Attached"):
+            await bind
+        assert is_whole(world)
+        again = await waiting(world)
+        report(world, "Attached")
+        await again
+
+    assert node_of(world) == "n2"
+
+
+async def test_slices_that_change_or_vanish_during_the_wait_change_nothing_of_what_is_allocated(world: World) -> None:
+    async with world.watching():
+        bind = await waiting(world)
+        world.delete(Kind.SLICE, "n2-devices")
+        world.slice("n2", [{"name": "gpu-0"}])
+        await turns()
+        assert not bind.done()
+        report(world, "Attached")
+        await bind
+
+    assert world.devices("c1") == ["n2/gpu-0"]
+    assert node_of(world) == "n2"
+
+
+async def test_a_node_that_goes_away_ends_the_wait_at_once_and_its_devices_are_given_back(world: World) -> None:
+    async with world.watching():
+        bind = await waiting(world)
+        world.delete(Kind.NODE, "n2")
+        with pytest.raises(TryAgain, match="node n2 does not exist any more"):
+            await asyncio.wait_for(bind, 60)
+        await world.extender.reclaim.sweep()
+        world.clock.seconds += world.options.reclaim_unfit_seconds
+        await world.extender.reclaim.sweep()
+        assert world.devices("c1") == []
+        await world.cluster.watch.caught_up()
+        await world.bind("p1", "n1")
+
+    assert node_of(world) == "n1"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda pod: pod["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"), "does not exist any more"),
+        (lambda pod: pod["spec"].update(nodeName="n1"), "is bound to node n1 already"),
+    ],
+)
+async def test_a_wait_ends_at_once_when_the_pod_is_being_deleted_or_bound_elsewhere(
+    world: World, change: Callable[[Json], None], words: str
+) -> None:
+    """Pods of jobs stay for a while when they are deleted: they have finalizers."""
+    async with world.watching():
+        bind = await waiting(world)
+        world.cluster.store.replace(Key(Kind.POD, "default", "p1"), change)
+        with pytest.raises(TryAgain, match=words):
+            await asyncio.wait_for(bind, 60)
+
+
+async def test_both_of_two_devices_that_fail_are_named_and_left_alone(world: World) -> None:
+    world.add_claim("pair", count=2)
+    world.add_pod("p3", "pair")
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p3", "n2"))
+        await turns()
+        report(world, "Failed", "pair")
+        with pytest.raises(TryAgain, match=r"gpu-0 reports Failed.*gpu-1 reports Failed"):
+            await bind
+
+    left_alone = world.extender.cool_downs.of(world.pod("p3")["metadata"]["uid"])
+    assert left_alone == {(DRIVER, "n2", "gpu-0"), (DRIVER, "n2", "gpu-1")}
+    assert world.devices("pair") == []
+
+
+async def test_a_condition_that_comes_and_goes_counts_when_all_are_there_at_once(world: World) -> None:
+    world.add_claim("pair", count=2)
+    world.add_pod("p3", "pair")
+
+    def say(status: str, device: str) -> Json:
+        condition = {"type": "Attached", "status": status, "reason": "Test", "message": ""}
+        return {"driver": DRIVER, "pool": "n2", "device": device, "conditions": [condition]}
+
+    async def told(first: str, second: str) -> None:
+        stored = world.claim("pair")
+        stored["status"]["devices"] = [say(first, "gpu-0"), say(second, "gpu-1")]
+        world.cluster.store.update_status(Kind.CLAIM, stored)
+        await asyncio.sleep(0.01)
+
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p3", "n2"))
+        await turns()
+        for statuses in (("True", "False"), ("False", "True"), ("Unknown", "True"), ("False", "False")):
+            await told(*statuses)
+            assert not bind.done()
+        await told("True", "True")
+        await bind
+
+    assert node_of(world, "p3") == "n2"
+
+
+async def test_everything_listed_anew_during_a_wait_neither_ends_nor_repeats_it(world: World) -> None:
+    async with world.watching():
+        bind = await waiting(world)
+        world.cluster.watch.attach(feeds_of(world.ledger))
+        await turns()
+        assert not bind.done()
+        report(world, "Attached")
+        await bind
+
+    assert len([each for each in world.messages("p1") if "waits for Attached" in each]) == 1
+    assert node_of(world) == "n2"
+
+
+async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_and_its_pod_not_bound() -> None:
+    """It was ready in time, and so its pod stood at the gate."""
+    world = World()
+    conditions = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+    world.node("n1")
+    world.slice("n1", [{"name": f"gpu-{index}", **conditions} for index in range(2)])
+    world.device_class()
+    world.create(
+        Kind.POD_GROUP,
+        {
+            "metadata": {"name": "g", "namespace": "default"},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+        },
+    )
+    for name in ("p1", "p2"):
+        world.add_claim(name)
+        spec = {
+            "schedulerName": "dra-extender-scheduler",
+            "containers": [{"name": "main", "image": "pause"}],
+            "schedulingGroup": {"podGroupName": "g"},
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+        }
+        world.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+    async with world.watching():
+        binds = [asyncio.create_task(world.bind(name, "n1")) for name in ("p1", "p2")]
+        await turns()
+        report(world, "Attached", claim="p1")
+        await turns()
+        report(world, "Failed", claim="p1")
+        await asyncio.sleep(0.01)
+        report(world, "Attached", claim="p2")
+        with pytest.raises(TryAgain, match="binding conditions failed"):
+            await binds[0]
+        await binds[1]
+
+    assert (node_of(world, "p1"), node_of(world, "p2")) == ("", "n1")
+    assert world.devices("p1") == []
+
+
+def foreign(world: World, claim: str) -> None:
+    """Another scheduler allocates what this claim has to one of its own."""
+    world.add_claim("foreign")
+    stored = world.claim("foreign")
+    results = [{**each, "request": "req"} for each in world.claim(claim)["status"]["allocation"]["devices"]["results"]]
+    stored["status"] = {"allocation": {"devices": {"results": results}}}
+    world.cluster.store.update_status(Kind.CLAIM, stored)
+
+
+async def test_a_member_that_waits_for_the_claim_of_its_group_gives_way_to_a_foreign_writer_at_once() -> None:
+    world = GroupWorld()
+    world.devices_everywhere(1, conditions=True)
+    world.add_claim("shared")
+    world.group(NAMED)
+    world.member("a")
+    await world.extender.start()
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("a", "n1"))
+        await turns()
+        foreign(world, "shared")
+        with pytest.raises(TryAgain, match="another writer allocated device"):
+            await asyncio.wait_for(bind, 60)
+    await world.extender.stop()
+
+    assert world.devices("shared") == []
+
+
+async def test_all_members_that_run_on_the_claim_of_their_group_are_told_what_a_foreign_writer_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = GroupWorld()
+    monkeypatch.setattr(world.extender._foreign, "_seconds", 0.0)
+    world.devices_everywhere()
+    world.add_claim("shared")
+    world.group(NAMED)
+    for name in ("a", "b", "waiting"):
+        world.member(name)
+    await world.extender.start()
+    async with world.watching():
+        await asyncio.gather(world.bind("a", "n1"), world.bind("b", "n1"))
+        await world.cluster.watch.caught_up()
+        foreign(world, "shared")
+        await world.cluster.watch.caught_up()
+        await turns()
+    await world.extender.stop()
+
+    assert [
+        "was given to claim default/foreign" in " ".join(world.messages(each)) for each in ("a", "b", "waiting")
+    ] == [
+        True,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize("left", ["allocation", "snapshot"])
+async def test_a_process_that_dies_while_it_gives_a_failed_device_back_is_carried_on_by_the_next(
+    world: World, left: str
+) -> None:
+    """What is left is found by the next bind, and where none comes, by reclaim."""
+    claims = Seam(world.cluster.claims)
+    if left == "allocation":
+        claims.before("update_status", None, asyncio.Event().wait)
+    else:
+        claims.before("update", None, asyncio.Event().wait)
+    restart(world, claims=claims)
+    async with world.watching():
+        dying = await waiting(world)
+        report(world, "Failed")
+        await turns()
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+    assert world.devices("c1") == (["n2/gpu-0"] if left == "allocation" else [])
+    assert SNAPSHOT_ANNOTATION in world.claim("c1")["metadata"]["annotations"]
+
+    restart(world)
+    async with world.watching():
+        if left == "allocation":
+            with pytest.raises(TryAgain, match="binding conditions failed"):
+                await world.bind("p1", "n2")
+        await world.bind("p1", "n1")
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+    assert node_of(world) == "n1"

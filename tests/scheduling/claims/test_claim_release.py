@@ -1,0 +1,99 @@
+"""Giving back what a claim has, for whoever no longer uses it: nothing else goes, whatever happened meanwhile."""
+
+import pytest
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling.claims.writer import ClaimWriting
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+
+from tests.support.scheduling.world import DRIVER, World
+
+KEY = Key(Kind.CLAIM, "default", "c1")
+
+
+@pytest.fixture
+async def world() -> World:
+    world = World()
+    world.node("n1")
+    world.gpus("n1", 2)
+    world.device_class()
+    world.add_claim("c1")
+    for pod in ("p1", "p2"):
+        world.add_pod(pod, "c1")
+    async with world.watching():
+        for pod in ("p1", "p2"):
+            await world.bind(pod, "n1")
+        await world.cluster.watch.caught_up()
+    return world
+
+
+def record(world: World) -> ClaimRecord:
+    found = world.ledger.claims.by_key("default", "c1")
+    assert found is not None
+    return found
+
+
+def uid(world: World, pod: str) -> str:
+    return str(world.pod(pod)["metadata"]["uid"])
+
+
+def writing(world: World) -> ClaimWriting:
+    return ClaimWriting(world.ledger, world.cluster.claims, world.metrics)
+
+
+async def test_reservation_goes_while_another_is_left(world: World) -> None:
+    assert not await writing(world).release(record(world), (uid(world, "p1"),))
+    assert [each["name"] for each in world.claim("c1")["status"]["reservedFor"]] == ["p2"]
+    assert world.devices("c1") == ["n1/gpu-0"]
+
+
+async def test_allocation_and_snapshot_go_with_the_last_reservation_and_the_finalizer_stays(world: World) -> None:
+    assert await writing(world).release(record(world), (uid(world, "p1"), uid(world, "p2")))
+    claim = world.claim("c1")
+    assert "allocation" not in claim["status"]
+    assert not claim["status"].get("reservedFor")
+    assert SNAPSHOT_ANNOTATION not in claim["metadata"]["annotations"]
+    assert claim["metadata"]["finalizers"] == [FINALIZER]
+    assert not world.ledger.claims.usage.pool((DRIVER, "n1"))
+
+
+@pytest.mark.parametrize("consumers", [(), ("somebody",)])
+async def test_nothing_is_written_for_those_who_have_nothing(world: World, consumers: tuple[str, ...]) -> None:
+    version = world.cluster.store.version
+    assert not await writing(world).release(record(world), consumers)
+    assert world.cluster.store.version == version
+
+
+async def test_what_was_reserved_meanwhile_is_seen_and_kept(world: World) -> None:
+    """The release was decided about an older state of the claim."""
+    known = record(world)
+    later = {"resource": "pods", "name": "p3", "uid": "later"}
+    world.cluster.store.replace(KEY, lambda claim: claim["status"]["reservedFor"].append(later))
+    assert not await writing(world).release(known, (uid(world, "p1"), uid(world, "p2")))
+    assert [each["uid"] for each in world.claim("c1")["status"]["reservedFor"]] == ["later"]
+    assert world.devices("c1") == ["n1/gpu-0"]
+
+
+async def test_another_allocation_than_the_one_that_was_looked_at_stays(world: World) -> None:
+    known = record(world)
+
+    def again(claim: Json) -> None:
+        claim["status"]["allocation"]["devices"]["results"][0]["device"] = "gpu-1"
+
+    world.cluster.store.replace(KEY, again)
+    assert not await writing(world).release(known, (uid(world, "p1"), uid(world, "p2")))
+    assert world.devices("c1") == ["n1/gpu-1"]
+
+
+async def test_claim_that_is_being_deleted_can_be_released_but_not_reserved(world: World) -> None:
+    world.cluster.store.delete(KEY)
+    assert "deletionTimestamp" in world.claim("c1")["metadata"]
+    assert await writing(world).release(record(world), (uid(world, "p1"), uid(world, "p2")))
+
+
+async def test_claim_that_is_gone_has_nothing_left_to_release(world: World) -> None:
+    known = record(world)
+    world.cluster.store.replace(KEY, lambda claim: claim["metadata"].pop("finalizers"))
+    world.cluster.store.delete(KEY)
+    assert await writing(world).release(known, (uid(world, "p1"),))

@@ -1,0 +1,190 @@
+"""A claim that is deleted while its pod runs: its devices go to nobody before the pod has ended, and people hear of it."""
+
+import pytest
+from dra_extender.audit.invariants import ORPHANED, audit
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.pod import pod_from
+from dra_extender.scheduling.binding.conflicts import overlapped
+from dra_extender.scheduling.claims.orphan_reports import REASON
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.simulator.apiserver.objects import Kind
+
+from tests.support.scheduling.world import World
+
+
+async def running(options: Options | None = None) -> World:
+    """One node with one device, on which `first` runs; `second` wants the same."""
+    world = World(options or Options(settle_wait_seconds=0.0, new_claim_wait_seconds=0.0))
+    world.node("n1")
+    world.gpus("n1", 1)
+    world.device_class()
+    for name in ("first", "second"):
+        world.add_claim(name)
+        world.add_pod(name, name)
+    async with world.watching():
+        await world.bind("first", "n1")
+        await world.cluster.watch.caught_up()
+    return world
+
+
+def strip_and_delete(world: World, claim: str) -> None:
+    """What the owner of a claim may do without the admission policy."""
+    raw = world.claim(claim)
+    raw["metadata"]["finalizers"] = []
+    world.update(Kind.CLAIM, raw)
+    world.delete(Kind.CLAIM, claim)
+
+
+async def metric(world: World, name: str) -> float | None:
+    await world.metrics.render()
+    return world.metrics.registry.get_sample_value(f"dra_extender_{name}")
+
+
+async def test_device_of_a_deleted_claim_goes_to_nobody_before_its_pod_is_gone() -> None:
+    world = await running()
+    strip_and_delete(world, "first")
+    assert (await world.filter("second", "n1")).fitting == ()
+
+    world.delete(Kind.POD, "first")
+
+    assert (await world.filter("second", "n1")).fitting == ("n1",)
+
+
+async def test_device_of_a_deleted_claim_is_free_when_its_pod_is_over() -> None:
+    world = await running()
+    strip_and_delete(world, "first")
+    mark = world.ledger.progress.devices
+
+    raw = world.pod("first")
+    raw["status"] = {**raw.get("status", {}), "phase": "Succeeded"}
+    world.cluster.store.update_status(Kind.POD, raw)
+    world.sync()
+
+    assert world.ledger.progress.devices > mark
+    assert (await world.filter("second", "n1")).fitting == ("n1",)
+
+
+async def test_bind_does_not_take_the_device_either() -> None:
+    world = await running()
+    strip_and_delete(world, "first")
+    async with world.watching():
+        with pytest.raises(TryAgain, match="n1"):
+            await world.bind("second", "n1")
+    assert world.devices("second") == []
+
+
+async def test_preemption_of_the_pod_frees_the_device_of_its_deleted_claim() -> None:
+    world = await running()
+    strip_and_delete(world, "first")
+    victims = {"n1": [str(world.pod("first")["metadata"]["uid"])]}
+
+    assert await world.extender.preempt(pod_from(world.pod("second")), victims) == victims
+
+
+async def test_people_hear_of_it_by_an_event_on_the_pod_and_metrics() -> None:
+    world = await running()
+    await world.extender.start()
+    strip_and_delete(world, "first")
+    events = world.cluster.events.of(world.pod("first")["metadata"]["uid"])
+    told = [each for each in events if each.reason == REASON]
+    await world.extender.stop()
+
+    assert len(told) == 1
+    assert "ResourceClaim default/first was deleted while this pod uses its devices" in told[0].message
+    assert "gpu.example.com/n1/gpu-0" in told[0].message
+    assert await metric(world, "orphaned_allocations") == 1
+    assert await metric(world, "claims_deleted_in_use_total") == 1
+    world.delete(Kind.POD, "first")
+    assert await metric(world, "orphaned_allocations") == 0
+
+
+async def test_new_leader_reports_what_it_saw_as_a_standby() -> None:
+    world = await running()
+    strip_and_delete(world, "first")
+    assert REASON not in [each.reason for each in world.cluster.events.of(world.pod("first")["metadata"]["uid"])]
+    await world.extender.start()
+    events = world.cluster.events.of(world.pod("first")["metadata"]["uid"])
+    await world.extender.stop()
+
+    assert REASON in [each.reason for each in events]
+
+
+async def test_claim_that_its_pod_has_done_with_leaves_nothing_behind() -> None:
+    world = await running()
+    world.delete(Kind.POD, "first")
+    strip_and_delete(world, "first")
+
+    assert len(world.ledger.claims.orphans) == 0
+    assert (await world.filter("second", "n1")).fitting == ("n1",)
+
+
+async def test_allocation_that_is_cleared_while_the_pod_runs_frees_the_device_as_upstream() -> None:
+    world = await running()
+    raw = world.claim("first")
+    raw["status"] = {}
+    world.cluster.store.update_status(Kind.CLAIM, raw)
+    world.sync()
+
+    assert (await world.filter("second", "n1")).fitting == ("n1",)
+
+
+async def test_allocation_of_another_writer_on_the_same_device_is_reported() -> None:
+    world = await running()
+    await world.extender.start()
+    strip_and_delete(world, "first")
+    allocation = {
+        "devices": {"results": [{"request": "req", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}]}
+    }
+    raw = world.claim("second")
+    raw["status"] = {"allocation": allocation}
+    record = world.ledger.claims.orphans.of_pod(world.pod("first")["metadata"]["uid"])[0].record
+    world.cluster.store.update_status(Kind.CLAIM, raw)
+    seen: list[ClaimRecord] = []
+    world.ledger.on_allocation = seen.append
+    world.sync()
+    await world.extender.stop()
+
+    found = overlapped(seen[0], world.ledger.claims, world.ledger.slices)
+    assert found is not None
+    assert found[1] == (record,)
+
+
+async def test_audit_names_the_running_pod_whose_claim_is_gone() -> None:
+    world = await running()
+    strip_and_delete(world, "first")
+    raw = world.pod("first")
+    raw["status"] = {**raw.get("status", {}), "phase": "Running"}
+    world.cluster.store.update_status(Kind.POD, raw)
+    world.sync()
+    pods = list(world.ledger.pods.all())
+
+    found = audit([], [], pods, list(world.ledger.nodes.values()))
+
+    assert [(each.rule, each.about) for each in found] == [(ORPHANED, "default/first")]
+
+
+async def test_a_filter_call_frees_nothing_of_a_pod_whose_binding_is_on_its_way() -> None:
+    """kube-scheduler may ask again about a pod whose bind it gave up, and which is bound all the same."""
+    world = World(Options(settle_wait_seconds=0.0, new_claim_wait_seconds=0.0))
+    world.node("n1")
+    world.gpus("n1", 1)
+    world.device_class()
+    for name in ("first", "second"):
+        world.add_claim(name)
+        world.add_pod(name, name)
+    pod = pod_from(world.pod("first"))
+    holder = {"resource": "pods", "name": pod.name, "uid": pod.uid}
+    result = {"request": "req", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
+    raw = world.claim("first")
+    raw["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [holder]}
+    world.cluster.store.update_status(Kind.CLAIM, raw)
+    world.sync()
+    world.ledger.pods.begin_binding(pod)
+    world.delete(Kind.CLAIM, "first")
+    assert (await world.filter("second", "n1")).fitting == ()
+    assert (await world.filter("first", "n1")).fitting == ()
+    assert (await world.filter("second", "n1")).fitting == ()
+    world.ledger.pods.binding_failed(pod.uid)
+    await world.filter("first", "n1")
+    assert (await world.filter("second", "n1")).fitting == ("n1",)

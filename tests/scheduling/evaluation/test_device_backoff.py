@@ -1,0 +1,149 @@
+"""A device that just failed for a pod is left alone by that pod for a while: others are tried first, and its end is told."""
+
+import asyncio
+
+import pytest
+from dra_extender.scheduling.evaluation.device_backoff import CoolDowns
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.simulator.apiserver.objects import Json, Kind
+
+from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.support.scheduling.reclaiming import OPTIONS, condition, edit_status, pass_by, reserved, small_world
+from tests.support.scheduling.world import DRIVER, Steady, World
+from tests.support.turns import turns
+
+COOL_DOWN = 20.0
+FAILING: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=COOL_DOWN))
+    world.node("n1")
+    world.node("n2")
+    world.slice("n1", [{"name": "gpu-0", **FAILING}, {"name": "gpu-1", **FAILING}])
+    world.device_class()
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    return world
+
+
+async def fails(world: World, device: str, pod: str = "p1", claim: str = "c1") -> None:
+    """The pod's bind waits for this device, which then reports failure."""
+    bind = asyncio.create_task(world.bind(pod, "n1"))
+    await turns()
+    assert world.devices(claim) == [f"n1/{device}"]
+    stored = world.claim(claim)
+    condition = {"type": "Failed", "status": "True", "reason": "Test", "message": "no port"}
+    stored["status"]["devices"] = [{"driver": DRIVER, "pool": "n1", "device": device, "conditions": [condition]}]
+    world.cluster.store.update_status(Kind.CLAIM, stored)
+    with pytest.raises(
+        TryAgain, match=f"binding conditions failed: device {DRIVER}/n1/{device} reports Failed: no port"
+    ):
+        await bind
+    assert world.devices(claim) == []
+
+
+async def test_another_device_is_tried_first(world: World) -> None:
+    async with world.watching():
+        await fails(world, "gpu-0")
+        assert list((await world.filter("p1", "n1", "n2")).fitting) == ["n1"]
+        await fails(world, "gpu-1")
+
+
+async def test_bind_without_a_hold_leaves_the_device_alone_too(world: World) -> None:
+    async with world.watching():
+        await fails(world, "gpu-0")
+        await fails(world, "gpu-1")
+        with pytest.raises(TryAgain, match="does not fit on node n1 any more"):
+            await world.bind("p1", "n1")
+
+
+async def test_pod_that_has_no_other_device_is_told_so_until_the_end(world: World) -> None:
+    async with world.watching():
+        await fails(world, "gpu-0")
+        await fails(world, "gpu-1")
+        answer = await world.filter("p1", "n1", "n2")
+        assert answer.unresolvable["n1"] == "devices have just failed for this pod and are left alone for a while"
+        assert "no devices on this node" in answer.unresolvable["n2"]
+        world.clock.seconds += COOL_DOWN
+        assert list((await world.filter("p1", "n1")).fitting) == ["n1"]
+
+
+async def test_other_pods_may_have_the_device(world: World) -> None:
+    world.add_claim("c2")
+    world.add_pod("p2", "c2")
+    async with world.watching():
+        await fails(world, "gpu-0")
+        assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
+        await fails(world, "gpu-0", "p2", "c2")
+
+
+async def test_end_wakes_a_pod_that_was_refused_for_it() -> None:
+    options = Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=1.0)
+    world = World(options)
+    world.node("n1")
+    world.slice("n1", [{"name": "gpu-0", **FAILING}])
+    world.device_class()
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    await world.extender.start()
+    async with world.watching():
+        await fails(world, "gpu-0")
+        await world.filter("p1", "n1")
+        before = world.cluster.waker.calls
+        world.clock.seconds += 1
+        assert await world.cluster.waker.called_since(before, 10.0)
+    await world.extender.stop()
+
+
+async def test_end_is_told_even_if_the_timer_comes_before_the_time_has_passed() -> None:
+    """The event loop's clock and ours need not agree to the last digit."""
+    clock, told = Steady(), asyncio.Event()
+    cool_downs = CoolDowns(clock, 0.01, lambda _: told.set())
+    cool_downs.start("pod", [(DRIVER, "n1", "gpu-0")])
+    await turns()
+    assert not told.is_set()
+    clock.seconds += 0.01
+    await asyncio.wait_for(told.wait(), 60)
+    assert not cool_downs.of("pod")
+
+
+async def test_without_a_cool_down_the_device_is_tried_again_at_once(world: World) -> None:
+    world.options = Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=0)
+    world.start()
+    async with world.watching():
+        await fails(world, "gpu-0")
+        await fails(world, "gpu-0")
+
+
+async def test_gang_is_planned_around_a_device_that_failed_for_a_member() -> None:
+    world = GangWorld()
+    world.node("n1")
+    world.slice("n1", [{"name": f"gpu-{index}"} for index in range(3)])
+    world.gang("g", 2)
+    for name in ("a", "b"):
+        world.member("g", name, "any")
+    world.extender._bind._cool_downs.start(world.pod("a")["metadata"]["uid"], [(DRIVER, "n1", "gpu-0")])
+    for name in ("a", "b"):
+        assert list((await world.filter(name, "n1")).fitting) == ["n1"]
+    held = world.ledger.holds.overlay.pool((DRIVER, "n1"))
+    assert sorted(held) == ["gpu-1", "gpu-2"]
+
+
+@pytest.mark.parametrize("how", ["failed", "late"])
+async def test_a_device_that_is_given_back_while_nobody_binds_is_left_alone_too(how: str) -> None:
+    """The process was started anew meanwhile, or kube-scheduler was away."""
+    world = small_world()
+    await reserved(world, "n3")
+    if how == "failed":
+        edit_status(world, lambda status: status.update(devices=[condition(world, "Failed")]))
+    else:
+        world.clock.seconds += OPTIONS.binding_timeout_seconds + 1
+    await pass_by(world, OPTIONS.reclaim_unfit_seconds)
+    assert world.devices("c1") == []
+    answer = await world.filter("p1", "n3")
+    assert "devices have just failed for this pod" in str(answer.unresolvable)
+    world.clock.seconds += OPTIONS.device_cool_down_seconds
+    assert list((await world.filter("p1", "n3")).fitting) == ["n3"]

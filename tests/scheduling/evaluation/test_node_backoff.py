@@ -1,0 +1,178 @@
+"""A pod whose binds undo their own allocation on a node over and over leaves that node alone for a while."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from dra_extender.allocator.rules.verdict import GROUPS
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.rejection import Code
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling.binding import conflict_release as overlap_release
+from dra_extender.scheduling.binding import decision as bind_decision
+from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, Overlap
+from dra_extender.scheduling.evaluation.node_backoff import NodeBackOff
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.simulator.apiserver.objects import Kind
+from structlog.testing import capture_logs
+
+from tests.support.scheduling.world import DRIVER, Steady, World
+
+BOTH = ("n1", "n2")
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    for node in BOTH:
+        world.node(node)
+        world.gpus(node, 2)
+    world.device_class()
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    return world
+
+
+def disagreeing(node: str) -> Callable[..., Overlap | None]:
+    """A check after the write that refuses what the search offers on this node."""
+
+    def judge(record: object, *_: object) -> Overlap | None:
+        (holding,) = record.holdings  # type: ignore[attr-defined]
+        return Overlap(GROUPS, f"{DRIVER}/{node}/s", OWN) if holding.pool == node else None
+
+    return judge
+
+
+async def tried(world: World, *nodes: str) -> str:
+    """One round of kube-scheduler: the first offered node, with what became of it."""
+    offered = list((await world.filter("p1", *nodes)).fitting)
+    if not offered:
+        return "unschedulable"
+    try:
+        await world.bind("p1", offered[0])
+    except TryAgain as problem:
+        return str(problem)
+    return f"bound to {offered[0]}"
+
+
+async def test_node_is_offered_twice_and_then_left_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlap_release, "overlap", disagreeing("n1"))
+    undone = f"claim default/c1: groups {DRIVER}/n1/s was allocated to another claim of this scheduler first"
+    async with world.watching():
+        assert [await tried(world, "n1") for _ in range(3)] == [undone, undone, "unschedulable"]
+        assert Code.NODE_BACKED_OFF in world.messages("p1")[-1]
+        assert world.devices("c1") == []
+        assert "another writer" not in undone
+        assert await tried(world, *BOTH) == "bound to n2"
+
+
+async def test_node_is_offered_again_after_a_while_and_the_pod_is_woken(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overlap_release, "overlap", disagreeing("n1"))
+    async with world.watching():
+        for _ in range(2):
+            await tried(world, "n1")
+        assert await tried(world, "n1") == "unschedulable"
+        world.clock.seconds += 61.0
+        monkeypatch.setattr(overlap_release, "overlap", lambda *_: None)
+        assert await tried(world, "n1") == "bound to n1"
+
+
+async def test_metric_tells_whose_the_other_allocation_was(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overlap_release, "overlap", disagreeing("n1"))
+    async with world.watching():
+        await tried(world, "n1")
+    page = (await world.metrics.render()).decode()
+    assert 'dra_extender_allocation_overlaps_total{kind="groups",outcome="yielded",writer="own"} 1' in page
+
+
+async def test_undone_twice_within_ten_minutes_counts_for_each_pod_and_node_alone() -> None:
+    clock, ended = Steady(), list[str]()
+    back_off = NodeBackOff(clock, ended.append)
+    back_off.undone("p1", "n1")
+    back_off.undone("p1", "n2")
+    back_off.undone("p2", "n1")
+    assert not back_off.active
+    back_off.undone("p1", "n1")
+    assert (back_off.of("p1"), back_off.of("p2")) == (frozenset({"n1"}), frozenset())
+    clock.seconds += 59.0
+    back_off._check("p1", "n1")
+    assert (back_off.of("p1"), ended) == (frozenset({"n1"}), [])
+    clock.seconds += 2.0
+    back_off._check("p1", "n1")
+    assert (back_off.of("p1"), ended) == (frozenset(), ["p1"])
+    back_off.undone("p1", "n1")
+    assert back_off.of("p1") == {"n1"}
+    clock.seconds += 61.0
+    back_off._check("p1", "n1")
+    clock.seconds += 600.0
+    for pod, node in (("p1", "n1"), ("p1", "n2"), ("p2", "n1")):
+        back_off._check(pod, node)
+    assert not back_off._nodes
+
+
+async def test_bound_pod_is_forgotten() -> None:
+    back_off = NodeBackOff(Steady(), lambda _: None)
+    for _ in range(2):
+        back_off.undone("p1", "n1")
+    back_off.forget("p1")
+    assert not back_off.active
+
+
+async def test_what_the_rule_refuses_is_decided_anew_and_never_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A held placement that is no good is searched for again; if the search says the same, nothing is written."""
+    clash = Overlap(GROUPS, f"{DRIVER}/n1/s")
+    once = [clash]
+    monkeypatch.setattr(bind_decision, "broken", lambda *_: once.pop() if once else None)
+    async with world.watching():
+        assert await tried(world, "n1") == "bound to n1"
+    world.add_claim("c2")
+    world.add_pod("p2", "c2")
+    monkeypatch.setattr(bind_decision, "broken", lambda *_: clash)
+    async with world.watching():
+        version = world.claim("c2")["metadata"]["resourceVersion"]
+        for _ in range(2):
+            assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
+            with pytest.raises(TryAgain, match="does not fit on node n1 any more: groups"):
+                await world.bind("p2", "n1")
+        assert list((await world.filter("p2", "n1")).fitting) == []
+        assert world.claim("c2")["metadata"]["resourceVersion"] == version
+
+
+@pytest.mark.parametrize("writer", [FOREIGN, OWN])
+async def test_allocation_of_a_bound_pods_device_is_reported_with_its_writer(
+    world: World, monkeypatch: pytest.MonkeyPatch, writer: str
+) -> None:
+    """A second extender of ours is no other writer: what it wrote has our snapshot."""
+    monkeypatch.setattr(world.extender._foreign, "_seconds", 0.0)
+    reported, report = asyncio.Event(), world.extender._foreign._report
+
+    def reporting(record: ClaimRecord) -> None:
+        report(record)
+        reported.set()
+
+    monkeypatch.setattr(world.extender._foreign, "_report", reporting)
+    await world.extender.start()
+    async with world.watching():
+        assert await tried(world, "n1") == "bound to n1"
+        world.add_claim("other")
+        stored = world.claim("other")
+        stored["status"] = {"allocation": world.claim("c1")["status"]["allocation"]}
+        if writer == OWN:
+            snapshot = world.claim("c1")["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
+            stored["metadata"]["annotations"] = {SNAPSHOT_ANNOTATION: snapshot}
+            stored = world.cluster.store.update(Kind.CLAIM, {**stored, "status": {}}) | {"status": stored["status"]}
+        with capture_logs() as logs:
+            world.cluster.store.update_status(Kind.CLAIM, stored)
+            await world.cluster.watch.caught_up()
+            async with asyncio.timeout(60):
+                await reported.wait()
+    await world.extender.stop()
+    assert ("by another writer" in world.messages("p1")[-1]) == (writer == FOREIGN)
+    (log,) = [each for each in logs if each["event"] == "the same was allocated twice"]
+    assert log["writer"] == writer
+    page = (await world.metrics.render()).decode()
+    assert f'allocation_overlaps_total{{kind="device",outcome="reported",writer="{writer}"}} 1' in page

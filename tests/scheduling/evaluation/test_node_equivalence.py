@@ -1,0 +1,446 @@
+"""A node that is like another one gets the other one's answer, and that is the answer which a search on it would give."""
+
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pytest
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.state.features import Features
+from dra_extender.allocator.state.result import NoFit
+from dra_extender.ledger.holds.holds import Hold
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.model.allocation import Placement
+from dra_extender.model.node_selector import only_node
+from dra_extender.model.resource_claim import ConsumerReference
+from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.evaluation.evaluator import Judging
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.evaluation.node_equivalence import Likeness
+from dra_extender.scheduling.evaluation.result import Attempt
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.simulator.apiserver.objects import Json
+from dra_extender.telemetry.metrics import Metrics
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.scheduling.world import DRIVER
+
+NODES: Final = ("n0", "n1", "n2", "n3")
+OTHER_DRIVER: Final = "net.example.com"
+TYPE: Final = f'device.attributes["{DRIVER}"].type'
+
+
+SERIAL: Final = f'device.attributes["{DRIVER}"].serial.endsWith("0")'
+READS: Final = frozenset({f"{DRIVER}/type"})
+
+
+def consuming(name: str, amount: int, *groups: str) -> Json:
+    consumption = {"counterSet": "set", "counters": {"units": {"value": str(amount)}}, "compatibilityGroups": groups}
+    return {"name": name, "consumesCounters": [consumption]}
+
+
+def typed(name: str, kind: str, **fields: Any) -> Json:
+    return {"name": name, "attributes": {"type": {"string": kind}, "index": {"int": len(name)}}, **fields}
+
+
+SHARED: Final = {
+    "allowMultipleAllocations": True,
+    "capacity": {"memory": {"value": "2", "requestPolicy": {"default": "1"}}},
+}
+DEVICES: Final[Sequence[Sequence[Json]]] = (
+    [typed("d0", "a"), typed("d1", "b"), typed("d2", "a")],
+    [typed("d0", "a"), typed("d1", "b"), typed("d2", "a", taints=[{"key": "k", "effect": "NoSchedule"}])],
+    [typed("d0", "a", **SHARED), typed("d1", "b")],
+    [consuming("d0", 2, "x"), consuming("d1", 1, "x"), consuming("d2", 1, "y")],
+    [
+        {**consuming("d0", 1), "compatibleOnlyWith": {"expression": f"{TYPE} == 'b'"}},
+        consuming("d1", 1),
+        {**consuming("d2", 1), **typed("d2", "b")},
+    ],
+    [typed("d0", "a", bindsToNode=True, bindingConditions=["c"], bindingFailureConditions=["f"]), typed("d1", "a")],
+    [typed("d0", "a"), {"name": "d1"}],
+    [typed("d0", "a", nodeName="n1"), typed("d1", "a", allNodes=True), typed("d2", "b", nodeName="n2")],
+)
+
+
+def zone(name: str) -> Json:
+    return {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [name]}]}]}
+
+
+PLACES: Final[Mapping[str, Json]] = {
+    **{node: {"nodeName": node} for node in NODES},
+    "all": {"allNodes": True},
+    "east": {"nodeSelector": zone("east")},
+    "west": {"nodeSelector": zone("west")},
+    "choosy": {"perDeviceNodeSelection": True},
+}
+FABRICS: Final = {"all": "pool-n1-x", "east": "pool-n2-x", "west": "pool-n2-y"}
+"""Pools of several nodes have names between those of single nodes, so that their places in the order differ."""
+REQUESTS: Final[Sequence[Sequence[Json]]] = (
+    [{"name": "r", "exactly": {"deviceClassName": "any"}}],
+    [{"name": "r", "exactly": {"deviceClassName": "any", "count": 2}}],
+    [{"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": f"{TYPE} == 'b'"}}]}}],
+    [{"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}],
+    [{"name": "r", "exactly": {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": SERIAL}}]}}],
+    [{"name": "r", "exactly": {"deviceClassName": "gpu"}}, {"name": "s", "exactly": {"deviceClassName": "net"}}],
+    [
+        {
+            "name": "r",
+            "firstAvailable": [
+                {"name": "two", "deviceClassName": "gpu", "count": 3},
+                {"name": "one", "deviceClassName": "any"},
+            ],
+        }
+    ],
+)
+POD: Final = ConsumerReference(resource="pods", name="p", uid="p")
+CONSTRAINTS: Final[Sequence[Json]] = ({}, {"constraints": [{"matchAttribute": f"{DRIVER}/type"}]})
+
+operations = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("slice"),
+            st.sampled_from((*sorted(PLACES), "all", "all", "east")),
+            st.sampled_from(("own", "own", "own", "common", "second", "second")),
+            st.integers(0, len(DEVICES) - 1),
+            st.integers(1, 2),
+        ),
+        st.tuples(st.just("drop"), st.sampled_from(sorted(PLACES)), st.sampled_from(("own", "common", "second"))),
+        st.tuples(st.just("node"), st.sampled_from(NODES), st.booleans(), st.booleans()),
+        st.tuples(st.just("take"), st.sampled_from(NODES), st.integers(0, 5)),
+        st.tuples(st.just("take"), st.sampled_from(NODES), st.sampled_from((0, 4))),
+        st.tuples(st.just("free"), st.integers(0, 5)),
+        st.tuples(st.just("hold"), st.sampled_from((*NODES, NODES)), st.integers(0, 5)),
+        st.tuples(st.just("lapse"), st.integers(0, 3)),
+        st.tuples(st.just("widen"), st.sampled_from(NODES)),
+    ),
+    min_size=4,
+    max_size=14,
+)
+
+
+class Scene:
+    """A ledger, one service that remembers, and the plain search beside it."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.searching = Searching(self.ledger, Features(), Options())
+        self.judging = Judging(self.ledger, self.searching, Metrics(), 10_000)
+        self.taken: list[str] = []
+        self.held: list[str] = []
+        self.version = 0
+        selector = {"any": "true", "gpu": f'device.driver == "{DRIVER}"', "net": f'device.driver == "{OTHER_DRIVER}"'}
+        for name, expression in selector.items():
+            self.feed("deviceclasses", name, spec={"selectors": [{"cel": {"expression": expression}}]})
+        for node in NODES:
+            self.apply(("node", node, True, True))
+            self.apply(("slice", node, "own", 0, 1))
+
+    def feed(self, kind: str, name: str, **parts: Any) -> None:
+        self.version += 1
+        metadata = {"name": name, "uid": name, "namespace": "default", "resourceVersion": str(self.version)}
+        feeds_of(self.ledger)[kind].changed(json.dumps({"metadata": metadata, **parts}).encode())
+
+    def apply(self, operation: tuple[Any, ...]) -> None:
+        match operation:
+            case ("slice", place, pool, devices, generation):
+                self._publish(place, pool, DEVICES[devices], generation)
+            case ("drop", place, pool):
+                feeds_of(self.ledger)["resourceslices"].deleted("", f"{place}-{pool}", "")
+            case ("node", node, east, features):
+                declared = ["DRAOptionalNodeOperations"] if features else []
+                metadata = {"name": node, "uid": node, "labels": {"zone": "east" if east else "west"}}
+                raw = {"metadata": metadata, "status": {"declaredFeatures": declared}}
+                feeds_of(self.ledger)["nodes"].changed(json.dumps(raw).encode())
+            case ("take", node, demand):
+                self._take(node, self.demand(demand % len(REQUESTS), 0))
+            case ("free", number) if number < len(self.taken):
+                name = self.taken.pop(number)
+                feeds_of(self.ledger)["resourceclaims"].deleted("default", name, name)
+            case ("hold", nodes, demand):
+                self.hold((nodes,) if isinstance(nodes, str) else nodes, demand % len(REQUESTS))
+            case ("lapse", number) if number < len(self.held):
+                self.ledger.holds.end(self.held.pop(number))
+            case ("widen", node):
+                self._publish(node, "own", [*DEVICES[0], typed("extra", "b")], 1)
+
+    def _publish(self, place: str, pool: str, devices: Sequence[Json], generation: int) -> None:
+        names = {"own": f"pool-{place}", "common": "common", "second": f"second-{place}"}
+        if place in FABRICS:
+            names["own"] = FABRICS[place]
+        counted = any("consumesCounters" in each for each in devices)
+        driver = OTHER_DRIVER if pool == "second" else DRIVER
+        shape = {"name": names[pool], "generation": generation, "resourceSliceCount": 2 if counted else 1}
+        spec = {"driver": driver, "pool": shape, **PLACES[place]}
+        serial = {"serial": {"string": f"{place}-{self.version % 3}"}}
+        marked = [{**each, "attributes": {**each.get("attributes", {}), **serial}} for each in devices]
+        self.feed("resourceslices", f"{place}-{pool}", spec={**spec, "devices": marked})
+        if counted:
+            sets = [{"name": "set", "counters": {"units": {"value": "3"}}}]
+            self.feed("resourceslices", f"{place}-{pool}-sets", spec={**spec, "sharedCounters": sets})
+
+    def demand(self, requests: int, constraints: int) -> Demand | None:
+        name = f"wanted-{requests}-{constraints}"
+        raw = [json.loads(json.dumps(each)) for each in REQUESTS[requests]]
+        for each in raw:
+            for body in (each.get("exactly"), *each.get("firstAvailable", ())):
+                if body is not None:
+                    body.setdefault("allocationMode", "ExactCount")
+                    body.setdefault("count", 1)
+        self.feed("resourceclaims", name, spec={"devices": {"requests": raw, **CONSTRAINTS[constraints]}})
+        record = self.ledger.claims.by_key("default", name)
+        assert record is not None
+        found = self.searching.demand([FoundClaim("claim", record, POD)])
+        return found if isinstance(found, Demand) else None
+
+    def _take(self, node: str, demand: Demand | None) -> None:
+        assert demand is not None
+        answer = self.search(demand, node)
+        if isinstance(answer, NoFit):
+            return
+        allocation = msgspec.to_builtins(answer.claims[0].allocation)
+        name = f"taken-{self.version}"
+        self.taken.append(name)
+        self.feed("resourceclaims", name, spec={"devices": {}}, status={"allocation": allocation})
+
+    def hold(self, nodes: Sequence[str], requests: int) -> None:
+        """A pod is promised its devices on each of these nodes where it fits."""
+        demand = self.demand(requests, 0)
+        assert demand is not None
+        answers = {node: self.search(demand, node) for node in nodes}
+        placements = {node: each.claims[0] for node, each in answers.items() if isinstance(each, Placement)}
+        if placements:
+            claim = f"held-{self.version}"
+            self.held.append(claim)
+            self.ledger.holds.place(Hold(claim, placements, dict.fromkeys(placements, 0), 100.0, {claim}))
+
+    def search(self, demand: Demand, node: str) -> Placement | NoFit:
+        return self.searching.on_node(demand, self.ledger.nodes[node], self.ledger.usage(), lambda: False)
+
+    def in_flight(self, node: str, requests: int) -> None:
+        """A claim gets its devices on the node, and the write of it is under way."""
+        demand = self.demand(requests, 0)
+        assert demand is not None
+        answer = self.search(demand, node)
+        assert isinstance(answer, Placement)
+        self.feed("resourceclaims", f"flying-{node}", spec={"devices": {}})
+        self.ledger.take(f"flying-{node}", answer.claims[0], node)
+
+    def kinds(self, *nodes: str) -> list[Hashable]:
+        likeness = Likeness(self.ledger, Features())
+        return [likeness.kind(self.ledger.nodes[node], READS) for node in nodes]
+
+    def compare(self, turn: int = 0) -> None:
+        """Some demands on every node, remembered and searched; all of them within three turns."""
+        for requests in range(turn % 3, len(REQUESTS), 3):
+            for constraints in range(len(CONSTRAINTS)):
+                demand = self.demand(requests, constraints)
+                assert demand is not None
+                for node in NODES:
+                    attempt = Attempt()
+                    self.judging.search(demand, [node], 2, lambda: False, attempt)
+                    searched = self.search(demand, node)
+                    assert told(attempt, node) == plain(searched), (requests, constraints, node)
+
+
+def told(attempt: Attempt, node: str) -> Any:
+    outcome = attempt.fits.get(node)
+    if outcome is not None:
+        assert outcome.placement is not None
+        return plain(outcome.placement)
+    return attempt.reasons[attempt.texts[node]][1]
+
+
+def plain(answer: Placement | NoFit) -> Any:
+    """What counts of an answer: share ids are drawn anew each time, and steps are no part of it."""
+    if isinstance(answer, NoFit):
+        return answer.rejections[0]
+    text = msgspec.json.encode(answer.claims).decode()
+    for claim in answer.claims:
+        for result in claim.allocation.devices.results:
+            if result.share_id is not None:
+                text = text.replace(result.share_id, "share")
+    return text
+
+
+@given(operations)
+@settings(deadline=None, max_examples=80)
+def test_answers_for_nodes_alike_are_those_of_a_search(sequence: list[tuple[Any, ...]]) -> None:
+    scene = Scene()
+    for turn in range(3):
+        scene.compare(turn)
+    for turn, operation in enumerate(sequence):
+        scene.apply(operation)
+        scene.compare(turn)
+
+
+def test_nodes_that_are_equal_but_for_names_are_alike() -> None:
+    kinds = Scene().kinds(*NODES)
+    assert kinds[0] is not None
+    assert kinds == [kinds[0]] * len(NODES)
+
+
+def test_nodes_that_differ_in_what_nobody_reads_are_alike_for_those_who_do_not() -> None:
+    scene = Scene()
+    likeness = Likeness(scene.ledger, Features())
+    first, second = scene.ledger.nodes["n0"], scene.ledger.nodes["n1"]
+    assert likeness.kind(first, READS) == likeness.kind(second, READS)
+    assert likeness.kind(first) != likeness.kind(second)
+    assert likeness.kind(first, READS | {f"{DRIVER}/serial"}) != likeness.kind(second, READS | {f"{DRIVER}/serial"})
+
+
+@pytest.mark.parametrize("value", [{"version": "1.0.0-x."}, {}, {"version": "1.0.0"}])
+def test_an_attribute_that_may_be_defective_counts_though_nobody_reads_it(value: Json) -> None:
+    scene = Scene()
+    pool = {"name": "pool-n0", "generation": 1, "resourceSliceCount": 1}
+    devices = [json.loads(json.dumps(each)) for each in DEVICES[0]]
+    for each in devices:
+        each["attributes"]["serial"] = value
+    scene.feed("resourceslices", "n0-own", spec={"driver": DRIVER, "pool": pool, **PLACES["n0"], "devices": devices})
+    first, second = scene.kinds("n0", "n1")
+    assert first != second
+
+
+def test_a_node_whose_device_is_taken_is_like_others_where_the_same_one_is() -> None:
+    scene = Scene()
+    scene.apply(("take", "n0", 0))
+    scene.apply(("take", "n1", 0))
+    first, second, third = scene.kinds("n0", "n1", "n2")
+    assert first == second
+    assert first != third
+
+
+def _other_driver(scene: Scene) -> None:
+    scene.apply(("drop", "n0", "own"))
+    scene.apply(("slice", "n0", "second", 0, 1))
+
+
+def _old_generation(scene: Scene) -> None:
+    for node, generation in (("n0", 2), ("n1", 1)):
+        scene.apply(("slice", node, "own", 3, 1))
+        scene.apply(("slice", node, "own", 0, generation))
+
+
+def _without_operations(scene: Scene) -> None:
+    place = {"nodeName": "n0", "skipNodeOperations": ["NodePrepareResources"]}
+    pool = {"name": "pool-n0", "generation": 1, "resourceSliceCount": 1}
+    scene.feed("resourceslices", "n0-own", spec={"driver": DRIVER, "pool": pool, **place, "devices": DEVICES[0]})
+
+
+def _features(scene: Scene) -> None:
+    scene.apply(("node", "n0", True, False))
+
+
+def _reach(scene: Scene) -> None:
+    scene.apply(("node", "n0", False, True))
+    scene.apply(("slice", "east", "own", 0, 1))
+    scene.apply(("slice", "west", "own", 0, 1))
+
+
+def _frozen(scene: Scene) -> None:
+    for node, devices in (("n0", 3), ("n1", 4)):
+        scene.apply(("slice", node, "own", devices, 1))
+        scene.in_flight(node, 0)
+        scene.apply(("slice", node, "own", 3, 1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_other_driver, _old_generation, _without_operations, _features, _reach, _frozen],
+    ids=lambda it: it.__name__,
+)
+def test_nodes_that_differ_in_what_a_search_reads_are_not_alike(change: Callable[[Scene], None]) -> None:
+    scene = Scene()
+    assert scene.kinds("n0") == scene.kinds("n1")
+    change(scene)
+    first, second = scene.kinds("n0", "n1")
+    assert first is None or first != second
+
+
+def test_a_pool_of_several_nodes_that_changes_makes_other_kinds() -> None:
+    scene = Scene()
+    scene.apply(("slice", "all", "own", 0, 1))
+    likeness = Likeness(scene.ledger, Features())
+    before = likeness.kind(scene.ledger.nodes["n0"], READS)
+    scene.apply(("slice", "all", "own", 1, 1))
+    changed = likeness.kind(scene.ledger.nodes["n0"], READS)
+    scene.apply(("take", "n2", 0))
+    taken = likeness.kind(scene.ledger.nodes["n0"], READS)
+    assert len({before, changed, taken}) == 3
+
+
+def test_devices_that_judge_their_neighbours_make_a_node_like_no_other() -> None:
+    scene = Scene()
+    scene.apply(("slice", "n0", "own", 4, 1))
+    assert scene.kinds("n0") == [None]
+
+
+def test_the_answer_for_a_node_alike_names_its_own_pool_and_node() -> None:
+    scene = Scene()
+    demand = scene.demand(0, 0)
+    assert demand is not None
+    attempt = Attempt()
+    scene.judging.search(demand, NODES, len(NODES), lambda: False, attempt)
+    for node in NODES:
+        outcome = attempt.fits[node]
+        assert outcome is not None
+        assert outcome.placement is not None
+        claim = outcome.placement.claims[0]
+        assert [each.pool for each in claim.allocation.devices.results] == [f"pool-{node}"]
+        assert [each.pool for each in claim.holdings] == [f"pool-{node}"]
+        assert claim.allocation.node_selector == only_node(node)
+
+
+@pytest.mark.parametrize("held", [(), NODES])
+def test_equal_nodes_are_searched_once(held: Sequence[str]) -> None:
+    scene = Scene()
+    scene.hold(held, 0)
+    demand = scene.demand(0, 0)
+    assert demand is not None
+    searched: list[str] = []
+    search = scene.searching.on_node
+
+    def counting(demand: Demand, node: Any, usage: Any, deadline: Any, under: Any = None) -> Placement | NoFit:
+        searched.append(node.name)
+        return search(demand, node, usage, deadline, under)
+
+    scene.searching.on_node = counting  # type: ignore[method-assign]
+    scene.judging.search(demand, NODES, len(NODES) + 1, lambda: False, Attempt())
+    assert searched == ["n0"]
+
+
+def test_a_device_that_is_held_counts_like_one_that_is_allocated() -> None:
+    scene = Scene()
+    scene.in_flight("n0", 0)
+    scene.hold(["n1"], 0)
+    first, second = scene.ledger.nodes["n0"], scene.ledger.nodes["n1"]
+    likeness = Likeness(scene.ledger, Features())
+    inventory = likeness.inventory(second)
+    assert inventory is not None
+    assert likeness.kind_under(second, inventory, READS, scene.ledger.usage()) == likeness.kind(first, READS)
+
+
+def test_a_node_under_holds_that_reaches_pools_of_several_nodes_is_like_no_other() -> None:
+    scene = Scene()
+    scene.apply(("slice", "all", "own", 0, 1))
+    node, likeness = scene.ledger.nodes["n0"], Likeness(scene.ledger, Features())
+    inventory = likeness.inventory(node)
+    assert inventory is not None
+    assert likeness.kind_under(node, inventory, READS, scene.ledger.usage()) is None
+
+
+def test_a_node_that_shares_a_pool_in_part_is_like_no_other() -> None:
+    scene = Scene()
+    scene.apply(("slice", "n0", "common", 0, 1))
+    assert scene.kinds("n0") != [None]
+    scene.apply(("slice", "n1", "common", 1, 1))
+    assert scene.kinds("n0", "n1") == [None, None]
+
+
+def test_devices_that_choose_nodes_make_a_node_like_no_other() -> None:
+    scene = Scene()
+    scene.apply(("slice", "choosy", "own", 7, 1))
+    assert scene.kinds("n0") == [None]

@@ -1,0 +1,116 @@
+"""Answers that are remembered follow taint rules, the policy, classes and pools that every node reaches, as a new service would."""
+
+import asyncio
+from typing import Any
+
+from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
+from dra_extender.cel.program import compile_expression
+from dra_extender.model.pod import pod_from
+from dra_extender.scheduling.extender import Extender
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.telemetry.metrics import Metrics
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.scheduling.world import DRIVER, Ports, World
+
+NODES = ("n0", "n1", "n2")
+OPTIONS = Options(settle_wait_seconds=0.0, offered_nodes=2)
+PODS = 4
+TYPE = f'device.attributes["{DRIVER}"].?type.orValue("")'
+POLICIES = (
+    None,
+    PolicyOverlay([PolicyRule(name="pinned", pool="fabric", binds_to_node=True)]),
+    PolicyOverlay(
+        [
+            PolicyRule(name="one", physical_device=compile_expression('"gpu"', derived=True)),
+            PolicyRule(name="a", devices=compile_expression(f'{TYPE} == "a"'), compatibility_groups=("a",)),
+            PolicyRule(name="b", devices=compile_expression(f'{TYPE} == "b"'), compatibility_groups=("b",)),
+        ]
+    ),
+)
+SELECTORS = ("true", f'{TYPE} != "b"', f'{TYPE} == "none"')
+
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("filter"), st.integers(0, PODS - 1)),
+        st.tuples(st.just("bind"), st.integers(0, PODS - 1), st.sampled_from(NODES)),
+        st.tuples(st.just("taint"), st.sampled_from([*NODES, "fabric"]), st.booleans()),
+        st.tuples(st.just("policy"), st.integers(0, len(POLICIES) - 1)),
+        st.tuples(st.just("class"), st.sampled_from(SELECTORS)),
+        st.tuples(st.just("fabric"), st.integers(0, 2)),
+    ),
+    min_size=2,
+    max_size=10,
+)
+
+
+def part(name: str, kind: str) -> Json:
+    return {"name": name, "attributes": {"type": {"string": kind}}}
+
+
+def prepared() -> World:
+    world = World(OPTIONS)
+    world.device_class()
+    for node in NODES:
+        world.node(node)
+        world.slice(node, [part("d0", "a"), part("d1", "b")])
+    pool = {"name": "fabric", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "pool": pool, "allNodes": True, "devices": []}
+    world.create(Kind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
+    for index in range(PODS):
+        world.add_claim(f"c{index}", selector=f'{TYPE} == "{"ab"[index % 2]}"')
+        world.add_pod(f"p{index}", f"c{index}")
+    return world
+
+
+async def apply(world: World, operation: tuple[Any, ...]) -> None:
+    store = world.cluster.store
+    match operation:
+        case ("filter", index):
+            await asyncio.gather(world.filter(f"p{index}", *NODES), return_exceptions=True)
+        case ("bind", index, node):
+            async with world.watching():
+                await asyncio.gather(world.bind(f"p{index}", node), return_exceptions=True)
+                await world.cluster.watch.caught_up()
+        case ("taint", pool, present):
+            known = store.find(Key(Kind.TAINT_RULE, "", pool))
+            if present and known is None:
+                taint = {"key": "broken", "effect": "NoSchedule"}
+                spec = {"deviceSelector": {"driver": DRIVER, "pool": pool}, "taint": taint}
+                world.create(Kind.TAINT_RULE, {"metadata": {"name": pool}, "spec": spec})
+            elif not present and known is not None:
+                world.delete(Kind.TAINT_RULE, pool)
+        case ("policy", number):
+            world.ledger.overlaid(world.ledger.overlays.use_policy(POLICIES[number]))
+        case ("class", expression):
+            raw = store.get(Key(Kind.CLASS, "", "gpu"))
+            raw["spec"]["selectors"] = [{"cel": {"expression": expression}}]
+            world.update(Kind.CLASS, raw)
+        case ("fabric", count):
+            raw = store.get(Key(Kind.SLICE, "", "fabric"))
+            raw["spec"]["devices"] = [part(f"f{index}", "ab"[index % 2]) for index in range(count)]
+            world.update(Kind.SLICE, raw)
+
+
+async def compare(sequence: list[tuple[Any, ...]]) -> None:
+    world = prepared()
+    for operation in sequence:
+        await apply(world, operation)
+        for index in (0, 1):
+            probe = pod_from(world.pod(f"p{index}"))
+            if probe.node_name:
+                continue
+            old = await world.extender.filter(probe, NODES)
+            fresh = Extender(
+                world.ledger, Ports(world.cluster, world.clock, None, None), Metrics(), OPTIONS, world.features
+            )
+            new = await fresh.filter(probe, NODES)
+            assert (list(old.fitting), old.unresolvable) == (list(new.fitting), new.unresolvable)
+
+
+@given(operations)
+@settings(deadline=None, max_examples=25)
+def test_remembered_answers_follow_everything_that_lies_over_the_slices(sequence: list[tuple[Any, ...]]) -> None:
+    asyncio.run(compare(sequence))

@@ -1,0 +1,89 @@
+"""A gang that never comes together keeps devices from others for a bounded time, and gives them up as a whole."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from dra_extender.scheduling.fairness.hold_shares import LEAST_STALE_SECONDS, MOST_STALE_SECONDS
+from dra_extender.scheduling.fairness.stale_holds import GATE_SECONDS
+from dra_extender.scheduling.ports.errors import TryAgain
+
+from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.support.scheduling.world import DRIVER
+
+NODES = ("n1", "n2")
+SOON = 0.05
+
+
+@pytest.fixture(params=[True, False], ids=["gang", "pod"])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[GangWorld]:
+    """Two cards, of which a gang of three halves takes both; `victim`, a gang of one or a pod, wants a whole one."""
+    made = GangWorld()
+    for node in NODES:
+        made.cards(node, 1)
+    made.gang("g", 3)
+    for name in "abc":
+        made.member("g", name, "half")
+    if request.param:
+        made.gang("alone", 1)
+        made.member("alone", "victim", "whole")
+    else:
+        made.add_claim("victim", selector=f'device.attributes["{DRIVER}"].size == "whole"')
+        made.add_pod("victim", "victim")
+    async with made.watching():
+        yield made
+
+
+def held(world: GangWorld) -> int:
+    return sum(bool(world.ledger.holds.of_pod(world.pod(name)["metadata"]["uid"])) for name in "abc")
+
+
+async def test_plan_of_a_gang_whose_members_do_not_come_is_revoked_as_a_whole(world: GangWorld) -> None:
+    assert (await world.ask("a", *NODES))["a"]
+    assert held(world) == 3
+    assert await world.ask(["victim"], *NODES) == {"victim": []}
+    assert held(world) == 3
+
+    world.clock.seconds += MOST_STALE_SECONDS + 0.1
+
+    assert (await world.ask(["victim"], *NODES))["victim"]
+    assert held(world) == 0
+
+
+async def test_plan_of_a_gang_whose_members_come_one_after_the_other_is_kept(world: GangWorld) -> None:
+    for name in "abc":
+        assert (await world.ask(name, *NODES))[name]
+        world.clock.seconds += LEAST_STALE_SECONDS * 0.9
+        assert await world.ask(["victim"], *NODES) == {"victim": []}
+    assert held(world) == 3
+
+
+async def test_gang_that_is_told_the_same_seats_again_and_again_makes_no_progress(world: GangWorld) -> None:
+    for _ in range(20):
+        await world.ask("a", *NODES)
+        world.clock.seconds += 0.5
+        if (await world.ask(["victim"], *NODES))["victim"]:
+            return
+    pytest.fail("the victim never fitted")
+
+
+async def test_members_at_the_gate_give_their_devices_back_for_a_pod_that_fits_only_then(world: GangWorld) -> None:
+    seats = await world.ask("ab", *NODES)
+    binds = [asyncio.create_task(world.bind(name, seats[name][0])) for name in "ab"]
+    _, pending = await asyncio.wait(binds, timeout=SOON)
+    assert len(pending) == 2
+    await world.cluster.watch.caught_up()
+    assert world.devices("a")
+    assert world.devices("b")
+    world.clock.seconds += GATE_SECONDS - 1
+    assert await world.ask(["victim"], *NODES) == {"victim": []}
+    assert not any(each.done() for each in binds)
+
+    world.clock.seconds += 2
+    await world.ask(["victim"], *NODES)
+
+    outcomes = await asyncio.gather(*binds, return_exceptions=True)
+    assert all(isinstance(each, TryAgain) for each in outcomes)
+    await world.cluster.watch.caught_up()
+    assert (world.devices("a"), world.devices("b"), held(world)) == ([], [], 0)
+    assert (await world.ask(["victim"], *NODES))["victim"]

@@ -1,0 +1,288 @@
+"""A gang gets all its devices or none, whichever member comes first, and whatever else is waiting."""
+
+import asyncio
+import dataclasses
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.simulator.apiserver.objects import Kind
+
+from tests.scheduling.gang.test_search import fits_somehow
+from tests.support.scheduling.world import DRIVER, World
+
+Json = dict[str, Any]
+
+
+class GangWorld(World):
+    """A world with PodGroups, and cards that can be taken whole or in halves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._versions = iter(range(1, 1000))
+        self.device_class()
+
+    def short_binding(self) -> Options:
+        """The options with a short time to bind."""
+        return dataclasses.replace(self.options, binding_timeout_seconds=0.05)
+
+    def gang(self, name: str, min_count: int) -> None:
+        meta = {
+            "namespace": "default",
+            "name": name,
+            "uid": f"{name}-uid",
+            "resourceVersion": str(next(self._versions)),
+        }
+        group = {"metadata": meta, "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}}}}
+        feeds_of(self.ledger)["podgroups"].changed(msgspec.json.encode(group))
+
+    def cards(self, node: str, count: int, *, whole: bool = True) -> None:
+        """`count` cards, each two halves, and whole ones if they can be had whole."""
+        self.node(node)
+        sizes = [("half-a", 1), ("half-b", 1), *([("whole", 2)] if whole else [])]
+        devices = [
+            {
+                "name": f"{size}-{index}",
+                "attributes": {"size": {"string": size.split("-")[0]}},
+                "consumesCounters": [{"counterSet": f"card-{index}", "counters": {"units": {"value": str(units)}}}],
+            }
+            for index in range(count)
+            for size, units in sizes
+        ]
+        self.slice(node, devices, {f"card-{index}": 2 for index in range(count)})
+
+    def member(self, gang: str, name: str, size: str) -> None:
+        """A pod of the gang that wants one device of this size, or any."""
+        selector = "" if size == "any" else f'device.attributes["{DRIVER}"].size == "{size}"'
+        self.add_claim(name, selector=selector)
+        spec = {
+            "schedulerName": "dra-extender-scheduler",
+            "containers": [{"name": "main", "image": "pause"}],
+            "resourceClaims": [{"name": name, "resourceClaimName": name}],
+            "schedulingGroup": {"podGroupName": gang},
+        }
+        self.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+
+    def extended_member(self, gang: str, name: str, resource: str, *claims: str) -> None:
+        """A pod of the gang that wants one of an extended resource, and uses these claims."""
+        container = {"name": "main", "image": "pause", "resources": {"limits": {resource: "1"}}}
+        spec = {
+            "schedulerName": "dra-extender-scheduler",
+            "containers": [container],
+            "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
+            "schedulingGroup": {"podGroupName": gang},
+        }
+        self.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+
+    async def ask(self, pods: Sequence[str], *nodes: str) -> dict[str, list[str]]:
+        """The nodes that each pod is offered, asked in this order."""
+        return {pod: list((await self.filter(pod, *nodes)).fitting) for pod in pods}
+
+
+@pytest.fixture
+def world() -> GangWorld:
+    return GangWorld()
+
+
+def whole_against_halves(world: GangWorld) -> list[str]:
+    """Three pods that fit only if those that take anything leave the whole card alone."""
+    world.cards("n1", 1)
+    world.cards("n2", 1, whole=False)
+    world.gang("g", 3)
+    for name, size in [("a", "any"), ("b", "any"), ("w", "whole")]:
+        world.member("g", name, size)
+    return ["a", "b", "w"]
+
+
+@pytest.mark.parametrize("order", [("a", "b", "w"), ("w", "b", "a"), ("b", "w", "a")])
+async def test_each_member_is_told_its_planned_node_in_any_order(world: GangWorld, order: Sequence[str]) -> None:
+    whole_against_halves(world)
+    assert await world.ask(order, "n1", "n2") == {"a": ["n2"], "b": ["n2"], "w": ["n1"]}
+
+
+async def test_planned_members_are_bound_as_planned(world: GangWorld) -> None:
+    pods = whole_against_halves(world)
+    seats = await world.ask(pods, "n1", "n2")
+    async with world.watching():
+        await asyncio.gather(*(world.bind(pod, seats[pod][0]) for pod in pods))
+    assert world.devices("w") == ["n1/whole-0"]
+    assert {*world.devices("a"), *world.devices("b")} == {"n2/half-a-0", "n2/half-b-0"}
+
+
+async def test_no_member_is_offered_anything_where_the_gang_does_not_fit(world: GangWorld) -> None:
+    world.cards("n1", 1)
+    world.gang("g", 3)
+    for name in "abc":
+        world.member("g", name, "half")
+    assert await world.ask("abc", "n1") == {"a": [], "b": [], "c": []}
+    assert not len(world.ledger.holds)
+    assert "PodGroup g: no placement for 3 of 3 waiting members at once" in world.messages("a")[0]
+
+
+async def test_a_member_that_does_not_fit_alone_is_told_its_own_reason(world: GangWorld) -> None:
+    world.cards("n1", 1, whole=False)
+    world.gang("g", 2)
+    world.member("g", "a", "half")
+    world.member("g", "b", "whole")
+    assert await world.ask("ab", "n1") == {"a": [], "b": []}
+    assert "PodGroup g: no placement for 2 of 2 waiting members at once" in world.messages("a")[0]
+    assert 'size is "half", wanted "whole"' in world.messages("b")[0]
+    assert not len(world.ledger.holds)
+
+
+async def test_too_few_members_wait_in_words(world: GangWorld) -> None:
+    world.cards("n1", 2)
+    world.gang("g", 3)
+    for name in "ab":
+        world.member("g", name, "half")
+    assert await world.ask("a", "n1") == {"a": []}
+    assert "PodGroup g: 3 more members needed, 2 can be placed" in world.messages("a")[0]
+
+
+async def test_two_gangs_that_compete_do_not_get_half_each(world: GangWorld) -> None:
+    world.cards("n1", 2)
+    for gang in "xy":
+        world.gang(gang, 3)
+        for index in range(3):
+            world.member(gang, f"{gang}{index}", "half")
+    mixed = ["x0", "y0", "x1", "y1", "x2", "y2"]
+    for attempt in range(3):
+        offered = await world.ask(mixed, "n1")
+        assert [bool(offered[f"x{index}"]) for index in range(3)] == [True] * 3, attempt
+        assert [bool(offered[f"y{index}"]) for index in range(3)] == [False] * 3, attempt
+
+
+async def test_whoever_starts_anew_drops_the_plan(world: GangWorld) -> None:
+    pods = whole_against_halves(world)
+    await world.ask(pods, "n1", "n2")
+    world.delete(Kind.SLICE, "n2-devices")
+    assert await world.ask(["a"], "n1", "n2") == {"a": []}
+    assert not len(world.ledger.holds)
+
+
+async def test_a_member_that_is_not_offered_its_seat_causes_a_new_plan(world: GangWorld) -> None:
+    for node in ("n1", "n2", "n3"):
+        world.cards(node, 1, whole=False)
+    world.gang("g", 3)
+    for name in "abc":
+        world.member("g", name, "half")
+    first = await world.ask("a", "n1", "n2", "n3")
+    (planned,) = first["a"]
+    others = [node for node in ("n1", "n2", "n3") if node != planned]
+    second = await world.ask("b", *others)
+    assert second["b"][0] in others
+    third = await world.ask("c", *others)
+    assert third["c"][0] in others
+    assert len(world.ledger.holds) == 3
+
+
+async def test_a_deleted_member_makes_the_rest_too_few(world: GangWorld) -> None:
+    pods = whole_against_halves(world)
+    await world.ask(["a"], "n1", "n2")
+    world.delete(Kind.POD, "w")
+    assert await world.ask(["a"], "n1", "n2") == {"a": []}
+    assert pods
+
+
+async def test_members_beyond_the_minimum_may_stay_out(world: GangWorld) -> None:
+    world.cards("n1", 1)
+    world.gang("g", 2)
+    for name in "abc":
+        world.member("g", name, "half")
+    offered = await world.ask("abc", "n1")
+    assert sorted(map(len, offered.values())) == [0, 1, 1]
+
+
+async def test_a_member_that_comes_late_is_placed_beside_bound_ones(world: GangWorld) -> None:
+    world.cards("n1", 2)
+    world.gang("g", 2)
+    for name in "ab":
+        world.member("g", name, "half")
+    await world.ask("ab", "n1")
+    async with world.watching():
+        await asyncio.gather(world.bind("a", "n1"), world.bind("b", "n1"))
+    world.sync()
+    world.member("g", "late", "half")
+    assert await world.ask(["late"], "n1") == {"late": ["n1"]}
+
+
+@pytest.mark.parametrize("seed", range(50))
+async def test_a_gang_is_offered_nodes_exactly_when_it_fits_somehow(world: GangWorld, seed: int) -> None:
+    """Whichever member is asked first."""
+    chance = random.Random(seed)
+    kinds = {f"n{index}": [chance.choice(["whole", "half"])] * chance.randint(0, 2) for index in range(3)}
+    for node, found in kinds.items():
+        world.cards(node, len(found), whole="whole" in found)
+    wishes = [chance.choice(["half", "any", "whole"]) for _ in range(chance.randint(1, 5))]
+    world.gang("g", len(wishes))
+    pods = [f"p{index}" for index in range(len(wishes))]
+    for pod, wish in zip(pods, wishes, strict=True):
+        world.member("g", pod, wish)
+    chance.shuffle(pods)
+    offered = await world.ask(pods, *kinds)
+    assert all(len(nodes) == fits_somehow(kinds, wishes) for nodes in offered.values())
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_gangs_asked_at_random_never_take_a_device_twice(world: GangWorld, seed: int) -> None:
+    chance = random.Random(seed)
+    nodes = [f"n{index}" for index in range(3)]
+    for node in nodes:
+        world.cards(node, chance.randint(1, 2), whole=chance.random() < 0.5)
+    pods = []
+    for gang in "xyz":
+        size = chance.randint(1, 3)
+        world.gang(gang, size)
+        for index in range(size):
+            world.member(gang, f"{gang}{index}", chance.choice(["half", "any", "whole"]))
+            pods.append(f"{gang}{index}")
+    for _ in range(20):
+        await world.filter(chance.choice(pods), *nodes)
+        taken = [
+            (node, result.device)
+            for pod in pods
+            for hold in world.ledger.holds.of_pod(world.pod(pod)["metadata"]["uid"])
+            for node, placement in hold.placements.items()
+            for result in placement.allocation.devices.results
+        ]
+        assert len(taken) == len(set(taken))
+        for gang in "xyz":
+            members = [pod for pod in pods if pod[0] == gang]
+            held = sum(bool(world.ledger.holds.of_pod(world.pod(pod)["metadata"]["uid"])) for pod in members)
+            assert held in (0, len(members))
+
+
+async def test_members_with_extended_resources_are_planned_with_the_others_and_bound_as_planned() -> None:
+    """Where a device plugin serves the member no device is planned for it; elsewhere its claim is made by the bind."""
+    world = GangWorld()
+    world.device_class("half", f'device.attributes["{DRIVER}"].size == "half"', extendedResourceName="example.com/half")
+    world.cards("n1", 1)
+    world.node("n2", **{"example.com/half": "1"})
+    world.gang("g", 3)
+    world.member("g", "whole", "half")
+    world.extended_member("g", "a", "example.com/half")
+    world.extended_member("g", "b", "example.com/half")
+    seats = await world.ask(("a", "b", "whole"), "n1", "n2")
+    assert sorted(node for each in seats.values() for node in each) == ["n1", "n1", "n2"]
+    assert seats["whole"] == ["n1"]
+    async with world.watching():
+        await asyncio.gather(*(world.bind(pod, node) for pod, (node,) in seats.items()))
+    claims = world.cluster.store.all(Kind.CLAIM)
+    assert len(claims) == 2
+    results = [each["status"]["allocation"]["devices"]["results"][0] for each in claims]
+    assert {(each["pool"], each["device"]) for each in results} == {("n1", "half-a-0"), ("n1", "half-b-0")}
+
+
+async def test_a_gang_with_too_few_devices_for_its_extended_resources_gets_none() -> None:
+    world = GangWorld()
+    world.device_class("half", f'device.attributes["{DRIVER}"].size == "half"', extendedResourceName="example.com/half")
+    world.cards("n1", 1)
+    world.gang("g", 3)
+    for name in ("a", "b", "c"):
+        world.extended_member("g", name, "example.com/half")
+    assert await world.ask(("a", "b", "c"), "n1") == {"a": [], "b": [], "c": []}
+    assert len(world.ledger.holds) == 0

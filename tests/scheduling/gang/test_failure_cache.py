@@ -1,0 +1,132 @@
+"""A plan that failed is not made again for each of many members, as long as nothing has changed that it reads."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from dra_extender.scheduling.gang.assignment import Seat
+from dra_extender.scheduling.gang.search import GangPlan, PlanLimitError
+from dra_extender.simulator.apiserver.objects import Kind
+
+from tests.scheduling.gang.test_coordinator import GangWorld
+
+Outcome = Mapping[str, Seat] | None
+
+
+class Plans:
+    """Counts the plans that are made; `stopped` ends them at their limit."""
+
+    def __init__(self, original: Callable[[GangPlan, int], Outcome]) -> None:
+        self._original = original
+        self.made = 0
+        self.stopped = False
+
+    def __call__(self, plan: GangPlan, needed: int) -> Outcome:
+        self.made += 1
+        if self.stopped:
+            raise PlanLimitError
+        return self._original(plan, needed)
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
+    counted = Plans(GangPlan.seats)
+    monkeypatch.setattr(GangPlan, "seats", lambda plan, needed: counted(plan, needed))  # noqa: PLW0108 - becomes a method
+    return counted
+
+
+def three_of(world: GangWorld, *cards: str) -> None:
+    for node in cards:
+        world.cards(node, 1)
+    world.gang("g", 3)
+    for pod in "abc":
+        world.member("g", pod, "half")
+
+
+NOBODY: dict[str, list[str]] = {"a": [], "b": [], "c": []}
+
+
+async def test_members_are_refused_at_once_until_devices_come(plans: Plans) -> None:
+    world = GangWorld()
+    three_of(world, "n1")
+    assert await world.ask("abcabc", "n1") == NOBODY
+    assert plans.made == 1
+    world.cards("n2", 1)
+    assert all((await world.ask("abc", "n1", "n2")).values())
+
+
+@pytest.mark.parametrize("change", ["a member", "an allocation", "a group", "a class"])
+async def test_whatever_may_help_causes_a_new_plan(plans: Plans, change: str) -> None:
+    world = GangWorld()
+    three_of(world, "n1")
+    await world.ask("abc", "n1")
+    made = plans.made
+    if change == "a member":
+        world.member("g", "d", "half")
+    elif change == "an allocation":
+        world.add_claim("other")
+        world.add_pod("other", "other")
+        async with world.watching():
+            await world.bind("other", "n1")
+        world.sync()
+    elif change == "a group":
+        world.gang("g", 2)
+    else:
+        world.device_class("another")
+    await world.ask("abc", "n1")
+    assert plans.made > made
+
+
+async def test_a_search_that_was_stopped_is_said_to_be_so_and_tried_again_after_a_while(plans: Plans) -> None:
+    world = GangWorld()
+    three_of(world, "n1", "n2")
+    plans.stopped = True
+    assert await world.ask("abc", "n1", "n2") == NOBODY
+    assert plans.made == 1
+    assert all("search was stopped at its limit" in world.messages(pod)[0] for pod in "abc")
+    assert not any("not enough members" in world.messages(pod)[0] for pod in "abc")
+    plans.stopped = False
+    world.clock.seconds += 11
+    assert all((await world.ask("abc", "n1", "n2")).values())
+
+
+async def test_members_that_are_too_many_cost_no_plan_each(plans: Plans) -> None:
+    world = GangWorld()
+    world.cards("n1", 1)
+    world.gang("g", 2)
+    pods = [f"p{index}" for index in range(12)]
+    for pod in pods:
+        world.member("g", pod, "half")
+    offered = await world.ask([*pods, *pods], "n1")
+    assert sum(map(len, offered.values())) == 2
+    assert plans.made <= 2 * len(pods)
+    made = plans.made
+    await world.ask(pods, "n1")
+    assert plans.made == made
+
+
+async def test_a_gang_refused_beside_what_its_members_were_told_may_fit_anew(plans: Plans) -> None:
+    world = GangWorld()
+    for node in ("n1", "n2"):
+        world.cards(node, 1)
+    world.gang("g", 2)
+    for pod in "ab":
+        world.member("g", pod, "whole")
+    assert await world.ask("a", "n1", "n2") == {"a": ["n1"]}
+    assert await world.ask("b", "n1") == {"b": []}
+    assert await world.ask("b", "n1") == {"b": ["n1"]}
+    assert await world.ask("a", "n1", "n2") == {"a": ["n2"]}
+    assert plans.made
+
+
+async def test_a_deleted_pod_of_the_gang_changes_the_answer(plans: Plans) -> None:
+    world = GangWorld()
+    world.cards("n1", 1)
+    world.gang("g", 1)
+    for pod in "abc":
+        world.member("g", pod, "half")
+    offered = await world.ask("abc", "n1")
+    (left_out,) = [pod for pod, nodes in offered.items() if not nodes]
+    (seated, _) = [pod for pod, nodes in offered.items() if nodes]
+    world.delete(Kind.POD, seated)
+    assert await world.ask([left_out], "n1") == {left_out: ["n1"]}
+    assert plans.made

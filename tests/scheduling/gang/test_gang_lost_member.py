@@ -1,0 +1,187 @@
+"""A gang that has lost a member keeps its devices no longer than the grace of reclaim, also if its claims are allocated already."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from dra_extender.scheduling.permit.permit import Meeting
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.simulator.apiserver.objects import Kind
+
+from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.support.scheduling.reclaiming import GRACE, pass_by, reclaimed
+
+LACKING = "PodGroup g: 1 more members needed, 0 can be placed"
+
+
+class LossWorld(GangWorld):
+    """A gang of three, each with a card of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.options = dataclasses.replace(self.options, reclaim_pause_seconds=0.0)
+        self.start()
+        self.cards("n1", 2)
+        self.gang("g", 3)
+        for name in "abc":
+            self.member("g", name, "half")
+
+    async def allocated(self, *pods: str) -> None:
+        """The claims of these are allocated, and nobody waits for their binds any more."""
+        for pod in pods:
+            hung_up = asyncio.Event()
+            hung_up.set()
+            with pytest.raises(TryAgain, match="nobody waits"):
+                await self.bind(pod, "n1", hung_up)
+            assert self.devices(pod)
+        self.sync()
+
+    def restart(self) -> None:
+        """A new process, which hears of the gang first."""
+        self.start()
+        self.gang("g", 3)
+        self.sync()
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[LossWorld]:
+    made = LossWorld()
+    async with made.watching():
+        await made.ask("abc", "n1")
+        yield made
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_members_with_allocated_claims_are_refused_while_one_is_missing(
+    world: LossWorld, *, restarted: bool
+) -> None:
+    await world.allocated("a", "b", "c")
+    world.delete(Kind.POD, "c")
+    if restarted:
+        world.restart()
+    assert await world.ask("ab", "n1") == {"a": [], "b": []}
+    assert LACKING in world.messages("a")[-1]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_their_devices_are_free_after_the_grace(world: LossWorld, *, restarted: bool) -> None:
+    await world.allocated("a", "b", "c")
+    world.delete(Kind.POD, "c")
+    if restarted:
+        world.restart()
+    offered = await world.ask("ab", "n1")
+    # As kube-scheduler does with whatever is offered.
+    binds = [asyncio.create_task(world.bind(pod, nodes[0])) for pod, nodes in offered.items() if nodes]
+    await pass_by(world, GRACE - 1)
+    assert world.devices("a")
+    await pass_by(world, 1)
+    assert not any(map(world.devices, "ab"))
+    assert await reclaimed(world, "pod_idle") == 2
+    assert not binds
+
+
+async def test_with_another_member_the_gang_is_offered_its_nodes_again(world: LossWorld) -> None:
+    await world.allocated("a", "b", "c")
+    world.delete(Kind.POD, "c")
+    assert await world.ask("ab", "n1") == {"a": [], "b": []}
+    world.member("g", "d", "half")
+    assert await world.ask("abd", "n1") == {"a": ["n1"], "b": ["n1"], "d": ["n1"]}
+    await asyncio.gather(*(world.bind(pod, "n1") for pod in "abd"))
+
+
+async def test_members_at_the_gate_give_their_devices_back_after_the_grace(world: LossWorld) -> None:
+    first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
+    await arrived(world, 2)
+    world.delete(Kind.POD, "c")
+    await wait_out(world, first)
+    for bind in first:
+        with pytest.raises(TryAgain, match="PodGroup g: 2 of 3 members exist for 30 s"):
+            await bind
+    world.sync()
+    assert not any(map(world.devices, "ab"))
+
+
+async def test_members_at_the_gate_keep_their_devices_for_one_that_is_replaced_within_the_grace(
+    world: LossWorld,
+) -> None:
+    first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
+    await arrived(world, 2)
+    world.delete(Kind.POD, "c")
+    await counted(world)
+    world.member("g", "d", "half")
+    world.clock.seconds += GRACE
+    await counted(world)
+    assert not any(bind.done() for bind in first)
+    assert await world.ask("d", "n1") == {"d": ["n1"]}
+    await asyncio.gather(*first, world.bind("d", "n1"))
+
+
+async def test_members_that_follow_a_bound_one_are_not_refused(world: LossWorld) -> None:
+    """As the gate has it: while a member is bound, those that follow pass alone."""
+    await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
+    world.member("g", "late", "half")
+    await world.ask(["late"], "n1")
+    hung_up = asyncio.Event()
+    hung_up.set()
+    with pytest.raises(TryAgain, match="nobody waits"):
+        await world.bind("late", "n1", hung_up)
+    for pod in "bc":
+        world.delete(Kind.POD, pod)
+    world.sync()
+    assert await world.ask(["late"], "n1") == {"late": ["n1"]}
+    await world.bind("late", "n1")
+
+
+async def test_a_refused_member_is_woken_when_the_gang_is_complete(world: LossWorld) -> None:
+    await world.allocated("a", "b", "c")
+    world.delete(Kind.POD, "c")
+    assert await world.ask("ab", "n1") == {"a": [], "b": []}
+    before = world.ledger.progress.claims
+    world.sync()
+    assert world.ledger.progress.claims == before
+    world.member("g", "d", "half")
+    assert world.ledger.progress.claims > before
+
+
+def meeting(world: LossWorld) -> Meeting | None:
+    """The members that wait."""
+    return world.extender._bind.gate.meeting("g-uid")
+
+
+async def arrived(world: LossWorld, count: int) -> None:
+    """So many members stand at the gate."""
+
+    def came() -> int:
+        found = meeting(world)
+        return 0 if found is None else len(found.members)
+
+    await until(lambda: came() >= count)
+
+
+async def counted(world: LossWorld) -> None:
+    """Those that wait have counted the members as they are now."""
+    world.clock.seconds += 3
+    found = meeting(world)
+    assert found is not None
+    before = found.counted
+    # A nudge happens to a bind now and then in any case.
+    await until(lambda: found.counted > before, world.extender._bind.nudge)
+
+
+async def wait_out(world: LossWorld, binds: list[asyncio.Task[None]]) -> None:
+    """Let time pass until these binds are over."""
+
+    def pass_by() -> None:
+        world.clock.seconds += 3
+        world.extender._bind.nudge()
+
+    await until(lambda: all(bind.done() for bind in binds), pass_by)
+
+
+async def until(happened: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Wait until it has happened."""
+    async with asyncio.timeout(120):
+        while not happened():
+            meanwhile()
+            await asyncio.sleep(0.01)

@@ -1,0 +1,127 @@
+"""Gangs on devices that several nodes reach: exchanged between members until all have one, where that is possible."""
+
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+
+import pytest
+from dra_extender.simulator.apiserver.objects import Kind
+
+from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.support.scheduling.world import DRIVER
+
+
+class FabricWorld(GangWorld):
+    """Nodes in racks with some devices of their own, and pools that a rack or all nodes reach."""
+
+    def rack_node(self, name: str, rack: str, devices: int) -> None:
+        self.create(Kind.NODE, {"metadata": {"name": name, "labels": {"rack": rack}}})
+        local = [{"name": f"own-{index}", "attributes": {"kind": {"string": "own"}}} for index in range(devices)]
+        if local:
+            self.slice(name, local)
+
+    def pool(self, name: str, rack: str, devices: int) -> None:
+        match = {"key": "rack", "operator": "In", "values": [rack]}
+        where = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [match]}]}} if rack else {"allNodes": True}
+        spec = {
+            "driver": DRIVER,
+            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+            "devices": [
+                {"name": f"far-{index}", "attributes": {"kind": {"string": "far"}}} for index in range(devices)
+            ],
+            **where,
+        }
+        self.create(Kind.SLICE, {"metadata": {"name": name}, "spec": spec})
+
+    def wants(self, pod: str, kind: str) -> None:
+        """A member that wants a device of its node, a far one, or any."""
+        selector = "true" if kind == "any" else f'device.attributes["{DRIVER}"].kind == "{kind}"'
+        self.add_claim(pod, selector=selector)
+        spec = {
+            "schedulerName": "dra-extender-scheduler",
+            "containers": [{"name": "main", "image": "pause"}],
+            "resourceClaims": [{"name": pod, "resourceClaimName": pod}],
+            "schedulingGroup": {"podGroupName": "g"},
+        }
+        self.create(Kind.POD, {"metadata": {"name": pod}, "spec": spec})
+
+
+async def test_a_far_device_is_left_to_the_member_that_can_use_no_other() -> None:
+    """The first member could have either; the first device that suits it is the only one that the second reaches."""
+    world = FabricWorld()
+    world.rack_node("n1", "r1", 0)
+    world.rack_node("n2", "r2", 0)
+    world.pool("a-everywhere", "", 1)
+    world.pool("b-rack-1", "r1", 1)
+    world.gang("g", 2)
+    for pod in "ab":
+        world.wants(pod, "far")
+    assert await world.ask("a", "n1") == {"a": ["n1"]}
+    assert await world.ask("b", "n2") == {"b": []}
+    assert await world.ask("a", "n1") == {"a": ["n1"]}
+    assert await world.ask("b", "n2") == {"b": ["n2"]}
+
+
+def fits_somehow(
+    wishes: Mapping[str, str],
+    offered: Mapping[str, Sequence[str]],
+    nodes: Mapping[str, tuple[str, int]],
+    pools: Sequence[tuple[str, int]],
+) -> bool:
+    """Try every seat for every member and every way to deal out far and own devices."""
+    places = {
+        pod: [
+            (node, place)
+            for node in offered[pod]
+            for place in (["own"] if wish != "far" else []) + ([*range(len(pools))] if wish != "own" else [])
+            if place == "own" or (isinstance(place, int) and pools[place][0] in ("", nodes[node][0]))
+        ]
+        for pod, wish in wishes.items()
+    }
+    for chosen in itertools.product(*places.values()):
+        own = [node for node, place in chosen if place == "own"]
+        far = [place for _, place in chosen if place != "own"]
+        if all(own.count(node) <= count for node, (_, count) in nodes.items()) and all(
+            far.count(index) <= count for index, (_, count) in enumerate(pools)
+        ):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_a_gang_on_a_fabric_is_placed_exactly_when_it_fits_somehow(seed: int) -> None:
+    """In the second round at the latest, when it is known what each is offered."""
+    chance = random.Random(seed)
+    world = FabricWorld()
+    nodes = {
+        f"n{index}": (chance.choice(["r1", "r2"]), chance.choice([0, 0, 1])) for index in range(chance.randint(2, 5))
+    }
+    for name, (rack, count) in nodes.items():
+        world.rack_node(name, rack, count)
+    pools = [(chance.choice(["", "r1", "r2"]), chance.randint(1, 2)) for _ in range(chance.randint(1, 3))]
+    for index, (rack, count) in enumerate(pools):
+        world.pool(f"pool-{index}", rack, count)
+    pods = [f"p{index}" for index in range(chance.randint(2, 5))]
+    world.gang("g", len(pods))
+    wishes = {pod: chance.choice(["far", "far", "own", "any"]) for pod in pods}
+    for pod, kind in wishes.items():
+        world.wants(pod, kind)
+    offered = {pod: chance.sample(list(nodes), chance.randint(1, len(nodes))) for pod in pods}
+    for _ in range(2):
+        answers = {pod: (await world.ask([pod], *offered[pod]))[pod] for pod in chance.sample(pods, len(pods))}
+    assert {bool(each) for each in answers.values()} == {fits_somehow(wishes, offered, nodes, pools)}
+
+
+async def test_a_gang_with_too_few_far_devices_is_refused_as_what_it_is() -> None:
+    """On many nodes alike, without trying each of them for each member."""
+    world = FabricWorld()
+    names = [f"n{index:02}" for index in range(40)]
+    for name in names:
+        world.rack_node(name, "r1", 0)
+    world.pool("everywhere", "", 7)
+    world.gang("g", 8)
+    pods = [f"p{index}" for index in range(8)]
+    for pod in pods:
+        world.wants(pod, "far")
+    assert await world.ask(pods, *names) == {pod: [] for pod in pods}
+    assert "PodGroup g: no placement for 8 of 8 waiting members at once" in world.messages("p0")[0]

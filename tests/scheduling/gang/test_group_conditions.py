@@ -1,0 +1,303 @@
+"""Devices of a PodGroup's claim that fail or take too long: they are given back by the rules of the group, and by no other.
+
+While a member is bound, or on the point of it, nothing is; while all only wait, the first that notices gives back for all.
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.simulator.apiserver.cluster import MemoryPods
+from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.apiserver.store import Store
+
+from tests.support.scheduling.grouped import GROUP, NAMED, GroupWorld
+from tests.support.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed
+from tests.support.turns import turns
+
+FAILED = "binding conditions failed"
+LATE = "binding conditions timed out"
+TEAM = f"podgroups/{GROUP}"
+
+
+class SlowPods(MemoryPods):
+    """Bindings are on their way until they are let through."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.sent = asyncio.Event()
+        self.through = asyncio.Event()
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        self.sent.set()
+        await self.through.wait()
+        await super().bind(namespace, name, uid, node)
+
+
+def attachable(*, cool_down: float = 0.0, min_count: int = 0) -> GroupWorld:
+    """A claim by name for one of two devices that have to be attached, and members a, b and c."""
+    world = GroupWorld(cool_down=cool_down)
+    world.devices_everywhere(2, conditions=True)
+    world.add_claim("shared")
+    world.group(NAMED, min_count=min_count)
+    for name in ("a", "b", "c"):
+        world.member(name)
+    return world
+
+
+async def waiting(world: GroupWorld, *pods: str, node: str = "n1") -> list[asyncio.Task[None]]:
+    """Binds that wait, begun one after the other."""
+    tasks = []
+    for pod in pods:
+        tasks.append(asyncio.create_task(world.bind(pod, node)))
+        await turns()
+    assert not any(task.done() for task in tasks)
+    return tasks
+
+
+async def outcomes(tasks: list[asyncio.Task[None]]) -> list[str]:
+    return [str(each) for each in await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)]
+
+
+def nominations(world: GroupWorld) -> set[str]:
+    return {str(world.pod(name)["status"].get("nominatedNodeName", "")) for name in ("a", "b", "c")}
+
+
+async def end_of(world: GroupWorld, how: str) -> None:
+    """The devices fail, or their time runs out."""
+    if how == FAILED:
+        world.report("Failed")
+    else:
+        world.clock.seconds += world.options.binding_timeout_seconds + 1
+        world.extender._bind.nudge()
+
+
+@pytest.mark.parametrize("how", [FAILED, LATE])
+async def test_with_nobody_bound_the_claim_is_given_back_and_the_next_attempt_allocates_anew(how: str) -> None:
+    world = attachable()
+    async with world.watching():
+        tasks = await waiting(world, "a")
+        assert world.reserved() == [TEAM]
+        await end_of(world, how)
+        (said,) = await outcomes(tasks)
+        assert how in said
+        assert (world.devices("shared"), world.reserved()) == ([], [])
+        await world.cluster.watch.caught_up()
+        tasks = await waiting(world, "a", node="n2")
+        world.report("Attached")
+        await asyncio.gather(*tasks)
+    assert world.is_bound("a")
+
+
+@pytest.mark.parametrize("how", [FAILED, LATE])
+async def test_of_members_that_wait_the_first_gives_back_for_all_and_all_end_their_wait(how: str) -> None:
+    world = attachable()
+    async with world.watching():
+        tasks = await waiting(world, "a", "b", "c")
+        assert nominations(world) == {"n1"}
+        await end_of(world, how)
+        said = await outcomes(tasks)
+    assert all(how in each or "was deallocated while pod" in each for each in said)
+    assert (world.devices("shared"), world.reserved()) == ([], [])
+    assert nominations(world) == {""}
+
+
+async def test_the_device_that_failed_is_left_alone_by_every_member_that_waits() -> None:
+    """Also by one that had no bind in progress: the claim is as much its own."""
+    world = attachable(cool_down=30.0)
+    async with world.watching():
+        tasks = await waiting(world, "a", "b")
+        (bad,) = world.devices("shared")
+        await end_of(world, FAILED)
+        await outcomes(tasks)
+        await world.cluster.watch.caught_up()
+        assert list((await world.filter("c", "n1")).fitting) == ["n1"]
+        tasks = await waiting(world, "c")
+        (other,) = world.devices("shared")
+        assert other != bad
+        world.report("Attached")
+        await asyncio.gather(*tasks)
+
+
+@pytest.mark.parametrize("how", [FAILED, LATE])
+async def test_with_a_member_bound_the_claim_stays_and_others_are_refused_in_words(how: str) -> None:
+    world = attachable()
+    async with world.watching():
+        tasks = await waiting(world, "a")
+        world.report("Attached")
+        await asyncio.gather(*tasks)
+        if how == LATE:
+            stored = world.claim("shared")
+            del stored["status"]["devices"]
+            world.cluster.store.update_status(Kind.CLAIM, stored)
+        await end_of(world, how)
+        await world.cluster.watch.caught_up()
+        answer = await world.filter("b", "n1")
+        assert "not ready in time, and other pods use it" in answer.unresolvable["n1"]
+        if how == FAILED:
+            with pytest.raises(TryAgain, match=how):
+                await world.bind("b", "n1")
+    assert (world.devices("shared"), world.reserved()) == (["fabric/gpu-0"], [TEAM])
+    await pass_by(world, 2 * GRACE)
+    assert (world.devices("shared"), world.reserved()) == (["fabric/gpu-0"], [TEAM])
+
+
+async def test_a_process_that_did_not_bind_the_member_leaves_it_the_claim_too() -> None:
+    world = attachable()
+    async with world.watching():
+        tasks = await waiting(world, "a")
+        world.report("Attached")
+        await asyncio.gather(*tasks)
+    world.set_up("always")
+    async with world.watching():
+        world.report("Failed")
+        await world.cluster.watch.caught_up()
+        with pytest.raises(TryAgain, match=FAILED):
+            await world.bind("b", "n1")
+    assert (world.devices("shared"), world.reserved()) == (["fabric/gpu-0"], [TEAM])
+
+
+@pytest.mark.parametrize("setting", ["always", "never"])
+async def test_an_overlap_with_another_writer_takes_nothing_from_a_group_that_runs(setting: str) -> None:
+    """The devices are in use already, so the member is bound beside the others, reserved by itself or through the group."""
+    world = GroupWorld()
+    world.devices_everywhere()
+    world.add_claim("shared")
+    world.group(NAMED)
+    for name in ("a", "b"):
+        world.member(name)
+    await world.bound("a")
+    world.set_up(setting)
+    world.add_claim("foreign")
+    stored = world.claim("foreign")
+    stored["status"] = {"allocation": world.claim("shared")["status"]["allocation"]}
+    world.cluster.store.update_status(Kind.CLAIM, stored)
+    world.sync()
+    await world.bound("b")
+    assert world.devices("shared") == ["fabric/gpu-0"]
+    assert world.reserved() == [TEAM, *(["pods/b"] if setting == "never" else [])]
+
+
+async def test_a_member_on_the_point_of_being_bound_keeps_the_claim() -> None:
+    """Its Binding is on its way when the device fails; another member that still waits for a claim of its own notices."""
+    world = attachable()
+    world.add_claim("own")
+    world.member("d", NAMED, {"name": "own", "resourceClaimName": "own"})
+    world.pods = slow = SlowPods(world.cluster.store)
+    world.start()
+    world.sync()
+    async with world.watching():
+        late = await waiting(world, "d")
+        early = await waiting(world, "a")
+        world.report("Attached")
+        await asyncio.wait_for(slow.sent.wait(), 60)
+        world.report("Failed")
+        (said,) = await outcomes(late)
+        assert FAILED in said
+        assert (world.devices("shared"), world.reserved()) == (["fabric/gpu-0"], [TEAM])
+        slow.through.set()
+        await asyncio.gather(*early)
+    assert world.is_bound("a")
+
+
+async def test_a_member_bound_before_the_watch_tells_keeps_the_claim() -> None:
+    world = attachable()
+    world.add_claim("own")
+    world.member("d", NAMED, {"name": "own", "resourceClaimName": "own"})
+    async with world.watching():
+        late = await waiting(world, "d")
+        early = await waiting(world, "a")
+        feeds: dict[str, Any] = {kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "pods"}
+        world.cluster.watch.attach(feeds)
+        world.report("Attached")
+        await asyncio.gather(*early)
+        world.report("Failed")
+        await outcomes(late)
+    assert (world.devices("shared"), world.reserved()) == (["fabric/gpu-0"], [TEAM])
+
+
+async def test_a_member_that_was_ready_is_not_bound_on_devices_that_others_gave_back() -> None:
+    """It stands at the gate of its gang while the device fails."""
+    world = attachable(min_count=3)
+    world.add_claim("own")
+    world.member("d", NAMED, {"name": "own", "resourceClaimName": "own"})
+    world.member("plain", NAMED)
+    async with world.watching():
+        late = await waiting(world, "d")
+        gate = await waiting(world, "a")
+        world.report("Attached")
+        await turns()
+        assert not gate[0].done()
+        world.report("Failed")
+        await outcomes(late)
+        assert world.devices("shared") == []
+        world.cluster.store.replace(Key(Kind.POD, "default", "plain"), lambda pod: pod["spec"].update(nodeName="n2"))
+        await world.cluster.watch.caught_up()
+        world.extender._bind.nudge()
+        (said,) = await outcomes(gate)
+        assert "was deallocated while pod default/a waited for it" in said
+    assert not world.is_bound("a")
+
+
+async def test_devices_that_failed_while_nobody_is_bound_or_being_bound_do_not_stay_stuck() -> None:
+    world = attachable()
+    await world.abandoned("a")
+    world.report("Failed")
+    world.sync()
+    await pass_by(world, OPTIONS.reclaim_unfit_seconds)
+    assert (world.devices("shared"), world.reserved()) == ([], [])
+    assert await reclaimed(world, "device_failed") == 1
+
+
+async def test_with_mixed_reservations_nobody_bound_all_of_them_go() -> None:
+    world = attachable()
+    await world.abandoned("a")
+    world.set_up("never")
+    await world.abandoned("b")
+    assert world.reserved() == [TEAM, "pods/b"]
+    world.report("Failed")
+    world.sync()
+    await pass_by(world, OPTIONS.reclaim_unfit_seconds)
+    assert (world.devices("shared"), world.reserved()) == ([], [])
+
+
+async def test_with_mixed_reservations_a_bound_member_keeps_the_claim_of_a_pod_that_gives_back_its_part() -> None:
+    world = attachable()
+    async with world.watching():
+        tasks = await waiting(world, "a")
+        world.report("Attached")
+        await asyncio.gather(*tasks)
+    world.set_up("never")
+    await world.abandoned("b")
+    async with world.watching():
+        world.report("Failed")
+        await world.cluster.watch.caught_up()
+        with pytest.raises(TryAgain, match=FAILED):
+            await world.bind("b", "n1")
+    assert (world.devices("shared"), world.reserved()) == (["fabric/gpu-0"], [TEAM])
+
+
+async def test_when_all_members_are_gone_the_claim_waits_for_the_group_or_for_a_new_member() -> None:
+    world = attachable()
+    await world.abandoned("a")
+    world.report("Failed")
+    for name in ("a", "b", "c"):
+        world.delete(Kind.POD, name)
+    await pass_by(world, 2 * GRACE)
+    assert world.reserved() == [TEAM]
+    world.member("late")
+    await pass_by(world, OPTIONS.reclaim_unfit_seconds)
+    assert (world.devices("shared"), world.reserved()) == ([], [])
+
+
+async def test_the_claim_of_a_group_that_is_gone_is_released() -> None:
+    """By whoever comes first: kube-controller-manager, if it has its gate, or reclaim."""
+    world = attachable()
+    await world.abandoned("a")
+    world.report("Failed")
+    world.delete(Kind.POD_GROUP, GROUP)
+    assert world.reserved() == [TEAM]
+    await pass_by(world, 2 * GRACE)
+    assert (world.devices("shared"), world.reserved()) == ([], [])

@@ -1,0 +1,234 @@
+"""A gang is planned exactly when some way to seat it exists, found out by trying everything."""
+
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
+
+import pytest
+from dra_extender.allocator.allocate import allocate
+from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
+from dra_extender.model.node import Node
+from dra_extender.model.resource_claim import ResourceClaim
+from dra_extender.model.resource_slice import ResourceSlice
+from dra_extender.scheduling.evaluation.device_backoff import SetAside
+from dra_extender.scheduling.gang.assignment import DeviceId, Seat
+from dra_extender.scheduling.gang.search import GangPlan, PlanLimitError
+from dra_extender.scheduling.permit.members import Member
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.allocator.building import DRIVER, Held, claim_of, demand_of, exactly, pools_of, slice_of
+
+Kinds = Mapping[str, Sequence[str]]
+"""Per node the kinds of its cards: `whole` offers a device of the whole card and two halves, `half` just two halves."""
+
+
+def cards(node: str, kinds: Sequence[str]) -> list[ResourceSlice]:
+    """Slices of a node whose cards can be taken whole or in halves."""
+    sets = [{"name": f"card-{i}", "counters": {"c": {"value": "2"}}} for i in range(len(kinds))]
+    devices = []
+    for index, kind in enumerate(kinds):
+        for size, amount in [("half-a", 1), ("half-b", 1), *([("whole", 2)] if kind == "whole" else [])]:
+            consumes = [{"counterSet": f"card-{index}", "counters": {"c": {"value": str(amount)}}}]
+            attributes = {"size": {"string": size.split("-", maxsplit=1)[0]}}
+            devices.append({"name": f"{size}-{index}", "attributes": attributes, "consumesCounters": consumes})
+    if not devices:
+        return []
+    return [
+        slice_of(name=f"{node}-c", pool=node, count=2, nodeName=node, sharedCounters=sets),
+        slice_of(*devices, name=f"{node}-d", pool=node, count=2, nodeName=node),
+    ]
+
+
+class Cluster:
+    """Places over claims and slices; a pool that is named like no node is one that every node reaches."""
+
+    def __init__(self, slices: Sequence[ResourceSlice], claims: Mapping[str, ResourceClaim]) -> None:
+        self._slices = slices
+        self._claims = claims
+        self._nodes: Sequence[str] = ()
+        self.undecided = False
+        self.asked = 0
+
+    def ask(
+        self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
+    ) -> Mapping[str, ClaimPlacement] | None:
+        self.asked += 1
+        at = Node(name=node)
+        demand = demand_of(*(self._claims[uid] for uid in claims))
+        found = allocate(demand, at, pools_of(self._slices, at), SetAside(Held(*kept), without))
+        return dict(zip(claims, found.claims, strict=True)) if isinstance(found, Placement) else None
+
+    def allowed(self, member: Member, node: str) -> bool:
+        return bool(member) and node in self._nodes
+
+    def usable(self, placement: ClaimPlacement, node: str) -> bool:
+        return placement.allocation.usable_on(node, {})
+
+    def reach(self, holding: DeviceHolding) -> Hashable | None:
+        return None if holding.pool in self._nodes else holding.device
+
+    def alike(self, node: str) -> Hashable | None:
+        return None
+
+    def room(self, members: Sequence[Member], node: str) -> int | None:
+        return None
+
+    def pause_due(self) -> bool:
+        return False
+
+    def out_of_time(self) -> bool:
+        return False
+
+    def plan(self, members: Sequence[Member], nodes: Sequence[str], max_steps: int = 10_000) -> GangPlan:
+        self._nodes = nodes
+        return GangPlan(members, nodes, self, max_steps)
+
+
+def wants(size: str, count: int = 1) -> ResourceClaim:
+    expression = "true" if size == "any" else f'device.attributes["{DRIVER}"].size == "{size}"'
+    return claim_of(exactly(count, expression=expression))
+
+
+def gang(*wishes: str) -> tuple[list[Member], dict[str, ResourceClaim]]:
+    ordered = sorted(wishes)
+    claims = {f"c{index}": wants(wish) for index, wish in enumerate(ordered)}
+    return [Member(f"p{index}", (f"c{index}",), wish, (wish,)) for index, wish in enumerate(ordered)], claims
+
+
+def cluster(kinds: Kinds, claims: Mapping[str, ResourceClaim]) -> Cluster:
+    return Cluster([each for node, found in kinds.items() for each in cards(node, found)], claims)
+
+
+def fits_somehow(kinds: Kinds, wishes: Sequence[str]) -> bool:
+    """Try every node for every pod; a node suits if its cards can be dealt out."""
+    nodes = list(kinds)
+    return any(
+        all(_dealt(kinds[node], [w for w, n in zip(wishes, at, strict=True) if n == node]) for node in nodes)
+        for at in itertools.product(nodes, repeat=len(wishes))
+    )
+
+
+def _dealt(kinds: Sequence[str], wishes: Sequence[str]) -> bool:
+    """A whole needs an untouched card that can be had whole; two halves, or two pods that take anything, share a card."""
+    wholes = wishes.count("whole")
+    if wholes > sum(kind == "whole" for kind in kinds):
+        return False
+    return len(wishes) - wholes <= 2 * (len(kinds) - wholes)
+
+
+wish = st.sampled_from(["whole", "half", "any"])
+node_kinds = st.lists(st.sampled_from(["whole", "half"]), max_size=2)
+
+
+@settings(deadline=None, max_examples=150)
+@given(kinds=st.lists(node_kinds, min_size=1, max_size=3), wishes=st.lists(wish, min_size=1, max_size=5))
+def test_planned_exactly_when_it_fits(kinds: list[list[str]], wishes: list[str]) -> None:
+    by_node = {f"n{index}": each for index, each in enumerate(kinds)}
+    members, claims = gang(*wishes)
+    seats = cluster(by_node, claims).plan(members, list(by_node)).seats(len(members))
+    assert (seats is not None) == fits_somehow(by_node, wishes)
+    if seats is not None:
+        assert set(seats) == {member.uid for member in members}
+        check(by_node, seats)
+
+
+def check(kinds: Kinds, seats: Mapping[str, Seat]) -> None:
+    """Nothing is given twice, and no card more than it has."""
+    devices = [
+        (node, result.device)
+        for node, placements in (seat for seat in seats.values())
+        for placement in placements.values()
+        for result in placement.allocation.devices.results
+    ]
+    assert len(devices) == len(set(devices))
+    for node in kinds:
+        taken = [device for at, device in devices if at == node]
+        for card in {name.rsplit("-", maxsplit=1)[1] for name in taken}:
+            drawn = sum(2 if name.startswith("whole") else 1 for name in taken if name.endswith(f"-{card}"))
+            assert drawn <= 2
+
+
+def test_whole_against_halves_works_where_pod_by_pod_fails() -> None:
+    """Pod by pod the first halves would open both cards."""
+    members, claims = gang("any", "any", "whole")
+    kinds = {"n0": ["half"], "n1": ["whole"]}
+    seats = cluster(kinds, claims).plan(members, ["n1", "n0"]).seats(3)
+    assert seats is not None
+    assert [seats[uid].node for uid in ("p0", "p1", "p2")] == ["n0", "n0", "n1"]
+
+
+def test_enough_members_are_seated_where_not_all_can_be() -> None:
+    members, claims = gang("half", "half", "half")
+    seats = cluster({"n0": ["half"]}, claims).plan(members, ["n0"]).seats(2)
+    assert seats is not None
+    assert len(seats) == 2
+
+
+def test_too_few_is_none() -> None:
+    members, claims = gang("half", "half", "half")
+    assert cluster({"n0": ["half"]}, claims).plan(members, ["n0"]).seats(3) is None
+
+
+def test_members_that_share_a_claim_sit_where_its_devices_can_be_used() -> None:
+    claims = {"shared": wants("half"), "own": wants("whole")}
+    members = [
+        Member("p0", ("shared",), "p0", ("shared",), frozenset({"shared"})),
+        Member("p1", ("shared", "own"), "p1", ("shared", "own"), frozenset({"shared"})),
+    ]
+    kinds = {"n0": ["half"], "n1": ["half", "whole"]}
+    seats = cluster(kinds, claims).plan(members, ["n0", "n1"]).seats(2)
+    assert seats is not None
+    assert {seat.node for seat in seats.values()} == {"n1"}
+    assert seats["p0"].placements["shared"] == seats["p1"].placements["shared"]
+
+
+def test_a_fabric_device_serves_members_on_several_nodes() -> None:
+    fabric = slice_of("f0", pool="fabric", name="fabric", allNodes=True)
+    claims = {"shared": wants("any"), "a": wants("half"), "b": wants("half"), "c": wants("half")}
+    members = [Member(f"p{uid}", ("shared", uid), "same", ("shared", "half"), frozenset({"shared"})) for uid in "abc"]
+    slices = [fabric, *cards("n0", ["half"]), *cards("n1", ["half"])]
+    only_fabric = Cluster(
+        slices, {**claims, "shared": claim_of(exactly(expression=f'!has(device.attributes["{DRIVER}"].size)'))}
+    )
+    seats = only_fabric.plan(members, ["n0", "n1"]).seats(3)
+    assert seats is not None
+    assert {seat.node for seat in seats.values()} == {"n0", "n1"}
+
+
+def test_a_fabric_device_is_given_once() -> None:
+    slices = [slice_of("f0", pool="fabric", name="fabric", allNodes=True)]
+    members, claims = gang("any", "any")
+    assert Cluster(slices, claims).plan(members, ["n0", "n1"]).seats(2) is None
+
+
+def test_the_limit_is_told_apart_from_no() -> None:
+    members, claims = gang(*["half"] * 4)
+    with pytest.raises(PlanLimitError):
+        cluster({"n0": ["half"], "n1": ["half"]}, claims).plan(members, ["n0", "n1"], max_steps=2).seats(4)
+
+
+def test_a_question_that_could_not_be_decided_is_no_answer_that_the_gang_does_not_fit() -> None:
+    members, claims = gang("half", "half", "half")
+    places = cluster({"n0": ["half"]}, claims)
+    plan = places.plan(members, ["n0"])
+    places.undecided = True
+    with pytest.raises(PlanLimitError):
+        plan.seats(3)
+
+
+def test_a_search_for_all_that_takes_too_long_leaves_time_for_enough_members() -> None:
+    """Five of six fit, and trying to seat the sixth would use up the steps."""
+    members, claims = gang(*["half"] * 6)
+    places = cluster({"n0": ["half", "half"], "n1": ["half"]}, claims)
+    seats = places.plan(members, ["n0", "n1"], max_steps=26).seats(5)
+    assert seats is not None
+    assert len(seats) >= 5
+
+
+def test_a_large_gang_takes_steps_in_proportion() -> None:
+    members, claims = gang(*["half"] * 300)
+    nodes = [f"n{index}" for index in range(100)]
+    plan = cluster({node: ["half", "half"] for node in nodes}, claims).plan(members, nodes, max_steps=450)
+    seats = plan.seats(300)
+    assert seats is not None
+    assert len(seats) == 300

@@ -1,0 +1,170 @@
+"""No member of a gang is bound before enough of them have all they need, and nobody waits for ever."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.simulator.controllers.claims import ClaimController
+
+from tests.scheduling.gang.test_coordinator import GangWorld
+
+SOON = 0.05
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[GangWorld]:
+    made = GangWorld()
+    made.cards("n1", 2)
+    made.gang("g", 3)
+    for name in "abc":
+        made.member("g", name, "half")
+    async with made.watching():
+        yield made
+
+
+def is_bound(world: GangWorld, pod: str) -> bool:
+    return bool(world.pod(pod)["spec"].get("nodeName"))
+
+
+async def offered(world: GangWorld) -> None:
+    assert await world.ask("abc", "n1") == {"a": ["n1"], "b": ["n1"], "c": ["n1"]}
+
+
+async def test_claims_are_written_but_nobody_is_bound_before_enough_came(world: GangWorld) -> None:
+    await offered(world)
+    first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
+    _, pending = await asyncio.wait(first, timeout=SOON)
+    assert len(pending) == 2
+    assert world.devices("a")
+    assert world.devices("b")
+    assert not any(is_bound(world, pod) for pod in "abc")
+    await asyncio.gather(*first, world.bind("c", "n1"))
+    assert all(is_bound(world, pod) for pod in "abc")
+
+
+async def test_whoever_comes_after_the_first_binding_passes_alone(world: GangWorld) -> None:
+    await offered(world)
+    await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
+    world.member("g", "late", "half")
+    world.sync()
+    assert await world.ask(["late"], "n1") == {"late": ["n1"]}
+    await world.bind("late", "n1")
+    assert is_bound(world, "late")
+
+
+async def test_a_gang_whose_members_are_all_replaced_meets_again(world: GangWorld) -> None:
+    """As a Job does that starts its pods anew in the same PodGroup."""
+    await offered(world)
+    await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
+    for pod in "abc":
+        world.delete(Kind.POD, pod)
+    ClaimController(world.cluster.store).settle()
+    world.sync()
+    for pod in "def":
+        world.member("g", pod, "half")
+    assert await world.ask("def", "n1") == {"d": ["n1"], "e": ["n1"], "f": ["n1"]}
+    first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "de"]
+    _, pending = await asyncio.wait(first, timeout=SOON)
+    assert len(pending) == 2
+    await asyncio.gather(*first, world.bind("f", "n1"))
+    assert all(is_bound(world, pod) for pod in "def")
+
+
+async def test_a_member_that_is_replaced_joins_those_that_run(world: GangWorld) -> None:
+    await offered(world)
+    await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
+    world.delete(Kind.POD, "c")
+    world.sync()
+    world.member("g", "again", "half")
+    assert await world.ask(["again"], "n1") == {"again": ["n1"]}
+    await world.bind("again", "n1")
+    assert is_bound(world, "again")
+
+
+async def test_after_a_restart_a_gang_of_which_nobody_is_bound_meets_again(world: GangWorld) -> None:
+    await offered(world)
+    hung_up = asyncio.Event()
+    first = asyncio.create_task(world.bind("a", "n1", hung_up))
+    await asyncio.wait([first], timeout=SOON)
+    hung_up.set()
+    with pytest.raises(TryAgain, match="nobody waits for the bind"):
+        await first
+    assert world.devices("a")
+    again = asyncio.create_task(world.bind("a", "n1"))
+    _, pending = await asyncio.wait([again], timeout=SOON)
+    assert pending
+    await asyncio.gather(again, world.bind("b", "n1"), world.bind("c", "n1"))
+    assert all(is_bound(world, pod) for pod in "abc")
+
+
+async def test_a_deleted_member_ends_its_own_wait_only(world: GangWorld) -> None:
+    await offered(world)
+    first = {pod: asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"}
+    await asyncio.wait(first.values(), timeout=SOON)
+    world.delete(Kind.POD, "a")
+    with pytest.raises(TryAgain, match="does not exist any more"):
+        await asyncio.wait_for(first["a"], 60)
+    assert not first["b"].done()
+    first["b"].cancel()
+
+
+async def test_too_few_members_give_up_in_words() -> None:
+    world = GangWorld()
+    world.options = world.short_binding()
+    world.start()
+    world.cards("n1", 2)
+    world.gang("g", 2)
+    for name in "ab":
+        world.member("g", name, "half")
+    async with world.watching():
+        await world.ask("ab", "n1")
+        with pytest.raises(TryAgain, match="PodGroup g: 1 of 2 members came to be bound within"):
+            await world.bind("a", "n1")
+    assert not is_bound(world, "a")
+
+
+async def test_members_without_devices_wait_with_the_others(world: GangWorld) -> None:
+    await offered(world)
+    spec = {
+        "schedulerName": "dra-extender-scheduler",
+        "containers": [{"name": "main", "image": "pause"}],
+        "schedulingGroup": {"podGroupName": "g"},
+    }
+    world.create(Kind.POD, {"metadata": {"name": "plain"}, "spec": spec})
+    plain = asyncio.create_task(world.bind("plain", "n1"))
+    _, pending = await asyncio.wait([plain], timeout=SOON)
+    assert pending
+    await asyncio.gather(plain, world.bind("a", "n1"), world.bind("b", "n1"))
+    assert all(is_bound(world, pod) for pod in ("plain", "a", "b"))
+
+
+async def test_members_at_the_gate_give_their_devices_back_when_the_others_do_not_fit(world: GangWorld) -> None:
+    """Or two gangs of which each has some would wait for each other."""
+    await offered(world)
+    first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
+    await asyncio.wait(first, timeout=SOON)
+    assert world.devices("a")
+    world.delete(Kind.SLICE, "n1-devices")
+    world.sync()
+    assert await world.ask("c", "n1") == {"c": []}
+    for bind in first:
+        with pytest.raises(TryAgain, match="PodGroup g: the other members do not fit at present"):
+            await bind
+    world.sync()
+    assert not world.devices("a")
+    assert not world.devices("b")
+
+
+async def test_a_member_too_many_does_not_send_the_others_away(world: GangWorld) -> None:
+    await offered(world)
+    first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
+    await asyncio.wait(first, timeout=SOON)
+    world.member("g", "big", "whole")
+    world.member("g", "bigger", "whole")
+    world.sync()
+    await world.ask(["big", "bigger"], "n1")
+    assert not any(bind.done() for bind in first)
+    await asyncio.gather(*first, world.bind("c", "n1"))
+    assert all(is_bound(world, pod) for pod in "abc")

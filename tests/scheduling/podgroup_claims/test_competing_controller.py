@@ -1,0 +1,223 @@
+"""The claims of PodGroups are never made beside another controller that makes them."""
+
+import asyncio
+
+import pytest
+from dra_extender.scheduling.ports.cluster import Conflict
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.controllers.claims import ClaimController
+from dra_extender.simulator.controllers.templates import from_template
+
+from tests.support.scheduling.grouped import GROUP
+from tests.support.scheduling.making_groups import GPU, GRACE, MakingWorld
+
+STOPPED = "stopped, because another controller makes the claims of PodGroups: it made "
+
+
+def a_world() -> MakingWorld:
+    world = MakingWorld()
+    world.group(GPU)
+    world.member("p0", GPU)
+    return world
+
+
+def manage_with_gate(world: MakingWorld) -> None:
+    """kube-controller-manager with the gate does its work."""
+    ClaimController(world.cluster.store).settle()
+
+
+def note(world: MakingWorld) -> str:
+    return world.extender.group_claims.notes().get("group-claims", "")
+
+
+async def refused(world: MakingWorld) -> float:
+    lines = (await world.metrics.render()).decode().splitlines()
+    (value,) = (line.split()[1] for line in lines if line.startswith("dra_extender_group_claims_refused "))
+    return float(value)
+
+
+async def test_a_claim_that_another_one_makes_within_the_grace_ends_the_work() -> None:
+    world = a_world()
+    await world.work(GRACE / 2)
+    assert await refused(world) == 0
+    manage_with_gate(world)
+    await world.work()
+    (claim,) = world.made("gpu")
+    assert note(world).startswith(f"{STOPPED}claim default/{claim} for entry gpu of PodGroup {GROUP}; ")
+    assert await refused(world) == 1
+
+
+async def test_another_one_is_noticed_though_it_was_quicker_than_the_first_look() -> None:
+    world = a_world()
+    manage_with_gate(world)
+    await world.work()
+    assert note(world).startswith(STOPPED)
+
+
+async def test_once_stopped_it_makes_nothing_more_in_later_terms_either() -> None:
+    world = a_world()
+    manage_with_gate(world)
+    await world.work()
+    await world.extender.group_claims.stop()
+    world.create(
+        Kind.POD_GROUP, {"metadata": {"name": "next", "namespace": "default"}, "spec": {"resourceClaims": [GPU]}}
+    )
+    await asyncio.wait_for(world.extender.group_claims.run(), 60)
+    world.clock.seconds += 100
+    assert world.made("gpu", "next") == []
+    assert note(world).startswith(STOPPED)
+
+
+async def test_claims_that_another_one_made_before_the_term_are_used_and_say_nothing() -> None:
+    """The gate was on once: whoever switches it off starts the service with ours on."""
+    world = a_world()
+    manage_with_gate(world)
+    (claim,) = world.made("gpu")
+    world.restart()
+    world.member("late", GPU)
+    await world.work()
+    assert world.recorded(Kind.POD, "late") == {"gpu": claim}
+    assert world.made("gpu") == [claim]
+    assert note(world) == ""
+
+
+async def test_a_claim_that_was_made_before_and_not_recorded_is_recorded() -> None:
+    world = a_world()
+    group = world.cluster.store.get(Key(Kind.POD_GROUP, "default", GROUP))
+    theirs = from_template(world.cluster.store, group, "gpu", "template")["metadata"]["name"]
+    world.restart()
+    await world.work()
+    assert world.recorded(Kind.POD_GROUP, GROUP) == {"gpu": theirs}
+    assert world.made("gpu") == [theirs]
+
+
+async def test_a_late_member_that_another_one_tells_of_the_claim_ends_the_work() -> None:
+    world = a_world()
+    await world.work()
+    (claim,) = world.made("gpu")
+    world.member("late", GPU)
+    world.extender.group_claims.sweep()
+    await world.extender.group_claims.look()
+
+    def tell(pod: Json) -> None:
+        pod.setdefault("status", {})["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": claim}]
+
+    world.cluster.store.replace(Key(Kind.POD, "default", "late"), tell)
+    await world.work()
+    assert note(world).startswith(f"{STOPPED}the status of pod default/late, a member of PodGroup {GROUP}; ")
+
+
+async def test_a_member_that_the_leader_before_us_told_last_is_no_sign_of_another_one() -> None:
+    world = a_world()
+    await world.work()
+    (claim,) = world.made("gpu")
+    world.member("late", GPU)
+    world.restart()
+    world.extender.group_claims.sweep()
+    await world.extender.group_claims.look()
+
+    def tell(pod: Json) -> None:
+        pod.setdefault("status", {})["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": claim}]
+
+    world.cluster.store.replace(Key(Kind.POD, "default", "late"), tell)
+    await world.work()
+    assert note(world) == ""
+
+
+async def test_our_claim_is_withdrawn_if_another_one_comes_beside_it_before_anybody_was_told() -> None:
+    world = a_world()
+    await world.work(GRACE + 0.5)
+    (ours,) = world.made("gpu")
+    group = world.cluster.store.get(Key(Kind.POD_GROUP, "default", GROUP))
+    theirs = from_template(world.cluster.store, group, "gpu", "template")["metadata"]["name"]
+    await world.work(1.0)
+    assert ours != theirs
+    assert world.made("gpu") == [theirs]
+    assert world.recorded(Kind.POD_GROUP, GROUP) == {}
+
+
+def claim_for(world: MakingWorld, name: str = GROUP) -> str:
+    """What a user who may write claims can do: one that says of itself that it is made for an entry of his PodGroup."""
+    group = world.cluster.store.get(Key(Kind.POD_GROUP, "default", name))
+    made: str = from_template(world.cluster.store, group, "gpu", "template")["metadata"]["name"]
+    return made
+
+
+def another_group(world: MakingWorld) -> None:
+    world.create(
+        Kind.POD_GROUP, {"metadata": {"name": "next", "namespace": "default"}, "spec": {"resourceClaims": [GPU]}}
+    )
+
+
+@pytest.mark.parametrize("seconds", [GRACE / 2, GRACE + 0.5, GRACE * 2])
+async def test_a_claim_that_says_it_is_for_a_group_stops_the_work_for_no_other_group(seconds: float) -> None:
+    """Before ours is made, beside ours, and after all was recorded."""
+    world = a_world()
+    await world.work(seconds)
+    forged = claim_for(world)
+    await world.work()
+    another_group(world)
+    await world.work()
+    assert len(world.made("gpu", "next")) == 1
+    assert world.recorded(Kind.POD_GROUP, "next") == {"gpu": world.made("gpu", "next")[0]}
+    assert f"default/{GROUP}: somebody else made claim default/{forged} for entry gpu" in note(world)
+    assert await refused(world) == 0
+
+
+async def test_a_group_is_served_again_once_the_claim_that_was_made_for_it_is_gone() -> None:
+    world = a_world()
+    await world.work(GRACE / 2)
+    forged = claim_for(world)
+    await world.work()
+    assert world.made("gpu") == [forged]
+    world.delete(Kind.CLAIM, forged)
+    await world.work(GRACE * 3)
+    (ours,) = world.made("gpu")
+    assert world.recorded(Kind.POD_GROUP, GROUP) == {"gpu": ours}
+    assert note(world) == ""
+
+
+async def test_a_claim_made_anew_under_a_name_that_the_groups_status_named_before_the_term_is_no_evidence() -> None:
+    world = a_world()
+    manage_with_gate(world)
+    (claim,) = world.made("gpu")
+    stored = world.cluster.store.get(Key(Kind.CLAIM, "default", claim))
+    world.restart()
+    world.delete(Kind.CLAIM, claim)
+    await world.work(1.0)
+    metadata = {name: stored["metadata"][name] for name in ("name", "namespace", "annotations", "ownerReferences")}
+    world.create(Kind.CLAIM, {"metadata": metadata, "spec": stored["spec"]})
+    await world.work()
+    another_group(world)
+    await world.work()
+    assert len(world.made("gpu", "next")) == 1
+
+
+async def test_a_claim_beside_ours_ends_the_work_once_the_groups_status_names_it() -> None:
+    world = a_world()
+    await world.work(GRACE + 0.5)
+    theirs = claim_for(world)
+    await world.work(1.0)
+    statuses = [{"name": "gpu", "resourceClaimName": theirs}]
+    world.edit_group(lambda group: group.setdefault("status", {}).update(resourceClaimStatuses=statuses))
+    await world.work(1.0)
+    assert note(world).startswith(f"{STOPPED}claim default/{theirs} for entry gpu of PodGroup {GROUP}; ")
+
+
+@pytest.mark.parametrize("used", ["recorded", "changed"])
+async def test_our_claim_stays_if_the_other_one_uses_it(used: str) -> None:
+    """It was recorded in the group's status, or somebody wrote it just when it was to be withdrawn."""
+    world = a_world()
+    await world.work(GRACE + 0.5)
+    (ours,) = world.made("gpu")
+    record = world.ledger.claims.by_key("default", ours)
+    assert record is not None
+    if used == "recorded":
+        statuses = [{"name": "gpu", "resourceClaimName": ours}]
+        world.edit_group(lambda group: group.setdefault("status", {}).update(resourceClaimStatuses=statuses))
+        with pytest.raises(Conflict, match="in use"):
+            await world.extender.group_claims.writing.withdraw(record.claim)
+    else:
+        with pytest.raises(Conflict, match="version"):
+            await world.cluster.claims.delete("default", ours, record.claim.metadata.uid, "1")
+    assert world.made("gpu") == [ours]

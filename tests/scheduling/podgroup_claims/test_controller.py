@@ -1,0 +1,329 @@
+"""Claims of PodGroups that are made by the service, where kube-controller-manager does not make them (KEP-5729)."""
+
+import asyncio
+import dataclasses
+
+import pytest
+from dra_extender.model.pod_group import PROTECTION_FINALIZER
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.model.templated_claim import ENTRY_ANNOTATION
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+
+from tests.support.scheduling.grouped import GROUP, NAMED
+from tests.support.scheduling.making_groups import GPU, GRACE, NET, OWN, MakingWorld
+from tests.support.scheduling.reclaiming import GRACE as RECLAIM_GRACE
+from tests.support.scheduling.reclaiming import pass_by, reclaimed
+
+
+def a_world(*entries: Json, pods: int = 3, enabled: bool = True) -> MakingWorld:
+    """A group with these entries and members that have the same."""
+    world = MakingWorld(enabled=enabled)
+    world.group(*(entries or (GPU,)))
+    for number in range(pods):
+        world.member(f"p{number}", *(entries or (GPU,)))
+    return world
+
+
+async def test_each_template_entry_gets_one_claim_that_the_group_and_its_members_know() -> None:
+    world = a_world(GPU, NET)
+    await world.work()
+    (gpu,), (net,) = world.made("gpu"), world.made("net")
+    known = {"gpu": gpu, "net": net}
+    assert world.recorded(Kind.POD_GROUP, GROUP) == known
+    assert [world.recorded(Kind.POD, f"p{number}") for number in range(3)] == [known] * 3
+    assert world.extender.group_claims.notes() == {}
+
+
+async def test_the_claim_is_what_the_template_says_and_the_groups() -> None:
+    world = a_world()
+
+    def label(template: Json) -> None:
+        template["spec"]["metadata"] = {"labels": {"team": "blue"}, "annotations": {"note": "x"}}
+
+    world.cluster.store.replace(Key(Kind.TEMPLATE, "default", "template"), label)
+    await world.work()
+    claim = world.claim(world.made("gpu")[0])
+    group = world.cluster.store.get(Key(Kind.POD_GROUP, "default", GROUP))
+    assert claim["metadata"]["labels"] == {"team": "blue"}
+    assert claim["metadata"]["annotations"] == {"note": "x", ENTRY_ANNOTATION: "gpu"}
+    assert claim["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "scheduling.k8s.io/v1beta1",
+            "kind": "PodGroup",
+            "name": GROUP,
+            "uid": group["metadata"]["uid"],
+            "controller": True,
+        }
+    ]
+    assert claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "gpu"
+
+
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+async def test_what_marks_claims_is_not_taken_from_a_template(where: str) -> None:
+    """The account that creates the claim may write a snapshot; the author of the template may not."""
+    world = a_world()
+    forged = {
+        SNAPSHOT_ANNOTATION: "{}",
+        "dra-extender.io/other": "x",
+        "a.dra-extender.io/other": "x",
+        "resource.kubernetes.io/pod-claim-name": "other",
+        "resource.kubernetes.io/podgroup-claim-name": "other",
+        "resource.kubernetes.io/extended-resource-claim": "true",
+    }
+    kept = {"note": "x", "team.example/dra-extender.io": "x", "not-dra-extender.io/x": "y"}
+
+    def forge(template: Json) -> None:
+        owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}]
+        template["spec"]["metadata"] = {where: kept | forged, "finalizers": ["x/y"], "ownerReferences": owners}
+
+    world.cluster.store.replace(Key(Kind.TEMPLATE, "default", "template"), forge)
+    await world.work()
+    meta = world.claim(world.made("gpu")[0])["metadata"]
+    own = {ENTRY_ANNOTATION: "gpu"} if where == "annotations" else {}
+    assert meta[where] == kept | own
+    assert meta.get("finalizers", []) == []
+    assert [each["kind"] for each in meta["ownerReferences"]] == ["PodGroup"]
+
+
+async def test_nothing_is_made_within_the_grace_or_while_it_is_switched_off() -> None:
+    world = a_world()
+    await world.work(GRACE - 0.5)
+    assert world.made("gpu") == []
+    off = a_world(enabled=False)
+    run = asyncio.create_task(off.extender.group_claims.run())
+    await asyncio.wait_for(run, 60)
+    assert off.made("gpu") == []
+
+
+async def test_without_the_feature_nothing_is_made_although_it_is_switched_on() -> None:
+    world = a_world()
+    world.options = dataclasses.replace(world.options, pod_group_claims=False)
+    world.start()
+    world.sync()
+    await asyncio.wait_for(asyncio.create_task(world.extender.group_claims.run()), 1)
+    assert world.made("gpu") == []
+
+
+async def test_a_member_that_comes_late_is_told_of_the_claim_that_is_there() -> None:
+    world = a_world()
+    await world.work()
+    world.member("late", GPU)
+    await world.work(3.0)
+    assert world.recorded(Kind.POD, "late") == {"gpu": world.made("gpu")[0]}
+    assert len(world.made("gpu")) == 1
+
+
+async def test_members_are_bound_on_the_claim_and_released_with_the_group() -> None:
+    """While a pod of it is bound the reservation of a group that is gone stays; the garbage collector deletes the claim."""
+    world = a_world()
+    await world.work()
+    (claim,) = world.made("gpu")
+    await world.bound("p0", "p1")
+    assert world.reserved(claim) == [f"podgroups/{GROUP}"]
+    world.cluster.store.delete(Key(Kind.POD_GROUP, "default", GROUP))
+    world.manage_without_gate()
+    world.sync()
+    await pass_by(world, RECLAIM_GRACE)
+    await pass_by(world, RECLAIM_GRACE)
+    assert world.reserved(claim) == [f"podgroups/{GROUP}"]
+    for number in range(3):
+        world.cluster.store.delete(Key(Kind.POD, "default", f"p{number}"))
+    world.manage_without_gate()
+    world.sync()
+    assert world.reserved(claim) == [f"podgroups/{GROUP}"]
+    await pass_by(world, RECLAIM_GRACE)
+    assert await reclaimed(world, "group_gone") == 1
+    world.manage_without_gate()
+    assert world.made("gpu") == []
+
+
+@pytest.mark.parametrize("feature", [True, False])
+async def test_reservations_of_a_group_that_is_gone_end_without_this_work_but_not_without_the_feature(
+    *, feature: bool
+) -> None:
+    world = a_world()
+    await world.work()
+    (claim,) = world.made("gpu")
+    await world.bound("p0")
+    world.cluster.store.delete(Key(Kind.POD_GROUP, "default", GROUP))
+    world.cluster.store.delete(Key(Kind.POD, "default", "p0"))
+    world.sync()
+    await world.extender.group_claims.stop()
+    world.ledger.pod_groups.have_claims = feature
+    await pass_by(world, RECLAIM_GRACE)
+    assert world.reserved(claim) == ([] if feature else [f"podgroups/{GROUP}"])
+
+
+async def test_a_watch_that_is_behind_ends_no_reservation_of_a_group_that_exists() -> None:
+    world = a_world()
+    await world.work()
+    (claim,) = world.made("gpu")
+    await world.bound("p0")
+    world.cluster.store.delete(Key(Kind.POD, "default", "p0"))
+    world.sync()
+    group = world.cluster.store.get(Key(Kind.POD_GROUP, "default", GROUP))["metadata"]
+    assert world.ledger.pod_groups.drop("default", GROUP, group["uid"]) is not None
+    await pass_by(world, RECLAIM_GRACE)
+    assert await reclaimed(world, "group_gone", "changed") == 1
+    assert world.reserved(claim) == [f"podgroups/{GROUP}"]
+
+
+async def test_a_member_with_a_claim_of_its_own_beside_gets_both() -> None:
+    """kube-controller-manager gives up on such a pod at the group's entry while its gate is off."""
+    world = MakingWorld()
+    world.group(GPU)
+    world.member("mixed", GPU, OWN)
+    await world.work()
+    assert world.recorded(Kind.POD, "mixed") == {"gpu": world.made("gpu")[0], "own": world.made("own", "mixed")[0]}
+    pod = world.pod("mixed")["metadata"]
+    assert world.claim(world.made("own", "mixed")[0])["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Pod", "name": "mixed", "uid": pod["uid"], "controller": True}
+    ]
+
+
+async def test_a_claim_that_kube_controller_manager_made_for_a_mixed_pod_is_taken() -> None:
+    world = MakingWorld()
+    world.group(GPU)
+    world.member("other", OWN, GPU)
+    world.manage_without_gate()
+    (theirs,) = world.made("own", "other")
+    assert world.recorded(Kind.POD, "other") == {}
+    await world.work(meanwhile=world.manage_without_gate)
+    assert world.made("own", "other") == [theirs]
+    assert world.recorded(Kind.POD, "other") == {"own": theirs, "gpu": world.made("gpu")[0]}
+
+
+async def test_pods_without_a_claim_of_their_group_are_left_to_kube_controller_manager() -> None:
+    world = MakingWorld()
+    world.group(GPU)
+    world.member("own", OWN)
+    await world.work()
+    assert world.recorded(Kind.POD, "own") == {}
+    assert world.made("own", "own") == []
+
+
+async def test_a_claim_that_was_deleted_is_made_again_under_its_name() -> None:
+    world = a_world()
+    await world.work()
+    (before,) = world.made("gpu")
+    uid = world.claim(before)["metadata"]["uid"]
+    world.cluster.store.delete(Key(Kind.CLAIM, "default", before))
+    await world.work()
+    assert world.made("gpu") == [before]
+    assert world.claim(before)["metadata"]["uid"] != uid
+    assert world.extender.group_claims.notes() == {}
+
+
+async def test_a_group_made_anew_under_its_name_gets_another_claim() -> None:
+    world = a_world(pods=0)
+    await world.work()
+    (before,) = world.made("gpu")
+    world.cluster.store.delete(Key(Kind.POD_GROUP, "default", GROUP))
+    world.group(GPU)
+    await world.work()
+    (after,) = {*world.made("gpu")} - {before}
+    assert world.recorded(Kind.POD_GROUP, GROUP) == {"gpu": after}
+
+
+async def test_what_is_lacking_is_said_and_made_up_for() -> None:
+    world = MakingWorld()
+    world.group(GPU, {"name": "net", "resourceClaimTemplateName": "missing"})
+    world.member("p0", GPU)
+    await world.work()
+    note = world.extender.group_claims.notes()["group-claims"]
+    assert note == (
+        "PodGroups that lack something: 1; default/team: "
+        "entry net of PodGroup default/team: there is no ResourceClaimTemplate missing"
+    )
+    assert world.recorded(Kind.POD, "p0") == {"gpu": world.made("gpu")[0]}
+    template = world.cluster.store.get(Key(Kind.TEMPLATE, "default", "template"))
+    spec = {"metadata": {"name": "missing", "namespace": "default"}, "spec": template["spec"]}
+    world.create(Kind.TEMPLATE, spec)
+    await world.work()
+    assert world.recorded(Kind.POD_GROUP, GROUP) == {"gpu": world.made("gpu")[0], "net": world.made("net")[0]}
+    assert world.extender.group_claims.notes() == {}
+
+
+async def test_a_claim_of_somebody_else_under_our_name_is_not_taken() -> None:
+    world = a_world()
+    await world.work()
+    (name,) = world.made("gpu")
+    world.cluster.store.delete(Key(Kind.CLAIM, "default", name))
+    world.add_claim(name)
+    world.edit_group(lambda group: group["status"].pop("resourceClaimStatuses"))
+    world.restart()
+    await world.work()
+    assert f"claim default/{name} was not made for entry gpu" in world.extender.group_claims.notes()["group-claims"]
+    assert world.recorded(Kind.POD_GROUP, GROUP) == {}
+
+
+async def test_an_entry_that_is_marked_as_not_needed_gets_no_claim() -> None:
+    world = a_world(pods=0)
+    world.edit_group(lambda group: group.setdefault("status", {}).update(resourceClaimStatuses=[{"name": "gpu"}]))
+    await world.work()
+    assert world.made("gpu") == []
+
+
+async def test_a_drafted_entry_is_told_of_the_groups_claim_by_name_and_a_released_one_needs_nothing() -> None:
+    """So that a kubelet need not look the PodGroup up; also in a group that has no claim from a template."""
+    world = MakingWorld()
+    world.group(NAMED)
+    world.member("drafted", {"name": "mine", "podGroupResourceClaim": "gpu"})
+    world.member("released", NAMED)
+    world.member("unknown", {"name": "mine", "podGroupResourceClaim": "other"})
+    world.restart()
+    await world.work()
+    assert world.recorded(Kind.POD, "drafted") == {"mine": "shared"}
+    assert world.recorded(Kind.POD, "released") == {}
+    assert world.recorded(Kind.POD, "unknown") == {}
+    before = world.pod("drafted")["metadata"]["resourceVersion"]
+    world.restart()
+    await world.work()
+    assert world.pod("drafted")["metadata"]["resourceVersion"] == before
+
+
+async def test_a_member_with_drafted_entries_of_both_kinds_is_told_of_both_at_once() -> None:
+    world = MakingWorld()
+    world.group(NAMED, NET)
+    entries = ({"name": "a", "podGroupResourceClaim": "gpu"}, {"name": "b", "podGroupResourceClaim": "net"})
+    world.member("drafted", *entries)
+    world.restart()
+    await world.work()
+    assert world.recorded(Kind.POD, "drafted") == {"a": "shared", "b": world.made("net")[0]}
+
+
+async def test_a_drafted_entry_is_told_of_the_groups_claim_under_its_own_name() -> None:
+    world = MakingWorld()
+    world.group(GPU)
+    world.member("drafted", {"name": "mine", "podGroupResourceClaim": "gpu"})
+    await world.work()
+    assert world.recorded(Kind.POD, "drafted") == {"mine": world.made("gpu")[0]}
+
+
+async def test_a_protected_group_goes_once_no_pod_of_it_is_active() -> None:
+    """Where kube-controller-manager does not look after the finalizer; with it, that happens before the grace is over."""
+    world = a_world(pods=1)
+    await world.work()
+    world.edit_group(lambda group: group["metadata"].update(finalizers=["example.com/other", PROTECTION_FINALIZER]))
+    world.cluster.store.delete(Key(Kind.POD_GROUP, "default", GROUP))
+    await world.work()
+    assert (
+        PROTECTION_FINALIZER in world.cluster.store.get(Key(Kind.POD_GROUP, "default", GROUP))["metadata"]["finalizers"]
+    )
+    world.cluster.store.replace(Key(Kind.POD, "default", "p0"), lambda pod: pod["status"].update(phase="Succeeded"))
+    await world.work(GRACE - 0.5)
+    assert (
+        PROTECTION_FINALIZER in world.cluster.store.get(Key(Kind.POD_GROUP, "default", GROUP))["metadata"]["finalizers"]
+    )
+    await world.work(2.0)
+    left = world.cluster.store.get(Key(Kind.POD_GROUP, "default", GROUP))["metadata"]["finalizers"]
+    assert left == ["example.com/other"]
+
+
+async def test_without_podgroups_there_is_nothing_to_do_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = MakingWorld()
+    monkeypatch.setattr(type(world.cluster.pod_groups), "api_version", property(lambda _: ""))
+    await asyncio.wait_for(world.extender.group_claims.run(), 60)
+    assert world.extender.group_claims.notes() == {
+        "group-claims": "on, but PodGroups are not served by this API server: nothing to do"
+    }

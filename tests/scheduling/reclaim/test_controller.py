@@ -1,0 +1,400 @@
+"""What nobody uses is given back, after a while, one claim at a time."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from dra_extender.model.claim_edits import MetadataChange
+from dra_extender.model.resource_claim import FINALIZER
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.simulator.apiserver.cluster import MemoryClaims
+from dra_extender.simulator.apiserver.objects import Json, Kind
+
+from tests.support.scheduling.reclaiming import (
+    GRACE,
+    OPTIONS,
+    bound_to,
+    condition,
+    edit_pod,
+    edit_status,
+    pass_by,
+    reclaimed,
+    reserved,
+    small_world,
+)
+from tests.support.scheduling.world import World
+from tests.support.turns import turns
+
+
+@pytest.fixture
+def world() -> World:
+    return small_world()
+
+
+def over(pod: Json) -> None:
+    pod["status"]["phase"] = "Succeeded"
+
+
+def gone(world: World) -> None:
+    world.delete(Kind.POD, "p1")
+
+
+def succeeded(world: World) -> None:
+    edit_pod(world, over)
+
+
+def elsewhere(world: World) -> None:
+    edit_pod(world, bound_to("n2"))
+
+
+def unreserved(world: World) -> None:
+    edit_status(world, lambda status: status.pop("reservedFor"))
+
+
+def idle(world: World) -> None:
+    """Nothing happens: the pod just waits."""
+
+
+@pytest.mark.parametrize(
+    ("happens", "reason"),
+    [
+        (gone, "pod_gone"),
+        (succeeded, "pod_over"),
+        (elsewhere, "pod_elsewhere"),
+        (unreserved, "unreserved"),
+        (idle, "pod_idle"),
+    ],
+)
+async def test_an_allocation_that_nobody_uses_is_released_after_a_while(
+    world: World, happens: Callable[[World], None], reason: str
+) -> None:
+    await reserved(world)
+    happens(world)
+    await pass_by(world, GRACE - 1)
+    assert world.devices("c1") == ["n1/gpu-0"]
+
+    await pass_by(world, 2)
+
+    assert world.devices("c1") == []
+    assert not world.claim("c1")["status"].get("reservedFor")
+    assert SNAPSHOT_ANNOTATION not in world.claim("c1")["metadata"].get("annotations", {})
+    assert await reclaimed(world, reason) == 1
+
+
+async def test_time_starts_anew_when_the_claim_is_allocated_anew(world: World) -> None:
+    await reserved(world)
+    await pass_by(world, GRACE - 1)
+    status = world.claim("c1")["status"]
+    status["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:00Z"
+    edit_status(world, lambda stored: stored.clear())
+    edit_status(world, lambda stored: stored.update(status), "dra-extender")
+    await pass_by(world, GRACE - 1)
+    assert world.devices("c1") == ["n1/gpu-0"]
+    await pass_by(world, 2)
+    assert world.devices("c1") == []
+
+
+async def test_what_drivers_report_again_and_again_does_not_keep_devices_from_being_taken_back(world: World) -> None:
+    await reserved(world)
+    for number in range(4):
+        await pass_by(world, GRACE / 4 - 0.5)
+        assert world.devices("c1") == ["n1/gpu-0"]
+        report = condition(world, f"Report{number}")
+        edit_status(world, lambda status, new=report: status.update(devices=[new]))  # type: ignore[misc]
+    await pass_by(world, 3)
+    assert world.devices("c1") == []
+
+
+async def test_a_pod_that_is_over_and_reserved_in_turns_does_not_keep_devices_from_being_taken_back(
+    world: World,
+) -> None:
+    """kube-controller-manager does so with a bound pod that is over while its claim stays allocated for another."""
+    world.add_pod("p2", "c1")
+    edit_pod(world, over, "p2")
+    await reserved(world)
+    (mine,) = world.claim("c1")["status"]["reservedFor"]
+    entry = {"resource": "pods", "name": "p2", "uid": world.pod("p2")["metadata"]["uid"]}
+    for turn in range(4):
+        await pass_by(world, GRACE / 4 - 0.5)
+        assert world.devices("c1") == ["n1/gpu-0"]
+        consumers = [mine, entry] if turn % 2 == 0 else [mine]
+        edit_status(world, lambda status, new=consumers: status.update(reservedFor=new))  # type: ignore[misc]
+    await pass_by(world, 3)
+    assert world.devices("c1") == []
+
+
+async def test_the_reservation_of_one_pod_goes_while_another_uses_the_claim(world: World) -> None:
+    world.add_pod("p2", "c1")
+    await reserved(world)
+    async with world.watching():
+        await world.bind("p2", "n1")
+    world.sync()
+
+    await pass_by(world, GRACE)
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+    assert [each["name"] for each in world.claim("c1")["status"]["reservedFor"]] == ["p2"]
+    assert await reclaimed(world, "pod_idle") == 1
+
+
+async def test_a_bound_pod_keeps_its_devices_for_ever(world: World) -> None:
+    async with world.watching():
+        await world.bind("p1", "n1")
+    world.sync()
+    version = world.cluster.store.version
+
+    for _ in range(3):
+        await pass_by(world, 10 * GRACE)
+
+    assert world.cluster.store.version == version
+
+
+async def test_a_pod_that_runs_keeps_its_devices_even_when_its_node_is_not_known_any_more(world: World) -> None:
+    async with world.watching():
+        await world.bind("p1", "n1")
+    edit_pod(world, lambda pod: pod["status"].update(phase="Running"))
+    world.delete(Kind.NODE, "n1")
+
+    await pass_by(world, 10 * GRACE)
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+
+
+async def test_an_allocation_for_a_node_that_does_not_suit_its_pod_is_released_at_once(world: World) -> None:
+    """kube-scheduler offers the other node only, because the first is full or cordoned."""
+    await reserved(world)
+    assert list((await world.filter("p1", "n2")).fitting) == []
+
+    await pass_by(world, OPTIONS.reclaim_unfit_seconds)
+
+    assert world.devices("c1") == []
+    assert await reclaimed(world, "node_unfit") == 1
+    assert list((await world.filter("p1", "n2")).fitting) == ["n2"]
+    assert any("its node does not suit" in text for text in world.messages("p1"))
+
+
+async def test_a_pod_that_fits_in_the_second_call_of_one_attempt_keeps_its_allocation(world: World) -> None:
+    """kube-scheduler asks about the nominated node alone first."""
+    await reserved(world)
+    await world.filter("p1", "n2")
+    await world.filter("p1", "n1", "n2")
+
+    await pass_by(world, OPTIONS.reclaim_unfit_seconds)
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+
+
+async def test_a_pod_for_which_others_are_evicted_from_its_node_keeps_its_allocation(world: World) -> None:
+    await reserved(world)
+    edit_pod(world, lambda pod: pod["status"].update(nominatedNodeName="n1"))
+    await world.filter("p1", "n2")
+
+    await pass_by(world, OPTIONS.reclaim_unfit_seconds)
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+
+
+async def test_an_allocation_whose_node_is_gone_is_released_at_once(world: World) -> None:
+    await reserved(world)
+    world.delete(Kind.NODE, "n1")
+
+    await pass_by(world, OPTIONS.reclaim_unfit_seconds)
+
+    assert world.devices("c1") == []
+    assert await reclaimed(world, "node_gone") == 1
+
+
+async def crashed_while_waiting(world: World) -> None:
+    async with world.watching():
+        dying = asyncio.create_task(world.bind("p1", "n3"))
+        await turns()
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+    world.start()
+
+
+async def test_devices_that_failed_while_nobody_waited_are_released_at_once(world: World) -> None:
+    await crashed_while_waiting(world)
+    edit_status(world, lambda status: status.update(devices=[condition(world, "Failed")]))
+
+    await pass_by(world, OPTIONS.reclaim_unfit_seconds)
+
+    assert world.devices("c1") == []
+    assert await reclaimed(world, "device_failed") == 1
+
+
+async def test_devices_are_given_time_to_become_ready_and_not_more(world: World) -> None:
+    await crashed_while_waiting(world)
+    await pass_by(world, OPTIONS.binding_timeout_seconds - 10)
+    assert world.devices("c1") == ["n3/gpu-0"]
+
+    await pass_by(world, 11)
+    await pass_by(world, OPTIONS.reclaim_unfit_seconds)
+
+    assert world.devices("c1") == []
+    assert await reclaimed(world, "device_timed_out") == 1
+
+
+async def test_what_another_scheduler_allocated_is_left_to_it(world: World) -> None:
+    """Its allocation looks like ours; only the managed fields tell, and they are looked at once."""
+
+    def allocate(status: Json) -> None:
+        result = {"request": "req", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
+        status["allocation"] = {"devices": {"results": [result]}}
+
+    claim = world.claim("c1")
+    claim["metadata"]["finalizers"] = [FINALIZER]
+    world.cluster.store.update(Kind.CLAIM, claim, "kube-scheduler")
+    claim = world.claim("c1")
+    claim["status"] = {}
+    allocate(claim["status"])
+    world.cluster.store.update_status(Kind.CLAIM, claim, "kube-scheduler")
+    world.sync()
+
+    for _ in range(3):
+        await pass_by(world, GRACE)
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+    assert await reclaimed(world, "unreserved", "foreign") == 1
+
+
+async def test_a_reservation_of_another_scheduler_keeps_our_allocation(world: World) -> None:
+    await reserved(world)
+    world.add_pod("p2", "c1")
+    uid = world.pod("p2")["metadata"]["uid"]
+    consumer = {"resource": "pods", "name": "p2", "uid": uid}
+    edit_status(world, lambda status: status["reservedFor"].append(consumer), "kube-scheduler")
+
+    await pass_by(world, GRACE)
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+    assert await reclaimed(world, "pod_idle", "foreign") == 1
+
+
+class DiesAfterOneWrite(MemoryClaims):
+    """The claims port of a process that ends between the first two writes of a bind."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.cluster.store)
+        self._claims = world.cluster.claims
+
+    async def read(self, namespace: str, name: str) -> bytes:
+        return await self._claims.read(namespace, name)
+
+    async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
+        return await self._claims.update(namespace, name, change)
+
+    async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
+        return await asyncio.Future()
+
+
+async def test_what_a_crash_left_of_an_allocation_is_removed(world: World) -> None:
+    world.claims = DiesAfterOneWrite(world)
+    world.start()
+    async with world.watching():
+        dying = asyncio.create_task(world.bind("p1", "n1"))
+        await turns()
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+    world.claims = None
+    world.start()
+    assert world.claim("c1")["metadata"]["finalizers"] == [FINALIZER]
+
+    await pass_by(world, GRACE)
+
+    metadata = world.claim("c1")["metadata"]
+    assert not metadata.get("finalizers")
+    assert SNAPSHOT_ANNOTATION not in metadata.get("annotations", {})
+    assert await reclaimed(world, "half_written") == 1
+
+
+async def test_a_hold_without_a_bind_ends_by_itself(world: World) -> None:
+    await world.filter("p1", "n1", "n2")
+    world.clock.seconds += OPTIONS.hold_seconds - 1
+    await world.extender.reclaim.look()
+    assert len(world.ledger.holds) == 1
+
+    world.clock.seconds += 2
+    await world.extender.reclaim.look()
+
+    assert len(world.ledger.holds) == 0
+    assert await reclaimed(world, "hold_expired") == 1
+
+
+async def test_a_hold_that_a_filter_call_found_to_be_over_is_counted_too(world: World) -> None:
+    world.add_claim("c2")
+    world.add_pod("p2", "c2")
+    await world.filter("p1", "n1")
+    world.clock.seconds += OPTIONS.hold_seconds
+    assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
+
+    await world.extender.reclaim.look()
+
+    assert await reclaimed(world, "hold_expired") == 1
+
+
+async def started(options: Options) -> World:
+    """The loop runs by itself; pod p1 holds the only device of n1 for nothing, and p2, which can only use n1, was refused."""
+    world = World(options)
+    world.node("n1")
+    world.gpus("n1", 1)
+    world.device_class()
+    for number in (1, 2):
+        world.add_claim(f"c{number}")
+        world.add_pod(f"p{number}", f"c{number}")
+    await reserved(world)
+    assert list((await world.filter("p2", "n1")).fitting) == []
+    return world
+
+
+async def test_the_loop_works_by_itself_and_wakes_who_waited_for_the_devices() -> None:
+    options = Options(reclaim_grace_seconds=0.0, reclaim_pause_seconds=0.0, wake_delay_seconds=0.0)
+    world = await started(options)
+
+    async with world.watching():
+        await world.extender.start()
+        try:
+            assert await world.cluster.waker.called_since(0, 10.0)
+            async with asyncio.timeout(120):
+                while world.devices("c1"):  # noqa: ASYNC110 - the loop tells nobody what it gave back
+                    await asyncio.sleep(0.01)
+            assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
+        finally:
+            await world.extender.stop()
+
+
+async def test_between_two_claims_that_are_given_back_there_is_a_pause() -> None:
+    """Here so long a one that the second never comes; the stop does not wait for it."""
+    world = World(Options(reclaim_grace_seconds=0.0, reclaim_pause_seconds=3600.0, settle_wait_seconds=0.0))
+    world.node("n1")
+    world.gpus("n1", 2)
+    world.device_class()
+    for number in (1, 2):
+        world.add_claim(f"c{number}")
+        world.add_pod(f"p{number}", f"c{number}")
+        await reserved(world, pod=f"p{number}")
+    async with world.watching():
+        await world.extender.start()
+        try:
+            async with asyncio.timeout(10.0):
+                await world.ledger.helped.wait()
+            await turns()
+        finally:
+            await world.extender.stop()
+    assert len(world.devices("c1") + world.devices("c2")) == 1
+
+
+async def test_nothing_is_given_back_when_it_is_switched_off() -> None:
+    world = World(Options(reclaim_enabled=False, settle_wait_seconds=0.0))
+    world.node("n1")
+    world.gpus("n1", 1)
+    world.device_class()
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    await reserved(world)
+    world.delete(Kind.POD, "p1")
+
+    await pass_by(world, 10 * GRACE)
+
+    assert world.devices("c1") == ["n1/gpu-0"]

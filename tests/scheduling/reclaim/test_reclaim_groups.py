@@ -1,0 +1,102 @@
+"""A claim that is reserved for a PodGroup is in use as long as one member is; a group that only waits keeps no devices."""
+
+import asyncio
+
+import pytest
+from dra_extender.ledger.index.pod_groups import GroupReservation
+from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.reclaim.rules import Standing, group_standing
+from dra_extender.simulator.apiserver.objects import Json, Kind
+
+from tests.support.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed, small_world
+from tests.support.scheduling.world import World
+
+ENTRY = {"name": "gpu", "resourceClaimName": "shared"}
+
+
+def member(name: str, *, node: str = "", phase: str = "Pending", deleting: bool = False) -> Pod:
+    return Pod(namespace="default", name=name, uid=name, node_name=node, phase=phase, deleting=deleting)
+
+
+@pytest.mark.parametrize(
+    ("members", "busy", "expected"),
+    [
+        ([member("a"), member("b")], "", Standing.IDLE),
+        ([member("a"), member("b")], "b", Standing.IN_USE),
+        ([member("a"), member("b", node="n1")], "", Standing.IN_USE),
+        ([member("a"), member("b", node="n1", phase="Succeeded")], "", Standing.IDLE),
+        ([member("a", phase="Failed"), member("b", deleting=True)], "", Standing.IN_USE),
+        ([], "", Standing.IN_USE),
+    ],
+)
+def test_a_group_is_idle_when_members_wait_and_none_is_bound_or_being_bound(
+    members: list[Pod], busy: str, expected: Standing
+) -> None:
+    assert group_standing(members, lambda pod: pod.name == busy) is expected
+
+
+@pytest.fixture
+def world() -> World:
+    world = small_world()
+    world.ledger.pod_groups.reservation = GroupReservation.ALWAYS
+    world.add_claim("shared")
+    group = {"metadata": {"name": "team", "namespace": "default"}, "spec": {"resourceClaims": [ENTRY]}}
+    world.create(Kind.POD_GROUP, group)
+    for name in ("m1", "m2"):
+        spec: Json = {
+            "schedulerName": "dra-extender-scheduler",
+            "containers": [{"name": "main", "image": "pause"}],
+            "resourceClaims": [ENTRY],
+            "schedulingGroup": {"podGroupName": "team"},
+        }
+        world.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+    return world
+
+
+async def abandoned(world: World, pod: str) -> None:
+    """The claim is allocated and reserved for the group, but the bind of this member ended without a Binding."""
+    hung_up = asyncio.Event()
+    hung_up.set()
+    async with world.watching():
+        with pytest.raises(TryAgain):
+            await world.bind(pod, "n1", hung_up)
+    world.sync()
+    assert [each["resource"] for each in world.claim("shared")["status"]["reservedFor"]] == ["podgroups"]
+
+
+async def test_the_claim_of_a_group_that_only_waits_is_released_when_its_node_does_not_suit(world: World) -> None:
+    await abandoned(world, "m1")
+    assert list((await world.filter("m2", "n2")).fitting) == []
+
+    await pass_by(world, OPTIONS.reclaim_unfit_seconds)
+
+    assert world.devices("shared") == []
+    assert await reclaimed(world, "node_unfit") == 1
+    assert list((await world.filter("m2", "n2")).fitting) == ["n2"]
+
+
+async def test_the_claim_of_a_group_of_which_one_member_is_bound_is_kept(world: World) -> None:
+    await abandoned(world, "m1")
+    async with world.watching():
+        await world.bind("m2", "n1")
+    world.sync()
+    assert list((await world.filter("m1", "n2")).fitting) == []
+
+    await pass_by(world, 2 * GRACE)
+
+    assert world.devices("shared") == ["n1/gpu-0"]
+
+
+async def test_a_member_that_only_the_live_object_knows_to_be_bound_keeps_the_claim(world: World) -> None:
+    await abandoned(world, "m1")
+    feeds = {kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "pods"}
+    world.cluster.watch.attach(feeds)
+    pod = world.pod("m2")
+    await world.cluster.pods.bind("default", "m2", pod["metadata"]["uid"], "n1")
+
+    await pass_by(world, GRACE)
+
+    assert world.devices("shared") == ["n1/gpu-0"]
+    assert await reclaimed(world, "pod_idle", "changed") == 1

@@ -1,0 +1,171 @@
+"""Nothing is taken from under a bind, and nothing on the word of a cache that is behind."""
+
+import asyncio
+from itertools import count
+from typing import Any
+
+import pytest
+from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.ports.cluster import Refused
+from dra_extender.simulator.apiserver.objects import Kind
+
+from tests.support.scheduling.reclaiming import (
+    GRACE,
+    bound_to,
+    condition,
+    edit_pod,
+    edit_status,
+    pass_by,
+    reclaimed,
+    reserved,
+    small_world,
+)
+from tests.support.scheduling.world import World
+from tests.support.turns import turns
+
+
+@pytest.fixture
+def world() -> World:
+    return small_world()
+
+
+async def test_a_bind_that_waits_is_left_alone(world: World) -> None:
+    async with world.watching():
+        bind = asyncio.create_task(world.bind("p1", "n3"))
+        await turns()
+        for _ in range(2):
+            await world.filter("p1", "n2")
+            await pass_by(world, 2 * GRACE)
+        assert world.devices("c1") == ["n3/gpu-0"]
+        world.cluster.store.update_status(
+            Kind.CLAIM,
+            {**world.claim("c1"), "status": {**world.claim("c1")["status"], "devices": [condition(world, "Attached")]}},
+        )
+        await bind
+
+    assert world.pod("p1")["spec"]["nodeName"] == "n3"
+
+
+@pytest.mark.parametrize(("call", "released"), [("read", 0), ("update_status", 1)])
+async def test_a_bind_that_comes_while_its_claim_is_taken_back_ends_with_devices(
+    world: World, call: str, released: int
+) -> None:
+    """Before the write it keeps its allocation; during the write it waits, for it would bind a pod without devices."""
+    await reserved(world)
+    original, reached, go = getattr(world.cluster.claims, call), asyncio.Event(), asyncio.Event()
+
+    async def slowly(*arguments: Any) -> bytes:
+        if not reached.is_set():
+            reached.set()
+            await go.wait()
+        answer: bytes = await original(*arguments)
+        return answer
+
+    setattr(world.cluster.claims, call, slowly)
+    async with world.watching():
+        await world.extender.reclaim.sweep()
+        world.clock.seconds += GRACE
+        release = asyncio.create_task(world.extender.reclaim.look())
+        await reached.wait()
+        bind = asyncio.create_task(world.bind("p1", "n1"))
+        await turns()
+        assert not bind.done()
+        go.set()
+        await asyncio.gather(release, bind)
+
+    assert await reclaimed(world, "pod_idle") == released
+    assert world.devices("c1") == ["n1/gpu-0"]
+    assert [each["name"] for each in world.claim("c1")["status"]["reservedFor"]] == ["p1"]
+    assert world.pod("p1")["spec"]["nodeName"] == "n1"
+
+
+async def test_a_pod_that_only_the_live_object_knows_to_be_bound_keeps_its_devices(world: World) -> None:
+    """Our pod watch is behind."""
+    await reserved(world)
+    feeds = {kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "pods"}
+    world.cluster.watch.attach(feeds)
+    edit_pod(world, bound_to("n1"))
+
+    await pass_by(world, GRACE)
+
+    assert world.devices("c1") == ["n1/gpu-0"]
+    assert await reclaimed(world, "pod_idle", "changed") == 1
+
+
+async def test_a_claim_that_changes_before_every_write_is_looked_at_again_later(world: World) -> None:
+    """The resourceVersion guards the write, too: here the claim changes each time after it was read."""
+    await reserved(world)
+    read = world.cluster.pods.read
+    reports = count()
+
+    async def and_then_the_claim_changes(namespace: str, name: str) -> Pod:
+        pod = await read(namespace, name)
+        edit_status(world, lambda status: status.update(devices=[condition(world, f"Report{next(reports)}")]))
+        return pod
+
+    world.cluster.pods.read = and_then_the_claim_changes  # type: ignore[method-assign]
+    await pass_by(world, GRACE)
+    assert world.devices("c1") == ["n1/gpu-0"]
+    assert await reclaimed(world, "pod_idle", "changed") == 1
+
+    world.cluster.pods.read = read  # type: ignore[method-assign]
+    await pass_by(world, GRACE)
+    assert world.devices("c1") == []
+
+
+async def test_a_claim_that_changes_once_before_the_write_is_read_anew(world: World) -> None:
+    await reserved(world)
+    read = world.cluster.pods.read
+
+    async def and_then_the_claim_changes(namespace: str, name: str) -> Pod:
+        edit_status(world, lambda status: status.update(devices=[condition(world, "Other")]))
+        return await read(namespace, name)
+
+    world.cluster.pods.read = and_then_the_claim_changes  # type: ignore[method-assign]
+    await pass_by(world, GRACE)
+    assert world.devices("c1") == []
+
+
+async def test_a_refusal_of_the_api_server_is_counted_and_tried_again_later(world: World) -> None:
+    await reserved(world)
+    write = world.cluster.claims.update_status
+
+    async def forbidden(namespace: str, name: str, body: bytes) -> bytes:
+        raise Refused("update resourceclaims/status: forbidden")
+
+    world.cluster.claims.update_status = forbidden  # type: ignore[method-assign]
+    await pass_by(world, GRACE)
+    assert await reclaimed(world, "pod_idle", "failed") == 1
+
+    world.cluster.claims.update_status = write  # type: ignore[method-assign]
+    await pass_by(world, GRACE)
+    assert world.devices("c1") == []
+
+
+async def test_a_stop_lets_the_write_in_progress_end(world: World) -> None:
+    await reserved(world)
+    write, writing, go = world.cluster.claims.update_status, asyncio.Event(), asyncio.Event()
+
+    async def slowly(namespace: str, name: str, body: bytes) -> bytes:
+        writing.set()
+        await go.wait()
+        return await write(namespace, name, body)
+
+    world.cluster.claims.update_status = slowly  # type: ignore[method-assign]
+    await world.extender.start()
+    try:
+        await asyncio.wait_for(_until(world, writing), 10)
+    finally:
+        stop = asyncio.create_task(world.extender.stop())
+        await turns()
+        assert not stop.done()
+        go.set()
+        await stop
+    assert world.devices("c1") == []
+
+
+async def _until(world: World, event: asyncio.Event) -> None:
+    while not event.is_set():
+        world.clock.seconds += GRACE
+        await turns()

@@ -1,0 +1,130 @@
+"""The Event about a refused pod says what a person needs to change something."""
+
+import pytest
+from dra_extender.cel.explain.evaluation import Evaluation, Prepared
+from dra_extender.cel.runtime.budget import EXPLANATION_COST
+from dra_extender.cel.runtime.cost import Frame
+from dra_extender.simulator.apiserver.objects import Kind
+
+from tests.support.scheduling.world import DRIVER, World
+
+TYPE = f'device.attributes["{DRIVER}"].type == "H100"'
+
+
+def _cluster() -> World:
+    world = World()
+    world.device_class()
+    for node in ("n1", "n2"):
+        world.node(node)
+        devices = [{"name": f"gpu-{index}", "attributes": {"type": {"string": "A100"}}} for index in range(2)]
+        world.slice(node, devices)
+    return world
+
+
+async def test_the_values_a_selector_compared_are_said() -> None:
+    world = _cluster()
+    world.add_claim("c1", selector=TYPE)
+    world.add_pod("p1", "c1")
+    await world.filter("p1", "n1")
+    (message,) = world.messages("p1")
+    refusal = "claim c1: request req: no device matches the selectors"
+    why = "none of 2 devices match class gpu and the selectors of the request"
+    values = f'2 devices: device.attributes["{DRIVER}"].type is "A100", wanted "H100"'
+    assert message == f"1 of 1 nodes: {refusal}: {why}: {values} (on n1)"
+
+
+async def test_the_same_state_gives_the_same_words() -> None:
+    world = _cluster()
+    world.add_claim("c1", selector=TYPE)
+    world.add_pod("p1", "c1")
+    for _ in range(3):
+        await world.filter("p1", "n1", "n2")
+    assert len(set(world.messages("p1"))) == 1
+
+
+async def test_words_follow_the_devices() -> None:
+    world = _cluster()
+    world.add_claim("c1", selector=TYPE)
+    world.add_pod("p1", "c1")
+    await world.filter("p1", "n1")
+    world.delete(Kind.SLICE, "n1-devices")
+    world.slice("n1", [{"name": "gpu-0", "attributes": {"type": {"string": "L4"}}}])
+    await world.filter("p1", "n1")
+    assert 'is "L4", wanted "H100"' in world.messages("p1")[-1]
+
+
+def _hostile(number: int) -> str:
+    """False on every device, in as many terms as fit, each of which takes a good part of what one evaluation may spend."""
+    term = f"lists.range({90 + number}).all(x, lists.range(90).all(y, x + y >= 0))"
+    return " && ".join([*[term] * 5, f'device.attributes["{DRIVER}"].type == "{number}"'])
+
+
+async def test_explaining_a_hostile_claim_takes_a_small_share_and_says_where_it_was_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.device_class()
+    world.node("n1")
+    kinds = [{"name": f"gpu-{kind}", "attributes": {"type": {"string": f"kind-{kind}"}}} for kind in range(2)]
+    world.slice("n1", kinds)
+    requests = [
+        {
+            "name": f"r{number}",
+            "exactly": {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": _hostile(number)}}]},
+        }
+        for number in range(8)
+    ]
+    world.create(Kind.CLAIM, {"metadata": {"name": "c1"}, "spec": {"devices": {"requests": requests}}})
+    world.add_pod("p1", "c1")
+    frames: list[Frame] = []
+    begin = Evaluation.__init__
+
+    def begun(self: Evaluation, *arguments: object, **options: object) -> None:
+        begin(self, *arguments, **options)  # type: ignore[arg-type]
+        frames.append(self._frame)
+
+    monkeypatch.setattr(Evaluation, "__init__", begun)
+    for _ in range(2):
+        await world.filter("p1", "n1")
+    spent = sum(max(frame.cost, frame.work // 2) for frame in frames)
+    assert spent < 1.1 * EXPLANATION_COST
+    messages = set(world.messages("p1"))
+    assert len(messages) == 1
+    assert "the values were not looked up: the limit for explanations was reached" in messages.pop()
+
+
+async def test_only_the_request_that_was_refused_is_explained_and_on_a_bounded_number_of_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.device_class()
+    world.node("n1")
+    devices = [
+        {"name": f"gpu-{index}", "attributes": {"type": {"string": "A100"}, "n": {"int": index}}}
+        for index in range(200)
+    ]
+    world.slice("n1", devices)
+    wanted = [
+        {
+            "name": name,
+            "exactly": {
+                "deviceClassName": "gpu",
+                "selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].type == "{name}"'}}],
+            },
+        }
+        for name in ("first", "second")
+    ]
+    world.create(Kind.CLAIM, {"metadata": {"name": "c1"}, "spec": {"devices": {"requests": wanted}}})
+    world.add_pod("p1", "c1")
+    explained: list[str] = []
+    prepare = Prepared.__init__
+
+    def prepared(self: Prepared, source: str, *arguments: object) -> None:
+        explained.append(source)
+        prepare(self, source, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Prepared, "__init__", prepared)
+    await world.filter("p1", "n1")
+    (message,) = world.messages("p1")
+    assert [each[-7:] for each in explained] == ['"first"']
+    assert "72 devices were not looked at" in message

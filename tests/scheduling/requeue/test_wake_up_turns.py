@@ -1,0 +1,131 @@
+"""Which refused pods are looked at after a change, and which of them are a reason to wake kube-scheduler."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+from dra_extender.allocator.allocate import Allocation
+from dra_extender.model.pod import Pod
+from dra_extender.scheduling.ports.errors import FilterAnswer
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.simulator.apiserver.objects import Key, Kind
+
+from tests.scheduling.fairness.test_hold_fairness import Tenants
+from tests.scheduling.search_time.test_fairness import VALUES, Neighbours
+from tests.scheduling.search_time.test_search_pauses import relabelled, resumed
+from tests.support.scheduling.world import World
+
+LOOK_SECONDS = 0.06
+
+
+def touch(world: World, node: str) -> None:
+    """A change on this node that helps nobody."""
+    raw = world.cluster.store.get(Key(Kind.SLICE, "", f"{node}-devices"))
+    raw["spec"]["pool"]["generation"] += 1
+    world.update(Kind.SLICE, raw)
+
+
+class Waiting(Tenants):
+    """Refused pods of several namespaces, each of which takes all the time of a look."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(nodes=1, devices=1)
+        self.looked: list[str] = []
+        self.fitting: set[str] = set()
+        monkeypatch.setattr(self.extender._wake_up._trial, "may_fit", self._may_fit)
+
+    def _may_fit(self, pod: Pod, _: Sequence[str], __: CallBudget) -> bool:
+        self.looked.append(pod.key)
+        self.clock.seconds += LOOK_SECONDS
+        return pod.key in self.fitting
+
+    async def refused(self, **pods: int) -> None:
+        """So many pods of each namespace."""
+        for namespace, count in pods.items():
+            for number in range(count):
+                assert not await self.ask(self.make(namespace, f"p{number}", count=2))
+
+    async def look(self) -> None:
+        """One look."""
+        await self.extender._wake_up._look()
+
+
+async def test_namespaces_take_turns_in_looks_however_many_pods_they_have_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Waiting(monkeypatch)
+    await world.refused(a=20, b=1, c=2)
+    for _ in range(9):
+        touch(world, "n0")
+        await world.look()
+    assert [key[0] for key in world.looked] == list("abcabcabc")
+
+
+async def test_changes_that_do_not_end_leave_out_no_pod_of_a_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Waiting(monkeypatch)
+    await world.refused(a=5, b=1)
+    for _ in range(10):
+        touch(world, "n0")
+        await world.look()
+    assert set(world.looked) == {*(f"a/p{number}" for number in range(5)), "b/p0"}
+
+
+async def test_a_pod_that_is_far_behind_in_its_namespace_wakes_kube_scheduler_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Waiting(monkeypatch)
+    await world.refused(a=5, b=5)
+    world.fitting = {"b/p4"}
+    touch(world, "n0")
+    looks = 0
+    while not world.cluster.waker.calls:
+        await world.look()
+        looks += 1
+        assert looks <= 10
+
+
+async def test_a_pod_whose_search_ended_at_the_counted_limit_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "dra_extender.scheduling.evaluation.node_allocator.Allocation", partial(Allocation, max_steps=300)
+    )
+    world = Neighbours()
+    answer = await world.ask(world.attacker(0), "hard")
+    assert isinstance(answer, FilterAnswer)
+    assert "stopped at its limit" in answer.unresolvable["hard"]
+    await world.extender._wake_up._look()
+    for number in range(3):
+        relabelled(world, "hard", [(index + number) % VALUES for index in range(2 * VALUES)])
+        before = searched(world)
+        await world.extender._wake_up._look()
+        assert searched(world) > before
+    assert world.cluster.waker.calls == 0
+    relabelled(world, "hard", range(2 * VALUES))
+    await world.extender._wake_up._look()
+    assert world.cluster.waker.calls == 1
+
+
+async def test_a_search_that_is_not_finished_wakes_nobody_and_goes_on_in_the_next_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "dra_extender.scheduling.evaluation.node_allocator.Allocation", partial(Allocation, max_steps=20_000)
+    )
+    world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=1e6, search_slice_seconds=1e5))
+    attacker = world.attacker(0)
+    assert isinstance(await world.ask(attacker, "hard"), FilterAnswer)
+    await world.extender._wake_up._look()
+    relabelled(world, "hard", [(index + 1) % VALUES for index in range(2 * VALUES)])
+    for number in range(1, 11):
+        await world.extender._wake_up._look()
+        assert resumed(world) >= number - 1
+    assert resumed(world) >= 9
+    assert world.cluster.waker.calls == 0
+    relabelled(world, "hard", range(2 * VALUES))
+    await world.extender._wake_up._look()
+    assert world.cluster.waker.calls == 1
+
+
+def searched(world: World) -> float:
+    """The time that looks have taken so far."""
+    return world.metrics.registry.get_sample_value("dra_extender_search_seconds_total", {"lane": "wake_up"}) or 0.0

@@ -1,0 +1,129 @@
+"""What compiling a claim takes is charged to the call, expression by expression, and calls get further one after the other."""
+
+from collections.abc import Sequence
+
+import pytest
+from dra_extender.allocator.demand.demand import Demand
+from dra_extender.allocator.state.features import Features
+from dra_extender.cel.runtime.budget import Budget
+from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
+from dra_extender.cel.syntax.parser import parse
+from dra_extender.model.rejection import Code, Rejection
+from dra_extender.model.resource_claim import ConsumerReference
+from dra_extender.scheduling.claims.lookup import FoundClaim
+from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.scheduling.search_time.deadline import CallBudget
+from dra_extender.simulator.apiserver.objects import Kind
+
+from tests.support.scheduling.world import World
+
+_MEGABYTE = 128
+_EACH_CALL = 3
+
+
+def _selector(number: int) -> str:
+    """Almost 10 KiB that compile."""
+    return "&&".join([f"[1,2].all(x,x!={number + 100})"] * 330)[:10_200].rsplit("&&", 1)[0]
+
+
+def _claim(world: World, selectors: int) -> Sequence[FoundClaim]:
+    """A claim with so many large selectors, four in a request."""
+    requests = [
+        {
+            "name": f"r{index}",
+            "exactly": {
+                "deviceClassName": "gpu",
+                "selectors": [{"cel": {"expression": _selector(4 * index + each)}} for each in range(4)],
+            },
+        }
+        for index in range(selectors // 4)
+    ]
+    world.create(Kind.CLAIM, {"metadata": {"name": "large"}, "spec": {"devices": {"requests": requests}}})
+    record = world.ledger.claims.by_key("default", "large")
+    assert record is not None
+    return (FoundClaim("large", record, ConsumerReference(resource="pods", name="p", uid="u")),)
+
+
+def _searching(world: World) -> Searching:
+    return Searching(world.ledger, Features(), Options())
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The expressions that are parsed for compiling."""
+    texts: list[str] = []
+
+    def parsed(source: str, *arguments: object) -> object:
+        texts.append(source)
+        return parse(source, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("dra_extender.cel.program.parse", parsed)
+    return texts
+
+
+async def test_a_claim_of_a_megabyte_ends_at_a_counted_limit_after_calls_that_each_spend_their_budget_and_one_expression(
+    compiled: list[str],
+) -> None:
+    world = World()
+    world.device_class()
+    claims, searching, answer = _claim(world, _MEGABYTE), _searching(world), None
+    for _ in range(20):
+        before = len(compiled)
+        budget = Budget(COMPILE_LIMIT // 2)
+        answer = searching.demand(claims, budget)
+        assert budget.left > -2 * COMPILE_LIMIT
+        assert len(compiled) - before <= _EACH_CALL
+        if isinstance(answer, Rejection) and answer.code is not Code.SEARCH_LIMIT:
+            break
+    assert isinstance(answer, Rejection)
+    assert answer.code is Code.SELECTOR_INVALID
+    assert answer.request == "r2"
+    assert "3000000 units" in answer.detail
+    assert searching.demand(claims, Budget(0)) is answer, "a counted limit is remembered"
+    assert len(compiled) < _MEGABYTE // 8
+
+
+async def test_a_large_claim_is_prepared_by_calls_that_get_further_one_after_the_other(compiled: list[str]) -> None:
+    world = World()
+    world.device_class()
+    claims, searching = _claim(world, 4), _searching(world)
+    answers = [searching.demand(claims, Budget(1)) for _ in range(6)]
+    assert [isinstance(each, Demand) for each in answers] == [False, False, False, False, True, True]
+    assert len(compiled) == len(set(compiled))
+
+
+async def test_a_call_without_a_further_slice_compiles_nothing_more_and_says_so(compiled: list[str]) -> None:
+    world = World()
+    world.device_class()
+    budget = CallBudget(world.clock, 1.0)
+    budget.close()
+    answer = _searching(world).demand(_claim(world, 4), budget)
+    assert isinstance(answer, Rejection)
+    assert answer.code is Code.SEARCH_LIMIT
+    assert not compiled
+
+
+async def test_what_is_kept_of_hostile_claims_is_bounded_and_leaves_the_demands_of_another_namespace_alone() -> None:
+    world = World()
+    world.device_class()
+    searching = _searching(world)
+    victims = []
+    for number in range(20):
+        body = {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": f"device.driver == 'd{number}'"}}]}
+        spec = {"devices": {"requests": [{"name": "r", "exactly": body}]}}
+        world.create(Kind.CLAIM, {"metadata": {"name": f"c{number}", "namespace": "victim"}, "spec": spec})
+        record = world.ledger.claims.by_key("victim", f"c{number}")
+        assert record is not None
+        victims.append((FoundClaim("c", record, ConsumerReference(resource="pods", name="p", uid="u")),))
+    demands = [searching.demand(each) for each in victims]
+    for number in range(150):
+        body = {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": _selector(number)}}]}
+        spec = {"devices": {"requests": [{"name": "r", "exactly": body}]}}
+        world.create(Kind.CLAIM, {"metadata": {"name": f"h{number}"}, "spec": spec})
+        record = world.ledger.claims.by_key("default", f"h{number}")
+        assert record is not None
+        searching.demand((FoundClaim("c", record, ConsumerReference(resource="pods", name="p", uid="u")),))
+        assert searching.held < Options().selector_cache_bytes
+    assert [searching.demand(each) for each in victims] == demands
+    assert all(searching.demand(each) is demand for each, demand in zip(victims, demands, strict=True))

@@ -1,0 +1,168 @@
+"""The embedded cluster keeps the contract of dra_extender.scheduling.ports.cluster and delivers changes like a watch."""
+
+import asyncio
+
+import msgspec
+import pytest
+from dra_extender.model.base import ModelError
+from dra_extender.model.claim_edits import MetadataChange
+from dra_extender.model.pod import pod_from, read_pod
+from dra_extender.scheduling.ports.cluster import (
+    Claims,
+    Cluster,
+    Conflict,
+    Events,
+    NotFound,
+    Pods,
+    Refused,
+    SchedulerWaker,
+)
+from dra_extender.simulator.apiserver.cluster import MemoryCluster
+from dra_extender.simulator.apiserver.objects import Key, Kind
+
+from tests.support.simulator.things import Steady, claim, node, pod
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    return MemoryCluster(clock=Steady())
+
+
+def uid_of(cluster: MemoryCluster, name: str) -> str:
+    uid: str = cluster.store.get(Key(Kind.POD, "default", name))["metadata"]["uid"]
+    return uid
+
+
+def test_it_is_a_cluster_in_the_sense_of_the_ports(cluster: MemoryCluster) -> None:
+    everything: Cluster = cluster
+    parts: tuple[Claims, Pods, Events, SchedulerWaker] = (cluster.claims, cluster.pods, cluster.events, cluster.waker)
+    assert all(parts)
+    assert everything.health() == {"memory": None}
+    assert everything.notes() == {}
+    assert everything.clock.now() == Steady().now()
+
+
+async def test_metadata_of_claims_are_changed_in_the_version_that_is_meant(cluster: MemoryCluster) -> None:
+    cluster.store.create(Kind.CLAIM, claim("c"))
+    read = await cluster.claims.read("default", "c")
+    meta = msgspec.json.decode(read)["metadata"]
+    first = MetadataChange(
+        uid=meta["uid"], resource_version=meta["resourceVersion"], finalizers=("f",), annotations={"a": "b"}
+    )
+    written = await cluster.claims.update("default", "c", first)
+    assert written == await cluster.claims.read("default", "c")
+    meta = msgspec.json.decode(written)["metadata"]
+    assert (meta["finalizers"], meta["annotations"]) == (["f"], {"a": "b"})
+    with pytest.raises(Conflict):
+        await cluster.claims.update("default", "c", first)
+    with pytest.raises(Conflict):
+        await cluster.claims.update_status("default", "c", read)
+    with pytest.raises(NotFound):
+        await cluster.claims.read("default", "other")
+    second = MetadataChange(uid=meta["uid"], resource_version=meta["resourceVersion"], annotations={"a": None})
+    written = await cluster.claims.update("default", "c", second)
+    assert not msgspec.json.decode(written)["metadata"]["annotations"]
+    with pytest.raises(Refused, match="does not match"):
+        await cluster.claims.update_status("default", "other", written)
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]"])
+async def test_a_body_that_is_no_object_is_refused(cluster: MemoryCluster, body: bytes) -> None:
+    with pytest.raises(Refused, match="the body is not"):
+        await cluster.claims.update_status("default", "c", body)
+
+
+async def test_binding_sets_the_node_once_and_clears_the_nomination(cluster: MemoryCluster) -> None:
+    cluster.store.create(Kind.POD, pod("p"))
+    key = Key(Kind.POD, "default", "p")
+    cluster.store.replace(key, lambda thing: thing["status"].update(nominatedNodeName="node-1"))
+    uid = uid_of(cluster, "p")
+    await cluster.pods.bind("default", "p", uid, "node-1")
+    bound = await cluster.pods.read("default", "p")
+    assert (bound.node_name, bound.nominated_node_name) == ("node-1", "")
+    assert cluster.store.get(key)["status"]["conditions"] == [{"type": "PodScheduled", "status": "True"}]
+    with pytest.raises(Conflict, match='already assigned to node "node-1"'):
+        await cluster.pods.bind("default", "p", uid, "node-1")
+
+
+async def test_bindings_that_the_api_refuses_are_refused(cluster: MemoryCluster) -> None:
+    cluster.store.create(Kind.POD, pod("gated", schedulingGates=[{"name": "g"}]))
+    cluster.store.create(Kind.POD, {**pod("going"), "metadata": {"name": "going", "finalizers": ["f"]}})
+    cluster.store.create(Kind.POD, pod("p"))
+    cluster.store.delete(Key(Kind.POD, "default", "going"))
+    with pytest.raises(Refused, match="schedulingGates"):
+        await cluster.pods.bind("default", "gated", uid_of(cluster, "gated"), "node-1")
+    with pytest.raises(Conflict, match="being deleted"):
+        await cluster.pods.bind("default", "going", uid_of(cluster, "going"), "node-1")
+    with pytest.raises(Conflict, match="UID"):
+        await cluster.pods.bind("default", "p", "another", "node-1")
+    with pytest.raises(Refused, match=r"target\.name"):
+        await cluster.pods.bind("default", "p", uid_of(cluster, "p"), "")
+    with pytest.raises(NotFound):
+        await cluster.pods.bind("default", "nobody", "u", "node-1")
+
+
+def test_equal_events_count_up_and_the_newest_is_last(cluster: MemoryCluster) -> None:
+    about = pod_from({"metadata": {"namespace": "default", "name": "p", "uid": "u"}})
+    for message in ("one", "two", "one"):
+        cluster.events.about_pod(about, warning=True, reason="R", message=message)
+    assert [(event.message, event.count) for event in cluster.events.of("u")] == [("two", 1), ("one", 2)]
+    assert cluster.events.of("other") == []
+
+
+async def test_waiting_for_a_wake_up_ends_with_it_or_with_patience(cluster: MemoryCluster) -> None:
+    assert not await cluster.waker.called_since(0, 0.01)
+    waiting = asyncio.create_task(cluster.waker.called_since(0, 30.0))
+    await cluster.waker.wake()
+    assert await waiting
+
+
+class Recorder:
+    """A feed that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def changed(self, data: bytes) -> None:
+        name = read_pod(data).name
+        if name == "bad":
+            raise ModelError("Pod: bad")
+        self.told.append(f"changed {name}")
+
+    def deleted(self, namespace: str, name: str, uid: str) -> None:
+        assert uid
+        self.told.append(f"deleted {namespace}/{name}")
+
+    def synced(self) -> None:
+        self.told.append("synced")
+
+    def absent(self) -> None:
+        self.told.append("absent")
+
+
+def test_a_watch_lists_first_and_then_delivers_in_order_on_demand(cluster: MemoryCluster) -> None:
+    feed, empty = Recorder(), Recorder()
+    cluster.store.create(Kind.POD, pod("before"))
+    cluster.watch.attach({"pods": feed, "podgroups": empty})
+    assert feed.told == ["changed before", "synced"]
+    assert empty.told == ["synced"]
+    cluster.store.create(Kind.POD, pod("after"))
+    cluster.store.create(Kind.NODE, node("n"))
+    cluster.store.delete(Key(Kind.POD, "default", "before"))
+    assert feed.told[2:] == []
+    assert cluster.watch.behind == 3
+    assert cluster.watch.deliver() == 3
+    assert feed.told[2:] == ["changed after", "deleted default/before"]
+
+
+async def test_a_running_watch_catches_up_and_survives_what_a_feed_cannot_read(cluster: MemoryCluster) -> None:
+    feed = Recorder()
+    cluster.watch.attach({"pods": feed})
+    task = asyncio.create_task(cluster.watch.run())
+    for name in ("one", "bad", "two"):
+        cluster.store.create(Kind.POD, pod(name))
+    await asyncio.wait_for(cluster.watch.caught_up(), 60)
+    assert feed.told == ["synced", "changed one", "changed two"]
+    assert cluster.watch.unreadable == ["Pod: bad"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,87 @@
+"""The application behind the real server of the service, and raw connections to it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from dra_extender.config.settings import ServerSettings
+from dra_extender.service.http_server import listen, serving
+
+from tests.support.api.sites import Site, make_site
+
+HEAD = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+PROBE = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@dataclass
+class Peer:
+    """A raw connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def answer(self, seconds: float = 10.0) -> tuple[int, bytes]:
+        """Status and body."""
+        async with asyncio.timeout(seconds):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            return int(head.split(b" ")[1]), await self.reader.readexactly(length)
+
+    async def rest(self, seconds: float = 10.0) -> bytes:
+        """All that comes until the server closes."""
+        async with asyncio.timeout(seconds):
+            try:
+                return await self.reader.read()
+            except ConnectionError:
+                return b""
+
+    def close(self) -> None:
+        self.writer.transport.abort()
+
+
+@dataclass
+class Server:
+    """A running server."""
+
+    port: int
+    site: Site
+    peers: list[Peer] = field(default_factory=list)
+
+    async def peer(self) -> Peer:
+        """A new connection, closed with the server."""
+        self.peers.append(Peer(*await asyncio.open_connection("127.0.0.1", self.port)))
+        return self.peers[-1]
+
+    async def probe(self) -> bytes:
+        """The answer to /livez on a new connection."""
+        peer = await self.peer()
+        try:
+            await peer.send(PROBE)
+            return (await peer.answer())[1]
+        finally:
+            peer.close()
+
+    async def metric(self, name: str, **labels: str) -> float:
+        await self.site.metrics.render()
+        return self.site.metrics.registry.get_sample_value(f"dra_extender_{name}", labels) or 0.0
+
+
+@asynccontextmanager
+async def serve(**settings: float) -> AsyncIterator[Server]:
+    """The server with these settings beside port and address."""
+    given = ServerSettings.model_validate({"host": "127.0.0.1", "port": 0, **settings})
+    site = make_site(given)
+    with listen(given) as listener:
+        async with serving(site.app, given, listener, site.metrics):
+            server = Server(listener.getsockname()[1], site)
+            try:
+                yield server
+            finally:
+                for each in server.peers:
+                    each.close()
+                await asyncio.sleep(0)

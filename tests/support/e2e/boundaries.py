@@ -1,0 +1,70 @@
+"""Stops binds between two of their writes to the API server."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tests.support.e2e.api_relay import Answer, ApiCall, Forward
+
+_FOR_EXTENDED: Final = "-extended-resources-"
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A place in a bind: before its write with this number, or after it, when the extender does not know that it happened."""
+
+    write: int
+    after: bool
+
+    def __str__(self) -> str:
+        return f"{'after' if self.after else 'before'}-{self.write}"
+
+
+class Boundaries:
+    """Lets the writes for each pod through up to its boundary; then it and all that follows wait for `let_go`.
+
+    Claims belong to the pod whose name their own begins with, up to a dot, or to what is appended for extended resources.
+    `steps` are the writes that came, by pod.
+    """
+
+    def __init__(self, plan: Mapping[str, Boundary] | None = None) -> None:
+        self.steps: dict[str, list[str]] = {}
+        self.reached: set[str] = set()
+        self._plan = plan or {}
+        self._stopped: set[str] = set()
+        self._go = asyncio.Event()
+
+    async def all_reached(self) -> bool:
+        """Whether every planned bind has come to its boundary (for `wait_for`)."""
+        return self.reached >= self._plan.keys()
+
+    @property
+    def missing(self) -> dict[str, list[str]]:
+        """What came of the pods that have not reached their boundary."""
+        return {f"{pod} {at}": self.steps.get(pod, []) for pod, at in self._plan.items() if pod not in self.reached}
+
+    def let_go(self) -> None:
+        """Let everything through that waits."""
+        self._go.set()
+
+    async def __call__(self, call: ApiCall, forward: Forward) -> Answer:
+        """See Handler."""
+        write = call.write
+        if write is None:
+            return await forward()
+        pod = write.name.partition(".")[0].partition(_FOR_EXTENDED)[0]
+        if pod in self._stopped:
+            await self._go.wait()
+            return await forward()
+        steps = self.steps.setdefault(pod, [])
+        number = len(steps)
+        steps.append(write.step)
+        at = self._plan.get(pod)
+        if at is None or at.write != number:
+            return await forward()
+        self._stopped.add(pod)
+        answer = await forward() if at.after else None
+        self.reached.add(pod)
+        await self._go.wait()
+        return await forward() if answer is None else answer

@@ -1,0 +1,120 @@
+"""Small gangs of chance, each with nodes of its own, and a planner that finds out by trying everything whether one fits."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from tests.controlplane.objects import request, resource_claim
+from tests.controlplane.resources import RESOURCE_CLAIMS
+from tests.support.e2e.gpus import gpu, partition
+from tests.support.e2e.scene import Scene
+from tests.support.e2e.workloads import create_group, member
+
+HALF: Final = "half"
+WHOLE: Final = "whole"
+ANY: Final = "any"
+_LABEL: Final = "example.com/gang"
+_UNITS: Final = 2
+
+Place = tuple[int, int]
+"""A node and a card of it, by number."""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomGang:
+    """A gang, and the nodes that are for it alone.
+
+    `nodes`: for each card of each node whether it can be had whole, too; in halves every card can.  `wishes`: what each member
+    wants.  `shares`: all members use half a card together, so that they have to be on its node.
+    """
+
+    name: str
+    nodes: tuple[tuple[bool, ...], ...]
+    wishes: tuple[str, ...]
+    min_count: int
+    shares: bool
+
+    @property
+    def members(self) -> list[str]:
+        """Names of the pods."""
+        return [f"{self.name}-{index}" for index in range(len(self.wishes))]
+
+    def fits(self) -> bool:
+        """Whether enough members can have what they want at once; every choice of members and cards is tried."""
+        everywhere = [(node, card) for node, cards in enumerate(self.nodes) for card in range(len(cards))]
+        for seated in itertools.combinations(self.wishes, self.min_count):
+            wanted = (*seated, HALF) if self.shares else seated
+            for places in itertools.product(everywhere, repeat=len(wanted)):
+                if self.shares and len({node for node, _ in places}) > 1:
+                    continue
+                if self._dealt(wanted, places):
+                    return True
+        return False
+
+    def _dealt(self, wanted: Sequence[str], places: Sequence[Place]) -> bool:
+        """Whether these cards suffice; who takes anything takes half a card."""
+        left = dict.fromkeys(places, _UNITS)
+        for wish, (node, card) in zip(wanted, places, strict=True):
+            if wish == WHOLE and not self.nodes[node][card]:
+                return False
+            left[node, card] -= _UNITS if wish == WHOLE else 1
+        return min(left.values()) >= 0
+
+
+def random_gangs(count: int, chance: Random) -> list[RandomGang]:
+    """So many gangs, called gang0 and so on."""
+    return [_gang(f"gang{index}", chance) for index in range(count)]
+
+
+def _gang(name: str, chance: Random) -> RandomGang:
+    nodes = tuple(tuple(chance.random() < 0.6 for _ in range(chance.choice((0, 1, 2, 2)))) for _ in range(2))
+    wishes = tuple(chance.choice((HALF, ANY, WHOLE)) for _ in range(chance.randint(2, 4)))
+    min_count = max(len(wishes) - chance.choice((0, 0, 1)), 2)
+    return RandomGang(name, nodes, wishes, min_count, shares=chance.random() < 0.3)
+
+
+async def create_gangs(scene: Scene, gangs: Sequence[RandomGang]) -> None:
+    """Creates the gangs with all that is theirs, in no particular order."""
+    kind = scene.attribute("type")
+    await scene.template(ANY)
+    for each in (HALF, WHOLE):
+        await scene.template(each, f'{kind} == "{each}"')
+    await asyncio.gather(*(node for each in gangs for node in _nodes(scene, each)))
+    await asyncio.gather(*(_create(scene, each, f'{kind} == "{HALF}"') for each in gangs))
+
+
+def _nodes(scene: Scene, gang: RandomGang) -> Iterator[asyncio.Future[str]]:
+    for index, cards in enumerate(gang.nodes):
+        suffix, labels = f"{gang.name}-{index}", {_LABEL: gang.name}
+        devices = [
+            partition(size, part, share, gpu=f"gpu-{card}", groups=())
+            for card, whole in enumerate(cards)
+            for size, part, share in ((HALF, 0, "50"), (HALF, 1, "50"), (WHOLE, 0, "100"))
+            if whole or size == HALF
+        ]
+        sets = [gpu(f"gpu-{card}") for card in range(len(cards))]
+        made = (
+            scene.node_with_counters(suffix, sets, devices, labels=labels)
+            if cards
+            else scene.node(suffix, labels=labels)
+        )
+        yield asyncio.ensure_future(made)
+
+
+async def _create(scene: Scene, gang: RandomGang, half: str) -> None:
+    shared: dict[str, str] = {}
+    if gang.shares:
+        shared = {"shared": f"{gang.name}-shared"}
+        claim = resource_claim(shared["shared"], scene.name, request("half", scene.name, half))
+        await scene.api.create(RESOURCE_CLAIMS, claim)
+    await create_group(scene, gang.name, min_count=gang.min_count, claims=shared)
+    selector = {_LABEL: gang.name}
+    await asyncio.gather(
+        *(
+            member(scene, gang.name, name, templates={"gpu": wish}, claims=shared, nodeSelector=selector)
+            for name, wish in zip(gang.members, gang.wishes, strict=True)
+        )
+    )

@@ -1,0 +1,162 @@
+"""A PodGroup of many pods on one named claim, in memory, with kubelets that do or do not accept its reservation."""
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from dra_extender.model.resource_claim import OWN_ENTRIES
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.controllers.claims import ClaimController
+
+from tests.support.scheduling.reclaiming import OPTIONS
+from tests.support.scheduling.world import World
+
+GROUP: Final = "team"
+NAMED: Final = {"name": "gpu", "resourceClaimName": "shared"}
+TRIAL: Final = OPTIONS.pod_group_trial_seconds
+STARTED: Final = "PodReadyToStartContainers"
+
+
+class CrowdWorld(World):
+    """Nodes that all reach the one device; `able` says of each whether its kubelet has the gate."""
+
+    def __init__(self, able: Mapping[str, bool], **options: object) -> None:
+        self.able = dict(able)
+        super().__init__(dataclasses.replace(OPTIONS, **options))  # type: ignore[arg-type]
+        self.device_class()
+        for name in able:
+            self.a_node(name)
+        spec = {
+            "driver": "gpu.example.com",
+            "pool": {"name": "fabric", "generation": 1, "resourceSliceCount": 1},
+            "allNodes": True,
+            "devices": [{"name": "gpu-0"}],
+        }
+        self.create(Kind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
+        self.add_claim("shared")
+        self.group()
+
+    def a_node(self, name: str, *, boot: str = "boot-1", version: str = "v1.37.1", **labels: str) -> None:
+        """Make the node, or change it."""
+        status = {"nodeInfo": {"bootID": boot, "kubeletVersion": version}}
+        named = {each.replace("_", "-"): value for each, value in labels.items()}
+        raw = {"metadata": {"name": name, "labels": named}, "status": status}
+        key = Key(Kind.NODE, "", name)
+        if self.cluster.store.find(key) is None:
+            self.create(Kind.NODE, raw)
+            return
+
+        def change(node: Json) -> None:
+            node["status"] = status
+            node["metadata"]["labels"] = named
+
+        self.cluster.store.replace(key, change)
+        self.sync()
+
+    def group(self, min_count: int = 0) -> None:
+        """The PodGroup, with the claim."""
+        spec: Json = {"resourceClaims": [NAMED]}
+        if min_count:
+            spec["schedulingPolicy"] = {"gang": {"minCount": min_count}}
+        self.create(Kind.POD_GROUP, {"metadata": {"name": GROUP, "namespace": "default"}, "spec": spec})
+
+    def members(self, *names: str) -> None:
+        """Pods of the group."""
+        for name in names:
+            spec = {
+                "schedulerName": "dra-extender-scheduler",
+                "containers": [{"name": "main", "image": "pause"}],
+                "resourceClaims": [NAMED],
+                "schedulingGroup": {"podGroupName": GROUP},
+            }
+            self.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+
+    def entries(self) -> list[str]:
+        """The names in `reservedFor`; that of the group is `team`."""
+        return [each["name"] for each in self.claim("shared").get("status", {}).get("reservedFor", [])]
+
+    def node_of(self, pod: str) -> str:
+        """The node to which it is bound, or nothing."""
+        return str(self.pod(pod)["spec"].get("nodeName") or "")
+
+    def accepted(self, pod: str) -> bool:
+        """Whether the kubelet on the pod's node would start it."""
+        entries = self.entries()
+        return pod in entries or (self.able[self.node_of(pod)] and GROUP in entries)
+
+    def started(self, pod: str, *, status: str = "True") -> None:
+        """The kubelet says so."""
+
+        def change(raw: Json) -> None:
+            raw.setdefault("status", {})["conditions"] = [{"type": STARTED, "status": status}]
+
+        self.cluster.store.replace(Key(Kind.POD, "default", pod), change)
+        self.sync()
+
+    def kubelets_work(self) -> None:
+        """Kubelets start what they accept."""
+        for pod in self.cluster.store.all(Kind.POD):
+            name = pod["metadata"]["name"]
+            is_started = any(each["type"] == STARTED for each in pod["status"].get("conditions") or ())
+            if pod["spec"].get("nodeName") and not is_started and self.accepted(name):
+                self.started(name)
+
+    async def look(self, seconds: float = 0.0) -> None:
+        """The trials are looked at, and again after so many seconds."""
+        await self.extender.group_trials.look()
+        if seconds:
+            self.clock.seconds += seconds
+            await self.extender.group_trials.look()
+        self.sync()
+
+    async def try_all(self, pods: Iterable[str], *nodes: str) -> list[str]:
+        """Ask about each and bind it where it is offered; those that were not bound.  The watch must be running."""
+        left = []
+        for pod in pods:
+            fitting = list((await self.filter(pod, *(nodes or self.able))).fitting)
+            try:
+                if fitting:
+                    await self.bind(pod, fitting[sum(map(ord, pod)) % len(fitting)])
+            except TryAgain:
+                fitting = []
+            if not fitting:
+                left.append(pod)
+        self.sync()
+        return left
+
+    async def bound_together(self, pods: Iterable[str], node: str) -> list[str]:
+        """Bind all at once; the reasons of those that were refused."""
+        outcomes = await asyncio.gather(*(self.bind(pod, node) for pod in pods), return_exceptions=True)
+        self.sync()
+        return [str(each) for each in outcomes if each is not None]
+
+    def restart(self) -> None:
+        """A new process."""
+        self.start()
+        self.sync()
+
+    def manage(self, *, gate: bool) -> None:
+        """kube-controller-manager does its work, with or without its gate."""
+        ClaimController(self.cluster.store, for_groups=gate).settle()
+        self.sync()
+
+
+def names(count: int, prefix: str = "m") -> list[str]:
+    """Names of pods."""
+    return [f"{prefix}{index}" for index in range(count)]
+
+
+async def crowded(able: Mapping[str, bool], **options: object) -> CrowdWorld:
+    """So many pods are bound and started that the next needs its group's entry."""
+    world = CrowdWorld(able, **options)
+    pods = names(OWN_ENTRIES)
+    world.members(*pods)
+    async with world.watching():
+        await world.bind(pods[0], next(iter(able)))
+        world.sync()
+        assert await world.bound_together(pods[1:], next(iter(able))) == []
+    world.kubelets_work()
+    assert sorted(world.entries()) == sorted(pods)
+    return world

@@ -1,0 +1,152 @@
+"""PodGroups whose pods share a claim, in memory, with a controller-manager and kubelets whose gates can be off."""
+
+import asyncio
+import dataclasses
+from typing import Final
+
+import pytest
+from dra_extender.audit.kubelet import refused
+from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
+from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.model.pod import pod_from
+from dra_extender.model.resource_claim import claim_from
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.simulator.controllers.claims import ClaimController
+
+from tests.support.scheduling.reclaiming import OPTIONS
+from tests.support.scheduling.world import World
+
+NAMED: Final = {"name": "gpu", "resourceClaimName": "shared"}
+TEMPLATED: Final = {"name": "gpu", "resourceClaimTemplateName": "template"}
+GROUP: Final = "team"
+
+
+class GroupWorld(World):
+    """Two nodes: n1 whose kubelet has the gate and declares it, n2 whose kubelet has not."""
+
+    def __init__(self, setting: str = "always", *, served: bool = True, cool_down: float = 0.0) -> None:
+        self._are_groups_served = served
+        super().__init__(
+            dataclasses.replace(
+                OPTIONS,
+                reserve_for_pod_groups=GroupReservation(setting),
+                device_cool_down_seconds=cool_down,
+                binding_timeout_seconds=600.0,
+            )
+        )
+        self.device_class()
+        self.create(
+            Kind.NODE,
+            {"metadata": {"name": "n1"}, "status": {"declaredFeatures": [GROUP_RESERVATIONS_FEATURE]}},
+        )
+        self.node("n2")
+
+    def start(self) -> None:
+        super().start()
+        if not self._are_groups_served:
+            feeds = {kind: feed for kind, feed in feeds_of(self.ledger).items() if kind != str(Kind.POD_GROUP)}
+            self.cluster.watch.attach(feeds)
+            self.ledger.pod_groups.served = False
+
+    def set_up(self, setting: str, *, served: bool = True) -> None:
+        """A new process with this setting, on an API server that serves PodGroups or does not any more."""
+        self._are_groups_served = served
+        self.options = dataclasses.replace(self.options, reserve_for_pod_groups=GroupReservation(setting))
+        self.start()
+        self.sync()
+
+    def devices_everywhere(self, count: int = 1, *, conditions: bool = False) -> None:
+        """A pool of devices that both nodes reach."""
+        device: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]} if conditions else {}
+        spec = {
+            "driver": "gpu.example.com",
+            "pool": {"name": "fabric", "generation": 1, "resourceSliceCount": 1},
+            "allNodes": True,
+            "devices": [{"name": f"gpu-{index}", **device} for index in range(count)],
+        }
+        self.create(Kind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
+
+    def group(self, *entries: Json, min_count: int = 0) -> None:
+        spec: Json = {"resourceClaims": list(entries)}
+        if min_count:
+            spec["schedulingPolicy"] = {"gang": {"minCount": min_count}}
+        self.create(Kind.POD_GROUP, {"metadata": {"name": GROUP, "namespace": "default"}, "spec": spec})
+
+    def template(self) -> None:
+        request = {"name": "req", "exactly": {"deviceClassName": "gpu", "count": 1}}
+        spec = {"spec": {"devices": {"requests": [request]}}}
+        self.create(Kind.TEMPLATE, {"metadata": {"name": "template", "namespace": "default"}, "spec": spec})
+
+    def member(self, name: str, *entries: Json, named: bool = True) -> None:
+        """A pod of the group; without `named` the API server has dropped that."""
+        spec: Json = {
+            "schedulerName": "dra-extender-scheduler",
+            "containers": [{"name": "main", "image": "pause"}],
+            "resourceClaims": list(entries or (NAMED,)),
+        }
+        if named:
+            spec["schedulingGroup"] = {"podGroupName": GROUP}
+        self.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+
+    def manage(self, *, gate: bool = True) -> None:
+        """kube-controller-manager does its work, with or without DRAWorkloadResourceClaims."""
+        ClaimController(self.cluster.store, for_groups=gate).settle()
+        self.sync()
+
+    def claims_by_pod(self) -> dict[str, str]:
+        """Which claim each pod has."""
+        found = {}
+        for pod in self.cluster.store.all(Kind.POD):
+            recorded = {each["name"]: each["resourceClaimName"] for each in _statuses(pod)}
+            (entry,) = pod["spec"]["resourceClaims"]
+            name = entry.get("resourceClaimName") or recorded.get(entry["name"])
+            if name:
+                found[pod["metadata"]["name"]] = name
+        return found
+
+    def reserved(self, claim: str = "shared") -> list[str]:
+        """For whom the claim is reserved, as resource/name, in order."""
+        status = self.claim(claim).get("status", {})
+        return [f"{each['resource']}/{each['name']}" for each in status.get("reservedFor", [])]
+
+    def is_bound(self, pod: str) -> bool:
+        return bool(self.pod(pod)["spec"].get("nodeName"))
+
+    def kubelet_accepts(self, pod: str, *, gate: bool) -> bool:
+        """Whether the kubelet on the pod's node would start it, its gate being on or off."""
+        claims = {claim.metadata.key: claim for claim in map(claim_from, self.cluster.store.all(Kind.CLAIM))}
+        kubelets = GroupReservation.ALWAYS if gate else GroupReservation.NEVER
+        return not list(refused(pod_from(self.pod(pod)), claims, kubelets, None))
+
+    async def bound(self, *pods: str, node: str = "n1") -> None:
+        """Each is bound there, one after the other."""
+        async with self.watching():
+            for pod in pods:
+                await self.bind(pod, node)
+        self.sync()
+        assert all(self.is_bound(pod) for pod in pods)
+
+    async def abandoned(self, pod: str, node: str = "n1") -> None:
+        """The claim is allocated and reserved, but nobody waits for the Binding any more."""
+        hung_up = asyncio.Event()
+        hung_up.set()
+        async with self.watching():
+            with pytest.raises(TryAgain):
+                await self.bind(pod, node, hung_up)
+        self.sync()
+
+    def report(self, condition: str, claim: str = "shared") -> None:
+        """The driver says this of every device of the claim."""
+        stored = self.claim(claim)
+        said = {"type": condition, "status": "True", "reason": "Test", "message": ""}
+        stored["status"]["devices"] = [
+            {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
+            for each in stored["status"]["allocation"]["devices"]["results"]
+        ]
+        self.cluster.store.update_status(Kind.CLAIM, stored)
+
+
+def _statuses(pod: Json) -> list[Json]:
+    found: list[Json] = pod.get("status", {}).get("resourceClaimStatuses") or []
+    return found

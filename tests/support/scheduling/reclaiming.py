@@ -1,0 +1,83 @@
+"""A pod with a claim on a small cluster in memory, and what happens to the two while nobody binds the pod."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.options import Options
+from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+
+from tests.support.scheduling.world import World
+
+OPTIONS = Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, reclaim_pause_seconds=0.0)
+GRACE = OPTIONS.reclaim_grace_seconds
+
+
+def small_world() -> World:
+    """Two nodes with a device each, one whose device needs to be attached, and pod p1 with claim c1."""
+    world = World(OPTIONS)
+    for name in ("n1", "n2"):
+        world.node(name)
+        world.gpus(name, 1)
+    world.node("n3")
+    world.slice("n3", [{"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}])
+    world.device_class()
+    world.add_claim("c1")
+    world.add_pod("p1", "c1")
+    return world
+
+
+async def reserved(world: World, node: str = "n1", pod: str = "p1") -> None:
+    """The claim is allocated and reserved for the pod, which is not bound: kube-scheduler gave up waiting for the bind."""
+    hung_up = asyncio.Event()
+    hung_up.set()
+    async with world.watching():
+        with pytest.raises(TryAgain):
+            await world.bind(pod, node, hung_up)
+    world.sync()
+
+
+async def pass_by(world: World, seconds: float) -> None:
+    """Look at everything, let time pass, and look again."""
+    await world.extender.reclaim.sweep()
+    world.clock.seconds += seconds
+    await world.extender.reclaim.look()
+    world.sync()
+
+
+async def reclaimed(world: World, reason: str, outcome: str = "done") -> float:
+    """How often this was counted."""
+    series = f'dra_extender_reclaims_total{{outcome="{outcome}",reason="{reason}"}} '
+    for line in (await world.metrics.render()).decode().splitlines():
+        if line.startswith(series):
+            return float(line.removeprefix(series))
+    return 0
+
+
+def edit_status(world: World, change: Callable[[Json], None], manager: str = "") -> None:
+    """What somebody else does to the status of the claim."""
+    claim = world.claim("c1")
+    change(claim["status"])
+    world.cluster.store.update_status(Kind.CLAIM, claim, manager)
+    world.sync()
+
+
+def edit_pod(world: World, change: Callable[[Json], None], name: str = "p1") -> None:
+    """What somebody else does to the pod."""
+    world.cluster.store.replace(Key(Kind.POD, "default", name), change)
+    world.sync()
+
+
+def bound_to(node: str) -> Callable[[Json], None]:
+    def change(pod: Json) -> None:
+        pod["spec"]["nodeName"] = node
+
+    return change
+
+
+def condition(world: World, name: str) -> Json:
+    result = world.claim("c1")["status"]["allocation"]["devices"]["results"][0]
+    entry = {key: result[key] for key in ("driver", "pool", "device")}
+    times = {"reason": "Test", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    return {**entry, "conditions": [{"type": name, "status": "True", **times}]}
