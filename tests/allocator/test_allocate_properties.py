@@ -3,10 +3,10 @@
 from typing import Any
 
 from dra_extender.allocator.allocate import allocate
-from dra_extender.allocator.rules.node_view import NodeFacts
-from dra_extender.allocator.search_state import Attempt, Refusal
+from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.result import Fatal
+from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.base import plain
 from dra_extender.model.node import Node
 from hypothesis import given, settings
@@ -16,7 +16,7 @@ from tests.support.allocator.building import NODE, Held, demand_of, pools_of
 from tests.support.allocator.generated import claims, nodes, usages
 
 
-def state_of(attempt: Attempt) -> Any:
+def state_of(attempt: SearchState) -> Any:
     """A copy of everything that changes; the values in it are immutable."""
     tables = {
         key: (dict(each.counters._remaining), dict(each.groups._states) if each.groups else None)
@@ -38,7 +38,7 @@ def test_refused_and_undone_devices_leave_no_trace(
     slices: list[Any], wanted: list[Any], usage: list[Any], order: list[int]
 ) -> None:
     demand, pools = demand_of(*wanted), pools_of(slices)
-    attempt = Attempt(demand, NodeFacts(NODE, pools, Held(*usage), None))
+    attempt = SearchState(demand, NodeView(NODE, pools, Held(*usage), None))
     for pool in pools.pools:
         attempt.tables(pool)
     wishes = [(index, request.options[0]) for index, each in enumerate(demand.claims) for request in each.requests]
@@ -50,9 +50,9 @@ def test_refused_and_undone_devices_leave_no_trace(
         before, mark = state_of(attempt), attempt.trail.mark()
         try:
             refusal = attempt.take(index, option, number % len(pools.devices))
-        except Fatal:
-            refusal = Refusal.CONSTRAINT
-        if refusal is Refusal.NONE:
+        except SearchEndedError:
+            refusal = Exclusion.CONSTRAINT
+        if refusal is Exclusion.NONE:
             undone.append((mark, before))
         else:
             assert state_of(attempt) == before

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 
 from tests.api.conftest import Serve
 from tests.support.api.sites import Site
@@ -31,7 +31,7 @@ async def test_keys_of_bind_are_read_whatever_their_capitalisation(client: httpx
 
 
 async def test_a_failed_bind_says_why(client: httpx.AsyncClient, site: Site) -> None:
-    site.verbs.raises = TryAgain("claim ns/c: devices are taken")
+    site.verbs.raises = RetryableError("claim ns/c: devices are taken")
     answer = await client.post("/bind", json=ARGS)
     assert (answer.status_code, answer.json()) == (200, {"Error": "claim ns/c: devices are taken"})
 

@@ -4,7 +4,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from dra_extender.scheduling.ports.errors import FilterAnswer, TryAgain
+from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from structlog.testing import capture_logs
 
 from tests.support.api.sites import Site
@@ -44,7 +44,7 @@ async def test_the_use_case_gets_pod_and_names(client: httpx.AsyncClient, site: 
 
 
 async def test_reasons_keep_their_kind(client: httpx.AsyncClient, site: Site) -> None:
-    site.verbs.answer = FilterAnswer(["a"], {"b": "busy"}, {"c": "never"})
+    site.verbs.answer = FilterResponse(["a"], {"b": "busy"}, {"c": "never"})
     answer = await client.post("/filter", json=request(NodeNames=["a", "b", "c"]))
     assert answer.json() == {
         "NodeNames": ["a"],
@@ -55,7 +55,7 @@ async def test_reasons_keep_their_kind(client: httpx.AsyncClient, site: Site) ->
 
 async def test_no_fitting_node_is_an_empty_list_not_null(client: httpx.AsyncClient, site: Site) -> None:
     """Null NodeNames would make kube-scheduler look at Nodes."""
-    site.verbs.answer = FilterAnswer([], {}, {"a": "no", "b": "no"})
+    site.verbs.answer = FilterResponse([], {}, {"a": "no", "b": "no"})
     answer = await client.post("/filter", json=request())
     assert answer.json()["NodeNames"] == []
 
@@ -69,7 +69,7 @@ async def test_long_lists_of_names_are_read_as_short_ones_are(client: httpx.Asyn
     content = msgspec.json.encode({pod: POD, names: MANY})
     answer = await client.post("/filter", content=content)
     assert answer.json() == {"NodeNames": MANY}
-    site.verbs.answer = FilterAnswer([MANY[7]], {}, {MANY[8]: "no"})
+    site.verbs.answer = FilterResponse([MANY[7]], {}, {MANY[8]: "no"})
     answer = await client.post("/filter", content=content)
     assert answer.json() == {"NodeNames": [MANY[7]], "FailedAndUnresolvableNodes": {MANY[8]: "no"}}
     assert [list(nodes) for _, nodes in site.verbs.filtered] == [MANY, MANY]
@@ -83,7 +83,7 @@ async def test_long_list_with_something_that_is_no_name_is_malformed(client: htt
 
 async def test_whole_nodes_are_answered_with_whole_nodes(client: httpx.AsyncClient, site: Site) -> None:
     """With nodeCacheCapable: false the fitting items come back exactly as they were sent."""
-    site.verbs.answer = FilterAnswer(["b"], {}, {"a": "no"})
+    site.verbs.answer = FilterResponse(["b"], {}, {"a": "no"})
     body = request(NodeNames=None, Nodes={"metadata": {}, "items": [node("a"), node("b")]})
     answer = await client.post("/filter", json=body)
     assert answer.json() == {
@@ -113,7 +113,7 @@ async def test_unknown_keys_are_ignored(client: httpx.AsyncClient) -> None:
 
 
 async def test_try_again_becomes_the_error_of_the_protocol(client: httpx.AsyncClient, site: Site) -> None:
-    site.verbs.raises = TryAgain("caches are not synced yet")
+    site.verbs.raises = RetryableError("caches are not synced yet")
     answer = await client.post("/filter", json=request())
     assert (answer.status_code, answer.json()) == (200, {"Error": "caches are not synced yet"})
 
@@ -151,6 +151,6 @@ async def test_prioritize_reads_whole_nodes_too(client: httpx.AsyncClient) -> No
 
 
 async def test_prioritize_can_only_fail_by_its_status(client: httpx.AsyncClient, site: Site) -> None:
-    site.verbs.raises = TryAgain("not now")
+    site.verbs.raises = RetryableError("not now")
     answer = await client.post("/prioritize", json=request())
     assert (answer.status_code, answer.json()) == (500, {"Error": "not now"})

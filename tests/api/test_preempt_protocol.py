@@ -2,7 +2,7 @@ from typing import Any
 
 import httpx
 import pytest
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 
 from tests.support.api.sites import Site
 
@@ -63,7 +63,7 @@ async def test_null_pods_are_no_victims(client: httpx.AsyncClient, site: Site) -
 
 
 async def test_preempt_can_only_fail_by_its_status(client: httpx.AsyncClient, site: Site) -> None:
-    site.verbs.raises = TryAgain("not now")
+    site.verbs.raises = RetryableError("not now")
     answer = await client.post("/preempt", json=request(n1=meta("a")))
     assert (answer.status_code, answer.json()) == (500, {"Error": "not now"})
 

@@ -13,8 +13,8 @@ from dra_extender.api.decoding import Malformed
 from dra_extender.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler
 from dra_extender.api.limits import CANDIDATES, MEMBERS, NODES, VICTIMS, WHOLE_NODES
 from dra_extender.config.settings import ServerSettings
-from dra_extender.model.request_pod import SentPod
-from dra_extender.scheduling.ports.errors import FilterAnswer
+from dra_extender.model.request_pod import RequestPod
+from dra_extender.scheduling.ports.errors import FilterResponse
 from starlette.types import Message
 
 from tests.support.api.sites import ScriptedVerbs
@@ -27,10 +27,10 @@ SECONDS: Final = 0.4
 class Unread(ScriptedVerbs):
     """Nothing is read of the pod, as nothing is of one that the watch has brought."""
 
-    async def filter(self, pod: SentPod, nodes: Sequence[str]) -> FilterAnswer:
-        return FilterAnswer((), {}, dict.fromkeys(nodes, "no"))
+    async def filter(self, pod: RequestPod, nodes: Sequence[str]) -> FilterResponse:
+        return FilterResponse((), {}, dict.fromkeys(nodes, "no"))
 
-    async def prioritize(self, pod: SentPod, nodes: object) -> list[tuple[str, int]]:
+    async def prioritize(self, pod: RequestPod, nodes: object) -> list[tuple[str, int]]:
         return [(node, 0) for node in nodes]  # type: ignore[attr-defined]
 
 

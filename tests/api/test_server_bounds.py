@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 from dra_extender.config.settings import ServerSettings
-from dra_extender.service.http_connections import PROBES, Connections, HttpLimits, Uncounted
+from dra_extender.service.http_connections import PROBES, Connections, HttpLimits, NullCounter
 from dra_extender.service.http_server import listen, serving
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
@@ -280,7 +280,7 @@ class Fake:
 
 
 def book(connections: int = 4, in_flight: int = 100) -> Connections:
-    return Connections(HttpLimits(connections, 10, in_flight, 1.0, 120.0), Uncounted())
+    return Connections(HttpLimits(connections, 10, in_flight, 1.0, 120.0), NullCounter())
 
 
 def opened(of: Connections, host: str, number: int = 1) -> list[Fake]:

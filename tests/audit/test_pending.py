@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from dra_extender.audit.pending import FITS, KEPT, MADE, waiting_pods
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
-from dra_extender.scheduling.evaluation.node_allocator import Searching
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.world import World
 
@@ -27,7 +27,7 @@ def world() -> World:
 
 def findings(world: World) -> list[tuple[str, str]]:
     world.sync()
-    found = waiting_pods(world.ledger, Searching(world.ledger, world.features, world.options))
+    found = waiting_pods(world.ledger, NodeAllocator(world.ledger, world.features, world.options))
     return [(each.rule, each.about.removeprefix("default/")) for each in found]
 
 
@@ -51,10 +51,10 @@ async def test_a_pod_with_allocated_claims_fits_where_these_can_be_used_and_keep
     hung_up = asyncio.Event()
     hung_up.set()
     async with world.watching():
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await world.bind("p1", "n1", hung_up)
     assert findings(world)[:2] == [(KEPT, "c1"), (FITS, "p1")]
-    world.delete(Kind.NODE, "n1")
+    world.delete(StoredKind.NODE, "n1")
     assert findings(world)[0] == (KEPT, "c1")
     assert (FITS, "p1") not in findings(world)
 
@@ -62,20 +62,20 @@ async def test_a_pod_with_allocated_claims_fits_where_these_can_be_used_and_keep
 async def test_pods_that_nobody_could_place_are_not_named(world: World) -> None:
     """Their claims are missing or ask for too much, they are over or being deleted, or wait for other members of a group."""
     for name in ("p1", "p2", "p3"):
-        world.delete(Kind.POD, name)
+        world.delete(StoredKind.POD, name)
     world.add_claim("huge", count=3)
     for pod, claim in (("missing", "c9"), ("huge", "huge"), ("over", "c1")):
         world.add_pod(pod, claim)
 
     over = world.pod("over")
     over["status"]["phase"] = "Failed"
-    world.cluster.store.update_status(Kind.POD, over)
+    world.cluster.store.update_status(StoredKind.POD, over)
     spec = {
         "containers": [{"name": "main", "image": "pause"}],
         "resourceClaims": [{"name": "gpu", "resourceClaimName": "c2"}],
         "schedulingGroup": {"podGroupName": "gang"},
     }
-    world.create(Kind.POD, {"metadata": {"name": "member"}, "spec": spec})
+    world.create(StoredKind.POD, {"metadata": {"name": "member"}, "spec": spec})
 
     assert findings(world) == []
 
@@ -85,7 +85,7 @@ GPU = "example.com/gpu"
 
 def without_pods(world: World) -> World:
     for name in ("p1", "p2", "p3"):
-        world.delete(Kind.POD, name)
+        world.delete(StoredKind.POD, name)
     return world
 
 
@@ -110,8 +110,8 @@ async def test_extended_resources_of_device_plugins_are_the_schedulers_to_count(
     without_pods(world)
     world.add_pod("unbacked", "c1", resources={GPU: "1"})
     assert findings(world) == []
-    world.delete(Kind.NODE, "n1")
-    world.delete(Kind.NODE, "n2")
+    world.delete(StoredKind.NODE, "n1")
+    world.delete(StoredKind.NODE, "n2")
     world.node("listing", **{GPU: "1"})
     world.gpus("listing", 1)
     world.device_class("backing", extendedResourceName=GPU)
@@ -126,13 +126,13 @@ async def test_a_claim_that_was_made_for_a_pod_that_waits_is_named(world: World)
     annotations = {EXTENDED_ANNOTATION: "true"}
     metadata = {"name": "left", "namespace": "default", "annotations": annotations, "ownerReferences": [owner]}
     request = {"name": "r", "exactly": {"deviceClassName": "backing", "count": 1}}
-    world.create(Kind.CLAIM, {"metadata": metadata, "spec": {"devices": {"requests": [request]}}})
+    world.create(StoredKind.CLAIM, {"metadata": metadata, "spec": {"devices": {"requests": [request]}}})
     assert findings(world) == [(MADE, "left"), (FITS, "one")]
     hung_up = asyncio.Event()
     hung_up.set()
     async with world.watching():
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await world.bind("one", "n1", hung_up)
     (kept,) = [name for rule, name in findings(world) if rule == KEPT]
     assert MADE not in dict(findings(world))
-    assert kept in {each["metadata"]["name"] for each in world.cluster.store.all(Kind.CLAIM)}
+    assert kept in {each["metadata"]["name"] for each in world.cluster.store.all(StoredKind.CLAIM)}

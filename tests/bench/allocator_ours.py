@@ -14,10 +14,10 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.evaluation.evaluator import Judging
-from dra_extender.scheduling.evaluation.node_allocator import Searching
-from dra_extender.scheduling.evaluation.node_equivalence import Likeness
-from dra_extender.scheduling.evaluation.result import Attempt
+from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
+from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
+from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
 
@@ -34,7 +34,7 @@ class OurTime(NamedTuple):
 
     seconds: float
     processor: float
-    attempt: Attempt
+    attempt: FilterResult
 
 
 class Ours:
@@ -64,7 +64,7 @@ class Ours:
     def start(self) -> None:
         """As after a start: the ledger has all objects, and nobody has asked anything yet."""
         self._programs = ProgramCache(emulate=Options().selector_libraries)
-        self._likeness = Likeness(self._ledger, Features())
+        self._likeness = NodeEquivalence(self._ledger, Features())
         self._begin()
 
     def forget(self) -> None:
@@ -72,19 +72,19 @@ class Ours:
 
         Compiled expressions are there, too, as upstream keeps them between the rounds.
         """
-        self._likeness = Likeness(self._ledger, Features())
+        self._likeness = NodeEquivalence(self._ledger, Features())
         for node in self._ledger.nodes.values():
             self._likeness.kind(node)
         self._begin()
 
     def _begin(self) -> None:
-        self._searching = Searching(self._ledger, Features(), Options(), self._programs)
-        self._judging = Judging(self._ledger, self._searching, Metrics(), _REMEMBERED, self._likeness)
+        self._searching = NodeAllocator(self._ledger, Features(), Options(), self._programs)
+        self._judging = NodeEvaluator(self._ledger, self._searching, Metrics(), _REMEMBERED, self._likeness)
 
     def ask(self) -> "OurTime":
         """One pod over all nodes."""
         gc.collect()
-        attempt = Attempt()
+        attempt = FilterResult()
         begin, begin_processor = perf_counter(), process_time()
         self._judging.search(self._demand(), self._names, len(self._names) + 1, lambda: False, attempt)
         return OurTime(perf_counter() - begin, process_time() - begin_processor, attempt)
@@ -123,7 +123,7 @@ class Ours:
         return demand
 
 
-def decisions(attempt: Attempt, names: Sequence[str]) -> str:
+def decisions(attempt: FilterResult, names: Sequence[str]) -> str:
     """A digest of every device that was found on every node."""
     digest = hashlib.sha256()
     for name in names:

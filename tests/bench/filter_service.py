@@ -11,7 +11,7 @@ from dra_extender.ledger.updates.sink import Feed
 from dra_extender.service.http_server import listen
 from dra_extender.service.service import Service
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
 from dra_extender.telemetry.metrics import Metrics
 
@@ -42,30 +42,30 @@ class Embedded(MemoryCluster):
 def populate(cluster: MemoryCluster, nodes: int, pods: int, *, full: bool) -> None:
     """Nodes with their slices, the class, pods with claims; `full`: every device is allocated to others before."""
     store = cluster.store
-    store.create(Kind.CLASS, workload.device_class())
+    store.create(StoredKind.CLASS, workload.device_class())
     for index in range(nodes):
-        store.create(Kind.NODE, workload.node(index))
-        store.create(Kind.SLICE, workload.node_slice(index))
+        store.create(StoredKind.NODE, workload.node(index))
+        store.create(StoredKind.SLICE, workload.node_slice(index))
         if full:
             _occupy(cluster, index)
     for index in range(pods):
-        store.create(Kind.CLAIM, workload.claim(index))
+        store.create(StoredKind.CLAIM, workload.claim(index))
         pod = workload.pod(index)
         pod["metadata"]["uid"] = workload.uid(workload.pod_name(index))
-        store.create(Kind.POD, pod)
+        store.create(StoredKind.POD, pod)
 
 
 def populate_waiting(cluster: MemoryCluster, nodes: int, count: int) -> None:
     """Pods whose devices have to be attached before they are bound, with a claim and a device each."""
     store = cluster.store
-    store.create(Kind.CLASS, slow_workload.device_class())
+    store.create(StoredKind.CLASS, slow_workload.device_class())
     for index in range(nodes):
-        store.create(Kind.SLICE, slow_workload.node_slice(index, -(-count // nodes)))
+        store.create(StoredKind.SLICE, slow_workload.node_slice(index, -(-count // nodes)))
     for index in range(count):
-        store.create(Kind.CLAIM, slow_workload.claim(index))
+        store.create(StoredKind.CLAIM, slow_workload.claim(index))
         pod = slow_workload.pod(index)
         pod["metadata"]["uid"] = workload.uid(slow_workload.name(index))
-        store.create(Kind.POD, pod)
+        store.create(StoredKind.POD, pod)
 
 
 def _occupy(cluster: MemoryCluster, index: int) -> None:
@@ -74,7 +74,7 @@ def _occupy(cluster: MemoryCluster, index: int) -> None:
     request = objects.request(workload.REQUEST, workload.CLASS, count=workload.DEVICES_PER_NODE)
     claim = objects.resource_claim(f"taken-{index:05}", workload.NAMESPACE, request)
     claim["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
-    stored = cluster.store.create(Kind.CLAIM, claim)
+    stored = cluster.store.create(StoredKind.CLAIM, claim)
     taken = {"request": workload.REQUEST, "driver": objects.DRIVER, "pool": node}
     results = [{**taken, "device": workload.device_name(number)} for number in range(workload.DEVICES_PER_NODE)]
     wanted = {"key": "metadata.name", "operator": "In", "values": [node]}
@@ -83,7 +83,9 @@ def _occupy(cluster: MemoryCluster, index: int) -> None:
         "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [wanted]}]},
     }
     consumer = {"resource": "pods", "name": f"taken-{index:05}", "uid": workload.uid(f"taken/{index}")}
-    cluster.store.update_status(Kind.CLAIM, {**stored, "status": {"allocation": allocation, "reservedFor": [consumer]}})
+    cluster.store.update_status(
+        StoredKind.CLAIM, {**stored, "status": {"allocation": allocation, "reservedFor": [consumer]}}
+    )
 
 
 async def serve(cluster: Embedded, settings: Settings) -> None:

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 from dra_extender.cel.program import compile_expression
-from dra_extender.cel.runtime.cost import COST_LIMIT, ROUND_WORK, WORK_LIMIT, Frame
+from dra_extender.cel.runtime.cost import COST_LIMIT, ROUND_WORK, WORK_LIMIT, EvaluationFrame
 from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.support.errors import CelCompileError, CelCostError, CelDeadlineError, CelRuntimeError
 
@@ -77,16 +77,16 @@ def test_the_deadline_stops_any_evaluation_within_two_hundred_further_steps(
     expression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps are rounds of loops and operations that charge for themselves; one on many elements asks before it begins."""
-    frames: list[Frame] = []
+    frames: list[EvaluationFrame] = []
     asked_at: list[int] = []
     charges: list[int] = []
-    original_check, original_spend = Frame.check, Frame.spend
+    original_check, original_spend = EvaluationFrame.check, EvaluationFrame.spend
 
-    def check(frame: Frame) -> None:
+    def check(frame: EvaluationFrame) -> None:
         frames.append(frame)
         original_check(frame)
 
-    def spend(frame: Frame, elements: int) -> None:
+    def spend(frame: EvaluationFrame, elements: int) -> None:
         if asked_at:
             charges.append(elements)
         original_spend(frame, elements)
@@ -95,8 +95,8 @@ def test_the_deadline_stops_any_evaluation_within_two_hundred_further_steps(
         asked_at.append(frames[-1].work)
         return len(asked_at) > 1
 
-    monkeypatch.setattr(Frame, "check", check)
-    monkeypatch.setattr(Frame, "spend", spend)
+    monkeypatch.setattr(EvaluationFrame, "check", check)
+    monkeypatch.setattr(EvaluationFrame, "spend", spend)
     with pytest.raises(CelCostError):
         compile_expression(expression).matches(DEVICE, deadline=deadline)
     if asked_at:

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from dra_extender.audit.invariants import Finding
+from dra_extender.audit.invariants import InvariantViolation
 
 from tests.chaos.cluster import furnish
 from tests.chaos.faults import Faults, Rates
@@ -176,7 +176,7 @@ class _Run:
 
     async def _rest(self) -> None:
         """No pod comes or goes any more: nothing is wrong, and nothing is left that nobody uses."""
-        last: tuple[Finding, ...] = ()
+        last: tuple[InvariantViolation, ...] = ()
 
         async def nothing() -> bool:
             nonlocal last

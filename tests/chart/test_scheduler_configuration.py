@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from dra_extender.kubescheduler.render import SchedulerSetup, render
-from dra_extender.kubescheduler.validate import Limits, check
+from dra_extender.kubescheduler.validate import ServiceLimits, check
 
 from tests.chart.programs import SCHEDULER_CONFIGURATION, Helm, KubeScheduler, Object, documents, enabled_plugins
 from tests.chart.selecting import only
@@ -81,7 +81,7 @@ def test_kube_scheduler_accepts_what_the_command_prints(
     completed = kube_scheduler.complete(document)
     assert "DynamicResources" not in set(enabled_plugins(completed))
     assert [each["httpTimeout"] for each in stanzas(completed)] == ["5s", "1m12.5s"]
-    assert check(completed | {"leaderElection": document["leaderElection"]}, Limits(binding_timeout=12.5)) == []
+    assert check(completed | {"leaderElection": document["leaderElection"]}, ServiceLimits(binding_timeout=12.5)) == []
 
 
 @pytest.mark.parametrize("timeout", [1, 600, 86400])

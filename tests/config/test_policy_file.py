@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay
-from dra_extender.config.policy_file import BadPolicy, MissingPolicy, read_policy
+from dra_extender.config.policy_file import InvalidPolicyError, MissingPolicyError, read_policy
 
 
 def read(tmp_path: Path, text: str) -> PolicyOverlay:
@@ -58,7 +58,7 @@ def test_an_empty_policy_is_one_without_rules(tmp_path: Path, text: str) -> None
 
 
 def test_a_missing_file_is_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(MissingPolicy, match=r"policy file .*/none.yaml: it does not exist$"):
+    with pytest.raises(MissingPolicyError, match=r"policy file .*/none.yaml: it does not exist$"):
         read_policy(tmp_path / "none.yaml")
 
 
@@ -132,7 +132,7 @@ BINDS = "bindsToNode: true"
     ],
 )
 def test_what_is_wrong_is_said_with_file_field_and_expectation(tmp_path: Path, text: str, complaint: str) -> None:
-    with pytest.raises(BadPolicy) as caught:
+    with pytest.raises(InvalidPolicyError) as caught:
         read(tmp_path, text)
     message = str(caught.value)
     assert message.startswith(f"policy file {tmp_path}/policy.yaml: ")
@@ -141,17 +141,17 @@ def test_what_is_wrong_is_said_with_file_field_and_expectation(tmp_path: Path, t
 
 
 def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
-    with pytest.raises(BadPolicy) as caught:
+    with pytest.raises(InvalidPolicyError) as caught:
         read(tmp_path, "rules: [{name: a, devices: x}, {name: b, compatibleOnlyWith: y}]\n")
     assert "rules[0].devices" in str(caught.value)
     assert "rules[1].compatibleOnlyWith" in str(caught.value)
 
 
 def test_what_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(BadPolicy, match="Is a directory"):
+    with pytest.raises(InvalidPolicyError, match="Is a directory"):
         read_policy(tmp_path)
     (tmp_path / "latin").write_bytes(b"rules: \xff")
-    with pytest.raises(BadPolicy, match="expected YAML"):
+    with pytest.raises(InvalidPolicyError, match="expected YAML"):
         read_policy(tmp_path / "latin")
 
 
@@ -204,6 +204,6 @@ def test_without_neighbours_the_scope_is_left_to_the_device(tmp_path: Path) -> N
     ],
 )
 def test_neighbours_that_cannot_be_meant_are_told(tmp_path: Path, text: str, problem: str) -> None:
-    with pytest.raises(BadPolicy) as caught:
+    with pytest.raises(InvalidPolicyError) as caught:
         read(tmp_path, text)
     assert problem in str(caught.value)

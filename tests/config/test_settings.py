@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.state.features import Features
-from dra_extender.config.settings import BadSettings, FeatureSettings, Settings, load_settings
+from dra_extender.config.settings import FeatureSettings, InvalidSettingsError, Settings, load_settings
 from dra_extender.scheduling.ports.options import Options
 from pydantic import BaseModel
 
@@ -23,7 +23,7 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def complaint(**arguments: Any) -> str:
-    with pytest.raises(BadSettings) as caught:
+    with pytest.raises(InvalidSettingsError) as caught:
         load_settings(**arguments)
     return str(caught.value)
 

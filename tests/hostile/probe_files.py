@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dra_extender.config.policy_file import read_policy
-from dra_extender.config.settings import BadSettings, load_settings
+from dra_extender.config.settings import InvalidSettingsError, load_settings
 
 from tests.hostile.measuring import Stalls, forget_peak, peak, resident
 
@@ -31,7 +31,7 @@ def _read(text: str, reader: Callable[[Path], Any]) -> dict[str, Any]:
     values, note = {}, "accepted"
     try:
         reader(_FILE)
-    except BadSettings:
+    except InvalidSettingsError:
         note = "refused"
     except Exception as problem:  # noqa: BLE001 - that nothing else comes out is what is asked
         values["broken"] = 1.0

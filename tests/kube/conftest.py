@@ -6,7 +6,7 @@ import pytest_asyncio
 from dra_extender.kube.client.clock import SystemClock
 from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.client.transport import ApiTransport
 
 from tests.support.kube.fake_api_server import FakeApiServer
 from tests.support.kube.recording import CountingObserver
@@ -29,8 +29,8 @@ def settings(server: FakeApiServer, tmp_path: Path) -> KubeSettings:
 
 
 @pytest_asyncio.fixture
-async def transport(settings: KubeSettings, observer: CountingObserver) -> AsyncIterator[Transport]:
-    made = Transport(settings, SystemClock(), observer)
+async def transport(settings: KubeSettings, observer: CountingObserver) -> AsyncIterator[ApiTransport]:
+    made = ApiTransport(settings, SystemClock(), observer)
     made.connect(await find_credentials(settings, SystemClock()))
     yield made
     await made.close()

@@ -10,9 +10,9 @@ from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.kube.client.resources import WATCHED
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import KubeCluster
-from dra_extender.kube.watch.reflector import Chance
+from dra_extender.kube.watch.reflector import SleepAndJitter
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.ports.cluster import Cluster, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import Cluster, RequestRejectedError, ServerUnavailableError
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer
 from tests.support.kube.recording import CountingObserver, ManualClock, RecordingFeed, Sleeper, until
@@ -41,7 +41,11 @@ async def make(
         server._objects[kind.path()] = {}
 
     def build(**more: Any) -> KubeCluster:
-        arguments: dict[str, Any] = {"settings": settings, "observer": observer, "chance": Chance(sleep=sleeper)}
+        arguments: dict[str, Any] = {
+            "settings": settings,
+            "observer": observer,
+            "chance": SleepAndJitter(sleep=sleeper),
+        }
         made.append(KubeCluster(**{**arguments, **more}))
         return made[-1]
 
@@ -128,8 +132,8 @@ async def test_the_patience_of_a_start_ends(server: FakeApiServer, make: Make) -
         clock.pass_by(seconds)
 
     server.intervene("GET", "/version", lambda _: status_answer(503, "", "starting"), times=1000)
-    with pytest.raises(Unavailable, match="get /version: 503: starting"):
-        await make(clock=clock, chance=Chance(sleep=sleep)).start({})
+    with pytest.raises(ServerUnavailableError, match="get /version: 503: starting"):
+        await make(clock=clock, chance=SleepAndJitter(sleep=sleep)).start({})
     assert 5 < len(server.requests("GET", "/version")) < 20
 
 
@@ -137,7 +141,7 @@ async def test_a_start_without_rights_or_configuration_fails_at_once(
     server: FakeApiServer, make: Make, settings: KubeSettings
 ) -> None:
     server.tokens = set()
-    with pytest.raises(Refused, match="401"):
+    with pytest.raises(RequestRejectedError, match="401"):
         await make().start({})
     assert settings.kubeconfig is not None
     missing = replace(settings, kubeconfig=settings.kubeconfig.with_name("missing"))
@@ -183,10 +187,10 @@ async def test_a_start_without_a_right_ends_with_the_patience_and_names_verb_and
 
     server.intervene("GET", path, lambda _: status_answer(403, "Forbidden", ROLES), times=10_000)
     with pytest.raises(
-        Refused, match=f"^the account lacks a right, for 60 s at least: {right}: 403 Forbidden: {ROLES}$"
+        RequestRejectedError, match=f"^the account lacks a right, for 60 s at least: {right}: 403 Forbidden: {ROLES}$"
     ):
-        await started(make(clock=clock, chance=Chance(sleep=sleep)), "resourceclaims")
-    with pytest.raises(Refused, match=f"for 0 s at least: {right}"):
+        await started(make(clock=clock, chance=SleepAndJitter(sleep=sleep)), "resourceclaims")
+    with pytest.raises(RequestRejectedError, match=f"for 0 s at least: {right}"):
         await started(make(settings=replace(settings, patience=0.0)), "resourceclaims")
 
 
@@ -204,7 +208,7 @@ async def test_optional_kinds_that_may_not_be_listed_do_not_delay_a_start_and_ar
 
     server.intervene("GET", rules, answer, times=10_000, watch=False)
     feeds = {"resourceclaims": RecordingFeed(), "devicetaintrules": RecordingFeed()}
-    cluster = make(chance=Chance())
+    cluster = make(chance=SleepAndJitter())
     await cluster.start(feeds)
     await cluster.wait_synced()
     assert feeds["devicetaintrules"].told == ["absent"]
@@ -228,7 +232,7 @@ async def test_waiting_events_are_written_before_the_end_and_calls_after_it_are_
     cluster.events.about_pod(Pod(namespace="space", name="p", uid="u"), warning=False, reason="R", message="m")
     await cluster.stop()
     assert len(server.requests("POST", events)) == 1
-    with pytest.raises(Unavailable):
+    with pytest.raises(ServerUnavailableError):
         await cluster.claims.read("space", "claim")
 
 

@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 import yaml
 from dra_extender.config.go_duration import parse_go_duration
-from dra_extender.config.settings import BadSettings, SchedulingSettings, ServerSettings, Settings, load_settings
+from dra_extender.config.settings import (
+    InvalidSettingsError,
+    SchedulingSettings,
+    ServerSettings,
+    Settings,
+    load_settings,
+)
 from dra_extender.kubescheduler.render import SchedulerSetup, render
-from dra_extender.kubescheduler.validate import Limits, check, read_document
+from dra_extender.kubescheduler.validate import ServiceLimits, check, read_document
 from dra_extender.service.wiring import serve
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,11 +25,11 @@ SHIPPED = Path(__file__).parents[2] / "deploy" / "scheduler-config" / "kube-sche
 Change = Callable[[dict[str, Any]], object]
 
 
-def said(change: Change, limits: Limits | None = None) -> list[str]:
+def said(change: Change, limits: ServiceLimits | None = None) -> list[str]:
     """What is said of the usual document after a change."""
     document = render(SchedulerSetup())
     change(document)
-    return [str(each) for each in check(document, limits or Limits())]
+    return [str(each) for each in check(document, limits or ServiceLimits())]
 
 
 def multi_point(document: dict[str, Any]) -> dict[str, Any]:
@@ -54,7 +60,7 @@ def test_what_is_rendered_is_what_is_shipped() -> None:
 )
 def test_whatever_is_rendered_passes_its_own_check(timeout: float, url: str, name: str) -> None:
     setup = SchedulerSetup(url=url, scheduler_name=name, binding_timeout=round(timeout, 3), authority="/ca.crt")
-    assert check(render(setup), Limits(binding_timeout=round(timeout, 3))) == []
+    assert check(render(setup), ServiceLimits(binding_timeout=round(timeout, 3))) == []
 
 
 @pytest.mark.parametrize(
@@ -142,7 +148,7 @@ def test_one_stanza_for_everything_is_refused_because_of_its_long_time_limit() -
     document = render(SchedulerSetup())
     first, second = document["extenders"]
     document["extenders"] = [{**first, **second}]
-    (problem,) = check(document, Limits())
+    (problem,) = check(document, ServiceLimits())
     assert str(problem).startswith(
         "extenders[0].bindVerb: expected in a stanza of its own: a filter call that hangs would stop"
     )
@@ -164,7 +170,7 @@ def test_encryption_needs_an_authority_and_is_the_same_in_both_stanzas() -> None
 
 
 def test_a_service_that_follows_a_lease_needs_a_scheduler_that_holds_it() -> None:
-    follows = Limits(lease="dra-extender-scheduler")
+    follows = ServiceLimits(lease="dra-extender-scheduler")
     assert said(lambda document: document, follows) == []
     (problem,) = said(lambda document: document["leaderElection"].update(leaderElect=False), follows)
     assert problem.startswith(
@@ -183,14 +189,14 @@ def test_the_binding_timeout_of_the_settings_counts() -> None:
     def nothing(document: dict[str, Any]) -> None:
         """Leave it as it is."""
 
-    assert said(nothing, Limits(binding_timeout=600)) == []
-    assert "expected at least 661s, got 660s" in said(nothing, Limits(binding_timeout=601))[0]
-    assert said(stanza(1, httpTimeout="11m1s"), Limits(binding_timeout=601)) == []
+    assert said(nothing, ServiceLimits(binding_timeout=600)) == []
+    assert "expected at least 661s, got 660s" in said(nothing, ServiceLimits(binding_timeout=601))[0]
+    assert said(stanza(1, httpTimeout="11m1s"), ServiceLimits(binding_timeout=601)) == []
 
 
 @pytest.mark.parametrize("document", [None, [], "text", 7])
 def test_a_document_of_another_kind_is_said(document: object) -> None:
-    (problem,) = check(document, Limits())
+    (problem,) = check(document, ServiceLimits())
     assert str(problem).startswith("document: expected a KubeSchedulerConfiguration, got ")
 
 
@@ -209,9 +215,9 @@ def test_no_document_however_odd_breaks_the_check(field: str, value: Any, inner:
     document = render(SchedulerSetup())
     document["extenders"][1][inner] = odd
     document["profiles"][0][inner] = odd
-    check(copy.deepcopy(document), Limits())
+    check(copy.deepcopy(document), ServiceLimits())
     document[field] = value
-    check(document, Limits())
+    check(document, ServiceLimits())
 
 
 @pytest.mark.parametrize(
@@ -235,7 +241,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "scheduler.yaml"
     file.write_text(text)
-    with pytest.raises(BadSettings, match=words) as refused:
+    with pytest.raises(InvalidSettingsError, match=words) as refused:
         read_document(file)
     assert str(file) in str(refused.value)
 
@@ -243,7 +249,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: str, words: s
 async def test_the_service_does_not_start_beside_a_scheduler_whose_bind_gives_up_first() -> None:
     scheduling = SchedulingSettings(binding_timeout_seconds=601, scheduler_config=SHIPPED)
     with pytest.raises(
-        BadSettings, match=r"kube-scheduler.yaml: extenders\[1\].httpTimeout: expected at least 661s, got 660s"
+        InvalidSettingsError, match=r"kube-scheduler.yaml: extenders\[1\].httpTimeout: expected at least 661s, got 660s"
     ):
         await serve(Settings(server=ServerSettings(host="127.0.0.1", port=0), scheduling=scheduling))
 
@@ -251,6 +257,7 @@ async def test_the_service_does_not_start_beside_a_scheduler_whose_bind_gives_up
 def test_waits_of_a_bind_that_would_outlast_its_margin_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRA_EXTENDER_SCHEDULING__WATCH_LAG_SECONDS", "20")
     with pytest.raises(
-        BadSettings, match=r"setting scheduling .*may be 45 s together, not 50: bind's httpTimeout is 60 s longer"
+        InvalidSettingsError,
+        match=r"setting scheduling .*may be 45 s together, not 50: bind's httpTimeout is 60 s longer",
     ):
         load_settings()

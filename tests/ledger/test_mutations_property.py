@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from dra_extender.kube.watch.dispatch import Delivery, read_meta
+from dra_extender.kube.watch.dispatch import EventDispatcher, read_meta
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION
@@ -136,7 +136,9 @@ class Fed:
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.observer = CountingObserver()
-        self.deliveries = {kind: Delivery(kind, feed, self.observer) for kind, feed in feeds_of(self.ledger).items()}
+        self.deliveries = {
+            kind: EventDispatcher(kind, feed, self.observer) for kind, feed in feeds_of(self.ledger).items()
+        }
 
     def bring(self, kind: str, raw: Object) -> None:
         data = encode(raw)

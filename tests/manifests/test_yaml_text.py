@@ -5,11 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from dra_extender.config.policy_file import BadPolicy, read_policy
-from dra_extender.config.settings import BadSettings, load_settings
+from dra_extender.config.policy_file import InvalidPolicyError, read_policy
+from dra_extender.config.settings import InvalidSettingsError, load_settings
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.manifests.yaml_text import MOST_BYTES, YamlError, load_yaml, read_yaml
-from dra_extender.service.policy_reloader import PolicyWatch
+from dra_extender.service.policy_reloader import PolicyReloader
 from dra_extender.telemetry.metrics import Metrics
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,9 +46,9 @@ def test_a_bad_file_is_refused_with_its_place(text: bytes, message: str, tmp_pat
     file = tmp_path / "file.yaml"
     file.write_bytes(text)
     began = time.process_time()
-    with pytest.raises(BadPolicy, match=f"(?s)policy file {file}: .*{message}"):
+    with pytest.raises(InvalidPolicyError, match=f"(?s)policy file {file}: .*{message}"):
         read_policy(file)
-    with pytest.raises(BadSettings, match=f"(?s)settings file {file}: .*{message}"):
+    with pytest.raises(InvalidSettingsError, match=f"(?s)settings file {file}: .*{message}"):
         load_settings(file)
     assert time.process_time() - began < 10
 
@@ -58,7 +58,7 @@ async def test_the_policy_in_force_stays(text: bytes, message: str, tmp_path: Pa
     file = tmp_path / "policy.yaml"
     file.write_text("rules: [{name: kept, bindsToNode: true}]")
     metrics = Metrics()
-    watch = PolicyWatch(file, Ledger(), metrics, seconds=3600, compatibility_groups=True)
+    watch = PolicyReloader(file, Ledger(), metrics, seconds=3600, compatibility_groups=True)
     watch.load()
     file.write_bytes(text)
     await watch.check()

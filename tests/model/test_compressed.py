@@ -1,4 +1,4 @@
-from dra_extender.model.compressed import FEW, Packed, packed
+from dra_extender.model.compressed import FEW, CompressedList, packed
 from dra_extender.model.pod import ContainerRequests, PodClaimStatus, ResourceRequest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ def test_packed_values_are_read_as_they_were(
     values: tuple[PodClaimStatus, ...], other: tuple[PodClaimStatus, ...]
 ) -> None:
     kept = packed(values, PodClaimStatus)
-    assert isinstance(kept, Packed) is (len(values) > FEW)
+    assert isinstance(kept, CompressedList) is (len(values) > FEW)
     assert (tuple(kept), len(kept), bool(kept)) == (values, len(values), bool(values))
     assert (kept == packed(other, PodClaimStatus)) is (values == other)
     again = packed(tuple(values), PodClaimStatus)
@@ -37,7 +37,7 @@ def test_packed_requests_of_containers_are_read_as_they_were() -> None:
 def test_long_list_is_read_as_it_was_and_takes_less_than_its_names() -> None:
     values = tuple(f"example.com/k{number}" for number in range(10_000))
     kept = packed(values, str)
-    assert isinstance(kept, Packed)
+    assert isinstance(kept, CompressedList)
     assert tuple(kept) == values
     assert kept == packed(values, str)
     assert kept != packed(values[:-1], str)

@@ -2,9 +2,9 @@
 
 import pytest
 from dra_extender.model.rejection import Code
-from dra_extender.scheduling.ports.errors import FilterAnswer
+from dra_extender.scheduling.ports.errors import FilterResponse
 from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.support.scheduling.world import DRIVER, World
@@ -25,7 +25,7 @@ def world_of(setting: DevicesBesideCounters, *, release_has_them: bool) -> World
     world.device_class()
     world.cluster.store._served = world.cluster._served = Served(devices_beside_counters=True)
     spec = {"driver": DRIVER, "pool": pool, "nodeName": "n1", **BOTH}
-    world.create(Kind.SLICE, {"metadata": {"name": "n1"}, "spec": spec})
+    world.create(StoredKind.SLICE, {"metadata": {"name": "n1"}, "spec": spec})
     world.cluster._served = Served(devices_beside_counters=release_has_them)
     world.start()
     world.sync()
@@ -60,6 +60,6 @@ async def test_devices_beside_counters_are_offered_where_they_count(
     assert Code.COUNTERS in told(second)
 
 
-def told(answer: FilterAnswer) -> str:
+def told(answer: FilterResponse) -> str:
     """Why the one node does not fit."""
     return " ".join((*answer.failed.values(), *answer.unresolvable.values()))

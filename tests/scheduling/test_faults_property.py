@@ -4,7 +4,7 @@ rest all is as it should be."""
 import asyncio
 from typing import Any, Final
 
-from dra_extender.scheduling.ports.cluster import Conflict, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import ConflictError, RequestRejectedError, ServerUnavailableError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,9 +13,9 @@ from tests.support.scheduling.seam import Seam
 
 WRITES: Final = ("update", "update_status")
 FAULTS: Final = {
-    "conflict": Conflict("the object has been modified"),
-    "denied": Refused("admission webhook denied the request"),
-    "silent": Unavailable("connection reset"),
+    "conflict": ConflictError("the object has been modified"),
+    "denied": RequestRejectedError("admission webhook denied the request"),
+    "silent": ServerUnavailableError("connection reset"),
 }
 before = st.tuples(st.just("before"), st.sampled_from([*WRITES, "bind"]), st.sampled_from(sorted(FAULTS)))
 unread = st.tuples(st.just("before"), st.just("read"), st.just("silent"))

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.world import DRIVER, World
 
@@ -122,7 +122,7 @@ async def test_a_nomination_settles_the_hold_and_its_end_releases_it() -> None:
     world.add_claim("c1")
     world.add_pod("p1", "c1")
     await world.filter("p1", *names(3))
-    key = Key(Kind.POD, "default", "p1")
+    key = Key(StoredKind.POD, "default", "p1")
 
     def nominate(node: str | None) -> None:
         def edit(pod: Json) -> None:
@@ -189,7 +189,7 @@ async def test_a_generated_claim_must_exist_and_belong_to_the_pod() -> None:
         "containers": [{"name": "main", "image": "pause"}],
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "template"}],
     }
-    world.create(Kind.POD, {"metadata": {"name": "p1"}, "spec": spec})
+    world.create(StoredKind.POD, {"metadata": {"name": "p1"}, "spec": spec})
     assert set((await world.filter("p1", "n0")).unresolvable.values()) == {"claim gpu: claim is not created yet"}
 
     world.add_claim("p1-gpu-x")
@@ -197,7 +197,7 @@ async def test_a_generated_claim_must_exist_and_belong_to_the_pod() -> None:
     def record(pod: Json) -> None:
         pod["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "p1-gpu-x"}]
 
-    world.cluster.store.replace(Key(Kind.POD, "default", "p1"), record)
+    world.cluster.store.replace(Key(StoredKind.POD, "default", "p1"), record)
     world.sync()
     assert set((await world.filter("p1", "n0")).unresolvable.values()) == {"claim gpu: claim belongs to another object"}
 
@@ -224,10 +224,10 @@ async def test_remembered_answers_are_given_up_when_slices_claims_or_labels_chan
     world.add_pod("p1", "c1")
     assert list((await world.filter("p1", "n0")).fitting) == []
 
-    raw = world.cluster.store.get(Key(Kind.SLICE, "", "n0-devices"))
+    raw = world.cluster.store.get(Key(StoredKind.SLICE, "", "n0-devices"))
     raw["spec"]["devices"].append({"name": "gpu-1"})
     raw["spec"]["pool"]["generation"] = 2
-    world.update(Kind.SLICE, raw)
+    world.update(StoredKind.SLICE, raw)
 
     assert list((await world.filter("p1", "n0")).fitting) == ["n0"]
 

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.model.pod import pod_from
-from dra_extender.model.request_pod import SentPod
+from dra_extender.model.request_pod import RequestPod
 from dra_extender.scheduling.pod_resolver import LOOKUPS, READ_BYTES
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.seam import Seam
 from tests.support.scheduling.world import World
@@ -35,9 +35,9 @@ def prepared(options: Options = OPTIONS) -> tuple[World, Seam]:
     return world, seam
 
 
-def sent(pod: Json, **changes: Any) -> SentPod:
+def sent(pod: Json, **changes: Any) -> RequestPod:
     """As kube-scheduler sends the pod, with other metadata."""
-    return SentPod(msgspec.json.encode({**pod, "metadata": {**pod["metadata"], **changes}}))
+    return RequestPod(msgspec.json.encode({**pod, "metadata": {**pod["metadata"], **changes}}))
 
 
 def unwatched(world: World, name: str, *claims: str) -> Json:
@@ -46,7 +46,7 @@ def unwatched(world: World, name: str, *claims: str) -> Json:
         "containers": [{"name": "c"}],
         "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
     }
-    return world.cluster.store.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+    return world.cluster.store.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
 
 
 def held(world: World) -> int:
@@ -57,9 +57,9 @@ async def test_an_invented_pod_holds_nothing_and_is_not_called_unschedulable() -
     world, seam = prepared()
     spec = {"resourceClaims": [{"name": "a", "resourceClaimName": "c"}]}
     invented = {"metadata": {"name": "x", "namespace": "default", "uid": "u"}, "spec": spec}
-    with pytest.raises(TryAgain, match="pod default/x does not exist any more"):
+    with pytest.raises(RetryableError, match="pod default/x does not exist any more"):
         await world.extender.filter(sent(invented), ["n0", "n1"])
-    with pytest.raises(TryAgain, match="pod default/x does not exist any more"):
+    with pytest.raises(RetryableError, match="pod default/x does not exist any more"):
         await world.extender.preempt(sent(invented), {"n0": ["v"]})
     assert (held(world), seam.calls) == (0, ["read", "read"])
 
@@ -93,7 +93,7 @@ async def test_a_pod_that_the_watch_has_not_brought_is_asked_for_once_and_its_ow
 @pytest.mark.parametrize("changes", [{"uid": "another"}, {"name": "p2"}, {"namespace": "elsewhere"}])
 async def test_a_pod_under_another_identity_is_answered_with_an_error(changes: dict[str, str]) -> None:
     world, _ = prepared()
-    with pytest.raises(TryAgain):
+    with pytest.raises(RetryableError):
         await world.extender.filter(sent(world.pod("p"), **changes), ["n0", "n1"])
     assert held(world) == 0
 
@@ -113,7 +113,7 @@ async def test_a_pod_that_is_bound_is_not_filtered() -> None:
     async with world.watching():
         await world.bind("p", "n0")
         await world.cluster.watch.caught_up()
-    with pytest.raises(TryAgain, match="pod default/p is bound to node n0 already"):
+    with pytest.raises(RetryableError, match="pod default/p is bound to node n0 already"):
         await world.extender.filter(sent(world.pod("p")), ["n0", "n1"])
 
 
@@ -124,7 +124,7 @@ async def test_the_number_of_pods_looked_up_at_once_is_limited() -> None:
     pods = [unwatched(world, f"new{number}", "c") for number in range(LOOKUPS + 1)]
     calls = [asyncio.create_task(world.extender.filter(sent(pod), ["n0"])) for pod in pods[:-1]]
     await asyncio.sleep(0)
-    with pytest.raises(TryAgain, match=f"and {LOOKUPS} others are being looked up"):
+    with pytest.raises(RetryableError, match=f"and {LOOKUPS} others are being looked up"):
         await world.extender.filter(sent(pods[-1]), ["n0"])
     go_on.set()
     await asyncio.gather(*calls)
@@ -146,7 +146,7 @@ async def test_pods_of_other_schedulers_are_not_placed(verb: str, known: bool) -
         world.ledger.pods.drop("default", "p", world.pod("p")["metadata"]["uid"])
         world.ledger.pods._deleted.clear()
     said = "pod default/p belongs to scheduler dra-extender-scheduler; scheduling.scheduler_names has ours, ours-too"
-    with pytest.raises(TryAgain, match=said):
+    with pytest.raises(RetryableError, match=said):
         await CALLS[verb](world)
     assert held(world) == 0
     assert "nodeName" not in world.pod("p")["spec"]
@@ -166,7 +166,7 @@ async def test_a_bind_under_another_name_is_refused(namespace: str, name: str, c
     world, seam = prepared()
     world.add_pod("q", *claims)
     uid = world.pod("q")["metadata"]["uid"]
-    with pytest.raises(TryAgain, match=f"the pod with UID {uid} is default/q, not {namespace}/{name}"):
+    with pytest.raises(RetryableError, match=f"the pod with UID {uid} is default/q, not {namespace}/{name}"):
         await world.extender.bind(namespace, name, uid, "n0", asyncio.Event())
     assert seam.calls == []
     assert "allocation" not in world.claim("c").get("status", {})
@@ -179,7 +179,7 @@ async def test_a_bind_to_a_node_that_does_not_exist_is_refused_before_anything_i
     monkeypatch.setattr("dra_extender.scheduling.pod_resolver._NODE_SECONDS", 0.05)
     world, seam = prepared()
     world.add_pod("q", *claims)
-    with pytest.raises(TryAgain, match="node n9 does not exist, as far as the watch has brought"):
+    with pytest.raises(RetryableError, match="node n9 does not exist, as far as the watch has brought"):
         await world.bind("q", "n9")
     assert seam.calls == []
     assert "allocation" not in world.claim("c").get("status", {})
@@ -199,7 +199,7 @@ async def test_a_pod_without_the_names_of_its_claims_is_read_anew_if_the_caller_
     """kube-scheduler may have seen which claim was made for a template before our watch has brought it."""
     world, seam = prepared()
     template = {"containers": [{"name": "c"}], "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
-    stale = world.create(Kind.POD, {"metadata": {"name": "made"}, "spec": template})
+    stale = world.create(StoredKind.POD, {"metadata": {"name": "made"}, "spec": template})
     later = str(int(stale["metadata"]["resourceVersion"]) + 100)
     await world.extender.filter(sent(stale), ["n0"])
     assert seam.calls == []
@@ -217,5 +217,5 @@ async def test_what_is_no_version_is_no_later_version() -> None:
 async def test_a_pod_value_is_resolved_like_a_sent_pod() -> None:
     world, seam = prepared()
     assert (await world.extender.filter(pod_from(world.pod("p")), ["n0", "n1"])).fitting
-    assert world.cluster.store.get(Key(Kind.POD, "default", "p")) is not None
+    assert world.cluster.store.get(Key(StoredKind.POD, "default", "p")) is not None
     assert seam.calls == []

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.scheduling.world import DRIVER, World
 
@@ -28,7 +28,7 @@ def add_pod(world: World, name: str, models: Sequence[str]) -> None:
         for each in models
     ]
     spec = {"devices": {"requests": [{"name": "req", "firstAvailable": alternatives}]}}
-    world.create(Kind.CLAIM, {"metadata": {"name": name}, "spec": spec})
+    world.create(StoredKind.CLAIM, {"metadata": {"name": name}, "spec": spec})
     world.add_pod(name, name)
 
 

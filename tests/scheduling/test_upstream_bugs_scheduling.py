@@ -9,15 +9,15 @@ from collections.abc import Callable
 import msgspec
 import pytest
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Call, Transport
+from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.events.recorder import POD_BURST, KubeEvents
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import pod_from
-from dra_extender.scheduling.ports.cluster import Refused
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.cluster import RequestRejectedError
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.cluster import MemoryPods
-from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.telemetry.catalog import DEFINITIONS
 
 from tests.scheduling.binding.test_condition_wait import metric, report
@@ -71,7 +71,7 @@ async def test_136269_a_device_is_not_given_again_before_the_watch_has_told_of_i
     async with world.watching():
         await bind
     assert list((await world.filter("p2", "n1")).fitting) == []
-    with pytest.raises(TryAgain):
+    with pytest.raises(RetryableError):
         await world.bind("p2", "n1")
 
 
@@ -79,7 +79,7 @@ async def test_136269_two_binds_at_once_without_filter_do_not_take_one_device(wo
     async with world.watching():
         found = await asyncio.gather(world.bind("p1", "n1"), world.bind("p2", "n1"), return_exceptions=True)
     assert found.count(None) == 1
-    assert all(isinstance(each, TryAgain | None) for each in found)
+    assert all(isinstance(each, RetryableError | None) for each in found)
     assert sorted([world.devices("c1"), world.devices("c2")]) == [[], ["n1/gpu-0"]]
 
 
@@ -99,14 +99,14 @@ async def test_138765_a_gang_that_fits_somehow_is_placed_whichever_member_comes_
         assert {*world.devices("a"), *world.devices("b")} == {"n2/half-a-0", "n2/half-b-0"}
 
 
-class CountingTransport(Transport):
+class CountingTransport(ApiTransport):
     """Takes every call and counts it."""
 
     def __init__(self, settings: KubeSettings, clock: ManualClock) -> None:
         super().__init__(settings, clock, CountingObserver())
         self.calls = 0
 
-    async def send(self, call: Call) -> bytes:
+    async def send(self, call: ApiCall) -> bytes:
         self.calls += 1
         return b"{}"
 
@@ -116,7 +116,7 @@ async def test_137617_members_that_wait_for_a_shared_claim_do_not_flood_the_clus
     pods = [f"p{number}" for number in range(4)]
     world = shared(*pods)
     for node in ("n1", "n2"):
-        world.delete(Kind.SLICE, f"{node}-devices")
+        world.delete(StoredKind.SLICE, f"{node}-devices")
     clock, settings = ManualClock(), KubeSettings(instance="replica-0")
     transport = CountingTransport(settings, clock)
     events = KubeEvents(transport, settings, clock, CountingObserver())
@@ -149,7 +149,7 @@ async def test_137647_members_of_a_group_that_bind_a_shared_pending_claim_at_onc
     node = world.devices("shared")[0].partition("/")[0]
     assert {world.pod(pod)["spec"]["nodeName"] for pod in bound} == {node}
     assert len(bound) == 3
-    assert all(isinstance(problem, TryAgain | None) for problem in found)
+    assert all(isinstance(problem, RetryableError | None) for problem in found)
     assert {each["name"] for each in world.claim("shared")["status"]["reservedFor"]} >= set(bound)
 
 
@@ -161,7 +161,7 @@ class Unbindable(MemoryPods):
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
         if name == "p1":
-            raise Refused("not this one")
+            raise RequestRejectedError("not this one")
         await super().bind(namespace, name, uid, node)
 
 
@@ -176,7 +176,7 @@ async def test_139417_a_bind_that_fails_lets_go_of_a_shared_claim_once() -> None
         assert list((await world.filter(pod, "n1")).fitting) == ["n1"]
     async with world.watching():
         for _ in range(2):
-            with pytest.raises(TryAgain):
+            with pytest.raises(RetryableError):
                 await world.bind("p1", "n1")
             assert list((await world.filter("p3", "n1")).fitting) == []
         await world.bind("p2", "n1")
@@ -211,13 +211,13 @@ async def test_129698_a_refused_pod_is_woken_by_the_claim_that_frees_its_device_
         world.add_claim("unrelated")
         unrelated = world.claim("unrelated")
         unrelated["metadata"]["labels"] = {"a": "b"}
-        world.update(Kind.CLAIM, unrelated)
-        world.delete(Kind.CLAIM, "unrelated")
+        world.update(StoredKind.CLAIM, unrelated)
+        world.delete(StoredKind.CLAIM, "unrelated")
         assert await pokes(world) == before
-        world.delete(Kind.POD, "p1")
+        world.delete(StoredKind.POD, "p1")
         freed = world.claim("c1")
         freed["status"] = {}
-        world.cluster.store.update_status(Kind.CLAIM, freed)
+        world.cluster.store.update_status(StoredKind.CLAIM, freed)
         assert await pokes(world) > before
         assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
     finally:
@@ -240,7 +240,7 @@ def test_123698_old_states_of_a_claim_that_arrive_late_change_nothing(world: Wor
     ):
         raw = world.claim("c1")
         raw["status"] = change
-        world.cluster.store.update_status(Kind.CLAIM, raw)
+        world.cluster.store.update_status(StoredKind.CLAIM, raw)
         states.append(world.claim("c1"))
     world.ledger.claims.store(msgspec.json.encode(states[-1]), from_watch=False)
     late = states[:-1] if order == "forwards" else states[-2::-1]
@@ -268,7 +268,7 @@ def test_123698_late_answers_bring_nothing_back_of_a_claim_whose_pod_ended_after
     result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-0"}
     consumer = {"resource": "pods", "name": "p1", "uid": uid}
     raw["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
-    world.cluster.store.update_status(Kind.CLAIM, raw)
+    world.cluster.store.update_status(StoredKind.CLAIM, raw)
     stored = world.claim("c1")
     feed.changed(msgspec.json.encode(stored))
     feed.deleted("default", "c1", stored["metadata"]["uid"])
@@ -318,7 +318,7 @@ async def test_5007_a_device_that_failed_is_not_taken_again_before_the_taint_of_
         bind = asyncio.create_task(world.bind("p1", "n1"))
         await eventually(lambda: world.devices("c1") == ["n1/gpu-0"])
         report(world, "c1", "Failed")
-        with pytest.raises(TryAgain, match="gpu-0 reports Failed"):
+        with pytest.raises(RetryableError, match="gpu-0 reports Failed"):
             await bind
         assert list((await world.filter("p1", "n1")).fitting) == ["n1"]
         again = asyncio.create_task(world.bind("p1", "n1"))

@@ -18,12 +18,12 @@ from dra_extender.scheduling.binding.conflict_monitor import ForeignAllocations
 from dra_extender.scheduling.binding.guard_claims import GuardClaims
 from dra_extender.scheduling.claims.group_trials import GroupTrials
 from dra_extender.scheduling.claims.reserver import Reservations
-from dra_extender.scheduling.evaluation.prefetch import LookAhead
-from dra_extender.scheduling.podgroup_claims.controller import GroupClaims
+from dra_extender.scheduling.evaluation.prefetch import Prefetch
+from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.reclaim.controller import Reclaim
-from dra_extender.scheduling.requeue.waker import WakeUp
-from dra_extender.service.gc_policy import Collector
-from dra_extender.service.policy_reloader import PolicyWatch
+from dra_extender.scheduling.requeue.waker import Waker
+from dra_extender.service.gc_policy import GcPolicy
+from dra_extender.service.policy_reloader import PolicyReloader
 
 from tests.kube.conftest import observer, server, settings  # noqa: F401 - fixtures
 from tests.kube.test_kube_cluster import Make, make, sleeper  # noqa: F401 - fixtures
@@ -33,14 +33,14 @@ from tests.support.kube.recording import CountingObserver, RecordingFeed
 
 # Where the work of each task is done.  A new task needs a place here, or the last test fails.
 OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
-    BackgroundTask.WAKE_UP: (WakeUp, "run"),
+    BackgroundTask.WAKE_UP: (Waker, "run"),
     BackgroundTask.RECLAIM: (Reclaim, "run"),
-    BackgroundTask.GROUP_CLAIMS: (GroupClaims, "run"),
+    BackgroundTask.GROUP_CLAIMS: (PodGroupClaimController, "run"),
     BackgroundTask.GROUP_TRIALS: (GroupTrials, "run"),
     BackgroundTask.FOREIGN_ALLOCATIONS: (ForeignAllocations, "run"),
     BackgroundTask.GUARD_CLAIMS: (GuardClaims, "run"),
-    BackgroundTask.POLICY: (PolicyWatch, "run"),
-    BackgroundTask.COLLECTOR: (Collector, "run"),
+    BackgroundTask.POLICY: (PolicyReloader, "run"),
+    BackgroundTask.COLLECTOR: (GcPolicy, "run"),
     BackgroundTask.SERVICE_ROUTE: (Elected, "announce"),
 }
 OF_CLUSTER: dict[BackgroundTask, tuple[type, str]] = {
@@ -179,7 +179,7 @@ async def test_a_callback_that_fails_is_counted(monkeypatch: pytest.MonkeyPatch)
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(LookAhead, "_step", fail)
+    monkeypatch.setattr(Prefetch, "_step", fail)
     async with running() as site:
         await site.until_ready()
         asyncio.get_running_loop().call_soon(fail)
@@ -195,7 +195,7 @@ async def test_a_handler_that_fails_costs_one_object(
     name: str, problem: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same for what takes in each kind: the object is counted and named, those after it are taken in."""
-    from dra_extender.kube.watch.dispatch import Delivery, read_meta  # noqa: PLC0415 - used here alone
+    from dra_extender.kube.watch.dispatch import EventDispatcher, read_meta  # noqa: PLC0415 - used here alone
     from dra_extender.ledger.ledger import Ledger  # noqa: PLC0415
 
     counted = CountingObserver()
@@ -210,7 +210,7 @@ async def test_a_handler_that_fails_costs_one_object(
         original(data)
 
     monkeypatch.setattr(feed, "changed", changed)
-    delivery = Delivery(kind, feed, counted)
+    delivery = EventDispatcher(kind, feed, counted)
     spec = b'{"driver":"d","pool":{"name":"p"},"taint":{"key":"k","effect":"e"}}'
     for index in range(2):
         data = b'{"metadata":{"name":"o%d","namespace":"ns","uid":"u%d","resourceVersion":"1"},"spec":%b}' % (

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from dra_extender.allocator.overlay.policy_effects import Published, devices_of
-from dra_extender.config.policy_file import BadPolicy
+from dra_extender.allocator.overlay.policy_effects import PublishedDevice, devices_of
+from dra_extender.config.policy_file import InvalidPolicyError
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.service.policy_reloader import PolicyWatch
+from dra_extender.service.policy_reloader import PolicyReloader
 from dra_extender.telemetry.metrics import Metrics
 
 from tests.support.ledger.ledger_events import raw_slice
@@ -38,8 +38,8 @@ def metrics() -> Metrics:
     return Metrics()
 
 
-def watch_of(path: Path | None, ledger: Ledger, metrics: Metrics) -> PolicyWatch:
-    return PolicyWatch(path, ledger, metrics, seconds=3600, compatibility_groups=True)
+def watch_of(path: Path | None, ledger: Ledger, metrics: Metrics) -> PolicyReloader:
+    return PolicyReloader(path, ledger, metrics, seconds=3600, compatibility_groups=True)
 
 
 def bound(ledger: Ledger) -> set[str]:
@@ -138,7 +138,7 @@ async def test_at_the_start_a_wrong_file_is_an_error_and_a_missing_one_no_policy
     await watch.check()
     assert bound(ledger)
     file.write_text(WRONG)
-    with pytest.raises(BadPolicy):
+    with pytest.raises(InvalidPolicyError):
         watch_of(file, ledger, metrics).load()
 
 
@@ -203,7 +203,7 @@ async def test_rules_without_effect_are_looked_for_once_for_each_change_and_not_
     """Anybody who reaches the port may read the page, as often as he likes, and looking takes a while."""
     looks = list[int]()
 
-    def counted(slices: Iterable[ResourceSlice]) -> list[Published] | None:
+    def counted(slices: Iterable[ResourceSlice]) -> list[PublishedDevice] | None:
         looks.append(1)
         return devices_of(slices)
 

@@ -8,11 +8,11 @@ import httpx
 import pytest
 from dra_extender.config.settings import ServerSettings, Settings
 from dra_extender.ledger.updates.sink import Feed
-from dra_extender.scheduling.ports.cluster import Unavailable
+from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.service.http_server import listen
 from dra_extender.service.service import Service
 from dra_extender.simulator.apiserver.cluster import MemoryCluster, MemoryPods
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.telemetry.metrics import Metrics
 
 LOOPBACK = ServerSettings(host="127.0.0.1", port=0, stop_seconds=10)
@@ -257,9 +257,9 @@ async def until_said(site: Running, words: str) -> None:
 
 async def test_a_cluster_that_refuses_ends_the_service_with_its_sentence() -> None:
     cluster = WatchedMemory()
-    cluster.refuse = Unavailable("the API server does not answer")
+    cluster.refuse = ServerUnavailableError("the API server does not answer")
     service = Service(Settings(server=LOOPBACK), cluster, Metrics())
-    with listen(LOOPBACK) as listener, pytest.raises(Unavailable, match="does not answer"):
+    with listen(LOOPBACK) as listener, pytest.raises(ServerUnavailableError, match="does not answer"):
         await service.run(asyncio.Event(), listener)
     assert cluster.stopped
 
@@ -277,11 +277,11 @@ async def test_the_garbage_collector_is_as_before_when_the_service_has_ended() -
 def create_pod(cluster: WatchedMemory, claim: str = "") -> str:
     """A node and a pod, which uses a claim for no devices if one is named; returns the pod's UID."""
     store = cluster.store
-    store.create(Kind.NODE, {"metadata": {"name": "a"}})
+    store.create(StoredKind.NODE, {"metadata": {"name": "a"}})
     spec: dict[str, Any] = {"containers": [{"name": "c", "image": "i"}]}
     if claim:
-        store.create(Kind.CLAIM, {"metadata": {"name": claim, "namespace": "ns"}, "spec": {}})
+        store.create(StoredKind.CLAIM, {"metadata": {"name": claim, "namespace": "ns"}, "spec": {}})
         spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": claim}]
-    pod = store.create(Kind.POD, {"metadata": {"name": "p", "namespace": "ns"}, "spec": spec})
+    pod = store.create(StoredKind.POD, {"metadata": {"name": "p", "namespace": "ns"}, "spec": spec})
     uid: str = pod["metadata"]["uid"]
     return uid

@@ -1,15 +1,15 @@
 import itertools
 from collections.abc import Callable
 
-from dra_extender.allocator.demand.demand import ClaimDemand, Demand, Wanted
+from dra_extender.allocator.demand.demand import ClaimDemand, Demand, SearchableRequest
 from dra_extender.allocator.placement.build import claim_placement
 from dra_extender.allocator.pools.pools import NodePools
-from dra_extender.allocator.rules.node_view import NodeFacts
-from dra_extender.allocator.search.all_mode import Gathering
+from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search.all_mode import AllModeDevices
 from dra_extender.allocator.search.preference import PreferringSearch, preference
 from dra_extender.allocator.search.search import Search
 from dra_extender.allocator.state.release_rules import OWN, Rules
-from dra_extender.allocator.state.result import DEFAULT_MAX_STEPS, Fatal, NoFit
+from dra_extender.allocator.state.result import DEFAULT_MAX_STEPS, NoFit, SearchEndedError
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.allocation import ClaimPlacement, Placement
 from dra_extender.model.node import Node
@@ -58,10 +58,10 @@ class Allocation:
         """Nothing of this may change until there is an answer, pauses included."""
         self._demand = demand
         self._pools = pools
-        self._facts = NodeFacts(node, pools, usage, None, rules)
+        self._facts = NodeView(node, pools, usage, None, rules)
         self._naming = new_share_id
         self._max_steps = max_steps
-        self._gathering = Gathering(demand, self._facts)
+        self._gathering = AllModeDevices(demand, self._facts)
         self._search: Search | PreferringSearch | None = None
 
     def __call__(self, deadline: Callable[[], bool] | None) -> Placement | NoFit:
@@ -78,7 +78,7 @@ class Allocation:
             if not found:
                 return _no_fit(search, self._pools, self.steps)
             return Placement(claims=self._placements(search), steps=self.steps)
-        except Fatal as fatal:
+        except SearchEndedError as fatal:
             return NoFit(verdict=fatal.verdict, rejections=(fatal.rejection,), steps=self.steps, counted=fatal.counted)
 
     @property
@@ -109,7 +109,7 @@ class Allocation:
 
 
 def _placements(
-    demand: Demand, search: Search, facts: NodeFacts, new_share_id: Callable[[], str]
+    demand: Demand, search: Search, facts: NodeView, new_share_id: Callable[[], str]
 ) -> tuple[ClaimPlacement, ...]:
     features, rules = search.facts.features, search.facts.rules
     binds = features.device_binding_and_status or not rules.unready_devices_while_off
@@ -126,7 +126,7 @@ def _placements(
     )
 
 
-def _chosen(claim: ClaimDemand, index: int, search: Search) -> list[Wanted]:
+def _chosen(claim: ClaimDemand, index: int, search: Search) -> list[SearchableRequest]:
     return [request.options[search.chosen.get((index, position), 0)] for position, request in enumerate(claim.requests)]
 
 

@@ -5,17 +5,17 @@ from enum import IntEnum
 from operator import add
 from typing import Any, NamedTuple
 
-from dra_extender.allocator.demand.constraints import REFUSED, Clash, clash
-from dra_extender.allocator.demand.demand import ALL, Demand, Wanted
+from dra_extender.allocator.demand.constraints import REFUSED, ConstraintConflict, clash
+from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
-from dra_extender.allocator.rules.capacity import Misfit
+from dra_extender.allocator.rules.capacity import CapacityMismatch
 from dra_extender.allocator.rules.compatibility import CompatibilityTable, GroupedSets
-from dra_extender.allocator.rules.compatible_only_with import NeighbourTable, Site
+from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, NeighbourTable
 from dra_extender.allocator.rules.counters import CounterTable
 from dra_extender.allocator.rules.held_consumption import held_consumption
-from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.rules.shared_capacity import Amounts
-from dra_extender.allocator.state.result import Fatal, Paused
+from dra_extender.allocator.state.result import SearchEndedError, SearchPaused
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.model.device import CounterConsumption
 
@@ -24,13 +24,13 @@ class Pick(NamedTuple):
     """A device taken by this attempt."""
 
     claim: int
-    wanted: Wanted
+    wanted: SearchableRequest
     location: int
     share: Amounts | None = None
     """What a share takes of each capacity; None if the device is taken whole."""
 
 
-class Refusal(IntEnum):
+class Exclusion(IntEnum):
     """Why the picks so far (or what is held) keep an eligible device away; NONE if it was taken."""
 
     NONE = 0
@@ -47,7 +47,7 @@ class PoolTables:
 
     __slots__ = ("counters", "grouped", "groups", "held")
 
-    def __init__(self, pool: Pool, facts: NodeFacts) -> None:
+    def __init__(self, pool: Pool, facts: NodeView) -> None:
         usage = facts.usage(pool)
         held = self.held = tuple(held_consumption(pool.published, usage))
         self.counters = CounterTable(pool.totals, held)
@@ -57,7 +57,7 @@ class PoolTables:
         self.grouped = None if enforced else GroupedSets(held)
 
 
-class Attempt:
+class SearchState:
     """Search state.  `take` either takes a device or leaves no trace; `undo` goes back to a mark.
 
     `neighbours` is None where no device minds its neighbours.
@@ -76,7 +76,7 @@ class Attempt:
         "trail",
     )
 
-    def __init__(self, demand: Demand, facts: NodeFacts) -> None:
+    def __init__(self, demand: Demand, facts: NodeView) -> None:
         self._demand = demand
         self._facts = facts
         self.trail = Trail()
@@ -94,7 +94,7 @@ class Attempt:
         """Devices picked for a claim so far."""
         return self.sizes.get(claim, 0)
 
-    def take(self, claim: int, wanted: Wanted, location: int) -> Refusal:
+    def take(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
         """Take an eligible device for a claim, or say what refuses it and leave everything as it was.
 
         Raises:
@@ -102,12 +102,12 @@ class Attempt:
             Paused: the deadline raised it; nothing is left then either.
         """
         if self.is_picked(claim, wanted, location):
-            return Refusal.PICKED
+            return Exclusion.PICKED
         trail = self.trail
         mark = trail.mark()
         try:
             refusal = self._reserve(claim, wanted, location)
-        except (Fatal, Paused):
+        except (SearchEndedError, SearchPaused):
             trail.back_to(mark)
             raise
         if refusal:
@@ -116,16 +116,16 @@ class Attempt:
         share = self._mark(claim, wanted, location)
         trail.put(self.sizes, claim, self.sizes.get(claim, 0) + 1)
         trail.append(self.picks, Pick(claim, wanted, location, share))
-        return Refusal.NONE
+        return Exclusion.NONE
 
-    def refusal(self, claim: int, wanted: Wanted, location: int) -> Refusal:
+    def refusal(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
         """What would refuse the device now; changes nothing."""
         mark = self.trail.mark()
         found = self.take(claim, wanted, location)
         self.trail.back_to(mark)
         return found
 
-    def is_picked(self, claim: int, wanted: Wanted, location: int) -> bool:
+    def is_picked(self, claim: int, wanted: SearchableRequest, location: int) -> bool:
         """Whether this attempt has the whole device already: any claim counts, but for admin access only the same claim."""
         marked = self._marks.get(location)
         return marked is not None and (not wanted.admin or bool(marked & 1 << claim))
@@ -159,7 +159,7 @@ class Attempt:
         constraints = self._demand.claims[claim].constraints
         return tuple(each.deciding(states.get((claim, index))) for index, each in enumerate(constraints))
 
-    def refusing_constraint(self, claim: int, wanted: Wanted, location: int) -> Clash | None:
+    def refusing_constraint(self, claim: int, wanted: SearchableRequest, location: int) -> ConstraintConflict | None:
         """The first constraint that keeps a device out at present, and by which values."""
         for index in wanted.constraints:
             constraint = self._demand.claims[claim].constraints[index]
@@ -169,68 +169,68 @@ class Attempt:
                 return clash(constraint, attribute, state)
         return None
 
-    def _mark(self, claim: int, wanted: Wanted, location: int) -> Amounts | None:
+    def _mark(self, claim: int, wanted: SearchableRequest, location: int) -> Amounts | None:
         """Take the device whole, or a share of it, of which the amounts are returned."""
         sharing = self._facts.sharing
         if not sharing.is_shareable(location):
             self.trail.put(self._marks, location, self._marks.get(location, 0) | 1 << claim)
             return None
         needed = sharing.needs(wanted, location)
-        share: Amounts = () if isinstance(needed, Misfit) else needed
+        share: Amounts = () if isinstance(needed, CapacityMismatch) else needed
         before = self._shares.get(location)
         total = share if before is None else tuple(map(add, before, share))
         self.trail.put(self._shares, location, total)
         return share
 
-    def _reserve(self, claim: int, wanted: Wanted, location: int) -> Refusal:
+    def _reserve(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
         # Mode All looks at capacity last: there a constraint that refuses the device counts more.
         exact = wanted.count != ALL
         if exact and self._is_exhausted(wanted, location):
-            return Refusal.CAPACITY
+            return Exclusion.CAPACITY
         refusal = self._draw(wanted, location) or self._constrain(claim, wanted, location)
         if not refusal and not exact and self._is_exhausted(wanted, location):
-            return Refusal.CAPACITY
+            return Exclusion.CAPACITY
         return refusal
 
-    def _is_exhausted(self, wanted: Wanted, location: int) -> bool:
+    def _is_exhausted(self, wanted: SearchableRequest, location: int) -> bool:
         return self._facts.sharing.exhausted(wanted, location, self._shares.get(location, ())) is not None
 
-    def _draw(self, wanted: Wanted, location: int, *, pays: bool = True) -> Refusal:  # noqa: ARG002 - for other rules
+    def _draw(self, wanted: SearchableRequest, location: int, *, pays: bool = True) -> Exclusion:  # noqa: ARG002 - for other rules
         """Take the device's counters and join its groups, unless a share of it has done so already."""
         pools, sharing = self._facts.pools, self._facts.sharing
         consumption = pools.devices[location].consumes_counters
         if not consumption and self.neighbours is None:
-            return Refusal.NONE
+            return Exclusion.NONE
         if sharing.is_shareable(location) and (location in self._shares or sharing.is_shared(location)):
             return self._further_share(location)
         view = pools.views[location]
-        refusal = self._join_sets(view.pool, consumption, pays=pays) if consumption else Refusal.NONE
+        refusal = self._join_sets(view.pool, consumption, pays=pays) if consumption else Exclusion.NONE
         if refusal or self.neighbours is None:
             return refusal
-        site = Site(view.published, location - view.base)
-        return Refusal.NONE if self.neighbours.join(view.pool, site, self.trail) else Refusal.NEIGHBOURS
+        site = DeviceLocation(view.published, location - view.base)
+        return Exclusion.NONE if self.neighbours.join(view.pool, site, self.trail) else Exclusion.NEIGHBOURS
 
-    def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption], *, pays: bool) -> Refusal:
+    def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption], *, pays: bool) -> Exclusion:
         tables = self.tables(pool)
         if tables.groups is not None:
             if not tables.groups.join(consumption, self.trail):
-                return Refusal.GROUPS
+                return Exclusion.GROUPS
         elif tables.grouped is not None and tables.grouped.closed(consumption) is not None:
-            return Refusal.GROUPS
+            return Exclusion.GROUPS
         if pays and not tables.counters.reserve(consumption, self.trail):
-            return Refusal.COUNTERS
-        return Refusal.NONE
+            return Exclusion.COUNTERS
+        return Exclusion.NONE
 
-    def _further_share(self, location: int) -> Refusal:
+    def _further_share(self, location: int) -> Exclusion:
         """A device with a share is a member of its counter sets already, so that only its capacity is judged."""
         facts = self._facts
         if facts.rules.shares_keep_snapshot:
-            return Refusal.NONE
+            return Exclusion.NONE
         groups = self.tables(facts.pools.views[location].pool).groups
         joined = groups is None or groups.join(facts.pools.devices[location].consumes_counters, self.trail)
-        return Refusal.NONE if joined else Refusal.GROUPS
+        return Exclusion.NONE if joined else Exclusion.GROUPS
 
-    def _constrain(self, claim: int, wanted: Wanted, location: int) -> Refusal:
+    def _constrain(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
         """Let the device join the constraints of the claim."""
         for index in wanted.constraints:
             key = (claim, index)
@@ -238,6 +238,6 @@ class Attempt:
             attribute = self._facts.attribute(wanted, constraint.attribute, location)
             state = constraint.joined(self._constraint_state.get(key), attribute)
             if state is REFUSED:
-                return Refusal.CONSTRAINT
+                return Exclusion.CONSTRAINT
             self.trail.put(self._constraint_state, key, state)
-        return Refusal.NONE
+        return Exclusion.NONE

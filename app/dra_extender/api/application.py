@@ -9,11 +9,11 @@ from starlette.responses import PlainTextResponse, Response
 
 from dra_extender.api import openapi as docs
 from dra_extender.api.direct_dispatch import JSON, DirectVerb, VerbsFirst, as_response
-from dra_extender.api.dispatch import UNAVAILABLE, Answering, RequestMetrics, failure
+from dra_extender.api.dispatch import UNAVAILABLE, RequestMetrics, VerbDispatcher, failure
 from dra_extender.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler
-from dra_extender.api.health import Health, Report
+from dra_extender.api.health import Health, HealthReport
 from dra_extender.api.protocol import encode
-from dra_extender.api.readiness_gate import Gate
+from dra_extender.api.readiness_gate import ReadinessGate
 from dra_extender.api.verbs import Verbs
 from dra_extender.config.settings import ServerSettings
 from dra_extender.telemetry.metrics import CONTENT_TYPE, build_version
@@ -31,13 +31,13 @@ class ScrapedMetrics(RequestMetrics, Protocol):
 
 
 def create_app(
-    verbs: Verbs, health: Health, metrics: ScrapedMetrics, settings: ServerSettings, gate: Gate | None = None
+    verbs: Verbs, health: Health, metrics: ScrapedMetrics, settings: ServerSettings, gate: ReadinessGate | None = None
 ) -> FastAPI:
     """The HTTP side: the verbs of the extender protocol, health, metrics and version.
 
     `gate` decides whether the verbs are answered; None means always.
     """
-    gate = gate or Gate(None)
+    gate = gate or ReadinessGate(None)
     app = VerbsFirst(
         title="dra-extender",
         summary="Dynamic Resource Allocation beside an unmodified kube-scheduler",
@@ -45,14 +45,14 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    _add_verbs(app, verbs, Answering(gate, metrics, settings.body_limit_bytes))
+    _add_verbs(app, verbs, VerbDispatcher(gate, metrics, settings.body_limit_bytes))
     _add_operations(app, health, metrics)
     app.add_exception_handler(HTTPException, _http_failure)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
     return app
 
 
-def _add_verbs(app: VerbsFirst, verbs: Verbs, answering: Answering) -> None:
+def _add_verbs(app: VerbsFirst, verbs: Verbs, answering: VerbDispatcher) -> None:
     async def answered(verb: DirectVerb, request: Request) -> Response:
         answer = answering.answer(verb.name, verb.handler, request.scope, request.receive, in_words=verb.in_words)
         return as_response(await answer)
@@ -70,7 +70,7 @@ def _add_verbs(app: VerbsFirst, verbs: Verbs, answering: Answering) -> None:
     @app.post(
         "/filter",
         tags=["extender"],
-        responses={200: {"model": docs.FilterResult}, **docs.failures(in_words=True)},
+        responses={200: {"model": docs.ExtenderFilterResultModel}, **docs.failures(in_words=True)},
         openapi_extra=docs.request_body(docs.FilterArguments),
     )
     async def filter_nodes(request: Request) -> Response:
@@ -80,7 +80,7 @@ def _add_verbs(app: VerbsFirst, verbs: Verbs, answering: Answering) -> None:
     @app.post(
         "/prioritize",
         tags=["extender"],
-        responses={200: {"model": list[docs.HostPriority]}, **docs.failures(in_words=False)},
+        responses={200: {"model": list[docs.HostPriorityModel]}, **docs.failures(in_words=False)},
         openapi_extra=docs.request_body(docs.FilterArguments),
     )
     async def prioritize(request: Request) -> Response:
@@ -150,7 +150,7 @@ def _add_operations(app: FastAPI, health: Health, metrics: ScrapedMetrics) -> No
         return Response(version, media_type=JSON)
 
 
-def _told(report: Report, request: Request) -> Response:
+def _told(report: HealthReport, request: Request) -> Response:
     if not report.ok:
         return PlainTextResponse(report.verbose + "\n", UNAVAILABLE)
     return PlainTextResponse(report.verbose + "\n" if "verbose" in request.query_params else report.short)

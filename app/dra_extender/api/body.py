@@ -6,7 +6,7 @@ _MOST_DIGITS: Final = 18
 """Of a length that is read as a number."""
 
 
-class TooLarge(Exception):  # noqa: N818 - it describes the request
+class BodyTooLargeError(Exception):
     """The body exceeds the limit; the message is a sentence for the caller.
 
     `endless`: its length was not announced, so that there is nothing to do but to close the connection.
@@ -17,7 +17,7 @@ class TooLarge(Exception):  # noqa: N818 - it describes the request
         self.endless = endless
 
 
-class HungUp(Exception):  # noqa: N818 - it describes the caller
+class ClientDisconnectedError(Exception):
     """The caller's connection is gone."""
 
 
@@ -31,15 +31,15 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and (len(value) > _MOST_DIGITS or int(value) > limit):
             announced = value[:_MOST_DIGITS].decode()
-            raise TooLarge(f"the body has {announced} bytes, at most {limit} are accepted", endless=False)
+            raise BodyTooLargeError(f"the body has {announced} bytes, at most {limit} are accepted", endless=False)
     first, whole = b"", bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise HungUp
+            raise ClientDisconnectedError
         part = message.get("body", b"")
         if len(first) + len(whole) + len(part) > limit:
-            raise TooLarge(f"the body has more than {limit} bytes", endless=True)
+            raise BodyTooLargeError(f"the body has more than {limit} bytes", endless=True)
         more = message.get("more_body", False)
         if not whole and not first:
             first = part

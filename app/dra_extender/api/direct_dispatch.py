@@ -5,7 +5,7 @@ from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dra_extender.api.dispatch import Answer, Answering, Verb
+from dra_extender.api.dispatch import JsonResponse, VerbDispatcher, VerbHandler
 
 JSON: Final = "application/json"
 ANSWER: Final = "dra_extender.answer"
@@ -17,7 +17,7 @@ class DirectVerb(NamedTuple):
     """A verb, its handler, and whether its failures are answered in words (`Error` with status 200)."""
 
     name: str
-    handler: Verb
+    handler: VerbHandler
     in_words: bool
 
 
@@ -27,7 +27,7 @@ class VerbsFirst(FastAPI):
     Anything but a POST to a known path goes on to the application, which has the same handlers as documented routes.
     """
 
-    def answer_first(self, verbs: Mapping[str, DirectVerb], answering: Answering) -> None:
+    def answer_first(self, verbs: Mapping[str, DirectVerb], answering: VerbDispatcher) -> None:
         """Answer these paths directly."""
         self._verbs = verbs
         self._answering = answering
@@ -49,6 +49,6 @@ class VerbsFirst(FastAPI):
         await send({"type": "http.response.body", "body": answer.body})
 
 
-def as_response(answer: Answer) -> Response:
+def as_response(answer: JsonResponse) -> Response:
     """The answer, for the documented routes."""
     return Response(answer.body, answer.status, {"Connection": "close"} if answer.closing else None, JSON)

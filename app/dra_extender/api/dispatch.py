@@ -6,11 +6,11 @@ from uuid import uuid4
 import structlog
 from starlette.types import Receive, Scope
 
-from dra_extender.api.body import HungUp, TooLarge, read_body
+from dra_extender.api.body import BodyTooLargeError, ClientDisconnectedError, read_body
 from dra_extender.api.decoding import Malformed
-from dra_extender.api.protocol import Failure, encode
-from dra_extender.api.readiness_gate import Gate
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.api.protocol import ErrorResult, encode
+from dra_extender.api.readiness_gate import ReadinessGate
+from dra_extender.scheduling.ports.errors import RetryableError
 
 OK: Final = 200
 BAD_REQUEST: Final = 400
@@ -29,7 +29,7 @@ class RequestMetrics(Protocol):
         ...
 
 
-class Verb(Protocol):
+class VerbHandler(Protocol):
     """One verb: reads the body, asks the use case, writes the answer."""
 
     async def __call__(self, body: bytes, receive: Receive) -> bytes:
@@ -37,7 +37,7 @@ class Verb(Protocol):
         ...
 
 
-class Answer(NamedTuple):
+class JsonResponse(NamedTuple):
     """What is answered, in JSON; `closing` asks the caller to connect anew."""
 
     status: int
@@ -45,19 +45,21 @@ class Answer(NamedTuple):
     closing: bool = False
 
 
-class Answering:
+class VerbDispatcher:
     """Turns a verb into a handler that always answers in the protocol's terms: JSON, and words instead of tracebacks.
 
     kube-scheduler does not read the body of an answer other than 200.  So where the protocol has an `Error` field, failures are
     answered with 200; the other verbs can only fail by their status.
     """
 
-    def __init__(self, gate: Gate, metrics: RequestMetrics, body_limit: int) -> None:
+    def __init__(self, gate: ReadinessGate, metrics: RequestMetrics, body_limit: int) -> None:
         self._gate = gate
         self._metrics = metrics
         self._limit = body_limit
 
-    async def answer(self, name: str, verb: Verb, scope: Scope, receive: Receive, *, in_words: bool) -> Answer:
+    async def answer(
+        self, name: str, verb: VerbHandler, scope: Scope, receive: Receive, *, in_words: bool
+    ) -> JsonResponse:
         """The answer to one call; `in_words`: the protocol has an `Error` field for this verb."""
         began = perf_counter()
         outcome, answer = await self._outcome(name, verb, scope, receive, in_words=in_words)
@@ -66,23 +68,23 @@ class Answering:
         return answer
 
     async def _outcome(
-        self, name: str, verb: Verb, scope: Scope, receive: Receive, *, in_words: bool
-    ) -> tuple[str, Answer]:
+        self, name: str, verb: VerbHandler, scope: Scope, receive: Receive, *, in_words: bool
+    ) -> tuple[str, JsonResponse]:
         try:
             if self._gate.reason is not None:
                 return "closed", failure(f"{name}: {self._gate.reason}", OK if in_words else UNAVAILABLE, closing=True)
             body = await read_body(scope, receive, self._limit)
-            return "ok", Answer(OK, await verb(body, receive))
-        except TryAgain as reason:
+            return "ok", JsonResponse(OK, await verb(body, receive))
+        except RetryableError as reason:
             _LOG.info("not now", verb=name, reason=str(reason))
             return "again", failure(str(reason), OK if in_words else INTERNAL, closing=self._gate.reason is not None)
         except Malformed as problem:
             _LOG.warning("malformed request", verb=name, problem=str(problem))
             return "malformed", failure(str(problem), OK if in_words else BAD_REQUEST)
-        except TooLarge as problem:
+        except BodyTooLargeError as problem:
             _LOG.warning("request refused", verb=name, problem=str(problem))
             return "too_large", failure(f"{name}: {problem}", TOO_LARGE, closing=problem.endless)
-        except HungUp:
+        except ClientDisconnectedError:
             return "gone", failure(f"{name}: the caller hung up", BAD_REQUEST)
         except Exception:  # noqa: BLE001 - whatever happens, kube-scheduler gets an answer it can read
             number = uuid4().hex[:12]
@@ -90,7 +92,7 @@ class Answering:
             return "internal", failure(f"internal error, see the log (id {number})", OK if in_words else INTERNAL)
 
 
-def failure(sentence: str, status: int, *, closing: bool = False) -> Answer:
+def failure(sentence: str, status: int, *, closing: bool = False) -> JsonResponse:
     """An answer that is only a reason; text that is no valid Unicode is made so."""
     text = sentence.encode(errors="replace").decode()
-    return Answer(status, encode(Failure(error=text)), closing)
+    return JsonResponse(status, encode(ErrorResult(error=text)), closing)

@@ -19,12 +19,12 @@ from dra_extender.api.limits import (
     check_names,
 )
 from dra_extender.api.protocol import (
-    AnsweredNodes,
     ExtenderArgs,
     ExtenderBindingArgs,
     ExtenderFilterResult,
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
+    FeasibleNodes,
     HostPriority,
     MetaPod,
     MetaVictims,
@@ -36,8 +36,8 @@ from dra_extender.api.protocol import (
 from dra_extender.api.verbs import Verbs
 from dra_extender.model.base import ModelError
 from dra_extender.model.lazy_node_names import NodeNames
-from dra_extender.model.request_pod import SentPod
-from dra_extender.scheduling.ports.errors import FilterAnswer
+from dra_extender.model.request_pod import RequestPod
+from dra_extender.scheduling.ports.errors import FilterResponse
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class FilterHandler:
             return _answered(answer, None, list(answer.fitting))
         fitting = set(answer.fitting)
         items = [item for name, item in zip(names, nodes.items, strict=True) if name in fitting]
-        return _answered(answer, AnsweredNodes(items), None)
+        return _answered(answer, FeasibleNodes(items), None)
 
     async def _usual(self, body: bytes) -> bytes | None:
         """The answer to what kube-scheduler sends, of which only those names are read that matter; None if anything is unusual."""
@@ -84,7 +84,7 @@ class FilterHandler:
             names = NodeNames.read(raw)
             if names is None:
                 return None
-            answer = await self._verbs.filter(SentPod(bytes(args.pod)), names)
+            answer = await self._verbs.filter(RequestPod(bytes(args.pod)), names)
             return _answered(answer, None, list(answer.fitting))
         except (*UNREADABLE, ModelError):
             return None
@@ -148,7 +148,7 @@ class PreemptHandler:
         return encode(ExtenderPreemptionResult(answer))
 
 
-def _answered(answer: FilterAnswer, nodes: AnsweredNodes | None, names: list[str] | None) -> bytes:
+def _answered(answer: FilterResponse, nodes: FeasibleNodes | None, names: list[str] | None) -> bytes:
     return encode(ExtenderFilterResult(nodes, names, _reasons(answer.failed), _reasons(answer.unresolvable)))
 
 
@@ -210,9 +210,9 @@ def _decoded(verb: str, field: str, decoder: "msgspec.json.Decoder[T]", raw: msg
         raise Malformed(explain(verb, problem, field)) from problem
 
 
-def _pod(verb: str, raw: msgspec.Raw) -> SentPod:
+def _pod(verb: str, raw: msgspec.Raw) -> RequestPod:
     with _of_the_pod(verb):
-        return SentPod(bytes(raw))
+        return RequestPod(bytes(raw))
 
 
 def _explained(verb: str, problem: ModelError) -> str:

@@ -34,14 +34,14 @@ class Health:
         """Make a changing set of checks part of `/livez`: what only a restart can mend."""
         self._life.append(source)
 
-    def live(self) -> "Report":
+    def live(self) -> "HealthReport":
         """The process answers, and no work in the background has failed for so long that a restart has to be tried."""
         checks = dict(_PING)
         for source in self._life:
             checks.update(source())
-        return Report("livez", checks, {})
+        return HealthReport("livez", checks, {})
 
-    def ready(self, exclude: Collection[str] = ()) -> "Report":
+    def ready(self, exclude: Collection[str] = ()) -> "HealthReport":
         """Whether calls of kube-scheduler can be answered; checks named in `exclude` are left out, as in Kubernetes itself."""
         checks = dict(_PING)
         notes: dict[str, str] = {}
@@ -57,10 +57,10 @@ class Health:
             except Exception as problem:  # noqa: BLE001 - as above
                 _LOG.exception("a source of notes failed")
                 checks["notes"] = f"cannot be read: {type(problem).__name__}"
-        return Report("readyz", {name: found for name, found in checks.items() if name not in exclude}, notes)
+        return HealthReport("readyz", {name: found for name, found in checks.items() if name not in exclude}, notes)
 
 
-class Report:
+class HealthReport:
     """The result of all checks at one moment."""
 
     def __init__(self, name: str, checks: Mapping[str, str | None], notes: Mapping[str, str]) -> None:

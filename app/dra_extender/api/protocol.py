@@ -33,7 +33,7 @@ class ExtenderArgs(Struct, frozen=True, gc=False):
     node_names: Raw = field(name="NodeNames", default=NULL)
 
 
-class AnsweredNodes(Struct, frozen=True, gc=False):
+class FeasibleNodes(Struct, frozen=True, gc=False):
     """The nodes that fit, as they came."""
 
     items: list[Raw]
@@ -43,13 +43,13 @@ class AnsweredNodes(Struct, frozen=True, gc=False):
 class ExtenderFilterResult(Struct, frozen=True, gc=False, omit_defaults=True):
     """Answer to filter; a missing list of nodes would mean that none fits."""
 
-    nodes: AnsweredNodes | None = field(name="Nodes", default=None)
+    nodes: FeasibleNodes | None = field(name="Nodes", default=None)
     node_names: list[str] | tuple[str, ...] | None = field(name="NodeNames", default=None)
     failed_nodes: dict[str, str] | None = field(name="FailedNodes", default=None)
     failed_and_unresolvable_nodes: dict[str, str] | None = field(name="FailedAndUnresolvableNodes", default=None)
 
 
-class Failure(Struct, frozen=True, gc=False):
+class ErrorResult(Struct, frozen=True, gc=False):
     """An answer that is nothing but the reason why there is none; filter and bind have this field in the protocol."""
 
     error: str = field(name="Error")

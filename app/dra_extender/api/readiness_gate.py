@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
 
-class Gate:
+class ReadinessGate:
     """Whether the verbs are answered at all.
 
     Closed while the service starts or stops and while another replica leads.  Kept-alive connections outlive a Service's endpoints,

@@ -2,18 +2,18 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from dra_extender.model.request_pod import SentPod
-from dra_extender.scheduling.ports.errors import FilterAnswer
+from dra_extender.model.request_pod import RequestPod
+from dra_extender.scheduling.ports.errors import FilterResponse
 
 
 class Verbs(Protocol):
     """What the extender can do for kube-scheduler.  Every method may raise TryAgain, whose text becomes the protocol's `Error`."""
 
-    async def filter(self, pod: SentPod, nodes: Sequence[str]) -> FilterAnswer:
+    async def filter(self, pod: RequestPod, nodes: Sequence[str]) -> FilterResponse:
         """Which of these nodes fit; the fitting ones are among `nodes`."""
         ...
 
-    async def prioritize(self, pod: SentPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
+    async def prioritize(self, pod: RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """(node, score from 0 to 10)."""
         ...
 
@@ -21,6 +21,6 @@ class Verbs(Protocol):
         """Bind the pod to the node; `hung_up` is set when the caller's connection is gone."""
         ...
 
-    async def preempt(self, pod: SentPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+    async def preempt(self, pod: RequestPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         """Node -> UIDs of the pods to evict there, of the proposal in `victims`; nodes may be dropped."""
         ...

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dra_extender.allocator.rules.compatible_only_with import Rule, Spot, frozen_rules, is_neighbour, spot_of
+from dra_extender.allocator.rules.compatible_only_with import NeighbourScope, Rule, frozen_rules, is_neighbour, spot_of
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
@@ -15,14 +15,14 @@ DeviceId = tuple[str, str, str]
 """(driver, pool, device)."""
 
 
-class Published(NamedTuple):
+class PublishedNow(NamedTuple):
     """A device, and the slice that publishes it now."""
 
     device: Device
     where: ResourceSlice
 
 
-class Stranger(NamedTuple):
+class IncompatibleNeighbour(NamedTuple):
     """A device whose `compatibleOnlyWith` is not true for a neighbour, and why in words."""
 
     device_id: DeviceId
@@ -31,9 +31,9 @@ class Stranger(NamedTuple):
 
 def strangers(
     holdings: Iterable[DeviceHolding],
-    published: Mapping[DeviceId, Published],
+    published: Mapping[DeviceId, PublishedNow],
     sets_of: Callable[[DeviceHolding], Iterable[str]],
-) -> Iterator[Stranger]:
+) -> Iterator[IncompatibleNeighbour]:
     """Each pair of neighbours of which one has an expression that is not true for the other.
 
     An expression counts as frozen with the allocation; without a snapshot as the device has it now.  Attributes are those
@@ -44,13 +44,13 @@ def strangers(
         held.setdefault((holding.driver, holding.pool, holding.device), []).append(holding)
     homes = _homes(published)
     rules: dict[DeviceId, tuple[Rule, ...]] = {}
-    spots: dict[DeviceId, Spot] = {}
+    spots: dict[DeviceId, NeighbourScope] = {}
     for device_id, found in held.items():
         live, pool_id = published.get(device_id), (device_id[0], device_id[1])
         counter_sets = frozenset(name for each in found for name in sets_of(each))
         rules[device_id] = frozen_rules(found, None if live is None else live.device)
         spots[device_id] = (
-            Spot(pool_id, homes.get(pool_id), counter_sets)
+            NeighbourScope(pool_id, homes.get(pool_id), counter_sets)
             if live is None
             else spot_of(live.where, live.device, counter_sets)
         )
@@ -60,10 +60,10 @@ def strangers(
             if other != one and is_neighbour(rule.on, spots[one], spot):
                 problem = _problem(rule.expression, published.get(other), programs)
                 if problem:
-                    yield Stranger(one, f"compatible only with {rule.expression}, {problem} {other[2]}")
+                    yield IncompatibleNeighbour(one, f"compatible only with {rule.expression}, {problem} {other[2]}")
 
 
-def _homes(published: Mapping[DeviceId, Published]) -> Mapping[tuple[str, str], str | None]:
+def _homes(published: Mapping[DeviceId, PublishedNow]) -> Mapping[tuple[str, str], str | None]:
     """The node of each pool whose devices are all local to one: there a device was that is not published any more."""
     nodes: dict[tuple[str, str], set[str | None]] = {}
     for (driver, pool, _), found in published.items():
@@ -71,14 +71,14 @@ def _homes(published: Mapping[DeviceId, Published]) -> Mapping[tuple[str, str], 
     return {pool_id: next(iter(found)) for pool_id, found in nodes.items() if len(found) == 1}
 
 
-def by_id(slices: Sequence[ResourceSlice]) -> dict[DeviceId, Published]:
+def by_id(slices: Sequence[ResourceSlice]) -> dict[DeviceId, PublishedNow]:
     """The devices of these slices."""
     return {
-        (each.driver, each.pool, device.name): Published(device, each) for each in slices for device in each.devices
+        (each.driver, each.pool, device.name): PublishedNow(device, each) for each in slices for device in each.devices
     }
 
 
-def _problem(expression: str, other: Published | None, programs: ProgramCache) -> str:
+def _problem(expression: str, other: PublishedNow | None, programs: ProgramCache) -> str:
     """Why it is not true for the other device, in words that go before its name; empty if it is."""
     if other is None:
         return "but nobody publishes"

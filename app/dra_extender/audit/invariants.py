@@ -10,7 +10,7 @@ from typing import Final
 from dra_extender.allocator.rules.verdict import CAPACITY, COUNTERS, DEVICE, GROUPS, contradictions, published_pool
 from dra_extender.allocator.state.usage import PoolId
 from dra_extender.audit.compatibility import by_id, strangers
-from dra_extender.audit.kubelet import Use, refused, uses
+from dra_extender.audit.kubelet import UsedClaim, refused, uses
 from dra_extender.ledger.index.guards import is_guard
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.state.usage import UsageTable
@@ -38,7 +38,7 @@ _CONSUMERS: Final = {("", "pods"), (GROUP, POD_GROUPS)}
 """API group and resource of what kube-controller-manager takes for a consumer; with anything else it leaves the claim alone."""
 
 
-class Finding(Value, frozen=True, rename=None):
+class InvariantViolation(Value, frozen=True, rename=None):
     """One broken rule: which, about what object, and what was seen."""
 
     rule: str
@@ -56,7 +56,7 @@ def audit(
     nodes: Sequence[Node],
     pod_groups: Sequence[PodGroup] | None = None,
     kubelets: GroupReservation = GroupReservation.ALWAYS,
-) -> tuple[Finding, ...]:
+) -> tuple[InvariantViolation, ...]:
     """Everything that is wrong with the allocations of this cluster; empty when all rules hold.
 
     Without `pod_groups`, reservations of PodGroups are not judged.  `kubelets`: which of them accept claims of PodGroups, or
@@ -64,12 +64,14 @@ def audit(
     """
     claims = [claim for claim in claims if not is_guard(claim)]
     holdings: list[tuple[str, DeviceHolding]] = []
-    unreadable: list[Finding] = []
+    unreadable: list[InvariantViolation] = []
     for claim in claims:
         try:
             holdings += [(_name(claim), holding) for holding in holdings_of(claim) if not holding.admin]
         except ModelError as problem:
-            unreadable.append(Finding(rule="allocation that cannot be read", about=_name(claim), detail=str(problem)))
+            unreadable.append(
+                InvariantViolation(rule="allocation that cannot be read", about=_name(claim), detail=str(problem))
+            )
     return (
         *unreadable,
         *_allocations(holdings, slices),
@@ -80,7 +82,9 @@ def audit(
     )
 
 
-def _allocations(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]) -> Iterable[Finding]:
+def _allocations(
+    holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]
+) -> Iterable[InvariantViolation]:
     """Devices, shares, capacities and counter sets that are allocated to more claims than the rule of the search allows."""
     holders: dict[tuple[str, str, str], list[tuple[str, str | None]]] = defaultdict(list)
     usage = UsageTable()
@@ -94,12 +98,12 @@ def _allocations(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence
         for breach in contradictions(published_pool(pool_id, by_pool[pool_id]), usage.pool(pool_id)):
             names = ", ".join(claim for claim, _ in holders.get((*pool_id, breach.name), ()))
             about = "/".join((*pool_id, breach.name))
-            yield Finding(rule=_RULES[breach.kind], about=about, detail=breach.detail or names)
+            yield InvariantViolation(rule=_RULES[breach.kind], about=about, detail=breach.detail or names)
     for device, found in holders.items():
         shares = [share for _, share in found]
         if all(shares) and len(set(shares)) < len(shares):
             names = ", ".join(claim for claim, _ in found)
-            yield Finding(rule="share in two claims", about="/".join(device), detail=names)
+            yield InvariantViolation(rule="share in two claims", about="/".join(device), detail=names)
 
 
 def _current(slices: Sequence[ResourceSlice]) -> list[ResourceSlice]:
@@ -110,7 +114,9 @@ def _current(slices: Sequence[ResourceSlice]) -> list[ResourceSlice]:
     return [each for each in slices if each.generation == newest[each.pool_id]]
 
 
-def _neighbours(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]) -> Iterable[Finding]:
+def _neighbours(
+    holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]
+) -> Iterable[InvariantViolation]:
     """Per counter set and physical device: every holder is compatible with every other."""
     published = by_id(_current(slices))
 
@@ -119,12 +125,12 @@ def _neighbours(holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[
         return (entry.counter_set for entry in holding.drawn(None if live is None else live.device))
 
     for found in strangers([holding for _, holding in holdings], published, sets_of):
-        yield Finding(rule="neighbours not compatible", about="/".join(found.device_id), detail=found.detail)
+        yield InvariantViolation(rule="neighbours not compatible", about="/".join(found.device_id), detail=found.detail)
 
 
 def _claims(
     claims: Sequence[ClaimHead], pods: Sequence[Pod], pod_groups: Sequence[PodGroup] | None
-) -> Iterable[Finding]:
+) -> Iterable[InvariantViolation]:
     """Allocations have the finalizer and a consumer; consumers are pods or PodGroups that exist, and those pods are not over."""
     live = {"pods": {pod.uid for pod in pods if not pod.finished}}
     if pod_groups is not None:
@@ -133,25 +139,27 @@ def _claims(
         if claim.status.allocation is None:
             continue
         if FINALIZER not in claim.metadata.finalizers:
-            yield Finding(
+            yield InvariantViolation(
                 rule="allocation without finalizer", about=_name(claim), detail="it would never be cleaned up"
             )
         if not claim.status.reserved_for:
-            yield Finding(rule="allocation without consumer", about=_name(claim), detail="reservedFor is empty")
+            yield InvariantViolation(
+                rule="allocation without consumer", about=_name(claim), detail="reservedFor is empty"
+            )
         for consumer in claim.status.reserved_for:
             if (consumer.api_group, consumer.resource) not in _CONSUMERS:
                 detail = f"{consumer.resource}.{consumer.api_group or 'core'} {consumer.name}"
-                yield Finding(
+                yield InvariantViolation(
                     rule="reservation that the controller-manager cannot read", about=_name(claim), detail=detail
                 )
             elif consumer.resource in live and consumer.uid not in live[consumer.resource]:
                 detail = f"{consumer.resource.removesuffix('s')} {consumer.name} is gone or over"
-                yield Finding(rule="reservation of nobody", about=_name(claim), detail=detail)
+                yield InvariantViolation(rule="reservation of nobody", about=_name(claim), detail=detail)
 
 
 def _bound_pods(
     claims: Sequence[ClaimHead], pods: Sequence[Pod], nodes: Sequence[Node], kubelets: GroupReservation
-) -> Iterable[Finding]:
+) -> Iterable[InvariantViolation]:
     """A bound pod is one that its kubelet starts, with devices that can be used on its node."""
     by_key = {claim.metadata.key: claim for claim in claims}
     by_name = {node.name: node for node in nodes}
@@ -161,15 +169,15 @@ def _bound_pods(
         node = by_name.get(pod.node_name)
         for found in refused(pod, by_key, kubelets, node):
             rule = ORPHANED if found.missing and pod.phase == _RUNNING else KUBELET
-            yield Finding(rule=rule, about=pod.key, detail=f"claim {found.label}: {found.why}")
+            yield InvariantViolation(rule=rule, about=pod.key, detail=f"claim {found.label}: {found.why}")
         for what in _away(pod, by_key, node):
-            yield Finding(rule=AWAY, about=pod.key, detail=what)
+            yield InvariantViolation(rule=AWAY, about=pod.key, detail=what)
 
 
 def _away(pod: Pod, claims: Mapping[tuple[str, str], ClaimHead], node: Node | None) -> Iterable[str]:
     """What the pod has not got on its node: the kubelet does not ask where devices can be used, nor who serves a resource."""
     for use in uses(pod):
-        claim = claims.get((pod.namespace, use.name)) if isinstance(use, Use) else None
+        claim = claims.get((pod.namespace, use.name)) if isinstance(use, UsedClaim) else None
         allocation = None if claim is None else claim.status.allocation
         try:
             if allocation is not None and not allocation.usable_on(pod.node_name, {} if node is None else node.labels):
@@ -182,7 +190,7 @@ def _away(pod: Pod, claims: Mapping[tuple[str, str], ClaimHead], node: Node | No
                 yield f"{name}: node {node.name} does not list it, and the pod was told of no claim"
 
 
-def _extended_claims(claims: Sequence[ClaimHead], pods: Sequence[Pod]) -> Iterable[Finding]:
+def _extended_claims(claims: Sequence[ClaimHead], pods: Sequence[Pod]) -> Iterable[InvariantViolation]:
     """A claim for extended resources is that of which its pod was told; a pod that is not bound yet has one at most."""
     by_uid = {pod.uid: pod for pod in pods}
     others: set[str] = set()
@@ -192,11 +200,13 @@ def _extended_claims(claims: Sequence[ClaimHead], pods: Sequence[Pod]) -> Iterab
         if not uid or (pod is not None and pod.finished):
             continue
         if pod is None:
-            yield Finding(rule=LEFT_OVER, about=_name(claim), detail="its pod is gone")
+            yield InvariantViolation(rule=LEFT_OVER, about=_name(claim), detail="its pod is gone")
         elif pod.node_name and pod.extended_claim != claim.metadata.name:
-            yield Finding(rule=LEFT_OVER, about=_name(claim), detail=f"pod {pod.key} was told of another, or of none")
+            yield InvariantViolation(
+                rule=LEFT_OVER, about=_name(claim), detail=f"pod {pod.key} was told of another, or of none"
+            )
         elif not pod.node_name and uid in others:
-            yield Finding(rule=LEFT_OVER, about=_name(claim), detail=f"pod {pod.key} has another")
+            yield InvariantViolation(rule=LEFT_OVER, about=_name(claim), detail=f"pod {pod.key} has another")
         others.add(uid)
 
 

@@ -21,7 +21,7 @@ Claims = Mapping[tuple[str, str], ClaimHead]
 """Claims by namespace and name."""
 
 
-class Refused(NamedTuple):
+class AdmissionFailure(NamedTuple):
     """What the kubelet finds wrong with one of the pod's claims: the pod's name for it, and a sentence without it.
 
     `missing`: the claim does not exist.
@@ -32,7 +32,7 @@ class Refused(NamedTuple):
     missing: bool = False
 
 
-class Use(NamedTuple):
+class UsedClaim(NamedTuple):
     """A claim that a pod uses: the pod's name for it, the claim's own, and whether it must have been generated for the pod."""
 
     label: str
@@ -40,7 +40,7 @@ class Use(NamedTuple):
     generated: bool
 
 
-def uses(pod: Pod) -> Iterator[Use | Refused]:
+def uses(pod: Pod) -> Iterator[UsedClaim | AdmissionFailure]:
     """The claims that the kubelet looks for, in its order; the one for extended resources comes last.
 
     A template for which the status says that no claim is needed has none.
@@ -48,18 +48,18 @@ def uses(pod: Pod) -> Iterator[Use | Refused]:
     recorded = {each.name: each.resource_claim_name for each in pod.claim_statuses}
     for entry in pod.claims:
         if entry.resource_claim_name:
-            yield Use(entry.name, entry.resource_claim_name, generated=False)
+            yield UsedClaim(entry.name, entry.resource_claim_name, generated=False)
         elif not _is_recorded_by_name(entry):
-            yield Refused(entry.name, "the entry names neither a claim nor a template")
+            yield AdmissionFailure(entry.name, "the entry names neither a claim nor a template")
         elif entry.name not in recorded:
-            yield Refused(entry.name, "no claim is recorded for it in status.resourceClaimStatuses")
+            yield AdmissionFailure(entry.name, "no claim is recorded for it in status.resourceClaimStatuses")
         elif name := recorded[entry.name]:
-            yield Use(entry.name, name, generated=bool(entry.resource_claim_template_name))
+            yield UsedClaim(entry.name, name, generated=bool(entry.resource_claim_template_name))
     if pod.extended_claim:
-        yield Use(EXTENDED_LABEL, pod.extended_claim, generated=False)
+        yield UsedClaim(EXTENDED_LABEL, pod.extended_claim, generated=False)
 
 
-def refused(pod: Pod, claims: Claims, kubelets: GroupReservation, node: Node | None) -> Iterator[Refused]:
+def refused(pod: Pod, claims: Claims, kubelets: GroupReservation, node: Node | None) -> Iterator[AdmissionFailure]:
     """Why the kubelet would not start the bound pod, by claim.
 
     `kubelets`: whether they take a claim of the pod's PodGroup, or a reservation for that, for the pod's own (gate
@@ -67,13 +67,13 @@ def refused(pod: Pod, claims: Claims, kubelets: GroupReservation, node: Node | N
     accepted, while one by name could have been reserved for the pod.
     """
     for use in uses(pod):
-        if isinstance(use, Refused):
+        if isinstance(use, AdmissionFailure):
             yield use
             continue
         claim = claims.get((pod.namespace, use.name))
         why = _why(pod, use, claim, kubelets, node)
         if why:
-            yield Refused(use.label, f"claim {use.name} {why}", missing=claim is None)
+            yield AdmissionFailure(use.label, f"claim {use.name} {why}", missing=claim is None)
 
 
 def _is_recorded_by_name(entry: PodResourceClaim) -> bool:
@@ -81,7 +81,7 @@ def _is_recorded_by_name(entry: PodResourceClaim) -> bool:
     return bool(entry.resource_claim_template_name or entry.pod_group_resource_claim)
 
 
-def _why(pod: Pod, use: Use, claim: ClaimHead | None, kubelets: GroupReservation, node: Node | None) -> str:
+def _why(pod: Pod, use: UsedClaim, claim: ClaimHead | None, kubelets: GroupReservation, node: Node | None) -> str:
     """Empty if nothing is wrong."""
     if claim is None:
         return "does not exist"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from dra_extender.audit.invariants import Finding
+from dra_extender.audit.invariants import InvariantViolation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement
 from dra_extender.model.base import ModelError
@@ -10,7 +10,7 @@ from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Rejection
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
-from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import extended_need
 
 FITS = "pod waits although it fits"
@@ -18,7 +18,7 @@ KEPT = "reservation of a pod that waits"
 MADE = "claim for extended resources of a pod that waits"
 
 
-def waiting_pods(ledger: Ledger, searching: Searching) -> Iterator[Finding]:
+def waiting_pods(ledger: Ledger, searching: NodeAllocator) -> Iterator[InvariantViolation]:
     """Pods that wait although their devices could be had now, and what is kept for pods that wait.
 
     Only devices are looked at: whether kube-scheduler's own filters (resources, taints, gates, ...) let a pod onto a node is the
@@ -30,18 +30,18 @@ def waiting_pods(ledger: Ledger, searching: Searching) -> Iterator[Finding]:
             yield from _kept(pod, ledger)
             node = None if pod.pod_group else _fitting_node(pod, ledger, searching)
             if node is not None:
-                yield Finding(rule=FITS, about=pod.key, detail=f"on node {node}")
+                yield InvariantViolation(rule=FITS, about=pod.key, detail=f"on node {node}")
 
 
-def _kept(pod: Pod, ledger: Ledger) -> Iterator[Finding]:
+def _kept(pod: Pod, ledger: Ledger) -> Iterator[InvariantViolation]:
     kept = {record.claim.metadata.key: KEPT for record in ledger.claims.of_consumer(pod.uid)}
     for record in ledger.claims.for_extended_resources(pod.namespace, pod.uid):
         kept.setdefault(record.claim.metadata.key, MADE)
     for key, rule in kept.items():
-        yield Finding(rule=rule, about="/".join(key), detail=f"for pod {pod.key}")
+        yield InvariantViolation(rule=rule, about="/".join(key), detail=f"for pod {pod.key}")
 
 
-def _fitting_node(pod: Pod, ledger: Ledger, searching: Searching) -> str | None:
+def _fitting_node(pod: Pod, ledger: Ledger, searching: NodeAllocator) -> str | None:
     """The first node on which all claims of the pod could be used, and device classes serve its extended resources."""
     found, need = find_claims(pod, ledger), extended_need(pod, ledger)
     if isinstance(found, Rejection) or (need is None and pod.extended_resources):
@@ -60,7 +60,7 @@ def _fitting_node(pod: Pod, ledger: Ledger, searching: Searching) -> str | None:
     return None
 
 
-def _fits(claims: Sequence[FoundClaim], node: Node, ledger: Ledger, searching: Searching) -> bool:
+def _fits(claims: Sequence[FoundClaim], node: Node, ledger: Ledger, searching: NodeAllocator) -> bool:
     """Whether these claims could be allocated on the node; what an earlier attempt of the pod has got counts as taken."""
     demand = searching.demand(claims)
     if isinstance(demand, Rejection):

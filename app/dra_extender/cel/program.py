@@ -14,16 +14,16 @@ from dra_extender.cel.fastpath.predicates import Ask
 from dra_extender.cel.library.environment import ENVIRONMENTS, LATEST, Release
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.compile_limits import READ_UNITS, CompileMeter
-from dra_extender.cel.runtime.cost import COST_LIMIT, Deadline, Frame, over_cost
+from dra_extender.cel.runtime.cost import COST_LIMIT, Deadline, EvaluationFrame, over_cost
 from dra_extender.cel.runtime.device import DeviceActivation
 from dra_extender.cel.runtime.values import Optional, type_name, unwrapped
 from dra_extender.cel.support.bounded_cache import BoundedCache
 from dra_extender.cel.support.errors import CelCompileError, CelCostError, CelRuntimeError
-from dra_extender.cel.syntax.ast import Node
+from dra_extender.cel.syntax.ast import SyntaxNode
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.cel.types.attribute_value import may_be_attribute, to_attribute
 from dra_extender.cel.types.checker import Checker
-from dra_extender.cel.types.typed_ast import Checked
+from dra_extender.cel.types.typed_ast import TypedNode
 from dra_extender.cel.types.types import BOOL, Type
 from dra_extender.model.device import Attribute
 
@@ -32,7 +32,7 @@ _COUNTED_BYTES: Final = 4 * 1024 * 1024
 _TOO_DEEP: Final = "the expression is nested too deeply"
 
 
-class Counted(msgspec.Struct, frozen=True):
+class CostedProgram(msgspec.Struct, frozen=True):
     """An expression compiled with all the rules and all that they cost: `base_cost` is certain, `slots` are variables.
 
     Regular expressions are kept for `owner`.
@@ -43,9 +43,9 @@ class Counted(msgspec.Struct, frozen=True):
     slots: int
     owner: str = ""
 
-    def frame(self, device: DeviceActivation, deadline: Deadline | None) -> Frame:
+    def frame(self, device: DeviceActivation, deadline: Deadline | None) -> EvaluationFrame:
         """For one evaluation."""
-        return Frame(device, self.base_cost, [None] * self.slots if self.slots else (), deadline, self.owner)
+        return EvaluationFrame(device, self.base_cost, [None] * self.slots if self.slots else (), deadline, self.owner)
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class Program(msgspec.Struct, frozen=True):
 
     expression: str
     emulate: Release
-    counted: Counted | None
+    counted: CostedProgram | None
     quick: Ask | None = None
     most: int = 0
     units: int = 0
@@ -125,7 +125,7 @@ class Program(msgspec.Struct, frozen=True):
         counted = self._counted()
         return _finish(counted, counted.frame(device, deadline))
 
-    def _counted(self, budget: Budget | None = None) -> Counted:
+    def _counted(self, budget: Budget | None = None) -> CostedProgram:
         if self.counted is not None:
             return self.counted
         key = self.expression, self.emulate
@@ -151,7 +151,7 @@ class Program(msgspec.Struct, frozen=True):
             budget.charge(frame)
 
 
-def _finish(counted: Counted, frame: Frame) -> tuple[Any, int]:
+def _finish(counted: CostedProgram, frame: EvaluationFrame) -> tuple[Any, int]:
     try:
         value = counted.run(frame)
     except (CelRuntimeError, RecursionError) as error:
@@ -161,7 +161,7 @@ def _finish(counted: Counted, frame: Frame) -> tuple[Any, int]:
     return value, frame.cost
 
 
-def _reported(error: CelRuntimeError | RecursionError, frame: Frame) -> CelRuntimeError:
+def _reported(error: CelRuntimeError | RecursionError, frame: EvaluationFrame) -> CelRuntimeError:
     """What the caller is told: spending too much goes before any other failure."""
     if isinstance(error, RecursionError):
         return CelRuntimeError(_TOO_DEEP)
@@ -170,7 +170,7 @@ def _reported(error: CelRuntimeError | RecursionError, frame: Frame) -> CelRunti
     return error
 
 
-_COUNTED: Final[BoundedCache[tuple[str, Release], Counted]] = BoundedCache(_COUNTED_BYTES)
+_COUNTED: Final[BoundedCache[tuple[str, Release], CostedProgram]] = BoundedCache(_COUNTED_BYTES)
 """What programs with a quick answer were compiled to when that was not enough."""
 
 
@@ -212,12 +212,14 @@ def compile_expression(
         raise CelCompileError(_TOO_DEEP, expression, 0) from None
 
 
-def _counted(expression: str, checker: Checker, checked: Checked, owner: str) -> Counted:
+def _counted(expression: str, checker: Checker, checked: TypedNode, owner: str) -> CostedProgram:
     code = Compiler(expression, careful=checker.careful, owner=owner).compile(checked)
-    return Counted(code.run, code.cost, checker.slots, owner)
+    return CostedProgram(code.run, code.cost, checker.slots, owner)
 
 
-def _checked(expression: str, emulate: Release, meter: CompileMeter, *, derived: bool) -> tuple[Checker, Checked, Node]:
+def _checked(
+    expression: str, emulate: Release, meter: CompileMeter, *, derived: bool
+) -> tuple[Checker, TypedNode, SyntaxNode]:
     environment = ENVIRONMENTS[emulate]
     tree = parse(expression, meter)
     checker = Checker(expression, environment.functions, environment.device, meter)

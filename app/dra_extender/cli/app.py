@@ -12,7 +12,7 @@ from dra_extender.cli import answer as cli_answer
 from dra_extender.cli import config as cli_config
 from dra_extender.cli import demo as cli_demo
 from dra_extender.cli import lint as cli_lint
-from dra_extender.config.settings import BadSettings, load_settings
+from dra_extender.config.settings import InvalidSettingsError, load_settings
 from dra_extender.kube.client.credentials import ConfigurationError
 from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.service.http_server import ListenError
@@ -62,7 +62,7 @@ def serve(
         settings = load_settings(config, flags)
         configure_logging(settings.log.format, settings.log.level)
         run(settings)
-    except (BadSettings, ConfigurationError) as problem:
+    except (InvalidSettingsError, ConfigurationError) as problem:
         raise _failed(problem, EXIT_USAGE) from problem
     except (ClusterError, ListenError) as problem:
         raise _failed(problem, EXIT_FAILED) from problem

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
-from dra_extender.config.settings import BadSettings, Settings, load_settings
+from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
 from dra_extender.kubescheduler.render import SchedulerSetup, render
 from dra_extender.kubescheduler.validate import check, limits_of, read_document
 
@@ -25,14 +25,14 @@ SettingsFile = Annotated[
 ]
 
 
-class Output(StrEnum):
+class DocumentFormat(StrEnum):
     """Text formats of a document."""
 
     YAML = "yaml"
     JSON = "json"
 
 
-class Told(StrEnum):
+class CheckOutput(StrEnum):
     """Text for people, JSON for programs."""
 
     TEXT = "text"
@@ -71,7 +71,7 @@ def scheduler(
         str | None, typer.Option("--server-name", help="Name in the certificate, if it is not the one in the URL.")
     ] = None,
     config: SettingsFile = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Format.")] = Output.YAML,
+    output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="Format.")] = DocumentFormat.YAML,
 ) -> None:
     """Print the KubeSchedulerConfiguration for a kube-scheduler that calls this service.
 
@@ -91,8 +91,8 @@ def scheduler(
     for problem in check(document, limits_of(settings)):
         sys.stderr.write(f"dra-extender: {problem}\n")
         raise typer.Exit(EXIT_UNREADABLE)
-    typer.echo(_HEAD + _yaml(document) if output is Output.YAML else json.dumps(document, indent=2), nl=False)
-    if output is Output.JSON:
+    typer.echo(_HEAD + _yaml(document) if output is DocumentFormat.YAML else json.dumps(document, indent=2), nl=False)
+    if output is DocumentFormat.JSON:
         typer.echo()
 
 
@@ -102,7 +102,9 @@ def check_file(
         typer.Argument(metavar="FILE", help="A KubeSchedulerConfiguration; - for standard input.", show_default=False),
     ],
     config: SettingsFile = None,
-    output: Annotated[Told, typer.Option("--output", "-o", help="How to tell what was found.")] = Told.TEXT,
+    output: Annotated[
+        CheckOutput, typer.Option("--output", "-o", help="How to tell what was found.")
+    ] = CheckOutput.TEXT,
 ) -> None:
     """Say what in a KubeSchedulerConfiguration would not work with this service and its settings.
 
@@ -111,10 +113,10 @@ def check_file(
     settings = _settings(config)
     try:
         problems = check(read_document(None if file == _STDIN else file), limits_of(settings))
-    except BadSettings as unreadable:
+    except InvalidSettingsError as unreadable:
         sys.stderr.write(f"dra-extender: {unreadable}\n")
         raise typer.Exit(EXIT_UNREADABLE) from unreadable
-    if output is Told.JSON:
+    if output is CheckOutput.JSON:
         typer.echo(json.dumps({"problems": [each._asdict() for each in problems]}, indent=2))
     else:
         for each in problems:
@@ -125,20 +127,20 @@ def check_file(
 
 def show_settings(
     config: SettingsFile = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Format.")] = Output.YAML,
+    output: Annotated[DocumentFormat, typer.Option("--output", "-o", help="Format.")] = DocumentFormat.YAML,
 ) -> None:
     """Print the settings in force: the environment over the file over the defaults.
 
     Exit status: 0 printed, 2 a setting cannot be used.
     """
     values = _settings(config).model_dump(mode="json")
-    typer.echo(_yaml(values).rstrip() if output is Output.YAML else json.dumps(values, indent=2))
+    typer.echo(_yaml(values).rstrip() if output is DocumentFormat.YAML else json.dumps(values, indent=2))
 
 
 def _settings(file: Path | None) -> Settings:
     try:
         return load_settings(file)
-    except BadSettings as problem:
+    except InvalidSettingsError as problem:
         sys.stderr.write(f"dra-extender: {problem}\n")
         raise typer.Exit(EXIT_UNREADABLE) from problem
 

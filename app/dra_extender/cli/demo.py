@@ -13,7 +13,7 @@ import uvloop
 from rich.console import Console
 
 from dra_extender.config.policy_file import read_policy
-from dra_extender.config.settings import BadSettings, Settings, load_settings
+from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
 from dra_extender.config.timeouts import FILTER_HTTP_SECONDS, bind_http_seconds
 from dra_extender.service.http_server import listen
 from dra_extender.service.service import Service
@@ -21,7 +21,7 @@ from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.served_fields import served_by
 from dra_extender.simulator.demo.manifests import Manifests, load_files, load_texts
 from dra_extender.simulator.demo.problems import ManifestError
-from dra_extender.simulator.demo.report import Report, as_json
+from dra_extender.simulator.demo.report import StoryReport, as_json
 from dra_extender.simulator.demo.results import StoryResult
 from dra_extender.simulator.demo.runner import EXIT_USAGE, exit_code, run_story
 from dra_extender.telemetry.logging import LogFormat, LogLevel, configure_logging
@@ -31,7 +31,7 @@ _LOOPBACK: Final = "127.0.0.1"
 _STDIN: Final = Path("-")
 
 
-class BadRelease(ValueError):  # noqa: N818 - it describes what was given
+class UnknownReleaseError(ValueError):
     """No release whose API server can be emulated."""
 
 
@@ -43,7 +43,7 @@ class Story(NamedTuple):
     policy: Path | None = None
 
 
-class Output(StrEnum):
+class DemoOutput(StrEnum):
     """Text for people, JSON for programs."""
 
     TEXT = "text"
@@ -68,7 +68,7 @@ def demo(
             "--policy", metavar="FILE", help="Policy for devices (docs/policy.md); default: policies/NAME beside FILE."
         ),
     ] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to tell what happened.")] = Output.TEXT,
+    output: Annotated[DemoOutput, typer.Option("--output", "-o", help="How to tell what happened.")] = DemoOutput.TEXT,
     kubernetes: Annotated[
         str, typer.Option("--kubernetes", help="Release whose API server is emulated, from 1.34 to 1.37.")
     ] = "1.37",
@@ -86,11 +86,11 @@ def demo(
         settings = load_settings(None, {"server": {"host": _LOOPBACK, "port": 0}})
         for path in {story.policy for story in stories if story.policy is not None}:
             read_policy(path)
-    except (ManifestError, BadSettings, BadRelease) as problem:
+    except (ManifestError, InvalidSettingsError, UnknownReleaseError) as problem:
         sys.stderr.write(f"{problem}\n")
         raise typer.Exit(EXIT_USAGE) from problem
     configure_logging(LogFormat.TEXT, LogLevel.WARNING)
-    report = Report(Console(highlight=False)) if output is Output.TEXT else None
+    report = StoryReport(Console(highlight=False)) if output is DemoOutput.TEXT else None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         results = runner.run(_play(stories, minor, settings, report))
     if report is None:
@@ -183,7 +183,7 @@ def with_policy(settings: Settings, policy: Path | None) -> Settings:
     return settings.model_copy(update={"scheduling": scheduling})
 
 
-async def _play(stories: list[Story], minor: int, settings: Settings, report: Report | None) -> list[StoryResult]:
+async def _play(stories: list[Story], minor: int, settings: Settings, report: StoryReport | None) -> list[StoryResult]:
     results = []
     for title, manifests, policy in stories:
         in_force = with_policy(settings, policy)
@@ -225,4 +225,4 @@ def _minor(release: str) -> int:
             return int(minor)
     except ValueError:
         pass
-    raise BadRelease(f"--kubernetes: expected a release from 1.34 to 1.37, found {release!r}")
+    raise UnknownReleaseError(f"--kubernetes: expected a release from 1.34 to 1.37, found {release!r}")

@@ -8,12 +8,12 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from dra_extender.cel.lint.findings import Finding, LintCode, Severity, error
+from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error
 from dra_extender.cel.lint.limits import together_findings
 from dra_extender.cel.lint.lint import lint, units_of
-from dra_extender.cli.lint_manifests import LINT, Expression, Subject, read_subjects
+from dra_extender.cli.lint_manifests import LINT, Expression, LintedObject, read_subjects
 from dra_extender.cli.lint_policy import PolicyText, is_policy, policy_findings, slices_in
-from dra_extender.manifests.documents import YamlError, read_documents
+from dra_extender.manifests.documents import YamlDocumentError, read_documents
 from dra_extender.model.resource_slice import ResourceSlice
 
 EXIT_WRONG: Final = 1
@@ -22,14 +22,14 @@ _STDIN: Final = Path("-")
 _SUFFIXES: Final = (".yaml", ".yml")
 
 
-class Output(StrEnum):
+class LintOutput(StrEnum):
     """Text for people, JSON for programs."""
 
     TEXT = "text"
     JSON = "json"
 
 
-class Reported(msgspec.Struct, frozen=True):
+class ReportedFinding(msgspec.Struct, frozen=True):
     """A finding at its place in a file; `expected` says that the manifest announces it."""
 
     file: str
@@ -58,7 +58,7 @@ def command(
         list[Path],
         typer.Argument(metavar="FILE...", help="Manifests; a folder, or - for standard input.", show_default=False),
     ],
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to tell what was found.")] = Output.TEXT,
+    output: Annotated[LintOutput, typer.Option("--output", "-o", help="How to tell what was found.")] = LintOutput.TEXT,
     *,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail, too.")] = False,
 ) -> None:
@@ -69,7 +69,7 @@ def command(
     no error, 1 an error (with --strict, a warning, too), 2 something cannot be read.
     """
     texts, problems = _texts(files)
-    subjects: list[tuple[str, Subject]] = []
+    subjects: list[tuple[str, LintedObject]] = []
     policies: list[PolicyText] = []
     slices: dict[str, list[ResourceSlice]] = {}
     for name, text in texts:
@@ -79,7 +79,7 @@ def command(
                 continue
             subjects.extend((name, subject) for subject in read_subjects(text))
             slices.setdefault(name, []).extend(slices_in(text))
-        except YamlError as problem:
+        except YamlDocumentError as problem:
             problems.append(f"{name}:{problem.line}: {problem}")
     found = [*report(subjects), *_of_policies(policies, slices)]
     errors, warnings = _counts(found)
@@ -87,7 +87,7 @@ def command(
     expected = sum(each.expected for each in found)
     parts = (_number(errors, "error"), _number(warnings, "warning"), f"{expected} expected")
     summary = f"{_number(count, 'expression')}: {', '.join(parts)}"
-    if output is Output.JSON:
+    if output is LintOutput.JSON:
         answer = {
             "expressions": count,
             "errors": errors,
@@ -106,7 +106,7 @@ def command(
         raise typer.Exit(EXIT_WRONG)
 
 
-def report(subjects: Sequence[tuple[str, Subject]]) -> Iterator[Reported]:
+def report(subjects: Sequence[tuple[str, LintedObject]]) -> Iterator[ReportedFinding]:
     """The findings of objects (with the names of their files), in order; classes among them are what requests rely on."""
     classes = {
         subject.class_name: tuple(each.value for each in subject.expressions if each.value is not None)
@@ -117,20 +117,22 @@ def report(subjects: Sequence[tuple[str, Subject]]) -> Iterator[Reported]:
         yield from _of_subject(file, subject, classes)
 
 
-def _of_policies(policies: Sequence[PolicyText], slices: Mapping[str, Sequence[ResourceSlice]]) -> Iterator[Reported]:
+def _of_policies(
+    policies: Sequence[PolicyText], slices: Mapping[str, Sequence[ResourceSlice]]
+) -> Iterator[ReportedFinding]:
     for file, finding in policy_findings(policies, slices):
         code, severity, message = finding.code.value, finding.severity.value, finding.message
         about = "policy" if policies else "ResourceSlices"
-        yield Reported(file, 1, 1, about, "", code, severity, message, "", expected=False)
+        yield ReportedFinding(file, 1, 1, about, "", code, severity, message, "", expected=False)
 
 
-def _of_subject(file: str, subject: Subject, classes: Mapping[str, tuple[str, ...]]) -> Iterator[Reported]:
+def _of_subject(file: str, subject: LintedObject, classes: Mapping[str, tuple[str, ...]]) -> Iterator[ReportedFinding]:
     expectation, met = subject.expectation, False
     for finding in _of_all(subject):
         expected = expectation is not None and (not expectation.codes or finding.code in expectation.codes)
         met = met or expected
         code, severity, message = finding.code.value, finding.severity.value, finding.message
-        yield Reported(file, subject.line, 1, subject.name, "", code, severity, message, "", expected=expected)
+        yield ReportedFinding(file, subject.line, 1, subject.name, "", code, severity, message, "", expected=expected)
     for expression in subject.expressions:
         for finding in _findings(expression, classes):
             expected = expectation is not None and (not expectation.codes or finding.code in expectation.codes)
@@ -139,12 +141,12 @@ def _of_subject(file: str, subject: Subject, classes: Mapping[str, tuple[str, ..
     if expectation is not None and expectation.required and not met:
         wanted = ", ".join(sorted(expectation.codes)) or "a finding"
         message = f"annotation {LINT} expects {wanted}, but there is none"
-        yield Reported(
+        yield ReportedFinding(
             file, subject.line, 1, subject.name, "", "expectation", Severity.ERROR, message, "", expected=False
         )
 
 
-def _of_all(subject: Subject) -> Iterable[Finding]:
+def _of_all(subject: LintedObject) -> Iterable[LintFinding]:
     """What there is to say about all expressions of a claim together."""
     if subject.class_name is not None:
         return ()
@@ -152,7 +154,7 @@ def _of_all(subject: Subject) -> Iterable[Finding]:
     return together_findings(sum(units_of(text, condition=condition) for text, condition in texts))
 
 
-def _findings(expression: Expression, classes: Mapping[str, tuple[str, ...]]) -> Iterable[Finding]:
+def _findings(expression: Expression, classes: Mapping[str, tuple[str, ...]]) -> Iterable[LintFinding]:
     if expression.value is None:
         message = "an expression must be a text; put it in quotes"
         return [error(LintCode.DOES_NOT_COMPILE, 0, message)]
@@ -163,8 +165,8 @@ def _findings(expression: Expression, classes: Mapping[str, tuple[str, ...]]) ->
     return lint(expression.value, before=before, condition=expression.condition)
 
 
-def _reported(file: str, expression: Expression, finding: Finding, *, expected: bool) -> Reported:
-    return Reported(
+def _reported(file: str, expression: Expression, finding: LintFinding, *, expected: bool) -> ReportedFinding:
+    return ReportedFinding(
         file,
         *expression.place(finding.offset),
         object=expression.subject,
@@ -205,12 +207,12 @@ def _inside(file: Path) -> list[Path]:
     return found
 
 
-def _counts(found: Iterable[Reported]) -> tuple[int, int]:
+def _counts(found: Iterable[ReportedFinding]) -> tuple[int, int]:
     unexpected = [each.severity for each in found if not each.expected]
     return unexpected.count(Severity.ERROR), unexpected.count(Severity.WARNING)
 
 
-def _text(found: Reported) -> str:
+def _text(found: ReportedFinding) -> str:
     severity = f"expected {found.severity}" if found.expected else found.severity
     lines = [f"{found.file}:{found.line}:{found.column}: {severity}: {found.message} [{found.code}]"]
     lines.append(f"    in {found.object}{f', {found.field}' if found.field else ''}")

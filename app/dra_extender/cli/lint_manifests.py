@@ -7,8 +7,8 @@ import msgspec
 import yaml
 
 from dra_extender.cel.lint.findings import LintCode
-from dra_extender.manifests.documents import Path, YamlDocument, YamlError, read_documents
-from dra_extender.manifests.positions import Written, written
+from dra_extender.manifests.documents import Path, YamlDocument, YamlDocumentError, read_documents
+from dra_extender.manifests.positions import ScalarPosition, written
 from dra_extender.manifests.schema import path_text
 
 LINT: Final = "dra-extender.io/lint"
@@ -21,7 +21,7 @@ _CLAIMS: Final[Mapping[str, Path]] = {"ResourceClaim": ("spec",), "ResourceClaim
 _EXPRESSION: Final = ("cel", "expression")
 
 
-class Expectation(msgspec.Struct, frozen=True):
+class ExpectedFindings(msgspec.Struct, frozen=True):
     """That an object is wrong on purpose: by these findings, or by any if there are none; `required` says that some must be."""
 
     codes: frozenset[str]
@@ -39,7 +39,7 @@ class Expression(msgspec.Struct, frozen=True):
     subject: str
     field: str
     line: int
-    written: Written | None
+    written: ScalarPosition | None
     class_name: str | None
     earlier: tuple[str, ...]
     condition: bool
@@ -51,18 +51,18 @@ class Expression(msgspec.Struct, frozen=True):
         return self.written.place(self.value, offset)
 
 
-class Subject(msgspec.Struct, frozen=True):
+class LintedObject(msgspec.Struct, frozen=True):
     """An object with expressions."""
 
     name: str
     line: int
     expressions: tuple[Expression, ...]
-    expectation: Expectation | None
+    expectation: ExpectedFindings | None
     class_name: str | None
     """Its own name if it is a class."""
 
 
-def read_subjects(text: str) -> list[Subject]:
+def read_subjects(text: str) -> list[LintedObject]:
     """The classes, claims and templates of a file; other objects are left out.
 
     Raises:
@@ -99,7 +99,7 @@ class _Reader:
         self._thing = _at(document.value, path)
         self._name = ""
 
-    def subject(self) -> Subject | None:
+    def subject(self) -> LintedObject | None:
         """The object, None if it is none with expressions."""
         thing = self._thing
         if not isinstance(thing, dict) or not str(thing.get("apiVersion")).startswith(_GROUP):
@@ -115,7 +115,7 @@ class _Reader:
         else:
             return None
         line = self._document.line_of(self._path)
-        return Subject(self._name, line, found, self._expectation(), name if kind == _CLASS else None)
+        return LintedObject(self._name, line, found, self._expectation(), name if kind == _CLASS else None)
 
     def _requests(self, base: Path) -> Iterator[Expression]:
         requests = (*base, "devices", "requests")
@@ -166,26 +166,26 @@ class _Reader:
         found = _at(self._thing, path)
         return found if isinstance(found, list) else []
 
-    def _expectation(self) -> Expectation | None:
+    def _expectation(self) -> ExpectedFindings | None:
         path = ("metadata", "annotations")
         annotations = _at(self._thing, path)
         if not isinstance(annotations, dict):
             return None
         if LINT in annotations:
             return self._read_expectation(str(annotations[LINT]), self._document.line_of((*self._path, *path, LINT)))
-        return Expectation(frozenset(), required=False) if annotations.get(_DEMO) == _UNCHECKED else None
+        return ExpectedFindings(frozenset(), required=False) if annotations.get(_DEMO) == _UNCHECKED else None
 
-    def _read_expectation(self, value: str, line: int) -> Expectation:
+    def _read_expectation(self, value: str, line: int) -> ExpectedFindings:
         word, _, rest = value.partition(":")
         codes = frozenset(code.strip() for code in rest.split(",") if code.strip())
         unknown = sorted(codes - set(LintCode))
         if word.strip() != _EXPECT or unknown:
-            raise YamlError(
+            raise YamlDocumentError(
                 line,
                 f"{self._name}: annotation {LINT}: expected `expect`, or `expect:` and findings out of "
                 f"{', '.join(sorted(LintCode))}; found {value!r}",
             )
-        return Expectation(codes, required=True)
+        return ExpectedFindings(codes, required=True)
 
 
 def _at(value: Any, path: Path) -> Any:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.overlay.policy_effects import devices_of, one_sided, without_effect
-from dra_extender.cel.lint.findings import Finding, LintCode, error, warning
-from dra_extender.config.policy_file import BadPolicy, read_policy
+from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
+from dra_extender.config.policy_file import InvalidPolicyError, read_policy
 from dra_extender.manifests.documents import read_documents
 from dra_extender.model.base import ModelError
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
@@ -43,13 +43,13 @@ def slices_in(text: str) -> Iterator[ResourceSlice]:
 
 def policy_findings(
     policies: Sequence[PolicyText], slices: Mapping[str, Sequence[ResourceSlice]]
-) -> Iterator[tuple[str, Finding]]:
+) -> Iterator[tuple[str, LintFinding]]:
     """(file, finding) for each policy with all slices, by file; without a policy, for the slices of each file alone."""
     everything = [each for found in slices.values() for each in found]
     for policy in policies:
         try:
             overlay = _read(policy.text)
-        except BadPolicy as problem:
+        except InvalidPolicyError as problem:
             yield policy.file, error(LintCode.POLICY, 0, str(problem).partition(": ")[2])
             continue
         for finding in _of(overlay, everything):
@@ -60,7 +60,7 @@ def policy_findings(
                 yield file, finding
 
 
-def _of(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Iterator[Finding]:
+def _of(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Iterator[LintFinding]:
     devices = devices_of(policy.lay(each).effective for each in slices)
     for name, why in without_effect(policy.rules, devices or ()):
         yield warning(LintCode.NO_EFFECT, 0, f"rule {name} has no effect: {why}")

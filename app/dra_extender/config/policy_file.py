@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel.program import Program, compile_expression
 from dra_extender.cel.support.errors import CelCompileError
-from dra_extender.config.settings import BadSettings
+from dra_extender.config.settings import InvalidSettingsError
 from dra_extender.manifests.yaml_text import YamlError, read_yaml
 
 _LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -23,11 +23,11 @@ Location = tuple[str | int, ...]
 Problem = tuple[Location, str]
 
 
-class BadPolicy(BadSettings):
+class InvalidPolicyError(InvalidSettingsError):
     """The policy file cannot be used; the message names file, field and what was expected, for each thing that is wrong."""
 
 
-class MissingPolicy(BadPolicy):
+class MissingPolicyError(InvalidPolicyError):
     """There is no such file."""
 
 
@@ -107,19 +107,19 @@ def read_policy(path: Path, *, compatibility_groups: bool = True) -> PolicyOverl
     try:
         documents = read_yaml(path)
     except FileNotFoundError as problem:
-        raise MissingPolicy(f"policy file {path}: it does not exist") from problem
+        raise MissingPolicyError(f"policy file {path}: it does not exist") from problem
     except OSError as problem:
-        raise BadPolicy(f"policy file {path}: {problem.strerror}") from problem
+        raise InvalidPolicyError(f"policy file {path}: {problem.strerror}") from problem
     except YamlError as problem:
-        raise BadPolicy(f"policy file {path}: {problem}") from problem
+        raise InvalidPolicyError(f"policy file {path}: {problem}") from problem
     if len(documents) > 1:
-        raise BadPolicy(f"policy file {path}: expected YAML: one document, found {len(documents)}")
+        raise InvalidPolicyError(f"policy file {path}: expected YAML: one document, found {len(documents)}")
     return PolicyOverlay(_rules(path, documents[0] if documents else {}, groups=compatibility_groups))
 
 
 def _rules(path: Path, loaded: Any, *, groups: bool) -> list[PolicyRule]:
     if not isinstance(loaded, dict):
-        raise BadPolicy(f"policy file {path}: expected a mapping with the field rules, got {_shown(loaded)}")
+        raise InvalidPolicyError(f"policy file {path}: expected a mapping with the field rules, got {_shown(loaded)}")
     try:
         found = FileModel.model_validate(loaded)
     except ValidationError as invalid:
@@ -242,8 +242,8 @@ def _sentence(problem: ErrorDetails) -> str:
     return f"expected {expected}, got {_shown(problem['input'])}"
 
 
-def _bad(path: Path, loaded: Mapping[str, Any], problems: list[Problem]) -> BadPolicy:
-    return BadPolicy(
+def _bad(path: Path, loaded: Mapping[str, Any], problems: list[Problem]) -> InvalidPolicyError:
+    return InvalidPolicyError(
         f"policy file {path}: " + "; ".join(f"{_path_text(where, loaded)}: {text}" for where, text in problems)
     )
 

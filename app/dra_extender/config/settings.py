@@ -26,7 +26,7 @@ from dra_extender.config.timeouts import BIND_MARGIN_SECONDS, FILTER_HTTP_SECOND
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.state.kept_claims import NAMESPACE_BYTES
 from dra_extender.manifests.yaml_text import YamlError, read_yaml
-from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, Yield
+from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, YieldPolicy
 from dra_extender.telemetry.logging import LogFormat, LogLevel
 
 ENV_PREFIX: Final = "DRA_EXTENDER_"
@@ -35,7 +35,7 @@ _ON: Final = Features()
 _OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
-class BadSettings(ValueError):  # noqa: N818 - it describes what was given
+class InvalidSettingsError(ValueError):
     """A setting cannot be used; the message names each such setting and what was expected."""
 
 
@@ -240,8 +240,8 @@ class SchedulingSettings(_Group):
     shared_claim_wait_seconds: float = Field(
         30.0, gt=0, le=600, description="Seconds that a bind waits for another one that is writing a shared claim"
     )
-    yield_policy: Yield = Field(
-        Yield.GUARD,
+    yield_policy: YieldPolicy = Field(
+        YieldPolicy.GUARD,
         description="What happens, before the Binding, to an allocation of ours that overlaps one of another scheduler: it is"
         " cleared (clear), or cleared and replaced by a guard claim (guard), or it stays and the pod waits (wait)",
     )
@@ -466,18 +466,18 @@ def load_settings(file: Path | None = None, flags: Mapping[str, Mapping[str, Any
     try:
         return Settings(**given)
     except ValidationError as problem:
-        raise BadSettings("; ".join(_sentence(each) for each in problem.errors())) from problem
+        raise InvalidSettingsError("; ".join(_sentence(each) for each in problem.errors())) from problem
 
 
 def _from_environment() -> Mapping[str, Any]:
     for name in os.environ:
         group, delimiter, _ = name.upper().removeprefix(ENV_PREFIX).partition(_DELIMITER)
         if name.upper().startswith(ENV_PREFIX) and delimiter and group.lower() not in Settings.model_fields:
-            raise BadSettings(f"environment variable {name}: there is no group {group.lower()!r}; {_groups()}")
+            raise InvalidSettingsError(f"environment variable {name}: there is no group {group.lower()!r}; {_groups()}")
     try:
         return EnvSettingsSource(Settings)()
     except SettingsError as problem:
-        raise BadSettings(
+        raise InvalidSettingsError(
             f"environment variables {ENV_PREFIX}*: {problem}; expected JSON for a whole group"
         ) from problem
 
@@ -486,19 +486,19 @@ def _from_file(path: Path) -> Mapping[str, Any]:
     try:
         documents = read_yaml(path)
     except OSError as problem:
-        raise BadSettings(f"settings file {path}: {problem.strerror}") from problem
+        raise InvalidSettingsError(f"settings file {path}: {problem.strerror}") from problem
     except YamlError as problem:
-        raise BadSettings(f"settings file {path}: {problem}") from problem
+        raise InvalidSettingsError(f"settings file {path}: {problem}") from problem
     if not documents:
         return {}
     if len(documents) > 1:
-        raise BadSettings(f"settings file {path}: expected YAML: one document, found {len(documents)}")
+        raise InvalidSettingsError(f"settings file {path}: expected YAML: one document, found {len(documents)}")
     loaded = documents[0]
     if not isinstance(loaded, dict):
-        raise BadSettings(f"settings file {path}: expected a mapping of groups; {_groups()}")
+        raise InvalidSettingsError(f"settings file {path}: expected a mapping of groups; {_groups()}")
     for key in loaded:
         if key not in Settings.model_fields:
-            raise BadSettings(f"settings file {path}: there is no group {key!r}; {_groups()}")
+            raise InvalidSettingsError(f"settings file {path}: there is no group {key!r}; {_groups()}")
     return {key: {} if value is None else value for key, value in loaded.items()}
 
 

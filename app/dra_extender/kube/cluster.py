@@ -9,11 +9,11 @@ import structlog
 from dra_extender.kube.client.backoff import Backoff
 from dra_extender.kube.client.clock import SystemClock
 from dra_extender.kube.client.credentials import Credentials, find_credentials
-from dra_extender.kube.client.errors import Forbidden
-from dra_extender.kube.client.observer import Observer, Unobserved
-from dra_extender.kube.client.resources import WATCHED, Kind
+from dra_extender.kube.client.errors import ForbiddenError
+from dra_extender.kube.client.observer import NullObserver, Observer
+from dra_extender.kube.client.resources import WATCHED, ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.discovery.discovery import Discovery
 from dra_extender.kube.discovery.server_features import (
     DEVICES_BESIDE_COUNTERS_UNTIL,
@@ -28,10 +28,10 @@ from dra_extender.kube.objects.claims import KubeClaims
 from dra_extender.kube.objects.pod_groups import KubePodGroups
 from dra_extender.kube.objects.pods import KubePods
 from dra_extender.kube.objects.scheduler_waker import KubeWaker
-from dra_extender.kube.watch.reflector import PROMPT_SECONDS, Chance, Reflector
+from dra_extender.kube.watch.reflector import PROMPT_SECONDS, Reflector, SleepAndJitter
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
-from dra_extender.scheduling.ports.cluster import Clock, Unavailable
+from dra_extender.scheduling.ports.cluster import Clock, ServerUnavailableError
 
 OPTIONAL_KINDS: Final = {
     "podgroups": "pods are placed one by one",
@@ -56,20 +56,20 @@ class KubeCluster:
         *,
         observer: Observer | None = None,
         clock: Clock | None = None,
-        chance: Chance | None = None,
+        chance: SleepAndJitter | None = None,
         election: LeaderElection | None = None,
     ) -> None:
         """With an `election`, nothing is written while this replica does not lead."""
         self.facts: ServerFacts | None = None
         self._election = election
         self._settings = settings or KubeSettings()
-        self._observer = observer or Unobserved()
+        self._observer = observer or NullObserver()
         self._clock = clock or SystemClock()
-        self._chance = chance or Chance()
+        self._chance = chance or SleepAndJitter()
         self._supervisor = Supervisor(self._observer.background_failed, sleep=self._chance.sleep)
         self._credentials: Credentials | None = None
         permit = election.reason if election else None
-        self._transport = Transport(self._settings, self._clock, self._observer, permit)
+        self._transport = ApiTransport(self._settings, self._clock, self._observer, permit)
         self._claims = KubeClaims(
             self._transport,
             self._settings,
@@ -124,7 +124,7 @@ class KubeCluster:
         return self._clock
 
     @property
-    def transport(self) -> Transport:
+    def transport(self) -> ApiTransport:
         """The connection, for further adapters of this room."""
         return self._transport
 
@@ -271,23 +271,23 @@ class KubeCluster:
         while True:
             try:
                 return await discovery.facts()
-            except Forbidden as problem:
+            except ForbiddenError as problem:
                 if self._clock.monotonic() >= deadline:
                     raise _lacking(str(problem), self._settings.patience) from problem
                 _LOG.warning("the API server does not let us in yet", problem=str(problem))
                 await self._chance.sleep(min(backoff.next(), PROMPT_SECONDS))
-            except Unavailable as problem:
+            except ServerUnavailableError as problem:
                 if self._clock.monotonic() >= deadline:
                     raise
                 _LOG.warning("the API server does not answer yet", problem=str(problem))
                 await self._chance.sleep(backoff.next())
 
     @staticmethod
-    def _kind(plural: str, facts: ServerFacts) -> Kind | None:
+    def _kind(plural: str, facts: ServerFacts) -> ResourceKind | None:
         optional = {"podgroups": facts.pod_groups, "devicetaintrules": facts.taint_rules}
         return WATCHED.get(plural) or optional[plural]
 
-    def _watch(self, kind: Kind, feed: Feed) -> None:
+    def _watch(self, kind: ResourceKind, feed: Feed) -> None:
         reflector = Reflector(
             self._transport, kind, feed, self._settings, self._clock, observer=self._observer, chance=self._chance
         )
@@ -305,5 +305,5 @@ async def _synced_soon(reflector: Reflector) -> bool:
     return True
 
 
-def _lacking(problem: str, patience: float) -> Forbidden:
-    return Forbidden(f"the account lacks a right, for {patience:g} s at least: {problem}")
+def _lacking(problem: str, patience: float) -> ForbiddenError:
+    return ForbiddenError(f"the account lacks a right, for {patience:g} s at least: {problem}")

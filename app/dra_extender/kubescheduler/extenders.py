@@ -16,7 +16,7 @@ _KNOWN: Final = frozenset(
 )
 
 
-class Problem(NamedTuple):
+class ConfigProblem(NamedTuple):
     """A field of the document and a sentence about it."""
 
     field: str
@@ -41,14 +41,20 @@ class _Stanza(NamedTuple):
         return str(self.get("urlPrefix") or "").rstrip("/")
 
 
-def check_stanzas(given: object, binding_timeout: float, filter_budget: float) -> list[Problem]:
+def check_stanzas(given: object, binding_timeout: float, filter_budget: float) -> list[ConfigProblem]:
     """What is wrong with the stanzas of this service; those of other extenders are left alone.  Times in seconds."""
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
-        return [Problem("extenders", "expected two stanzas for this service, one of them with bindVerb; there is none")]
+        return [
+            ConfigProblem(
+                "extenders", "expected two stanzas for this service, one of them with bindVerb; there is none"
+            )
+        ]
     stanzas = [_Stanza(f"extenders[{index}]", each) for index, each in enumerate(given) if isinstance(each, Mapping)]
     binding = [each for each in stanzas if each.get("bindVerb")]
     if len(stanzas) < len(given) or len(binding) != 1:
-        return [Problem("extenders", f"expected mappings, exactly one of them with bindVerb; {len(binding)} have it")]
+        return [
+            ConfigProblem("extenders", f"expected mappings, exactly one of them with bindVerb; {len(binding)} have it")
+        ]
     ours = [each for each in stanzas if each is binding[0] or each.url == binding[0].url]
     if len(ours) == 1 and not any(binding[0].get(verb) for verb in _CHOOSING):
         # Nobody else chooses nodes there, so the other stanza must be meant for the same service.
@@ -61,61 +67,67 @@ def check_stanzas(given: object, binding_timeout: float, filter_budget: float) -
     ]
 
 
-def _verbs(ours: Sequence[_Stanza]) -> Iterator[Problem]:
+def _verbs(ours: Sequence[_Stanza]) -> Iterator[ConfigProblem]:
     for verb, wanted in VERBS.items():
         having = [each for each in ours if each.get(verb)]
         if not having:
-            yield Problem(f"extenders[].{verb}", f"expected {wanted} in one stanza of this service; it is in none")
+            yield ConfigProblem(
+                f"extenders[].{verb}", f"expected {wanted} in one stanza of this service; it is in none"
+            )
         for each in having:
             if each.get(verb) != wanted:
-                yield Problem(each.at(verb), f"expected {wanted}, got {each.get(verb)!r}")
+                yield ConfigProblem(each.at(verb), f"expected {wanted}, got {each.get(verb)!r}")
         if len(having) > 1:
-            yield Problem(having[1].at(verb), f"{wanted} would be called twice; {having[0].path} has it already")
+            yield ConfigProblem(having[1].at(verb), f"{wanted} would be called twice; {having[0].path} has it already")
     for each in ours:
         weight = each.get("weight")
         if each.get("prioritizeVerb") and not (type(weight) is int and weight > 0):
-            yield Problem(each.at("weight"), f"expected a whole number above 0 beside prioritizeVerb, got {weight!r}")
+            yield ConfigProblem(
+                each.at("weight"), f"expected a whole number above 0 beside prioritizeVerb, got {weight!r}"
+            )
 
 
-def _common(stanza: _Stanza) -> Iterator[Problem]:
+def _common(stanza: _Stanza) -> Iterator[ConfigProblem]:
     if not stanza.url.startswith(("http://", "https://")):
-        yield Problem(stanza.at("urlPrefix"), f"expected the URL of the service, got {stanza.get('urlPrefix')!r}")
+        yield ConfigProblem(stanza.at("urlPrefix"), f"expected the URL of the service, got {stanza.get('urlPrefix')!r}")
     if stanza.get("ignorable"):
-        yield Problem(
+        yield ConfigProblem(
             stanza.at("ignorable"), "expected false: while the service is away, pods would be placed without devices"
         )
     if stanza.get("nodeCacheCapable") is not True:
-        yield Problem(
+        yield ConfigProblem(
             stanza.at("nodeCacheCapable"),
             f"expected true, got {stanza.get('nodeCacheCapable')!r}: every call would carry all Node objects",
         )
     if stanza.get("managedResources"):
-        yield Problem(
+        yield ConfigProblem(
             stanza.at("managedResources"), "expected an empty list: pods that have claims alone would not be sent here"
         )
     for name in sorted(set(map(str, stanza.fields)) - _KNOWN):
-        yield Problem(stanza.at(name), "is no field of an extender; kube-scheduler refuses the file")
+        yield ConfigProblem(stanza.at(name), "is no field of an extender; kube-scheduler refuses the file")
     yield from _encryption(stanza)
 
 
-def _encryption(stanza: _Stanza) -> Iterator[Problem]:
+def _encryption(stanza: _Stanza) -> Iterator[ConfigProblem]:
     secure, wanted = stanza.url.startswith("https://"), bool(stanza.get("enableHTTPS"))
     if secure is not wanted and stanza.url:
-        yield Problem(stanza.at("enableHTTPS"), f"expected {str(secure).lower()}, because urlPrefix is {stanza.url}")
+        yield ConfigProblem(
+            stanza.at("enableHTTPS"), f"expected {str(secure).lower()}, because urlPrefix is {stanza.url}"
+        )
     trust = stanza.get("tlsConfig")
     known = trust if isinstance(trust, Mapping) else {}
     if secure and wanted and not (known.get("caFile") or known.get("caData") or known.get("insecure")):
-        yield Problem(
+        yield ConfigProblem(
             stanza.at("tlsConfig"), "expected caFile or caData: without them kube-scheduler believes any certificate"
         )
 
 
-def _agreement(ours: Sequence[_Stanza]) -> Iterator[Problem]:
+def _agreement(ours: Sequence[_Stanza]) -> Iterator[ConfigProblem]:
     first, *rest = ours
     for other in rest:
         for name in _SHARED:
             if (first.get(name) or None) != (other.get(name) or None):
-                yield Problem(
+                yield ConfigProblem(
                     other.at(name),
                     f"expected the same as in {first.path} ({first.get(name)!r}), got {other.get(name)!r}: an instance that does "
                     "not answer filter knows nothing of what was held",
@@ -124,29 +136,29 @@ def _agreement(ours: Sequence[_Stanza]) -> Iterator[Problem]:
 
 def _times(
     ours: Sequence[_Stanza], binding: _Stanza, binding_timeout: float, filter_budget: float
-) -> Iterator[Problem]:
+) -> Iterator[ConfigProblem]:
     for each in ours:
         try:
             seconds = _seconds(each.get("httpTimeout"))
         except ValueError as problem:
-            yield Problem(each.at("httpTimeout"), str(problem))
+            yield ConfigProblem(each.at("httpTimeout"), str(problem))
             continue
         needed = bind_http_seconds(binding_timeout)
         if each is binding and needed - seconds > _ROUNDING:
-            yield Problem(
+            yield ConfigProblem(
                 each.at("httpTimeout"),
                 f"expected at least {needed:g}s, got {seconds:g}s: a bind waits up to {binding_timeout:g} s for devices (setting "
                 f"scheduling.binding_timeout_seconds) and needs up to {BIND_MARGIN_SECONDS:g} s for all else",
             )
         choosing = any(each.get(verb) for verb in _CHOOSING)
         if each is not binding and choosing and seconds <= filter_budget:
-            yield Problem(
+            yield ConfigProblem(
                 each.at("httpTimeout"),
                 f"expected more than {filter_budget:g}s, for which a filter call may search (setting "
                 f"scheduling.filter_budget_seconds), got {seconds:g}s",
             )
         if each is binding and choosing:
-            yield Problem(
+            yield ConfigProblem(
                 each.at("bindVerb"),
                 f"expected in a stanza of its own: a filter call that hangs would stop the scheduling loop for {seconds:g} s "
                 f"instead of {FILTER_HTTP_SECONDS:g} s",

@@ -11,8 +11,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from dra_extender.config.settings import BadSettings, Settings
-from dra_extender.kubescheduler.extenders import Problem, check_stanzas
+from dra_extender.config.settings import InvalidSettingsError, Settings
+from dra_extender.kubescheduler.extenders import ConfigProblem, check_stanzas
 from dra_extender.kubescheduler.render import API_VERSION, KIND, PLUGIN
 from dra_extender.manifests.yaml_text import YamlError, load_yaml, read_yaml
 
@@ -23,7 +23,7 @@ _FOLLOWED: Final = "(setting leader_election.follow_lease)"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServiceLimits:
     """What the service keeps to, in seconds: how long a bind waits for devices, and how long a filter call may search.
 
     `lease`: the Lease by which it finds the kube-scheduler that leads, if it follows one.
@@ -34,17 +34,17 @@ class Limits:
     lease: str | None = None
 
 
-def limits_of(settings: Settings) -> Limits:
+def limits_of(settings: Settings) -> ServiceLimits:
     """What these settings mean for kube-scheduler's configuration."""
     scheduling, election = settings.scheduling, settings.leader_election
     lease = election.follow_lease if election.enabled else None
-    return Limits(scheduling.binding_timeout_seconds, scheduling.filter_budget_seconds, lease)
+    return ServiceLimits(scheduling.binding_timeout_seconds, scheduling.filter_budget_seconds, lease)
 
 
-def check(document: object, limits: Limits) -> list[Problem]:
+def check(document: object, limits: ServiceLimits) -> list[ConfigProblem]:
     """Everything that would not work, in the order of the document; empty when it would."""
     if not isinstance(document, Mapping):
-        return [Problem("document", f"expected a {KIND}, got {_kind_of(document)}")]
+        return [ConfigProblem("document", f"expected a {KIND}, got {_kind_of(document)}")]
     wrong = list(_identity(document))
     if wrong:
         return wrong
@@ -61,40 +61,40 @@ def scheduler_names(document: object) -> tuple[str, ...]:
     return tuple(each.get("schedulerName") or _DEFAULT_SCHEDULER for each in _mappings(profiles))
 
 
-def _identity(document: Mapping[str, Any]) -> Iterator[Problem]:
+def _identity(document: Mapping[str, Any]) -> Iterator[ConfigProblem]:
     for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document.get(field) != wanted:
-            yield Problem(field, f"expected {wanted}, got {document.get(field)!r}")
+            yield ConfigProblem(field, f"expected {wanted}, got {document.get(field)!r}")
 
 
-def _leader_election(document: Mapping[str, Any], lease: str | None) -> Iterator[Problem]:
+def _leader_election(document: Mapping[str, Any], lease: str | None) -> Iterator[ConfigProblem]:
     given = document.get("leaderElection")
     election = given if isinstance(given, Mapping) else {}
     if lease is not None:
         if election.get("leaderElect", True) is not True:
-            yield Problem(
+            yield ConfigProblem(
                 "leaderElection.leaderElect",
                 f"expected true: the service leads where Lease {lease} is held {_FOLLOWED}",
             )
         elif election.get("resourceName", _DEFAULT_LEASE) != lease:
             found = election.get("resourceName", _DEFAULT_LEASE)
-            yield Problem("leaderElection.resourceName", f"expected {lease} {_FOLLOWED}, got {found!r}")
+            yield ConfigProblem("leaderElection.resourceName", f"expected {lease} {_FOLLOWED}, got {found!r}")
         return
     names = {each.get("schedulerName") for each in _mappings(document.get("profiles"))}
     if election.get("leaderElect", True) is False or _DEFAULT_SCHEDULER in names:
         return
     if election.get("resourceName", _DEFAULT_LEASE) == _DEFAULT_LEASE:
-        yield Problem(
+        yield ConfigProblem(
             "leaderElection.resourceName",
             f"expected a name of its own; with {_DEFAULT_LEASE}, which is the default, this scheduler would wait for the "
             "cluster's own one for ever",
         )
 
 
-def _profiles(document: Mapping[str, Any]) -> Iterator[Problem]:
+def _profiles(document: Mapping[str, Any]) -> Iterator[ConfigProblem]:
     profiles = document.get("profiles")
     if not isinstance(profiles, Sequence) or isinstance(profiles, str) or not profiles:
-        yield Problem(
+        yield ConfigProblem(
             "profiles", f"expected at least one, with plugin {PLUGIN} switched off; the default profile has it on"
         )
         return
@@ -102,25 +102,25 @@ def _profiles(document: Mapping[str, Any]) -> Iterator[Problem]:
     for index, profile in enumerate(profiles):
         path = f"profiles[{index}]"
         if not isinstance(profile, Mapping):
-            yield Problem(path, f"expected a mapping, got {_kind_of(profile)}")
+            yield ConfigProblem(path, f"expected a mapping, got {_kind_of(profile)}")
             continue
         yield from _plugin_off(path, profile.get("plugins"))
         own = profile.get("percentageOfNodesToScore")
         if (share if own is None else own) != _ALL_NODES:
             field = "percentageOfNodesToScore" if own is None else f"{path}.percentageOfNodesToScore"
-            yield Problem(
+            yield ConfigProblem(
                 field,
                 f"expected {_ALL_NODES}, got {share if own is None else own!r}: kube-scheduler would offer a sample of the nodes, "
                 "and a pod whose devices are elsewhere would not be placed",
             )
 
 
-def _plugin_off(path: str, given: object) -> Iterator[Problem]:
+def _plugin_off(path: str, given: object) -> Iterator[ConfigProblem]:
     """The plugin must be off at every extension point, which only `multiPoint` does, and on at none."""
     points = given if isinstance(given, Mapping) else {}
     for point, each in points.items():
         if PLUGIN in _names(each, "enabled"):
-            yield Problem(
+            yield ConfigProblem(
                 f"{path}.plugins.{point}.enabled",
                 f"{PLUGIN} is switched on, so that two allocators would run; remove it",
             )
@@ -132,13 +132,13 @@ def _plugin_off(path: str, given: object) -> Iterator[Problem]:
     single = sorted(point for point, each in points.items() if PLUGIN in _names(each, "disabled"))
     if similar:
         meant = next(name for name in disabled if name.lower() == similar[0])
-        yield Problem(field, f"{meant!r} is no plugin, which kube-scheduler does not say; expected {PLUGIN}")
+        yield ConfigProblem(field, f"{meant!r} is no plugin, which kube-scheduler does not say; expected {PLUGIN}")
     elif single:
-        yield Problem(
+        yield ConfigProblem(
             field, f"{PLUGIN} is off at {', '.join(single)} alone, and works on at the other points; expected it here"
         )
     else:
-        yield Problem(field, f"expected {PLUGIN} here, or two allocators would run")
+        yield ConfigProblem(field, f"expected {PLUGIN} here, or two allocators would run")
 
 
 def _names(point: object, which: str) -> list[str]:
@@ -166,11 +166,11 @@ def read_document(file: Path | None) -> object:
     try:
         documents = read_yaml(file) if file is not None else load_yaml(sys.stdin.buffer.read().decode())
     except OSError as problem:
-        raise BadSettings(f"{name}: {problem.strerror}") from problem
+        raise InvalidSettingsError(f"{name}: {problem.strerror}") from problem
     except YamlError as problem:
-        raise BadSettings(f"{name}: {problem}") from problem
+        raise InvalidSettingsError(f"{name}: {problem}") from problem
     except UnicodeDecodeError as problem:
-        raise BadSettings(f"{name}: expected YAML: {problem}") from problem
+        raise InvalidSettingsError(f"{name}: expected YAML: {problem}") from problem
     if len(documents) != 1:
-        raise BadSettings(f"{name}: expected one document, found {len(documents)}")
+        raise InvalidSettingsError(f"{name}: expected one document, found {len(documents)}")
     return documents[0]

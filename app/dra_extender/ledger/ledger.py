@@ -15,7 +15,7 @@ from dra_extender.ledger.index.slices import SliceIndex
 from dra_extender.ledger.overlays import Overlays
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.ledger.state.node_versions import NodeVersions
-from dra_extender.ledger.state.notifier import Signal
+from dra_extender.ledger.state.notifier import Notifier
 from dra_extender.ledger.state.usage import Overlaid, Reduced, UsageTable
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.base import ModelError
@@ -27,7 +27,7 @@ from dra_extender.model.resource_claim import ClaimHead, read_claim, read_key
 
 
 @dataclass(slots=True)
-class Progress:
+class ChangeCounters:
     """Counters of changes that may help a pod which was turned away, by what they change."""
 
     devices: int = 0
@@ -60,8 +60,8 @@ class Ledger:
         self._held = NodeVersions()
         self._holds = HoldBook(self._holds_moved)
         self._promises = deque[Callable[[], None]]()
-        self.progress = Progress()
-        self.helped = Signal()
+        self.progress = ChangeCounters()
+        self.helped = Notifier()
         self.backing: dict[str, str] = {}
         # Extended resources that a class backs or has backed: kube-scheduler may think that one still does, and not look itself.
         self.once_backed: set[str] = set()

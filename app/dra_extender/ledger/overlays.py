@@ -1,13 +1,13 @@
 from collections.abc import Collection, Iterable, Mapping
 
-from dra_extender.allocator.overlay.overlay import Laid, Overlay, lay_all
+from dra_extender.allocator.overlay.overlay import OverlaidSlice, Overlay, lay_all
 from dra_extender.allocator.overlay.taint_rules import TaintOverlay
 from dra_extender.allocator.state.usage import PoolId
 from dra_extender.ledger.index.slices import SliceIndex
 from dra_extender.model.device_taint_rule import DeviceTaintRule
 from dra_extender.model.resource_slice import ResourceSlice
 
-Prepared = Mapping[str, tuple[ResourceSlice, Laid]]
+Prepared = Mapping[str, tuple[ResourceSlice, OverlaidSlice]]
 """By slice name: a published slice, and what a policy makes of it, worked out beforehand."""
 
 
@@ -23,7 +23,7 @@ class Overlays:
         self._effective = effective
         self._published: dict[str, ResourceSlice] = {}
         # The policy asks CEL, so what it makes of a slice is kept apart from the taints, which change more often.
-        self._under_policy: dict[str, Laid] = {}
+        self._under_policy: dict[str, OverlaidSlice] = {}
         self._policy: Overlay | None = None
         self._rules: dict[str, DeviceTaintRule] = {}
         self._taints = TaintOverlay(())
@@ -84,8 +84,8 @@ class Overlays:
             self._take_effect(laid.effective, changed)
         return changed
 
-    def _laid(self, item: ResourceSlice) -> Laid:
-        return Laid(item) if self._policy is None else lay_all(item, (self._policy,))
+    def _laid(self, item: ResourceSlice) -> OverlaidSlice:
+        return OverlaidSlice(item) if self._policy is None else lay_all(item, (self._policy,))
 
     def _taint_anew(self, rules: Iterable[DeviceTaintRule]) -> Collection[PoolId]:
         self._taints = TaintOverlay(self._rules.values())

@@ -15,7 +15,7 @@ _DEEPEST: Final = 100
 _TEXT_TAGS: Final = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary", "tag:yaml.org,2002:str")
 
 
-class YamlError(ValueError):
+class YamlDocumentError(ValueError):
     """The text is no YAML, or YAML that has no JSON form; `line` counts from 1."""
 
     def __init__(self, line: int, text: str) -> None:
@@ -58,11 +58,11 @@ def read_documents(text: str) -> list[YamlDocument]:
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         reason = " ".join(each for each in (problem.context, problem.problem) if each)
-        raise YamlError(mark.line + 1 if mark else 1, f"this is not YAML: {reason}") from problem
+        raise YamlDocumentError(mark.line + 1 if mark else 1, f"this is not YAML: {reason}") from problem
     except yaml.YAMLError as problem:
-        raise YamlError(1, f"this is not YAML: {problem}") from problem
+        raise YamlDocumentError(1, f"this is not YAML: {problem}") from problem
     except RecursionError as problem:
-        raise YamlError(1, "this is not a manifest: it is nested too deeply") from problem
+        raise YamlDocumentError(1, "this is not a manifest: it is nested too deeply") from problem
     finally:
         loader.dispose()
 
@@ -106,7 +106,9 @@ class _Reader:
         self.lines.setdefault(path, line)
         self._count += 1
         if len(path) > _DEEPEST or self._count > _MOST_VALUES:
-            raise YamlError(line, "the document is nested too deeply or too large (is an alias used inside itself?)")
+            raise YamlDocumentError(
+                line, "the document is nested too deeply or too large (is an alias used inside itself?)"
+            )
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -120,10 +122,10 @@ class _Reader:
         for key, child in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
-                raise YamlError(line, "a key must be a text")
+                raise YamlDocumentError(line, "a key must be a text")
             name = key.value
             if given.count(name) > 1:
-                raise YamlError(line, f"key {name!r} is given twice")
+                raise YamlDocumentError(line, f"key {name!r} is given twice")
             self.lines[(*path, name)] = line
             value[name] = self.read(child, (*path, name))
         return value
@@ -134,7 +136,7 @@ class _Reader:
         try:
             value = self._loader.construct_object(node)
         except (yaml.YAMLError, ValueError, LookupError) as problem:
-            raise YamlError(line, f"cannot read the value {node.value!r}: {problem}") from problem
+            raise YamlDocumentError(line, f"cannot read the value {node.value!r}: {problem}") from problem
         if isinstance(value, float) and not math.isfinite(value):
-            raise YamlError(line, f"{node.value!r} is no number that JSON knows")
+            raise YamlDocumentError(line, f"{node.value!r} is no number that JSON knows")
         return value

@@ -11,7 +11,7 @@ _BLANK_ESCAPES: Final = frozenset(" \tntrvfN_LP")
 _DIGITS: Final = {"x": 2, "u": 4, "U": 8}
 
 
-class Written(msgspec.Struct, frozen=True):
+class ScalarPosition(msgspec.Struct, frozen=True):
     """A scalar as it stands in the file: its text with quotes or block header, from `line` and `column`, both from 1.
 
     `style` is `'`, `"`, `|`, `>` or None for a plain scalar.
@@ -41,10 +41,10 @@ class Written(msgspec.Struct, frozen=True):
         return self.line + self.raw.count("\n", 0, index), index - last
 
 
-def written(text: str, node: yaml.ScalarNode) -> Written:
+def written(text: str, node: yaml.ScalarNode) -> ScalarPosition:
     """The scalar of a composed node of this text."""
     mark = node.start_mark
-    return Written(text[mark.index : node.end_mark.index], node.style, mark.line + 1, mark.column + 1)
+    return ScalarPosition(text[mark.index : node.end_mark.index], node.style, mark.line + 1, mark.column + 1)
 
 
 def _solids(raw: str, style: str | None) -> Iterator[tuple[int, int]]:

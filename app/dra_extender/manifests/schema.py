@@ -9,7 +9,7 @@ import msgspec
 from dra_extender.manifests.documents import Path
 
 
-class Finding(msgspec.Struct, frozen=True):
+class SchemaError(msgspec.Struct, frozen=True):
     """Something wrong at a path; `expression` marks a CEL expression that does not compile."""
 
     path: Path
@@ -59,13 +59,13 @@ class Fields(msgspec.Struct, frozen=True):
 Rule = Leaf | ListOf | MapOf | Fields
 
 
-def check(rule: Rule, value: Any, path: Path = ()) -> Iterator[Finding]:
+def check(rule: Rule, value: Any, path: Path = ()) -> Iterator[SchemaError]:
     """Everything that is wrong with the value, in its own order."""
     match rule:
         case Leaf():
             text = rule.check(value)
             if text is not None:
-                yield Finding(path, text, rule.expression)
+                yield SchemaError(path, text, rule.expression)
         case ListOf():
             yield from _check_list(rule, value, path)
         case MapOf():
@@ -105,14 +105,14 @@ def path_text(path: Path) -> str:
     return text
 
 
-def _check_list(rule: ListOf, value: Any, path: Path) -> Iterator[Finding]:
+def _check_list(rule: ListOf, value: Any, path: Path) -> Iterator[SchemaError]:
     if not isinstance(value, list):
-        yield Finding(path, f"expected a list, found {described(value)}")
+        yield SchemaError(path, f"expected a list, found {described(value)}")
         return
     if rule.most is not None and len(value) > rule.most:
-        yield Finding(path, f"expected at most {rule.most} items, found {len(value)}")
+        yield SchemaError(path, f"expected at most {rule.most} items, found {len(value)}")
     if len(value) < rule.least:
-        yield Finding(path, "expected at least one item, found none")
+        yield SchemaError(path, "expected at least one item, found none")
     seen: list[Any] = []
     for index, item in enumerate(value):
         yield from check(rule.item, item, (*path, index))
@@ -121,40 +121,40 @@ def _check_list(rule: ListOf, value: Any, path: Path) -> Iterator[Finding]:
         name = item.get(rule.key) if rule.key and isinstance(item, dict) else item
         if name is not None and name in seen:
             where = (*path, index, rule.key) if rule.key else (*path, index)
-            yield Finding(where, f"expected each only once, found {described(name)} again")
+            yield SchemaError(where, f"expected each only once, found {described(name)} again")
         seen.append(name)
 
 
-def _check_map(rule: MapOf, value: Any, path: Path) -> Iterator[Finding]:
+def _check_map(rule: MapOf, value: Any, path: Path) -> Iterator[SchemaError]:
     if not isinstance(value, dict):
-        yield Finding(path, f"expected a mapping, found {described(value)}")
+        yield SchemaError(path, f"expected a mapping, found {described(value)}")
         return
     if len(value) < rule.least:
-        yield Finding(path, "expected at least one entry, found none")
+        yield SchemaError(path, "expected at least one entry, found none")
     for name, item in value.items():
         yield from check(rule.value, item, (*path, name))
 
 
-def _check_fields(rule: Fields, value: Any, path: Path) -> Iterator[Finding]:
+def _check_fields(rule: Fields, value: Any, path: Path) -> Iterator[SchemaError]:
     if not isinstance(value, dict):
-        yield Finding(path, f"expected a mapping, found {described(value)}")
+        yield SchemaError(path, f"expected a mapping, found {described(value)}")
         return
     for name in rule.required:
         if value.get(name) is None:
-            yield Finding(path, f"missing field {name!r}")
+            yield SchemaError(path, f"missing field {name!r}")
     for group in rule.one_of:
         found = [name for name in group if value.get(name) is not None]
         if len(found) != 1:
             wanted = " or ".join(group)
-            yield Finding(path, f"expected exactly one of {wanted}, found {' and '.join(found) or 'none'}")
+            yield SchemaError(path, f"expected exactly one of {wanted}, found {' and '.join(found) or 'none'}")
     if rule.any_of and all(value.get(name) is None for name in rule.any_of):
-        yield Finding(path, f"expected {' or '.join(rule.any_of)}, found none")
+        yield SchemaError(path, f"expected {' or '.join(rule.any_of)}, found none")
     for name, item in value.items():
         if name in rule.fields:
             if item is not None:
                 yield from check(rule.fields[name], item, (*path, name))
         elif not rule.open:
-            yield Finding((*path, name), _unknown(rule, name))
+            yield SchemaError((*path, name), _unknown(rule, name))
 
 
 def _unknown(rule: Fields, name: str) -> str:

@@ -12,7 +12,7 @@ _LONG_BYTES: Final = 4096
 _FASTEST: Final = 1
 
 
-class Packed(Sequence[T], Generic[T]):
+class CompressedList(Sequence[T], Generic[T]):
     """A long list of values of the model, kept as JSON and decoded for each reader: a fraction of what the values would take.
 
     Longer JSON than 4 KiB is compressed: what a list repeats in another form than the object had it takes less than the object.
@@ -46,7 +46,7 @@ class Packed(Sequence[T], Generic[T]):
         return self._values()[index]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Packed) and self._data == other._data
+        return isinstance(other, CompressedList) and self._data == other._data
 
     def __hash__(self) -> int:
         return hash(self._data)
@@ -59,7 +59,7 @@ class Packed(Sequence[T], Generic[T]):
 
 def packed(values: tuple[T, ...], kind: type[T], parts: int = 0) -> Sequence[T]:
     """The values as they are if they are few, and so are the `parts` of all of them together, else packed."""
-    return values if max(len(values), parts) <= FEW else Packed(values, kind)
+    return values if max(len(values), parts) <= FEW else CompressedList(values, kind)
 
 
 def _tuple_of(kind: type) -> Any:

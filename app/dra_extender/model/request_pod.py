@@ -21,7 +21,7 @@ _DIGITS: Final = 20
 _DECODER: Final = msgspec.json.Decoder(_Head)
 
 
-class SentPod:
+class RequestPod:
     """A pod as a caller sent it: who it is, and everything else unread until it is asked for.
 
     The caller need not be kube-scheduler, so that what it says of the pod beyond the identity decides nothing.

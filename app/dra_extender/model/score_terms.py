@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Merits:
+class ScoreTerms:
     """What speaks for an allocation beyond that it fits; those of several claims are added up.
 
     `alternatives`: the sum of 8 - index over the chosen alternatives of `firstAvailable` requests.  `waits`: some device has to
@@ -14,9 +14,9 @@ class Merits:
     counter_sets: int = 0
     joined: int = 0
 
-    def __add__(self, other: "Merits") -> "Merits":
+    def __add__(self, other: "ScoreTerms") -> "ScoreTerms":
         """Both together."""
-        return Merits(
+        return ScoreTerms(
             self.alternatives + other.alternatives,
             self.waits or other.waits,
             self.counter_sets + other.counter_sets,

@@ -40,7 +40,7 @@ class _Device(Value, frozen=True):
     sources: dict[str, str] = {}
 
 
-class LostShare(NamedTuple):
+class StrippedShare(NamedTuple):
     """A share of an allocation that the API server stored without its name or its amounts: which field, of which device."""
 
     field: str
@@ -168,7 +168,7 @@ def is_snapshotted(claim: ClaimHead) -> bool:
     return allocation is not None and _decoded(claim, allocation) is not None
 
 
-def lost_share(claim: ClaimHead) -> LostShare | None:
+def lost_share(claim: ClaimHead) -> StrippedShare | None:
     """The first share of an allocation of ours that was stored as something else, by the stored object alone; None if none was.
 
     An API server without the fields of KEP-5075 drops them in silence: what was decided as a share then has the device whole.
@@ -193,11 +193,11 @@ def lost_share(claim: ClaimHead) -> LostShare | None:
         return None
 
 
-def _lost(stored: DeviceResult, written: _Device) -> LostShare | None:
+def _lost(stored: DeviceResult, written: _Device) -> StrippedShare | None:
     if stored.share_id != written.share_id:
-        return LostShare("shareID", stored.device_id)
+        return StrippedShare("shareID", stored.device_id)
     if written.share_id is not None and _amounts(stored.consumed_capacity) != _amounts(written.consumed_capacity):
-        return LostShare("consumedCapacity", stored.device_id)
+        return StrippedShare("consumedCapacity", stored.device_id)
     return None
 
 

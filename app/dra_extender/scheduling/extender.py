@@ -9,7 +9,7 @@ import structlog
 from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
-from dra_extender.model.request_pod import SentPod
+from dra_extender.model.request_pod import RequestPod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.bind import Bind
 from dra_extender.scheduling.binding.conflict_monitor import ForeignAllocations
@@ -20,29 +20,29 @@ from dra_extender.scheduling.claims.orphan_reports import OrphanReports
 from dra_extender.scheduling.claims.short_claims import ShortClaims
 from dra_extender.scheduling.claims.snapshot_reports import SnapshotReports
 from dra_extender.scheduling.claims.writer import ClaimWriting
-from dra_extender.scheduling.evaluation.device_backoff import CoolDowns
-from dra_extender.scheduling.evaluation.evaluator import Judging
-from dra_extender.scheduling.evaluation.node_allocator import Searching
-from dra_extender.scheduling.evaluation.node_equivalence import Likeness
+from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
+from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
+from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
 from dra_extender.scheduling.filter import Filter
 from dra_extender.scheduling.gang.coordinator import Gangs
 from dra_extender.scheduling.gang.failure_cache import GangFailures
-from dra_extender.scheduling.gang.planner import GangPlanning
-from dra_extender.scheduling.podgroup_claims.controller import GroupClaims
+from dra_extender.scheduling.gang.planner import GangPlanner
+from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
 from dra_extender.scheduling.ports.cluster import Cluster
-from dra_extender.scheduling.ports.errors import FilterAnswer, TryAgain
-from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, Yield
-from dra_extender.scheduling.ports.shutdown import STOPPING, Stopping
+from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
+from dra_extender.scheduling.ports.options import DevicesBesideCounters, Options, YieldPolicy
+from dra_extender.scheduling.ports.shutdown import STOPPING, Shutdown
 from dra_extender.scheduling.preempt import Preempt
 from dra_extender.scheduling.prioritize import Prioritize
 from dra_extender.scheduling.reclaim.controller import Reclaim
 from dra_extender.scheduling.reclaim.observe import ReclaimFacts
-from dra_extender.scheduling.reclaim.rules import Reason
-from dra_extender.scheduling.reclaim.writer import Outcome, ReclaimWriting
-from dra_extender.scheduling.requeue.messages import RefusalWords
-from dra_extender.scheduling.requeue.unschedulable import Refusals
-from dra_extender.scheduling.requeue.waker import WakeUp
+from dra_extender.scheduling.reclaim.rules import ReclaimReason
+from dra_extender.scheduling.reclaim.writer import ReclaimResult, ReclaimWriting
+from dra_extender.scheduling.requeue.messages import RejectionMessages
+from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
+from dra_extender.scheduling.requeue.waker import Waker
 from dra_extender.scheduling.search_time.time_slices import TimeSlices
 from dra_extender.telemetry.metrics import Metrics
 
@@ -57,40 +57,40 @@ class Extender:
         self, ledger: Ledger, cluster: Cluster, metrics: Metrics, options: Options, features: Features
     ) -> None:
         options = replace(options, binding_conditions=features.device_binding_and_status)
-        searching = Searching(ledger, features, options, resumed=metrics.search_resumed)
+        searching = NodeAllocator(ledger, features, options, resumed=metrics.search_resumed)
         self._ledger = ledger
         self.supervisor = supervisor = Supervisor(metrics.background_failed)
         self._cluster = cluster
         self._metrics = metrics
-        self.refusals = Refusals(ledger, RefusalWords(ledger, searching), cluster.events, metrics)
-        self.cool_downs = cool_downs = CoolDowns(cluster.clock, options.device_cool_down_seconds, self._cooled_down)
+        self.refusals = UnschedulablePods(ledger, RejectionMessages(ledger, searching), cluster.events, metrics)
+        self.cool_downs = cool_downs = DeviceBackoff(cluster.clock, options.device_cool_down_seconds, self._cooled_down)
         self._prioritize = Prioritize(ledger, options)
         slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
         short = ShortClaims(ledger, cluster.claims, metrics, slices)
         ledger.claims.kept.on_full = _namespace_is_full
         self._preempt = Preempt(ledger, searching, short, cluster.clock, options)
         decision = BindDecision(ledger, searching, cool_downs, short, options)
-        self._stopping = Stopping()
+        self._stopping = Shutdown()
         self._bind = Bind(ledger, decision, self.refusals, cool_downs, cluster, metrics, options, self._stopping)
         self._pods = self._bind.pods
-        likeness, clock = Likeness(ledger, features), cluster.clock
-        judging = Judging(ledger, searching, metrics, options.remembered_answers, likeness)
+        likeness, clock = NodeEquivalence(ledger, features), cluster.clock
+        judging = NodeEvaluator(ledger, searching, metrics, options.remembered_answers, likeness)
         gate, running = self._bind.gate, self._bind.running
         fairness = HoldFairness(ledger, gate, running, clock, self._holds_are_stale)
-        planning = GangPlanning(ledger, searching, likeness, cool_downs, fairness.stale)
+        planning = GangPlanner(ledger, searching, likeness, cool_downs, fairness.stale)
         failures = GangFailures(ledger, cool_downs, clock)
         gangs = Gangs(ledger, planning, gate, failures, clock, options, fairness, self._has_a_seat)
         fairness.stale.drop_plan = gangs.revoke
-        fairness.stale.on_revoked = lambda: metrics.reclaimed(Reason.HOLD_REVOKED, Outcome.DONE)
+        fairness.stale.on_revoked = lambda: metrics.reclaimed(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE)
         self._filter = Filter(ledger, searching, self.refusals, judging, gangs, cool_downs, short, options)
-        self._wake_up = WakeUp(
+        self._wake_up = Waker(
             ledger, self.refusals, self._filter, cluster.waker, metrics, cluster.clock, options, supervisor
         )
         facts = ReclaimFacts(ledger, self.refusals, running, cluster.clock, options)
         claims = ClaimWriting(ledger, cluster.claims, metrics)
         taking_back = ReclaimWriting(ledger, cluster, claims, facts, cool_downs, options.field_manager)
         self.reclaim = Reclaim(ledger, self._bind, facts, taking_back, metrics, cluster.clock, options, supervisor)
-        self.group_claims = GroupClaims(ledger, cluster, claims, metrics, options, supervisor)
+        self.group_claims = PodGroupClaimController(ledger, cluster, claims, metrics, options, supervisor)
         self.group_trials = GroupTrials(ledger, cluster, claims, metrics, options)
         self._extended_resources = options.extended_resources
         self._searching, self._devices_beside_counters = searching, options.devices_beside_counters
@@ -120,7 +120,7 @@ class Extender:
         metrics.before_render(lambda: metrics.claims_kept(ledger.claims.kept.total, ledger.claims.kept.short))
 
     def _guarding(self, options: Options) -> GuardClaims | None:
-        if options.yield_policy is not Yield.GUARD:
+        if options.yield_policy is not YieldPolicy.GUARD:
             return None
         self._ledger.guards.namespace = options.own_namespace
         guards = GuardClaims(self._ledger, self._cluster.claims, options.own_namespace)
@@ -168,12 +168,12 @@ class Extender:
                 each.cancel()
             await asyncio.gather(*background, return_exceptions=True)
 
-    async def filter(self, pod: Pod | SentPod, nodes: Sequence[str]) -> FilterAnswer:
+    async def filter(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> FilterResponse:
         """See PodResolver and Filter."""
         self._refuse_when_stopping()
         return await self._filter(await self._pods(pod), nodes)
 
-    async def prioritize(self, pod: Pod | SentPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
+    async def prioritize(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """See Prioritize."""
         return self._prioritize(pod.uid, nodes)
 
@@ -182,7 +182,9 @@ class Extender:
         self._refuse_when_stopping()
         start = self._cluster.clock.monotonic()
         outcome = "failed"
-        task = self.supervisor.begin(BackgroundTask.BIND, self._bind(namespace, name, uid, node, hung_up), (TryAgain,))
+        task = self.supervisor.begin(
+            BackgroundTask.BIND, self._bind(namespace, name, uid, node, hung_up), (RetryableError,)
+        )
         self._binds.add(task)
         task.add_done_callback(self._binds.discard)
         try:
@@ -191,7 +193,7 @@ class Extender:
         finally:
             self._metrics.bound(outcome, self._cluster.clock.monotonic() - start)
 
-    async def preempt(self, pod: Pod | SentPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+    async def preempt(self, pod: Pod | RequestPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         """See PodResolver and Preempt."""
         self._refuse_when_stopping()
         return await self._preempt(await self._pods(pod), victims)
@@ -228,7 +230,7 @@ class Extender:
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping.reason is not None:
-            raise TryAgain(self._stopping.reason)
+            raise RetryableError(self._stopping.reason)
 
     async def _unless_stopped(self, bind: asyncio.Task[None]) -> None:
         """Wait for the bind; a stop of the service ends the waiting, not a write in flight."""
@@ -240,7 +242,7 @@ class Extender:
         if bind.done():
             return bind.result()
         bind.add_done_callback(_outcome_is_known)
-        raise TryAgain(f"{self._stopping.reason}; the next bind of the pod carries on")
+        raise RetryableError(f"{self._stopping.reason}; the next bind of the pod carries on")
 
 
 def _namespace_is_full(namespace: str) -> None:

@@ -3,7 +3,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.state.result import Paused
+from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.holds.holds import Hold, HoldBook
 from dra_extender.ledger.ledger import Ledger
@@ -14,23 +14,29 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.group_entries import fully_reserved
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
-from dra_extender.scheduling.claims.preconditions import Sorted, excluded, not_ready, sort_claims
+from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, not_ready, sort_claims
 from dra_extender.scheduling.claims.short_claims import ShortClaims
-from dra_extender.scheduling.evaluation.device_backoff import CoolDowns, search_around
-from dra_extender.scheduling.evaluation.evaluator import NODE_UNKNOWN, Judging
+from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff, search_around
+from dra_extender.scheduling.evaluation.evaluator import NODE_UNKNOWN, NodeEvaluator
 from dra_extender.scheduling.evaluation.fresh_shares import new_share_id, with_fresh_shares
-from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_backoff import BACKED_OFF
-from dra_extender.scheduling.evaluation.prefetch import LookAhead
-from dra_extender.scheduling.evaluation.result import Attempt, refused_everywhere
-from dra_extender.scheduling.evaluation.result_cache import Outcome
+from dra_extender.scheduling.evaluation.prefetch import Prefetch
+from dra_extender.scheduling.evaluation.result import FilterResult, refused_everywhere
+from dra_extender.scheduling.evaluation.result_cache import NodeResult
 from dra_extender.scheduling.evaluation.scoring import ratings, total
-from dra_extender.scheduling.extended_resources.need import ExtendedNeed, Group, Special, extended_need, left_over
+from dra_extender.scheduling.extended_resources.need import (
+    ExtendedClaimNeed,
+    ExtendedNeed,
+    NodesByNeed,
+    extended_need,
+    left_over,
+)
 from dra_extender.scheduling.gang.coordinator import Gangs
 from dra_extender.scheduling.permit.members import gang_of
-from dra_extender.scheduling.ports.errors import FilterAnswer, TryAgain
+from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.requeue.unschedulable import Refusals
+from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.scheduling.search_time.deadline import CallBudget
 
 _UNSETTLED = Rejection(code=Code.UNSETTLED)
@@ -45,11 +51,11 @@ class Filter:
     def __init__(
         self,
         ledger: Ledger,
-        searching: Searching,
-        refusals: Refusals,
-        judging: Judging,
+        searching: NodeAllocator,
+        refusals: UnschedulablePods,
+        judging: NodeEvaluator,
         gangs: Gangs,
-        cool_downs: CoolDowns,
+        cool_downs: DeviceBackoff,
         short: ShortClaims,
         options: Options,
     ) -> None:
@@ -64,12 +70,12 @@ class Filter:
         self._options = options
         self._gangs = gangs
         self._judging = judging
-        self._look_ahead = LookAhead(self._judging, ledger, self._clock, options.offered_nodes)
+        self._look_ahead = Prefetch(self._judging, ledger, self._clock, options.offered_nodes)
 
-    async def __call__(self, pod: Pod, nodes: Sequence[str]) -> FilterAnswer:
+    async def __call__(self, pod: Pod, nodes: Sequence[str]) -> FilterResponse:
         """The nodes on which the pod fits (at most `offered_nodes` where something must be held), and why the others do not."""
         if not pod.needs_devices:
-            return FilterAnswer(nodes, {}, {})
+            return FilterResponse(nodes, {}, {})
         pod = self._ledger.pods.newest(pod)
         if not (pod.node_name or self._ledger.pods.is_being_bound(pod.uid)):
             self._ledger.pod_uses_nothing(pod.uid)
@@ -87,16 +93,16 @@ class Filter:
         if not attempt.fits:
             self._fairness.refused(pod, attempt)
             if attempt.limited:
-                raise TryAgain(f"pod {pod.key}: {_unfinished(attempt)}")
+                raise RetryableError(f"pod {pod.key}: {_unfinished(attempt)}")
             began = self._clock.monotonic()
             self._refusals.turned_away(pod, attempt, budget)
             self._slices.charge(pod, self._clock.monotonic() - began)
-            return FilterAnswer((), {}, attempt.texts)
+            return FilterResponse((), {}, attempt.texts)
         self._refusals.settled(pod.uid)
         self._fairness.shares.waits_no_more(pod.uid)
-        return FilterAnswer(self._offer(pod, attempt), {}, attempt.texts)
+        return FilterResponse(self._offer(pod, attempt), {}, attempt.texts)
 
-    async def _tried(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:
+    async def _tried(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """An attempt that goes on in further slices; when there is no other, what has been found out by then.
 
         Everything is asked again in each slice, of what it is by then: what was answered before is remembered.
@@ -104,7 +110,7 @@ class Filter:
         while True:
             try:
                 attempt = self._attempt(pod, nodes, budget)
-            except Paused:
+            except SearchPaused:
                 if not await self._slices.next(pod, budget):
                     budget.close()
                 continue
@@ -133,17 +139,17 @@ class Filter:
         """Read the claims without which `may_fit` cannot tell; raises TryAgain if that is impossible."""
         await self._short.read(missing, budget)
 
-    def _attempt(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:
+    def _attempt(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         backed_off = self._cool_downs.nodes.of(pod.uid)
         if not backed_off:
             return self._offered(pod, nodes, budget)
         left = _without(nodes, backed_off)
-        attempt = self._offered(pod, left, budget) if left else Attempt()
+        attempt = self._offered(pod, left, budget) if left else FilterResult()
         for name in backed_off.intersection(nodes):
             attempt.refuse(name, BACKED_OFF)
         return attempt
 
-    def _offered(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:
+    def _offered(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         ledger = self._ledger
         ledger.holds.expire(self._clock.monotonic())
         gang = gang_of(pod, ledger)
@@ -156,7 +162,7 @@ class Filter:
         alone = self._alone(pod, nodes, budget)
         return planned if planned is not None and alone.fits else alone
 
-    def _alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> Attempt:
+    def _alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """As if there were no other pods to be placed with this one."""
         ledger = self._ledger
         ledger.holds.leave(pod.uid)
@@ -193,18 +199,18 @@ class Filter:
     def _placed(
         self,
         pod: Pod,
-        claims: Sorted,
+        claims: ClaimsByState,
         need: ExtendedNeed | None,
         nodes: Sequence[str],
         budget: CallBudget,
         asked: Demand | None,
-    ) -> Attempt:
+    ) -> FilterResult:
         """Where everything that is open fits; nodes that serve extended resources in different ways are asked differently.
 
         `asked` is what the open claims ask for.
         """
-        attempt = Attempt(open=claims.open, held=claims.held)
-        groups: Sequence[Group] = (Group(None, nodes),)
+        attempt = FilterResult(open=claims.open, held=claims.held)
+        groups: Sequence[NodesByNeed] = (NodesByNeed(None, nodes),)
         if need is not None or claims.allocated or claims.held or not claims.open:
             groups = self._allowed(pod, nodes, claims, need, attempt)
         for special, names in groups:
@@ -223,11 +229,11 @@ class Filter:
         return attempt
 
     def _allowed(
-        self, pod: Pod, nodes: Sequence[str], claims: Sorted, need: ExtendedNeed | None, attempt: Attempt
-    ) -> Sequence[Group]:
+        self, pod: Pod, nodes: Sequence[str], claims: ClaimsByState, need: ExtendedNeed | None, attempt: FilterResult
+    ) -> Sequence[NodesByNeed]:
         """Known nodes that neither decided claims nor extended resources exclude, by what they leave to device classes."""
         ledger = self._ledger
-        allowed: dict[int, tuple[Special | None, list[str]]] = {}
+        allowed: dict[int, tuple[ExtendedClaimNeed | None, list[str]]] = {}
         for name in nodes:
             node = ledger.nodes.get(name)
             if node is None:
@@ -242,9 +248,11 @@ class Filter:
                 allowed.setdefault(id(special), (special, []))[1].append(name)
             else:
                 attempt.refuse(name, refusal)
-        return tuple(Group(*each) for each in allowed.values())
+        return tuple(NodesByNeed(*each) for each in allowed.values())
 
-    def _search(self, demand: Demand, nodes: Sequence[str], uid: str, attempt: Attempt, budget: CallBudget) -> None:
+    def _search(
+        self, demand: Demand, nodes: Sequence[str], uid: str, attempt: FilterResult, budget: CallBudget
+    ) -> None:
         """Ask about the nodes, beginning at a place that depends on the pod."""
         in_order, enough = turned(nodes, zlib.crc32(uid.encode())), self._options.offered_nodes
         cooling = self._cool_downs.of(uid)
@@ -257,7 +265,7 @@ class Filter:
             self._look_behind_holds(demand, held, in_order, budget, attempt)
 
     def _look_behind_holds(
-        self, demand: Demand, held: Sequence[str], nodes: Iterable[str], budget: CallBudget, attempt: Attempt
+        self, demand: Demand, held: Sequence[str], nodes: Iterable[str], budget: CallBudget, attempt: FilterResult
     ) -> None:
         """Find out whether only holds that may end stand in the way, which of them are about to settle, and which are stale."""
         ledger, views = self._ledger, self._fairness.stale.views()
@@ -296,7 +304,7 @@ class Filter:
         reached.difference_update(held)
         return [*held, *(name for name in nodes if name in reached)]
 
-    def _offer(self, pod: Pod, attempt: Attempt) -> Sequence[str]:
+    def _offer(self, pod: Pod, attempt: FilterResult) -> Sequence[str]:
         """Choose the best nodes and hold there what the pod would take; for a member of a gang that is done already."""
         if attempt.seat is not None:
             return (attempt.seat,)
@@ -310,7 +318,7 @@ class Filter:
         unheld = [name for name, outcome in attempt.fits.items() if outcome is None]
         try:
             offered = self._best(pod, attempt)
-        except TryAgain:
+        except RetryableError:
             if not unheld:
                 raise
             offered = {}
@@ -323,7 +331,7 @@ class Filter:
             self._look_ahead.follow(attempt.demand)
         return (*unheld, *offered)
 
-    def _best(self, pod: Pod, attempt: Attempt) -> dict[str, Outcome]:
+    def _best(self, pod: Pod, attempt: FilterResult) -> dict[str, NodeResult]:
         """The nodes with the highest ratings; among equals those that were looked at first.
 
         Raises:
@@ -354,7 +362,7 @@ def _without(nodes: Sequence[str], backed_off: frozenset[str]) -> Sequence[str]:
     return [name for name in nodes if name not in backed_off] if backed_off else nodes
 
 
-def _unfinished(attempt: Attempt) -> str:
+def _unfinished(attempt: FilterResult) -> str:
     """Why nothing is known about some node: the namespace has no time left, or what a call may spend is used up.
 
     The same text for each call, however many nodes: kube-scheduler writes a new one into the pod before it goes on to the next pod.
@@ -364,7 +372,7 @@ def _unfinished(attempt: Attempt) -> str:
 
 
 def _hold(
-    holds: HoldBook, claims: Sequence[FoundClaim], offered: Mapping[str, Outcome], pod: Pod, times: _Times
+    holds: HoldBook, claims: Sequence[FoundClaim], offered: Mapping[str, NodeResult], pod: Pod, times: _Times
 ) -> None:
     """Hold for each claim what it would get on the offered nodes; on some a claim for extended resources is not needed."""
     for index, claim in enumerate(claims):

@@ -5,10 +5,10 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.base import ModelError
 from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod
-from dra_extender.model.request_pod import SentPod
+from dra_extender.model.request_pod import RequestPod
 from dra_extender.scheduling.claims.lookup import names_missing
-from dra_extender.scheduling.ports.cluster import ClusterError, NotFound, Pods
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.cluster import ClusterError, NotFoundError, Pods
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 
 READ_BYTES: Final = 256 * 1024
@@ -32,7 +32,7 @@ class PodResolver:
         self._schedulers = frozenset(options.scheduler_names)
         self._lookups = 0
 
-    async def __call__(self, sent: Pod | SentPod) -> Pod:
+    async def __call__(self, sent: Pod | RequestPod) -> Pod:
         """The pod to place; one that is unknown and needs no devices is taken as sent, because nothing follows from it.
 
         Raises:
@@ -48,7 +48,9 @@ class PodResolver:
             pod = await self.read(sent.namespace, sent.name, sent.uid)
         self.check(pod, sent.namespace, sent.name)
         if pod.node_name or pod.finished:
-            raise TryAgain(f"pod {pod.key} is {f'bound to node {pod.node_name}' if pod.node_name else 'over'} already")
+            raise RetryableError(
+                f"pod {pod.key} is {f'bound to node {pod.node_name}' if pod.node_name else 'over'} already"
+            )
         return pod
 
     def known(self, namespace: str, name: str, uid: str) -> Pod | None:
@@ -69,31 +71,31 @@ class PodResolver:
             TryAgain: there is no such pod, or the API server does not answer.
         """
         if self._ledger.pods.gone(uid):
-            raise TryAgain(f"pod {namespace}/{name} with UID {uid} does not exist any more")
+            raise RetryableError(f"pod {namespace}/{name} with UID {uid} does not exist any more")
         if self._lookups >= LOOKUPS:
-            raise TryAgain(
+            raise RetryableError(
                 f"pod {namespace}/{name}: the watch has not brought it yet, and {LOOKUPS} others are being looked up"
             )
         self._lookups += 1
         try:
             pod = await self._pods.read(namespace, name)
-        except NotFound as gone:
-            raise TryAgain(f"pod {namespace}/{name} does not exist any more") from gone
+        except NotFoundError as gone:
+            raise RetryableError(f"pod {namespace}/{name} does not exist any more") from gone
         except (ClusterError, ModelError) as problem:
-            raise TryAgain(f"pod {namespace}/{name}: {problem}") from problem
+            raise RetryableError(f"pod {namespace}/{name}: {problem}") from problem
         finally:
             self._lookups -= 1
         if pod.uid != uid or pod.deleting or self._ledger.pods.gone(uid):
-            raise TryAgain(f"pod {namespace}/{name} with UID {uid} does not exist any more")
+            raise RetryableError(f"pod {namespace}/{name} with UID {uid} does not exist any more")
         self.check(pod, namespace, name)
         return pod
 
     def check(self, pod: Pod, namespace: str, name: str) -> None:
         """Raises TryAgain if this is not the pod that the caller names, or not ours to place."""
         if pod.name != name or pod.namespace != namespace:
-            raise TryAgain(f"the pod with UID {pod.uid} is {pod.key}, not {namespace}/{name}")
+            raise RetryableError(f"the pod with UID {pod.uid} is {pod.key}, not {namespace}/{name}")
         if self._schedulers and pod.scheduler_name not in self._schedulers:
-            raise TryAgain(
+            raise RetryableError(
                 f"pod {pod.key} belongs to scheduler {pod.scheduler_name or 'default-scheduler'}; "
                 f"scheduling.scheduler_names has {', '.join(sorted(self._schedulers))}"
             )
@@ -108,14 +110,14 @@ class PodResolver:
         end = loop.time() + _NODE_SECONDS
         while name not in self._ledger.nodes:
             if loop.time() >= end:
-                raise TryAgain(f"node {name} does not exist, as far as the watch has brought")
+                raise RetryableError(f"node {name} does not exist, as far as the watch has brought")
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
-    def _is_newer(self, sent: Pod | SentPod, known: Pod) -> bool:
+    def _is_newer(self, sent: Pod | RequestPod, known: Pod) -> bool:
         version = sent.resource_version
         return version != known.resource_version and version_number(version) > version_number(known.resource_version)
 
-    def _needs_devices(self, sent: Pod | SentPod) -> bool:
+    def _needs_devices(self, sent: Pod | RequestPod) -> bool:
         if isinstance(sent, Pod):
             return sent.needs_devices
         return sent.size > READ_BYTES or sent.read().needs_devices

@@ -3,7 +3,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.state.result import NoFit, Paused
+from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
@@ -14,10 +14,10 @@ from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
 from dra_extender.scheduling.claims.preconditions import excluded, sort_claims
 from dra_extender.scheduling.claims.short_claims import ShortClaims
-from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import ExtendedNeed, extended_need
 from dra_extender.scheduling.ports.cluster import Clock
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.search_time.deadline import CallBudget
 from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP
@@ -34,7 +34,7 @@ class Preempt:
     """
 
     def __init__(
-        self, ledger: Ledger, searching: Searching, short: ShortClaims, clock: Clock, options: Options
+        self, ledger: Ledger, searching: NodeAllocator, short: ShortClaims, clock: Clock, options: Options
     ) -> None:
         self._ledger = ledger
         self._short = short
@@ -58,9 +58,9 @@ class Preempt:
         while True:
             try:
                 kept = self._sensible(pod, found, victims, budget)
-            except Paused:
+            except SearchPaused:
                 if not await self._slices.next(pod, budget):
-                    raise TryAgain(f"pod {pod.key}: {SHARE_USED_UP}") from None
+                    raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}") from None
                 continue
             except SpecNotKeptError as missing:
                 await self._short.read_for(pod, missing, budget)

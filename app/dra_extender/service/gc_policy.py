@@ -7,7 +7,7 @@ from typing import Final
 _COLLECT_SECONDS: Final = 30.0
 
 
-class Collector:
+class GcPolicy:
     """The cyclic garbage collector, kept from walking through the caches: a full collection stops everything for up to a second."""
 
     def freeze(self) -> None:
@@ -23,12 +23,12 @@ class Collector:
 
 
 @contextmanager
-def quiet_collector() -> Iterator[Collector]:
+def quiet_collector() -> Iterator[GcPolicy]:
     """No collection happens by itself inside the block."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        yield Collector()
+        yield GcPolicy()
     finally:
         gc.unfreeze()
         if was_enabled:

@@ -60,7 +60,7 @@ class ClosedCounter(Protocol):
         ...
 
 
-class Uncounted:
+class NullCounter:
     """Counts nothing."""
 
     def closed_connection(self, reason: str) -> None:

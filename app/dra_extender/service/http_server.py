@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from dra_extender.config.settings import ServerSettings
 from dra_extender.service.file_descriptors import backlog, most_connections
-from dra_extender.service.http_connections import Connections, HttpLimits, Uncounted
+from dra_extender.service.http_connections import Connections, HttpLimits, NullCounter
 from dra_extender.service.http_protocol import BoundedProtocol
 from dra_extender.telemetry.metrics import Metrics
 
@@ -50,7 +50,7 @@ async def serving(
     app: FastAPI, settings: ServerSettings, listener: socket.socket, metrics: Metrics | None = None
 ) -> AsyncIterator[None]:
     """Answers requests inside the block; at its end, answers in progress are completed."""
-    connections = Connections(_limits(settings), metrics or Uncounted())
+    connections = Connections(_limits(settings), metrics or NullCounter())
     if metrics is not None:
         metrics.before_render(lambda: metrics.connections(len(connections), connections.in_flight))
     config = uvicorn.Config(

@@ -14,7 +14,7 @@ import structlog
 
 from dra_extender.allocator.overlay.policy import PolicyOverlay
 from dra_extender.allocator.overlay.policy_effects import devices_of, without_effect
-from dra_extender.config.policy_file import BadPolicy, MissingPolicy, read_policy
+from dra_extender.config.policy_file import InvalidPolicyError, MissingPolicyError, read_policy
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.overlays import Prepared
 from dra_extender.model.resource_slice import ResourceSlice
@@ -27,7 +27,7 @@ _DEVICES_AT_A_TIME: Final = 64
 _TROUBLES_SHOWN: Final = 3
 
 
-class PolicyWatch:
+class PolicyReloader:
     """The policy of one service.  `load` at the start, then `run`; `notes` for the readiness page."""
 
     def __init__(
@@ -57,11 +57,11 @@ class PolicyWatch:
         self._seen = fingerprint(self._path)
         try:
             policy = self._read(self._path)
-        except MissingPolicy as missing:
+        except MissingPolicyError as missing:
             self._problem = str(missing)
             self._metrics.policy("missing")
             _LOG.info("there is no policy", problem=self._problem)
-        except BadPolicy as bad:
+        except InvalidPolicyError as bad:
             self._refuse(bad, "refused")
             raise
         else:
@@ -90,12 +90,13 @@ class PolicyWatch:
         try:
             policy = self._read(path)
             prepared = await self._prepared(policy)
-        except BadPolicy as problem:
-            self._refuse(problem, "missing" if isinstance(problem, MissingPolicy) else "refused")
+        except InvalidPolicyError as problem:
+            self._refuse(problem, "missing" if isinstance(problem, MissingPolicyError) else "refused")
             return
         except Exception as problem:
             self._refuse(
-                BadPolicy(f"policy file {path}: it cannot be used: {type(problem).__name__}: {problem}"), "refused"
+                InvalidPolicyError(f"policy file {path}: it cannot be used: {type(problem).__name__}: {problem}"),
+                "refused",
             )
             raise
         self._take(policy, prepared)
@@ -154,7 +155,7 @@ class PolicyWatch:
         self._metrics.policy("taken")
         _LOG.info("policy is in force", file=str(self._path), rules=len(policy.rules), changed_pools=len(changed))
 
-    def _refuse(self, problem: BadPolicy, outcome: str) -> None:
+    def _refuse(self, problem: InvalidPolicyError, outcome: str) -> None:
         self._problem = str(problem)
         self._metrics.policy(outcome)
         kept = "no policy" if self._policy is None else "the policy read before"

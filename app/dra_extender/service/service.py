@@ -11,7 +11,7 @@ import structlog
 
 from dra_extender.api.application import create_app
 from dra_extender.api.health import Health
-from dra_extender.api.readiness_gate import Gate
+from dra_extender.api.readiness_gate import ReadinessGate
 from dra_extender.config.settings import Settings
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sink import Feed
@@ -20,9 +20,9 @@ from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Cluster
 from dra_extender.scheduling.ports.shutdown import STOPPING
-from dra_extender.service.gc_policy import Collector, quiet_collector
+from dra_extender.service.gc_policy import GcPolicy, quiet_collector
 from dra_extender.service.http_server import serving
-from dra_extender.service.policy_reloader import PolicyWatch
+from dra_extender.service.policy_reloader import PolicyReloader
 from dra_extender.telemetry.metrics import Metrics
 
 LOADING: Final = "the extender is starting: its caches are not complete yet"
@@ -93,7 +93,7 @@ class Service:
         self, settings: Settings, cluster: WatchedCluster, metrics: Metrics, leadership: Leadership | None = None
     ) -> None:
         self.ledger = Ledger(settings.scheduling.namespace_claim_bytes)
-        self.gate = Gate(LOADING)
+        self.gate = ReadinessGate(LOADING)
         self.health = Health()
         features = settings.features
         options = settings.scheduling.options(
@@ -101,7 +101,7 @@ class Service:
         )
         options = replace(options, own_namespace=settings.leader_election.known_namespace() or options.own_namespace)
         self.extender = Extender(self.ledger, cluster, metrics, options, features.features())
-        self.policy = PolicyWatch(
+        self.policy = PolicyReloader(
             settings.scheduling.policy_file,
             self.ledger,
             metrics,
@@ -161,7 +161,7 @@ class Service:
         note = self.ledger.claims.kept.note()
         return {"claims-kept-short": note} if note else {}
 
-    async def _work(self, stop: asyncio.Event, collector: Collector) -> None:
+    async def _work(self, stop: asyncio.Event, collector: GcPolicy) -> None:
         stopped = asyncio.create_task(stop.wait())
         stopped.add_done_callback(lambda _: self._enter(STOPPING))
         try:

@@ -8,7 +8,7 @@ from uuid import uuid4
 import structlog
 import uvloop
 
-from dra_extender.config.settings import BadSettings, LeaderElectionSettings, Settings
+from dra_extender.config.settings import InvalidSettingsError, LeaderElectionSettings, Settings
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.kube.discovery.server_features import Support
@@ -63,7 +63,7 @@ def with_scheduler(settings: Settings) -> Settings:
     document = read_document(file)
     problems = check(document, limits_of(settings))
     if problems:
-        raise BadSettings(f"{file}: {'; '.join(map(str, problems))}")
+        raise InvalidSettingsError(f"{file}: {'; '.join(map(str, problems))}")
     names = settings.scheduling.scheduler_names or scheduler_names(document)
     return settings.model_copy(update={"scheduling": settings.scheduling.model_copy(update={"scheduler_names": names})})
 
@@ -134,7 +134,7 @@ def _route(
 def _namespace(settings: LeaderElectionSettings) -> str:
     found = settings.known_namespace()
     if found is None:
-        raise BadSettings(
+        raise InvalidSettingsError(
             "setting leader_election.namespace (DRA_EXTENDER_LEADER_ELECTION__NAMESPACE): expected the namespace of the Lease, "
             "because this is not a pod that could have one"
         )

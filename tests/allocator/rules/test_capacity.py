@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from dra_extender.allocator.rules.capacity import CapacityError, Misfit, amount_text, needs
+from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch, amount_text, needs
 from dra_extender.model.device import DeviceCapacity, RequestPolicy, ValidRange
 from dra_extender.model.quantity import parse_quantity
 from hypothesis import given
@@ -26,7 +26,7 @@ def asked(request: str | None, of: DeviceCapacity, *, fractional: bool = True) -
     """What the request takes as a quantity, or why it does not fit."""
     requests = {} if request is None else {"m": parse_quantity(request)}
     found = needs(requests, (("m", of),), fractional=fractional)
-    return found.reason if isinstance(found, Misfit) else amount_text(found[0], "1")
+    return found.reason if isinstance(found, CapacityMismatch) else amount_text(found[0], "1")
 
 
 PLAIN = capacity("8")
@@ -82,7 +82,7 @@ def test_device_that_does_not_hand_out_the_amount_is_left_out_with_a_reason(
 def test_capacity_that_the_device_lacks_is_said_before_any_error() -> None:
     broken = capacity("8", min="0", step="0")
     found = needs({"n": 1, "m": 1}, (("m", broken),), fractional=True)
-    assert found == Misfit("has no capacity n")
+    assert found == CapacityMismatch("has no capacity n")
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
-from dra_extender.allocator.rules.eligibility import NodeFacts
-from dra_extender.allocator.search_state import Attempt, Refusal
+from dra_extender.allocator.rules.node_view import NodeView as NodeFacts
+from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.program import compile_expression
 from dra_extender.model.allocation import Placement
@@ -150,15 +150,15 @@ def test_mode_all_takes_all_or_fails() -> None:
 
 def test_a_refused_or_undone_device_leaves_no_trace() -> None:
     demand, pools = demand_of(claim_of(exactly())), pools_of(pool(part("a", "mig", among("mig")), part("b", "vgpu")))
-    attempt = Attempt(demand, NodeFacts(NODE, pools, Held(), None))
+    attempt = SearchState(demand, NodeFacts(NODE, pools, Held(), None))
     wanted = demand.claims[0].requests[0].options[0]
     mark = attempt.trail.mark()
-    assert attempt.take(0, wanted, 0) is Refusal.NONE
-    assert attempt.take(0, wanted, 1) is Refusal.NEIGHBOURS
-    assert attempt.take(0, wanted, 1) is Refusal.NEIGHBOURS
+    assert attempt.take(0, wanted, 0) is Exclusion.NONE
+    assert attempt.take(0, wanted, 1) is Exclusion.NEIGHBOURS
+    assert attempt.take(0, wanted, 1) is Exclusion.NEIGHBOURS
     attempt.trail.back_to(mark)
-    assert attempt.take(0, wanted, 1) is Refusal.NONE
-    assert attempt.take(0, wanted, 0) is Refusal.NEIGHBOURS
+    assert attempt.take(0, wanted, 1) is Exclusion.NONE
+    assert attempt.take(0, wanted, 0) is Exclusion.NEIGHBOURS
 
 
 def test_what_was_frozen_at_allocation_counts_and_not_what_the_slice_says_now() -> None:
@@ -293,7 +293,7 @@ def test_members_come_back_exactly_after_any_refusal_or_undo(
         for index, (mode, only, where) in enumerate(found)
     ]
     demand, pools = demand_of(claim_of(exactly())), pools_of(pool(*devices))
-    attempt = Attempt(demand, NodeFacts(NODE, pools, Held(held("d0")), None))
+    attempt = SearchState(demand, NodeFacts(NODE, pools, Held(held("d0")), None))
     wanted = demand.claims[0].requests[0].options[0]
 
     def members() -> list[Any]:
@@ -302,7 +302,7 @@ def test_members_come_back_exactly_after_any_refusal_or_undo(
     undone = []
     for location in order:
         before, mark = members(), attempt.trail.mark()
-        if location < len(devices) and attempt.take(0, wanted, location) is Refusal.NONE:
+        if location < len(devices) and attempt.take(0, wanted, location) is Exclusion.NONE:
             undone.append((mark, before))
         else:
             assert members() == before

@@ -8,15 +8,15 @@ import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.rules.compatible_only_with import MAX_NEIGHBOURS
-from dra_extender.allocator.rules.node_view import NodeFacts
-from dra_extender.allocator.search_state import Attempt
+from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search_state import SearchState
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT
 from dra_extender.model.rejection import Code
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.evaluation.device_backoff import SetAside
+from dra_extender.scheduling.evaluation.device_backoff import BackoffUsage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -156,7 +156,7 @@ def test_the_scope_is_frozen_with_the_rule() -> None:
 
 def test_a_device_that_is_only_left_alone_for_a_while_is_nobodys_neighbour() -> None:
     slices = laid(on("pool"), slice_of(device("a1", "x", "a"), device("b1", "x", "b")))
-    usage = SetAside(Held(), [("gpu.example.com", "pool", "a1")])
+    usage = BackoffUsage(Held(), [("gpu.example.com", "pool", "a1")])
     assert picks(allocate(demand_of(claim_of(exactly())), NODE, pools_of(slices), usage)) == [["b1"]]
 
 
@@ -190,10 +190,10 @@ def test_neighbours_are_paid_by_the_call() -> None:
 
 def test_a_node_without_rules_looks_at_no_neighbour() -> None:
     demand, pools = demand_of(claim_of(exactly())), pools_of([slice_of("a", "b")])
-    assert Attempt(demand, NodeFacts(NODE, pools, Held(held("a")), None)).neighbours is None
+    assert SearchState(demand, NodeView(NODE, pools, Held(held("a")), None)).neighbours is None
     off = Features(compatibility_groups=False)
     ruled = pools_of(laid(on("pool"), slice_of(device("a1", "x", "a"))), features=off)
-    assert Attempt(demand, NodeFacts(NODE, ruled, Held(), None)).neighbours is None
+    assert SearchState(demand, NodeView(NODE, ruled, Held(), None)).neighbours is None
 
 
 MODES = st.sampled_from("ab")

@@ -6,10 +6,10 @@ from unittest.mock import patch
 
 import pytest
 from dra_extender.allocator.allocate import allocate
-from dra_extender.allocator.rules.node_view import NodeFacts
-from dra_extender.allocator.search.other_releases import OtherAttempt, begin
+from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search.other_releases import ReleaseSearchState, begin
 from dra_extender.allocator.state.release_rules import OWN, Rules
-from dra_extender.allocator.state.result import Fatal, NoFit
+from dra_extender.allocator.state.result import NoFit, SearchEndedError
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.rejection import Code
 from dra_extender.model.resource_claim import ResourceClaim
@@ -240,7 +240,7 @@ def test_rules_that_have_no_say_change_no_answer(
     slices: list[Any], wanted: list[Any], usage: list[Any], rules: Rules
 ) -> None:
     demand, pools = demand_of(*wanted), pools_of(slices)
-    facts = NodeFacts(NODE, pools, Held(*usage), None, rules)
+    facts = NodeView(NODE, pools, Held(*usage), None, rules)
     if begin(demand, facts)[1]:
         assert allocate(demand, NODE, pools, Held(*usage), rules=rules) == allocate(demand, NODE, pools, Held(*usage))
 
@@ -252,20 +252,20 @@ def test_asking_what_refuses_a_device_changes_nothing(slices: list[Any], wanted:
     demand = demand_of(wanted)
     rules = dataclasses.replace(BY_REQUEST, counters_by_driver=False, admin_access_pays_counters=False)
     pools = pools_of(slices)
-    attempt = OtherAttempt(demand, NodeFacts(NODE, pools, Held(*usage), None, rules))
+    attempt = ReleaseSearchState(demand, NodeView(NODE, pools, Held(*usage), None, rules))
     options = [option for request in demand.claims[0].requests for option in request.options]
     for wish in options:
         for location in range(len(pools.devices)):
             before = _kept(attempt)
             try:
                 answers = [attempt.refusal(0, wish, location) for _ in range(2)]
-            except Fatal:  # a derived attribute that fails
+            except SearchEndedError:  # a derived attribute that fails
                 continue
             assert _kept(attempt) == before
             assert answers[0] == answers[1] == attempt.take(0, wish, location)
 
 
-def _kept(attempt: OtherAttempt) -> Any:
+def _kept(attempt: ReleaseSearchState) -> Any:
     seen = {key: (list(each), dict(each.seen)) for key, each in attempt._joined.items()}
     counters = {name: dict(each._remaining) for name, each in attempt._by_name.items()}
     return seen, counters, dict(attempt._paid), list(attempt.picks), dict(attempt._marks), dict(attempt._shares)

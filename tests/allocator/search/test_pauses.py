@@ -5,7 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 from dra_extender.allocator.allocate import Allocation, allocate
-from dra_extender.allocator.state.result import NoFit, Paused
+from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.cost import Deadline
 from dra_extender.model.allocation import Placement
@@ -55,7 +55,7 @@ class Interrupting(Budget):
     def _perhaps(self) -> None:
         if self._random.random() < 0.4:
             self.pauses += 1
-            raise Paused
+            raise SearchPaused
 
 
 def with_pauses(asked: Allocation, budget: Budget) -> Placement | NoFit:
@@ -63,7 +63,7 @@ def with_pauses(asked: Allocation, budget: Budget) -> Placement | NoFit:
     while True:
         try:
             return asked(budget)
-        except Paused:
+        except SearchPaused:
             continue
 
 
@@ -134,7 +134,7 @@ class Counting(Budget):
         """See Budget."""
         self.asked += 1
         if self.asked % 2:
-            raise Paused
+            raise SearchPaused
         return super().__call__()
 
 

@@ -8,7 +8,7 @@ import pytest
 from dra_extender.allocator.allocate import Allocation, allocate
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.release_rules import OWN, UPSTREAM
-from dra_extender.allocator.state.result import Paused
+from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.model.allocation import Placement
 from dra_extender.model.rejection import Code
 from hypothesis import given, settings
@@ -126,14 +126,14 @@ def test_pauses_change_nothing() -> None:
         nonlocal turns
         turns += 1
         if turns % 2:
-            raise Paused
+            raise SearchPaused
         return False
 
     while True:
         try:
             found = search(pausing)
             break
-        except Paused:
+        except SearchPaused:
             continue
     assert found == straight
     assert turns > 2

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from dra_extender.cel.explain.explain import explain
 from dra_extender.cel.explain.render import indented, one_line, to_json
-from dra_extender.cel.explain.values import Part, Verdict
+from dra_extender.cel.explain.values import EvalVerdict, Part
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
@@ -72,7 +72,7 @@ NO_MODEL = 'device has no attribute "modle" of domain "gpu.example.com"; did you
 )
 def test_a_false_condition_is_told_by_the_values_on_both_sides(expression: str, reason: str) -> None:
     part = explain(compile_expression(expression), DEVICE)
-    assert part.verdict is Verdict.FALSE
+    assert part.verdict is EvalVerdict.FALSE
     assert one_line(part) == reason
 
 
@@ -96,7 +96,7 @@ def test_a_failure_names_the_part_that_failed_and_what_is_there_instead(
     expression: str, column: int, reason: str
 ) -> None:
     part = explain(expression, DEVICE)
-    assert part.verdict is Verdict.ERROR
+    assert part.verdict is EvalVerdict.ERROR
     assert reason in one_line(part)
     while part.parts:
         part = part.parts[0]
@@ -106,20 +106,20 @@ def test_a_failure_names_the_part_that_failed_and_what_is_there_instead(
 def test_a_true_disjunction_names_the_operands_that_hold_and_a_false_one_all() -> None:
     true = explain(f'{A}.index == 3 || {A}.model == "x"', DEVICE)
     false = explain(f'{A}.index == 4 || {A}.model == "x"', DEVICE)
-    assert (true.verdict, one_line(true)) == (Verdict.TRUE, f"{A}.index is 3")
+    assert (true.verdict, one_line(true)) == (EvalVerdict.TRUE, f"{A}.index is 3")
     assert one_line(false) == f'{A}.index is 3, wanted 4; {A}.model is "A100", wanted "x"'
 
 
 def test_a_value_that_is_no_bool_is_said_to_be_none() -> None:
     part = explain(f"{A}.index", DEVICE)
-    assert part.verdict is Verdict.VALUE
+    assert part.verdict is EvalVerdict.VALUE
     assert "is 3, a int, where true or false was wanted" in one_line(part)
 
 
 def test_a_device_that_cannot_be_read_is_said_to_be_unreadable() -> None:
     broken = prepare_device("d", {"v": Attribute(version_value="x")}, {}, allow_multiple_allocations=False)
     part = explain("true", broken)
-    assert part.verdict is Verdict.ERROR
+    assert part.verdict is EvalVerdict.ERROR
     assert "the device cannot be read: attribute v" in part.words
 
 
@@ -153,7 +153,7 @@ def test_an_explanation_is_bounded_whatever_the_expression(expression: str) -> N
 
 def test_a_deadline_leaves_parts_undecided_instead_of_raising() -> None:
     part = explain("lists.range(1000).all(a, lists.range(100).all(b, a >= b || true))", DEVICE, deadline=lambda: True)
-    assert part.verdict is Verdict.STOPPED
+    assert part.verdict is EvalVerdict.STOPPED
     assert "was not decided" in one_line(part)
 
 
@@ -175,13 +175,13 @@ TERMS = st.recursive(
 )
 
 
-def expected(expression: str) -> Verdict | None:
+def expected(expression: str) -> EvalVerdict | None:
     try:
-        return Verdict.TRUE if compile_expression(expression).matches(DEVICE) else Verdict.FALSE
+        return EvalVerdict.TRUE if compile_expression(expression).matches(DEVICE) else EvalVerdict.FALSE
     except CelCompileError:
         return None
     except CelRuntimeError:
-        return Verdict.ERROR
+        return EvalVerdict.ERROR
 
 
 def assert_agrees(expression: str) -> None:
@@ -189,7 +189,9 @@ def assert_agrees(expression: str) -> None:
     if verdict is None:
         return
     part = explain(expression, DEVICE)
-    found = {Verdict.VALUE: Verdict.ERROR, Verdict.STOPPED: Verdict.ERROR}.get(part.verdict, part.verdict)
+    found = {EvalVerdict.VALUE: EvalVerdict.ERROR, EvalVerdict.STOPPED: EvalVerdict.ERROR}.get(
+        part.verdict, part.verdict
+    )
     assert found is verdict
     assert one_line(part)
     assert explain(expression, DEVICE) == part

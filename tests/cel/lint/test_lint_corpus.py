@@ -7,7 +7,7 @@ from typing import Any
 
 from dra_extender.cel.explain.explain import explain
 from dra_extender.cel.explain.render import one_line
-from dra_extender.cel.explain.values import Verdict
+from dra_extender.cel.explain.values import EvalVerdict
 from dra_extender.cel.lint.findings import Severity
 from dra_extender.cel.lint.lint import lint
 from dra_extender.cel.program import compile_expression
@@ -73,12 +73,12 @@ def test_explanations_of_real_selectors_have_the_verdict_of_the_evaluation_and_w
     for entry in ENTRIES:
         expression, prepared = entry["scenario"]["expression"], device(entry["scenario"]["device"])
         try:
-            expected = Verdict.TRUE if compile_expression(expression).matches(prepared) else Verdict.FALSE
+            expected = EvalVerdict.TRUE if compile_expression(expression).matches(prepared) else EvalVerdict.FALSE
         except CelCompileError:
             continue
         except CelRuntimeError:
-            expected = Verdict.ERROR
+            expected = EvalVerdict.ERROR
         part = explain(expression, prepared)
-        found = Verdict.ERROR if part.verdict in {Verdict.VALUE, Verdict.STOPPED} else part.verdict
+        found = EvalVerdict.ERROR if part.verdict in {EvalVerdict.VALUE, EvalVerdict.STOPPED} else part.verdict
         assert found is expected, expression
         assert one_line(part)

@@ -21,7 +21,7 @@ from dra_extender.cel.native.patterns import LARGE_PATTERNS as KEPT_LARGE
 from dra_extender.cel.native.patterns import SMALL_PATTERNS as KEPT_SMALL
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.runtime.cost import CALL_LIMIT, WORK_LIMIT, Frame
+from dra_extender.cel.runtime.cost import CALL_LIMIT, WORK_LIMIT, EvaluationFrame
 from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.runtime.semver import parse_semver
 from dra_extender.cel.support.bounded_cache import BoundedCache
@@ -36,13 +36,13 @@ DEVICE = prepare_device("gpu.example.com", {}, {}, allow_multiple_allocations=Fa
 def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The native calls that were made, with what was charged for each."""
     calls: list[tuple[str, int]] = []
-    original = Frame.begin_call
+    original = EvaluationFrame.begin_call
 
-    def begin(frame: Frame, name: str, work: int) -> None:
+    def begin(frame: EvaluationFrame, name: str, work: int) -> None:
         original(frame, name, work)
         calls.append((name, work))
 
-    monkeypatch.setattr(Frame, "begin_call", begin)
+    monkeypatch.setattr(EvaluationFrame, "begin_call", begin)
     return calls
 
 
@@ -101,7 +101,7 @@ def test_what_compiling_costs_is_stated_by_the_estimate() -> None:
     assert pattern_cost("a") < 3_000
     assert pattern_cost(r"\pL{3}") > 100_000
     assert pattern_cost("[" * 3_000) > 100_000
-    frame = Frame(None, 0, ())
+    frame = EvaluationFrame(None, 0, ())
     charge_pattern(frame, r"\pL{3}")
     assert frame.work >= pattern_cost(r"\pL{3}")
 
@@ -253,6 +253,6 @@ def test_long_versions_are_not_remembered() -> None:
 
 
 def test_entries_are_measured_and_charged_alike() -> None:
-    frame = Frame(None, 0, ())
+    frame = EvaluationFrame(None, 0, ())
     Native("examine", ("text",), len, len)(frame, "abc")
     assert frame.work == 3

@@ -12,7 +12,7 @@ from dra_extender.cel.library.native_functions import NATIVES
 from dra_extender.cel.native.call import Native
 from dra_extender.cel.native.lists import copied, distinct_plain, number_range, order_of, place_of, same_elements
 from dra_extender.cel.native.strings import RFIND
-from dra_extender.cel.runtime.cost import CALL_LIMIT, WORK_LIMIT, Frame
+from dra_extender.cel.runtime.cost import CALL_LIMIT, WORK_LIMIT, EvaluationFrame
 from dra_extender.cel.support.errors import CelCostError, CelDeadlineError
 
 METHODS: Final = frozenset(
@@ -144,8 +144,8 @@ def test_entries_have_names_of_their_own() -> None:
     assert len(names) == len(set(names)) > 40
 
 
-def _frame() -> Frame:
-    return Frame(None, 0, ())
+def _frame() -> EvaluationFrame:
+    return EvaluationFrame(None, 0, ())
 
 
 def _never(*_: object) -> object:
@@ -166,7 +166,7 @@ def test_a_call_that_the_evaluation_cannot_afford_any_more_is_refused_before_it_
 
 
 def test_the_deadline_is_asked_before_a_long_call() -> None:
-    frame = Frame(None, 0, (), lambda: True)
+    frame = EvaluationFrame(None, 0, (), lambda: True)
     with pytest.raises(CelDeadlineError):
         Native("examine", (), _never, lambda: CALL_LIMIT)(frame)
 

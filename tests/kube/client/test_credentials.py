@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 from dra_extender.kube.client.credentials import ConfigurationError, ServiceAccount, find_credentials
-from dra_extender.kube.client.errors import CallFailed, Intent
+from dra_extender.kube.client.errors import CallFailed, RequestIntent
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Call, Transport
+from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from structlog.testing import capture_logs
 
 from tests.support.kube.fake_api_server import FakeApiServer
@@ -106,7 +106,7 @@ async def test_a_certificate_that_is_none_is_a_sentence(
 ) -> None:
     found = await find_credentials(KubeSettings(), clock, environ=POD, account=account)
     with pytest.raises(ConfigurationError, match="certificates of the service account of this pod cannot be used"):
-        Transport(KubeSettings(), clock, observer).connect(found)
+        ApiTransport(KubeSettings(), clock, observer).connect(found)
 
 
 async def test_a_rotated_token_is_read_once_a_minute(clock: ManualClock, account: ServiceAccount) -> None:
@@ -145,8 +145,8 @@ async def test_a_token_that_cannot_be_read_any_more_is_kept_and_reported(
     assert found.trouble is None
 
 
-def get(path: str) -> Call:
-    return Call(Intent("get", "things"), "GET", path, 5.0)
+def get(path: str) -> ApiCall:
+    return ApiCall(RequestIntent("get", "things"), "GET", path, 5.0)
 
 
 async def test_a_refused_token_is_read_again_and_the_request_repeated(
@@ -155,7 +155,7 @@ async def test_a_refused_token_is_read_again_and_the_request_repeated(
     token = tmp_path / "token"
     token.write_text("first-token\n")
     settings = KubeSettings(kubeconfig=server.kubeconfig(tmp_path / "config", tokenFile=str(token)))
-    transport = Transport(settings, clock, observer)
+    transport = ApiTransport(settings, clock, observer)
     transport.connect(await find_credentials(settings, clock))
     server.pages["/x"] = {"fine": True}
     assert await transport.send(get("/x")) == b'{"fine": true}'

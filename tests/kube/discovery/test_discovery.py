@@ -2,12 +2,12 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.discovery.discovery import Discovery
 from dra_extender.kube.discovery.server_features import OPTIONAL_FIELDS, ServerFacts, Support, supports
-from dra_extender.scheduling.ports.cluster import NotFound, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import NotFoundError, RequestRejectedError, ServerUnavailableError
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer
 
@@ -47,7 +47,7 @@ GROUPS = {
 
 
 @pytest.fixture
-def discovery(server: FakeApiServer, transport: Transport, settings: KubeSettings) -> Discovery:
+def discovery(server: FakeApiServer, transport: ApiTransport, settings: KubeSettings) -> Discovery:
     server.pages |= {
         "/version": version("37"),
         SCHEMA: schema(),
@@ -65,8 +65,8 @@ async def test_a_current_server_needs_few_notes(server: FakeApiServer, discovery
     facts = await discovery.facts()
     assert (facts.git_version, facts.minor) == ("v1.37.1", 37)
     assert facts.scheduling_versions == ("v1", "v1beta1", "v1alpha3")
-    assert facts.pod_groups == Kind("podgroups", "scheduling.k8s.io/v1beta1")
-    assert facts.taint_rules == Kind("devicetaintrules", "resource.k8s.io/v1", namespaced=False)
+    assert facts.pod_groups == ResourceKind("podgroups", "scheduling.k8s.io/v1beta1")
+    assert facts.taint_rules == ResourceKind("devicetaintrules", "resource.k8s.io/v1", namespaced=False)
     assert set(facts.fields.values()) == {Support.KEPT}
     assert facts.notes() == {"api-server": "v1.37.1, behaves as 1.37"}
 
@@ -114,9 +114,9 @@ async def test_a_server_without_the_needed_version_is_refused_in_words(
     del server.pages["/apis/resource.k8s.io"]
     if served:
         server.pages["/apis/resource.k8s.io"] = served
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRejectedError) as refused:
         await discovery.facts()
-    assert not isinstance(refused.value, NotFound)
+    assert not isinstance(refused.value, NotFoundError)
     assert str(refused.value) == (
         f"This API server (v1.33.1, behaves as 1.33) serves {said}. dra-extender needs resource.k8s.io/v1: "
         "Kubernetes 1.34 or newer, with that version not disabled."
@@ -125,7 +125,7 @@ async def test_a_server_without_the_needed_version_is_refused_in_words(
 
 async def test_something_that_is_no_api_server_is_told_in_words(server: FakeApiServer, discovery: Discovery) -> None:
     server.intervene("GET", "/version", lambda _: web.Response(text="<html>It works!</html>"))
-    with pytest.raises(Unavailable, match="get /version: the answer cannot be read, is this an API server"):
+    with pytest.raises(ServerUnavailableError, match="get /version: the answer cannot be read, is this an API server"):
         await discovery.facts()
 
 
@@ -144,8 +144,8 @@ async def test_kinds_are_found_in_the_newest_version_that_has_them(server: FakeA
         "/apis/scheduling.k8s.io/v1alpha2": resources("podgroups"),
     }
     facts = await discovery.facts()
-    assert facts.taint_rules == Kind("devicetaintrules", "resource.k8s.io/v1beta2", namespaced=False)
-    assert facts.pod_groups == Kind("podgroups", "scheduling.k8s.io/v1alpha2")
+    assert facts.taint_rules == ResourceKind("devicetaintrules", "resource.k8s.io/v1beta2", namespaced=False)
+    assert facts.pod_groups == ResourceKind("podgroups", "scheduling.k8s.io/v1alpha2")
 
 
 async def test_kinds_that_nobody_serves_are_noted(server: FakeApiServer, discovery: Discovery) -> None:

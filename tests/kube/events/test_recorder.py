@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.events.recorder import (
     BURST,
     NAMESPACE_BURST,
@@ -37,7 +37,7 @@ def pod(number: int, namespace: str = "space") -> Pod:
 class Desk:
     """An event writer on a fake server, with a clock that stands still unless moved."""
 
-    def __init__(self, server: FakeApiServer, transport: Transport, settings: KubeSettings) -> None:
+    def __init__(self, server: FakeApiServer, transport: ApiTransport, settings: KubeSettings) -> None:
         self.server = server
         self.clock = ManualClock()
         self.observer = CountingObserver()
@@ -67,7 +67,7 @@ class Desk:
 
 
 @pytest.fixture
-def desk(server: FakeApiServer, transport: Transport, settings: KubeSettings) -> Desk:
+def desk(server: FakeApiServer, transport: ApiTransport, settings: KubeSettings) -> Desk:
     def accept(request: web.Request) -> web.Response:
         return web.json_response({}, status=201)
 

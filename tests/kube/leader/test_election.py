@@ -10,15 +10,15 @@ import pytest_asyncio
 from aiohttp import web
 from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.kube.leader.candidate import LeaseTimes
 from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
 from dra_extender.kube.objects.claims import KubeClaims
 from dra_extender.kube.objects.pods import KubePods
-from dra_extender.kube.watch.reflector import Chance
+from dra_extender.kube.watch.reflector import SleepAndJitter
 from dra_extender.model.claim_edits import MetadataChange
-from dra_extender.scheduling.ports.cluster import Unavailable
+from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer
 from tests.support.kube.recording import CountingObserver, ManualClock, until
@@ -108,7 +108,7 @@ class Bench:
             observer=CountingObserver(),
             terms=self.terms,
             clock=self.clock,
-            chance=Chance(sleep=self.sleep, number=lambda: 0.0),
+            chance=SleepAndJitter(sleep=self.sleep, number=lambda: 0.0),
         )
         made.connect(await find_credentials(self._settings, self.clock))
         self.made.append(made)
@@ -272,10 +272,10 @@ def claim_body() -> bytes:
 
 
 @asynccontextmanager
-async def written_with(settings: KubeSettings, permit: Callable[[], str | None]) -> AsyncIterator[Transport]:
+async def written_with(settings: KubeSettings, permit: Callable[[], str | None]) -> AsyncIterator[ApiTransport]:
     """A connection whose writes need this permit."""
     clock = ManualClock()
-    transport = Transport(settings, clock, CountingObserver(), permit)
+    transport = ApiTransport(settings, clock, CountingObserver(), permit)
     transport.connect(await find_credentials(settings, clock))
     try:
         yield transport
@@ -287,9 +287,11 @@ async def test_no_write_is_sent_without_the_permit_and_reads_are(server: FakeApi
     server.pages[CLAIM] = json.loads(claim_body())
     async with written_with(settings, lambda: "another replica leads") as transport:
         claims = KubeClaims(transport, settings)
-        with pytest.raises(Unavailable, match="patch resourceclaims ns/c: no answer: not sent: another replica leads"):
+        with pytest.raises(
+            ServerUnavailableError, match="patch resourceclaims ns/c: no answer: not sent: another replica leads"
+        ):
             await claims.update("ns", "c", CHANGE)
-        with pytest.raises(Unavailable, match="not sent"):
+        with pytest.raises(ServerUnavailableError, match="not sent"):
             await KubePods(transport, settings).bind("ns", "p", "u", "n")
         assert await claims.read("ns", "c")
     assert [each.method for each in server.seen] == ["GET"]
@@ -314,7 +316,7 @@ async def test_the_permit_is_asked_when_a_write_has_its_connection_not_when_it_b
         refusals.append("the time is over")
         release.set()
         results = await asyncio.gather(*writes, return_exceptions=True)
-    refused = [each for each in results if isinstance(each, Unavailable) and "the time is over" in str(each)]
+    refused = [each for each in results if isinstance(each, ServerUnavailableError) and "the time is over" in str(each)]
     assert len(refused) == 60 - settings.connections
     assert len(server.requests("PATCH", CLAIM)) == settings.connections
 
@@ -326,12 +328,12 @@ async def test_a_cluster_with_an_election_is_not_written_to_before_it_is_won_and
     election = await bench.election()
     cluster = KubeCluster(settings, clock=bench.clock, election=election)
     cluster.transport.connect(await find_credentials(settings, bench.clock))
-    with pytest.raises(Unavailable, match="this replica stands by, no leader is known"):
+    with pytest.raises(ServerUnavailableError, match="this replica stands by, no leader is known"):
         await cluster.claims.update("ns", "c", CHANGE)
     await election.win()
     assert await cluster.claims.update("ns", "c", CHANGE)
     bench.clock.pass_by(10.0)
-    with pytest.raises(Unavailable, match="leads no more"):
+    with pytest.raises(ServerUnavailableError, match="leads no more"):
         await cluster.claims.update("ns", "c", CHANGE)
     assert len(server.requests("PATCH", CLAIM)) == 1
     await cluster.stop()

@@ -3,9 +3,9 @@ import json
 
 from aiohttp import web
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.leader.endpoint_publisher import ServiceRoute
-from dra_extender.kube.watch.reflector import Chance
+from dra_extender.kube.watch.reflector import SleepAndJitter
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer
 from tests.support.kube.recording import Sleeper, until
@@ -13,7 +13,9 @@ from tests.support.kube.recording import Sleeper, until
 PATH = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices/extender"
 
 
-def route(transport: Transport, settings: KubeSettings, sleeper: Sleeper, address: str = "192.0.2.7") -> ServiceRoute:
+def route(
+    transport: ApiTransport, settings: KubeSettings, sleeper: Sleeper, address: str = "192.0.2.7"
+) -> ServiceRoute:
     return ServiceRoute(
         transport,
         settings,
@@ -21,12 +23,12 @@ def route(transport: Transport, settings: KubeSettings, sleeper: Sleeper, addres
         service="extender",
         address=address,
         port=8080,
-        chance=Chance(sleep=sleeper),
+        chance=SleepAndJitter(sleep=sleeper),
     )
 
 
 async def test_the_service_gets_one_ready_endpoint_that_replaces_whatever_was_there(
-    server: FakeApiServer, transport: Transport, settings: KubeSettings
+    server: FakeApiServer, transport: ApiTransport, settings: KubeSettings
 ) -> None:
     """By an apply that makes or changes the EndpointSlice, again and again."""
     server.intervene("PATCH", PATH, lambda _: web.json_response({}), times=1000)
@@ -48,7 +50,7 @@ async def test_the_service_gets_one_ready_endpoint_that_replaces_whatever_was_th
 
 
 async def test_a_refusal_is_said_and_tried_again(
-    server: FakeApiServer, transport: Transport, settings: KubeSettings
+    server: FakeApiServer, transport: ApiTransport, settings: KubeSettings
 ) -> None:
     server.intervene("PATCH", PATH, lambda _: status_answer(403, "Forbidden", "you may not"), times=2)
     server.intervene("PATCH", PATH, lambda _: web.json_response({}), times=1000)

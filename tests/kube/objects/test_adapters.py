@@ -5,14 +5,20 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from dra_extender.kube.client.errors import Forbidden
+from dra_extender.kube.client.errors import ForbiddenError
 from dra_extender.kube.client.settings import KubeSettings, Timeouts
-from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.objects.claims import KubeClaims
 from dra_extender.kube.objects.pods import KubePods
 from dra_extender.kube.objects.scheduler_waker import KubeWaker
 from dra_extender.model.claim_edits import MetadataChange
-from dra_extender.scheduling.ports.cluster import ClusterError, Conflict, NotFound, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import (
+    ClusterError,
+    ConflictError,
+    NotFoundError,
+    RequestRejectedError,
+    ServerUnavailableError,
+)
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer
 from tests.support.kube.recording import CountingObserver, ManualClock
@@ -27,12 +33,12 @@ CHANGE = MetadataChange(uid="u", resource_version="7", finalizers=("f",))
 
 
 @pytest.fixture
-def claims(transport: Transport, settings: KubeSettings) -> KubeClaims:
+def claims(transport: ApiTransport, settings: KubeSettings) -> KubeClaims:
     return KubeClaims(transport, settings)
 
 
 @pytest.fixture
-def pods(transport: Transport, settings: KubeSettings) -> KubePods:
+def pods(transport: ApiTransport, settings: KubeSettings) -> KubePods:
     return KubePods(transport, settings)
 
 
@@ -66,20 +72,20 @@ async def test_a_claim_is_read_byte_by_byte(server: FakeApiServer, claims: KubeC
 @pytest.mark.parametrize(
     ("status", "error"),
     [
-        (400, Refused),
-        (401, Refused),
-        (403, Forbidden),
-        (404, NotFound),
-        (405, Refused),
-        (408, Unavailable),
-        (409, Conflict),
-        (410, Unavailable),
-        (413, Refused),
-        (422, Refused),
-        (429, Unavailable),
-        (500, Unavailable),
-        (503, Unavailable),
-        (504, Unavailable),
+        (400, RequestRejectedError),
+        (401, RequestRejectedError),
+        (403, ForbiddenError),
+        (404, NotFoundError),
+        (405, RequestRejectedError),
+        (408, ServerUnavailableError),
+        (409, ConflictError),
+        (410, ServerUnavailableError),
+        (413, RequestRejectedError),
+        (422, RequestRejectedError),
+        (429, ServerUnavailableError),
+        (500, ServerUnavailableError),
+        (503, ServerUnavailableError),
+        (504, ServerUnavailableError),
     ],
 )
 async def test_a_status_becomes_the_error_that_says_what_can_be_done(
@@ -124,19 +130,19 @@ async def test_a_server_that_is_too_busy_for_longer_than_a_request_may_take_is_u
     server: FakeApiServer, claims: KubeClaims, seconds: int
 ) -> None:
     server.intervene("PATCH", CLAIM, busy(seconds))
-    with pytest.raises(Unavailable, match="429 TooManyRequests: please try again later"):
+    with pytest.raises(ServerUnavailableError, match="429 TooManyRequests: please try again later"):
         await claims.update("space", "claim", CHANGE)
     assert len(server.requests("PATCH", CLAIM)) == 1
 
 
 async def test_words_of_a_proxy_are_passed_on(server: FakeApiServer, claims: KubeClaims) -> None:
     server.intervene("GET", CLAIM, lambda _: web.Response(status=502, text="<h1>Bad\n\n gateway</h1>"))
-    with pytest.raises(Unavailable, match="get resourceclaims space/claim: 502: <h1>Bad gateway</h1>"):
+    with pytest.raises(ServerUnavailableError, match="get resourceclaims space/claim: 502: <h1>Bad gateway</h1>"):
         await claims.read("space", "claim")
 
 
 async def test_a_server_that_does_not_answer_is_unavailable(
-    server: FakeApiServer, transport: Transport, observer: CountingObserver
+    server: FakeApiServer, transport: ApiTransport, observer: CountingObserver
 ) -> None:
     async def never(request: web.Request) -> web.StreamResponse:
         await closed.wait()
@@ -145,27 +151,29 @@ async def test_a_server_that_does_not_answer_is_unavailable(
     closed = asyncio.Event()
     server.intervene("GET", CLAIM, never)
     hasty = KubeClaims(transport, KubeSettings(timeouts=Timeouts(read=0.05)))
-    with pytest.raises(Unavailable, match=r"get resourceclaims space/claim: no answer: .* silent for 0.05 s"):
+    with pytest.raises(
+        ServerUnavailableError, match=r"get resourceclaims space/claim: no answer: .* silent for 0.05 s"
+    ):
         await hasty.read("space", "claim")
     assert observer.of("request") == [("get", "resourceclaims", "none")]
     closed.set()
 
 
 async def test_a_server_that_is_gone_is_unavailable(
-    tmp_path: Path, server: FakeApiServer, transport: Transport, settings: KubeSettings
+    tmp_path: Path, server: FakeApiServer, transport: ApiTransport, settings: KubeSettings
 ) -> None:
     claims = KubeClaims(transport, settings)
     async with FakeApiServer.start() as other:
         other.kubeconfig(tmp_path / "other")
         url = other.url
     transport._host = url
-    with pytest.raises(Unavailable, match="get resourceclaims space/claim: no answer: ClientConnectorError"):
+    with pytest.raises(ServerUnavailableError, match="get resourceclaims space/claim: no answer: ClientConnectorError"):
         await claims.read("space", "claim")
 
 
 async def test_without_a_connection_every_call_is_unavailable(observer: CountingObserver) -> None:
-    transport = Transport(KubeSettings(), ManualClock(), observer)
-    with pytest.raises(Unavailable, match="there is no connection to an API server"):
+    transport = ApiTransport(KubeSettings(), ManualClock(), observer)
+    with pytest.raises(ServerUnavailableError, match="there is no connection to an API server"):
         await KubeClaims(transport, KubeSettings()).read("space", "claim")
 
 
@@ -173,9 +181,9 @@ async def test_without_a_connection_every_call_is_unavailable(observer: Counting
 async def test_a_name_that_would_mean_another_path_is_refused(
     server: FakeApiServer, claims: KubeClaims, pods: KubePods, name: str
 ) -> None:
-    with pytest.raises(Refused, match="cannot be the name"):
+    with pytest.raises(RequestRejectedError, match="cannot be the name"):
         await claims.read("space", name)
-    with pytest.raises(Refused, match="cannot be the name"):
+    with pytest.raises(RequestRejectedError, match="cannot be the name"):
         await pods.bind(name, "pod", "uid", "node")
     assert server.seen == []
 
@@ -183,7 +191,7 @@ async def test_a_name_that_would_mean_another_path_is_refused(
 async def test_other_odd_characters_in_a_name_stay_inside_their_segment(
     server: FakeApiServer, claims: KubeClaims
 ) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await claims.read("space", "a?b#c d")
     assert server.seen[0].path == "/apis/resource.k8s.io/v1/namespaces/space/resourceclaims/a?b#c d"
 
@@ -208,7 +216,7 @@ async def test_a_binding_is_never_posted_twice(server: FakeApiServer, pods: Kube
         return web.Response()
 
     server.intervene("POST", f"{POD}/binding", broken, times=2)
-    with pytest.raises(Unavailable, match="create pods/binding space/pod: no answer"):
+    with pytest.raises(ServerUnavailableError, match="create pods/binding space/pod: no answer"):
         await pods.bind("space", "pod", "uid-1", "worker")
     assert len(server.seen) == 1
 
@@ -218,12 +226,12 @@ async def test_a_pod_is_read_as_a_value(server: FakeApiServer, pods: KubePods) -
     pod = await pods.read("space", "pod")
     assert (pod.key, pod.uid, pod.node_name) == ("space/pod", "u", "worker")
     server.pages[POD] = {"metadata": 3}
-    with pytest.raises(Unavailable, match="get pods space/pod: the answer cannot be read: Pod:"):
+    with pytest.raises(ServerUnavailableError, match="get pods space/pod: the answer cannot be read: Pod:"):
         await pods.read("space", "pod")
 
 
 async def test_waking_changes_one_annotation_each_time(
-    server: FakeApiServer, transport: Transport, settings: KubeSettings
+    server: FakeApiServer, transport: ApiTransport, settings: KubeSettings
 ) -> None:
     clock = ManualClock()
     waker = KubeWaker(transport, settings, clock)
@@ -238,7 +246,7 @@ async def test_waking_changes_one_annotation_each_time(
 
 
 async def test_a_missing_class_or_right_is_a_sentence_and_no_error(
-    server: FakeApiServer, transport: Transport, settings: KubeSettings
+    server: FakeApiServer, transport: ApiTransport, settings: KubeSettings
 ) -> None:
     waker = KubeWaker(transport, settings, ManualClock())
     await waker.wake()
@@ -249,7 +257,7 @@ async def test_a_missing_class_or_right_is_a_sentence_and_no_error(
     assert waker.trouble is not None
     assert "403 Forbidden: you may not" in waker.trouble
     server.intervene("PATCH", WAKE, lambda _: status_answer(503, "", "later"))
-    with pytest.raises(Unavailable):
+    with pytest.raises(ServerUnavailableError):
         await waker.wake()
     server.intervene("PATCH", WAKE, lambda _: web.json_response({}))
     await waker.wake()

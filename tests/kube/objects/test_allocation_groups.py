@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.discovery.discovery import Discovery
 from dra_extender.kube.discovery.server_features import Support
 from dra_extender.kube.objects.claims import KubeClaims
@@ -88,7 +88,7 @@ def placement() -> ClaimPlacement:
 
 
 async def allocated(
-    server: FakeApiServer, transport: Transport, settings: KubeSettings, claim: StoredClaim, metrics: Metrics
+    server: FakeApiServer, transport: ApiTransport, settings: KubeSettings, claim: StoredClaim, metrics: Metrics
 ) -> Ledger:
     """Allocate the claim as the service does: what the schema says, then the writes."""
     facts = await Discovery(transport, settings).facts()
@@ -117,7 +117,7 @@ def puts(server: FakeApiServer) -> list[Any]:
 
 
 async def test_groups_are_stored_in_the_allocation_where_the_api_has_the_field(
-    serving: FakeApiServer, transport: Transport, settings: KubeSettings
+    serving: FakeApiServer, transport: ApiTransport, settings: KubeSettings
 ) -> None:
     """And they count for a reader that has nothing else: another scheduler, or we after the annotation is gone."""
     serving.pages[SCHEMA] = schema(compatibilityGroups=GROUPS)
@@ -134,7 +134,7 @@ async def test_groups_are_stored_in_the_allocation_where_the_api_has_the_field(
 
 
 async def test_groups_that_the_server_drops_are_written_once_and_the_annotation_counts(
-    serving: FakeApiServer, transport: Transport, settings: KubeSettings
+    serving: FakeApiServer, transport: ApiTransport, settings: KubeSettings
 ) -> None:
     """Its schema has the field and its gate is off."""
     serving.pages[SCHEMA] = schema(compatibilityGroups=GROUPS)
@@ -149,7 +149,7 @@ async def test_groups_that_the_server_drops_are_written_once_and_the_annotation_
 
 @pytest.mark.parametrize("page", [schema(), schema(compatibilityGroups={"type": "array"}), {}])
 async def test_groups_are_kept_in_the_annotation_alone_where_the_api_has_no_such_field(
-    serving: FakeApiServer, transport: Transport, settings: KubeSettings, page: Object
+    serving: FakeApiServer, transport: ApiTransport, settings: KubeSettings, page: Object
 ) -> None:
     """Although the release is later than any that is known."""
     serving.pages[SCHEMA] = page
@@ -161,7 +161,7 @@ async def test_groups_are_kept_in_the_annotation_alone_where_the_api_has_no_such
 
 
 async def test_groups_in_the_allocation_win_over_an_edited_annotation_and_that_is_counted(
-    serving: FakeApiServer, transport: Transport, settings: KubeSettings
+    serving: FakeApiServer, transport: ApiTransport, settings: KubeSettings
 ) -> None:
     serving.pages[SCHEMA] = schema(compatibilityGroups=GROUPS)
     claim = StoredClaim(serving, keeps=True)

@@ -4,8 +4,8 @@ import pytest
 from dra_extender.kube.client.protobuf import (
     MAGIC,
     Envelope,
-    Field,
     ProtobufError,
+    ProtobufField,
     field,
     fields,
     message_of,
@@ -14,7 +14,7 @@ from dra_extender.kube.client.protobuf import (
 )
 from dra_extender.kube.objects.claim_messages import has_driver_data, wanted_status, with_metadata, with_reservations
 from dra_extender.model.claim_edits import MetadataChange
-from dra_extender.scheduling.ports.cluster import Conflict
+from dra_extender.scheduling.ports.cluster import ConflictError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,15 +31,15 @@ ALLOCATION = field(
 ALLOCATED = '{"devices":{"results":[{"request":"gpu","driver":"d","pool":"p","device":"g"}]}}'
 
 
-def annotation(key: str, value: str) -> Field:
+def annotation(key: str, value: str) -> ProtobufField:
     return field(12, message_of((field(1, key.encode()), field(2, value.encode()))))
 
 
-def metadata(*more: Field) -> list[Field]:
+def metadata(*more: ProtobufField) -> list[ProtobufField]:
     return [field(1, b"name"), field(5, b"u"), field(6, b"7"), annotation("a", "1"), annotation("b", "2"), *more]
 
 
-def stored(*, meta: list[Field] | None = None, status: list[Field] | None = None) -> bytes:
+def stored(*, meta: list[ProtobufField] | None = None, status: list[ProtobufField] | None = None) -> bytes:
     claim = (
         field(1, message_of(metadata() if meta is None else meta)),
         SPEC,
@@ -49,7 +49,7 @@ def stored(*, meta: list[Field] | None = None, status: list[Field] | None = None
     return MAGIC + message_of((TYPE, field(2, message_of(claim)), field(3, b""), field(4, b"")))
 
 
-def claim_of(body: bytes) -> list[Field]:
+def claim_of(body: bytes) -> list[ProtobufField]:
     return fields(Envelope.opened(body, "resource.k8s.io/v1", "ResourceClaim").content)
 
 
@@ -76,7 +76,7 @@ def test_finalizers_and_annotations_change_and_every_other_byte_stays() -> None:
 @pytest.mark.parametrize(("uid", "version"), [("v", "7"), ("u", "8")])
 def test_another_object_or_version_is_a_conflict(uid: str, version: str) -> None:
     meant = MetadataChange(uid=uid, resource_version=version)
-    with pytest.raises(Conflict, match="UID u and version 7 now"):
+    with pytest.raises(ConflictError, match="UID u and version 7 now"):
         with_metadata(stored(), meant)
 
 

@@ -18,7 +18,12 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PROTECTION_FINALIZER, PodGroup, read_pod_group
 from dra_extender.model.resource_claim import read_claim
 from dra_extender.model.templated_claim import Owner, claim_from, generated_name, read_template
-from dra_extender.scheduling.ports.cluster import Conflict, NotFound, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import (
+    ConflictError,
+    NotFoundError,
+    RequestRejectedError,
+    ServerUnavailableError,
+)
 
 from tests.controlplane import objects
 from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
@@ -121,17 +126,17 @@ async def test_a_claim_is_finalized_allocated_and_released_under_our_name(
     managers = {(each["manager"], each.get("subresource")) for each in stored["metadata"]["managedFields"]}
     assert {("dra-extender", None), ("dra-extender", "status")} <= managers
     with pytest.raises(
-        Conflict, match=r"update resourceclaims/status writes/claim: 409 Conflict: .* has been modified"
+        ConflictError, match=r"update resourceclaims/status writes/claim: 409 Conflict: .* has been modified"
     ):
         await extender.claims.update_status(SPACE, "claim", allocated(first))
     changed = json.loads(third)
     changed["status"]["allocation"]["devices"]["results"][0]["device"] = "gpu-1"
-    with pytest.raises(Refused, match=r"422 Invalid: .*status\.allocation"):
+    with pytest.raises(RequestRejectedError, match=r"422 Invalid: .*status\.allocation"):
         await extender.claims.update_status(SPACE, "claim", json.dumps(changed).encode())
     changed["status"] = {}
     released = json.loads(await extender.claims.update_status(SPACE, "claim", json.dumps(changed).encode()))
     assert "allocation" not in released.get("status", {})
-    with pytest.raises(NotFound, match=r'404 NotFound: .*"nothing" not found'):
+    with pytest.raises(NotFoundError, match=r'404 NotFound: .*"nothing" not found'):
         await extender.claims.read(SPACE, "nothing")
 
 
@@ -141,15 +146,15 @@ async def test_a_claim_is_made_once_under_our_name_and_deleted_if_it_is_the_one_
     body = _claim("made")
     stored = json.loads(await extender.claims.create(SPACE, body))
     assert {each["manager"] for each in stored["metadata"]["managedFields"]} == {"dra-extender"}
-    with pytest.raises(Conflict, match='"made" already exists'):
+    with pytest.raises(ConflictError, match='"made" already exists'):
         await extender.claims.create(SPACE, body)
-    with pytest.raises(Conflict, match=r"the UID in the precondition \(another\) does not match"):
+    with pytest.raises(ConflictError, match=r"the UID in the precondition \(another\) does not match"):
         await extender.claims.delete(SPACE, "made", "another")
-    with pytest.raises(Conflict, match=r"the ResourceVersion in the precondition \(1\) does not match"):
+    with pytest.raises(ConflictError, match=r"the ResourceVersion in the precondition \(1\) does not match"):
         await extender.claims.delete(SPACE, "made", stored["metadata"]["uid"], "1")
     version = stored["metadata"]["resourceVersion"]
     await extender.claims.delete(SPACE, "made", stored["metadata"]["uid"], version)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await extender.claims.delete(SPACE, "made", stored["metadata"]["uid"])
 
 
@@ -170,7 +175,7 @@ async def test_a_pod_is_told_of_its_extended_resource_claim(plane: ControlPlane,
                 }
             ],
         }
-    with pytest.raises(Refused, match=r"metadata\.uid: .* field is immutable"):
+    with pytest.raises(RequestRejectedError, match=r"metadata\.uid: .* field is immutable"):
         await extender.pods.tell_extended_claim(SPACE, "told", "another", "first", [])
 
 
@@ -182,7 +187,7 @@ async def test_claims_are_recorded_beside_others_if_the_object_is_as_known(
     for claims in ({"a": "first"}, {"b": "second"}):
         pod = await extender.pods.read(SPACE, "recorded")
         await extender.pods.record_claims(SPACE, "recorded", uid, pod.resource_version, claims)
-    with pytest.raises(Conflict, match="the object has been modified"):
+    with pytest.raises(ConflictError, match="the object has been modified"):
         await extender.pods.record_claims(SPACE, "recorded", uid, pod.resource_version, {"a": "third"})
     stored = await extender.pods.read(SPACE, "recorded")
     both = {"a": "first", "b": "second"}
@@ -192,7 +197,7 @@ async def test_claims_are_recorded_beside_others_if_the_object_is_as_known(
     for claims in ({"a": "first"}, {"b": "second"}):
         group = await extender.pod_groups.read(SPACE, "recorded")
         await extender.pod_groups.record_claims(group, claims)
-    with pytest.raises(Conflict, match="the object has been modified"):
+    with pytest.raises(ConflictError, match="the object has been modified"):
         await extender.pod_groups.record_claims(group, {"a": "third"})
     group = await extender.pod_groups.read(SPACE, "recorded")
     assert {each.name: each.resource_claim_name for each in group.status.resource_claim_statuses} == both
@@ -205,7 +210,7 @@ async def test_a_finalizer_is_taken_off_a_pod_group_beside_others(plane: Control
         group = await extender.pod_groups.read(SPACE, "protected")
         await extender.pod_groups.unprotect(group, group.metadata.finalizers[0])
         assert (await plane.api.get(POD_GROUPS, "protected", SPACE))["metadata"].get("finalizers") == left
-    with pytest.raises(Conflict, match="the object has been modified"):
+    with pytest.raises(ConflictError, match="the object has been modified"):
         await extender.pod_groups.unprotect(group, "b.example/y")
 
 
@@ -222,7 +227,7 @@ async def test_a_template_is_read_and_makes_a_claim_that_the_server_takes(
     assert stored["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "gpu"
     (reference,) = stored["metadata"]["ownerReferences"]
     assert (reference["apiVersion"], reference["kind"]) == ("scheduling.k8s.io/v1beta1", "PodGroup")
-    with pytest.raises(NotFound, match='"nothing" not found'):
+    with pytest.raises(NotFoundError, match='"nothing" not found'):
         await extender.claim_templates.read(SPACE, "nothing")
 
 
@@ -239,16 +244,16 @@ async def test_an_item_of_a_list_can_be_written_back_as_it_came(plane: ControlPl
 
 async def test_a_pod_is_bound_once_and_only_the_pod_that_was_meant(plane: ControlPlane, extender: KubeCluster) -> None:
     uid = await new_pod(plane, "bound")
-    with pytest.raises(Conflict, match="UID"):
+    with pytest.raises(ConflictError, match="UID"):
         await extender.pods.bind(SPACE, "bound", "another", "worker")
     await extender.pods.bind(SPACE, "bound", uid, "worker")
     assert (await extender.pods.read(SPACE, "bound")).node_name == "worker"
-    with pytest.raises(Conflict, match=r'409 Conflict: .*already assigned to node "worker"'):
+    with pytest.raises(ConflictError, match=r'409 Conflict: .*already assigned to node "worker"'):
         await extender.pods.bind(SPACE, "bound", uid, "worker")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await extender.pods.bind(SPACE, "missing", uid, "worker")
     gated = await new_pod(plane, "gated", schedulingGates=[{"name": "example.com/wait"}])
-    with pytest.raises(Conflict, match=r"has non-empty \.spec\.schedulingGates"):
+    with pytest.raises(ConflictError, match=r"has non-empty \.spec\.schedulingGates"):
         await extender.pods.bind(SPACE, "gated", gated, "worker")
 
 
@@ -258,11 +263,11 @@ async def test_a_pod_is_nominated_and_that_is_taken_back_for_the_pod_that_was_me
     uid = await new_pod(plane, "nominated")
     await extender.pods.nominate(SPACE, "nominated", uid, "worker")
     assert (await extender.pods.read(SPACE, "nominated")).nominated_node_name == "worker"
-    with pytest.raises(Refused, match=r"metadata\.uid: .* field is immutable"):
+    with pytest.raises(RequestRejectedError, match=r"metadata\.uid: .* field is immutable"):
         await extender.pods.nominate(SPACE, "nominated", "another", "other")
     await extender.pods.nominate(SPACE, "nominated", uid, "")
     assert (await extender.pods.read(SPACE, "nominated")).nominated_node_name == ""
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await extender.pods.nominate(SPACE, "missing", uid, "worker")
 
 
@@ -311,7 +316,7 @@ async def follow(plane: ControlPlane, cluster: KubeCluster, plural: str) -> None
     try:
         await until(lambda: second.health()[f"watch-{plural}"] is None or "403" in str(second.health()))
         if problem := second.health()[f"watch-{plural}"]:
-            raise Refused(problem)
+            raise RequestRejectedError(problem)
     finally:
         await second.stop()
 
@@ -405,7 +410,7 @@ async def template_then(plane: ControlPlane, name: str, cluster: KubeCluster) ->
 async def wake(cluster: KubeCluster) -> None:
     await cluster.waker.wake()
     if cluster.waker.trouble:
-        raise Refused(cluster.waker.trouble)
+        raise RequestRejectedError(cluster.waker.trouble)
 
 
 async def record(plane: ControlPlane, cluster: KubeCluster, name: str, times: int) -> None:
@@ -414,13 +419,13 @@ async def record(plane: ControlPlane, cluster: KubeCluster, name: str, times: in
         cluster.events.about_pod(Pod(namespace=SPACE, name=name, uid=uid), warning=False, reason="Test", message="said")
         await cluster.events.flush()
     if cluster.events.trouble:
-        raise Refused(cluster.events.trouble)
+        raise RequestRejectedError(cluster.events.trouble)
 
 
 async def gates(cluster: KubeCluster) -> None:
     assert cluster.facts is not None
     if Support.UNKNOWN in cluster.facts.fields.values():
-        raise Refused("403")
+        raise RequestRejectedError("403")
 
 
 @pytest.mark.parametrize("purpose", RIGHTS)
@@ -433,7 +438,7 @@ async def test_each_of_the_least_rights_is_needed_and_enough(plane: ControlPlane
             while True:
                 try:
                     await follow(plane, cluster, {"follow pods": "pods", "follow nodes": "nodes"}[probe])
-                except Refused:
+                except RequestRejectedError:
                     await asyncio.sleep(0.1)
                 else:
                     return cluster
@@ -442,7 +447,7 @@ async def test_each_of_the_least_rights_is_needed_and_enough(plane: ControlPlane
     try:
         await attempt(plane, able, purpose)
         # A missing right to allocate comes as 422 with the word Forbidden, all others as 403.
-        with pytest.raises(Refused, match=r"403|422 Invalid: .*Forbidden: changing status\.allocation"):
+        with pytest.raises(RequestRejectedError, match=r"403|422 Invalid: .*Forbidden: changing status\.allocation"):
             await attempt(plane, unable, purpose)
     finally:
         await able.stop()
@@ -455,7 +460,9 @@ async def test_a_server_that_cannot_be_trusted_is_told_in_words(plane: ControlPl
     path = tmp_path / "config"
     path.write_text(json.dumps(config))
     cluster = KubeCluster(KubeSettings(kubeconfig=path, patience=0.0))
-    with pytest.raises(Unavailable, match="get /version: no answer: the API server's certificate is not trusted"):
+    with pytest.raises(
+        ServerUnavailableError, match="get /version: no answer: the API server's certificate is not trusted"
+    ):
         await cluster.start({})
     await cluster.stop()
 
@@ -464,7 +471,7 @@ async def test_an_outage_is_unavailable(plane: ControlPlane, extender: KubeClust
     await new_claim(plane, "outage")
     await plane.stop_apiserver()
     try:
-        with pytest.raises(Unavailable, match="get resourceclaims writes/outage: no answer"):
+        with pytest.raises(ServerUnavailableError, match="get resourceclaims writes/outage: no answer"):
             await extender.claims.read(SPACE, "outage")
     finally:
         await plane.start_apiserver()

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from dra_extender.kube.client.clock import SystemClock
 from dra_extender.kube.client.credentials import find_credentials
-from dra_extender.kube.client.errors import CallFailed, Intent
+from dra_extender.kube.client.errors import CallFailed, RequestIntent
 from dra_extender.kube.client.resources import WATCHED
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Call, Transport
+from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
@@ -42,11 +42,13 @@ async def test_the_deepest_and_oddest_claims_that_the_server_admits_are_followed
 ) -> None:
     plane = await control_plane()
     settings = KubeSettings(kubeconfig=plane.admin_kubeconfig)
-    transport = Transport(settings, SystemClock(), CountingObserver())
+    transport = ApiTransport(settings, SystemClock(), CountingObserver())
     transport.connect(await find_credentials(settings, SystemClock()))
 
     async def create(name: str, parameters: bytes) -> str | None:
-        call = Call(Intent("create", "resourceclaims"), "POST", PATH, 30.0, body=body(name, parameters), query={})
+        call = ApiCall(
+            RequestIntent("create", "resourceclaims"), "POST", PATH, 30.0, body=body(name, parameters), query={}
+        )
         try:
             await transport.send(call)
         except CallFailed as refused:

@@ -4,13 +4,13 @@ import json
 
 import pytest
 from aiohttp import web
-from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.objects.pod_groups import KubePodGroups
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.pod_group import PodGroup
-from dra_extender.scheduling.ports.cluster import NotFound, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import NotFoundError, RequestRejectedError, ServerUnavailableError
 
 from tests.support.kube.fake_api_server import FakeApiServer
 
@@ -25,8 +25,8 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def groups(transport: Transport, settings: KubeSettings, version: str) -> KubePodGroups:
-    return KubePodGroups(transport, settings, lambda: Kind("podgroups", version))
+def groups(transport: ApiTransport, settings: KubeSettings, version: str) -> KubePodGroups:
+    return KubePodGroups(transport, settings, lambda: ResourceKind("podgroups", version))
 
 
 async def test_claims_are_recorded_in_the_served_version(
@@ -51,7 +51,7 @@ async def test_a_server_that_does_not_keep_what_is_recorded_is_told_of(
     path = f"/apis/{version}/namespaces/space/podgroups/team/status"
     server.intervene("PATCH", path, lambda _: web.json_response({"metadata": {}}))
     words = r"does not keep status\.resourceClaimStatuses of gpu \(DRAWorkloadResourceClaims is off there\?\)"
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(RequestRejectedError, match=words):
         await groups.record_claims(GROUP, {"gpu": "claim-1"})
 
 
@@ -59,14 +59,14 @@ async def test_a_group_that_cannot_be_read_is_unavailable(
     server: FakeApiServer, groups: KubePodGroups, version: str
 ) -> None:
     server.pages[f"/apis/{version}/namespaces/space/podgroups/team"] = {"metadata": 3}
-    with pytest.raises(Unavailable, match="get podgroups space/team: the answer cannot be read: PodGroup:"):
+    with pytest.raises(ServerUnavailableError, match="get podgroups space/team: the answer cannot be read: PodGroup:"):
         await groups.read("space", "team")
 
 
-async def test_where_none_are_served_there_is_none(transport: Transport, settings: KubeSettings) -> None:
+async def test_where_none_are_served_there_is_none(transport: ApiTransport, settings: KubeSettings) -> None:
     groups = KubePodGroups(transport, settings, lambda: None)
     assert groups.api_version == ""
-    with pytest.raises(NotFound, match="podgroups are not served by this API server"):
+    with pytest.raises(NotFoundError, match="podgroups are not served by this API server"):
         await groups.read("space", "team")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await groups.unprotect(GROUP, "a.example/x")

@@ -14,7 +14,7 @@ from dra_extender.kube.discovery.server_features import Support
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.metadata import version_number
 from dra_extender.model.resource_claim import read_claim
-from dra_extender.scheduling.ports.cluster import Refused
+from dra_extender.scheduling.ports.cluster import RequestRejectedError
 
 from tests.controlplane import objects
 from tests.controlplane.cluster import ControlPlane
@@ -173,6 +173,6 @@ async def test_a_server_tells_what_it_keeps(
 async def test_a_server_without_the_api_is_refused_in_words(binaries: Path, tmp_path: Path) -> None:
     options = ControlPlaneOptions(runtime_config={"resource.k8s.io/v1": False, "resource.k8s.io/v1beta2": True})
     async with ControlPlane.start(tmp_path, options) as cluster:
-        with pytest.raises(Refused, match=r"serves resource.k8s.io only as v1beta2\. dra-extender needs"):
+        with pytest.raises(RequestRejectedError, match=r"serves resource.k8s.io only as v1beta2\. dra-extender needs"):
             async with following(cluster.admin_kubeconfig, {}, CountingObserver()):
                 pass

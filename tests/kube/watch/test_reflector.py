@@ -8,22 +8,22 @@ from functools import partial
 import pytest
 from aiohttp import web
 from dra_extender.kube.client.clock import SystemClock
-from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Call, Transport
-from dra_extender.kube.watch.reflector import Chance, Reflector
+from dra_extender.kube.client.transport import ApiCall, ApiTransport
+from dra_extender.kube.watch.reflector import Reflector, SleepAndJitter
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer, status_body
 from tests.support.kube.recording import CountingObserver, ManualClock, RecordingFeed, Sleeper, until
 
-KIND = Kind("things", "example.com/v1")
+KIND = ResourceKind("things", "example.com/v1")
 THINGS = "/apis/example.com/v1/things"
 
 
 class Bench:
     """One reflector on a fake server."""
 
-    def __init__(self, server: FakeApiServer, transport: Transport, settings: KubeSettings) -> None:
+    def __init__(self, server: FakeApiServer, transport: ApiTransport, settings: KubeSettings) -> None:
         self.server = server
         self.transport = transport
         self.settings = settings
@@ -35,7 +35,7 @@ class Bench:
 
     @asynccontextmanager
     async def running(self, *, synced: bool = True) -> AsyncIterator[Reflector]:
-        chance = Chance(sleep=self.sleeper, number=lambda: 0.5)
+        chance = SleepAndJitter(sleep=self.sleeper, number=lambda: 0.5)
         reflector = Reflector(
             self.transport, KIND, self.feed, self.settings, self.clock, observer=self.observer, chance=chance
         )
@@ -62,7 +62,7 @@ KIB = 1024
 
 
 @pytest.fixture
-def bench(server: FakeApiServer, transport: Transport, settings: KubeSettings) -> Bench:
+def bench(server: FakeApiServer, transport: ApiTransport, settings: KubeSettings) -> Bench:
     return Bench(server, transport, settings)
 
 
@@ -90,7 +90,7 @@ async def test_a_page_of_objects_that_are_larger_than_those_before_is_not_read_w
     read = 0
     send = bench.transport.send
 
-    async def counted(call: Call) -> bytes:
+    async def counted(call: ApiCall) -> bytes:
         nonlocal read
         answer = await send(call)
         read = max(read, len(answer))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 from aiohttp import web
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Transport
+from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.watch.dispatch import read_meta
 from dra_extender.kube.watch.listing import next_size
 
@@ -31,7 +31,7 @@ class NamesFeed(RecordingFeed):
 
 
 @pytest.fixture
-def bench(server: FakeApiServer, transport: Transport, settings: KubeSettings) -> Bench:
+def bench(server: FakeApiServer, transport: ApiTransport, settings: KubeSettings) -> Bench:
     made = Bench(server, transport, settings)
     made.feed = NamesFeed()
     return made

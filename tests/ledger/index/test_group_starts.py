@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.ledger.index.group_starts import Ability, GroupStarts
+from dra_extender.ledger.index.group_starts import GroupEntrySupport, GroupStarts
 from dra_extender.ledger.index.pod_groups import START_LABEL
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
@@ -37,17 +37,17 @@ def test_a_start_counts_for_every_namespace_and_a_failure_for_one(ledger: Ledger
     (slow,) = starts.waiting()
     starts.fail(slow)
     starts.end("slow")
-    assert starts.ability("theirs", NODE) is Ability.UNABLE
-    assert starts.ability("ours", NODE) is Ability.UNKNOWN
+    assert starts.ability("theirs", NODE) is GroupEntrySupport.UNABLE
+    assert starts.ability("ours", NODE) is GroupEntrySupport.UNKNOWN
     starts.begin(pod("quick", "ours"), NODE, {"claim"})
-    assert starts.ability("theirs", NODE) is Ability.UNABLE
-    assert starts.ability("others", NODE) is Ability.UNKNOWN
-    assert starts.ability("ours", NODE) is Ability.ON_TRIAL
+    assert starts.ability("theirs", NODE) is GroupEntrySupport.UNABLE
+    assert starts.ability("others", NODE) is GroupEntrySupport.UNKNOWN
+    assert starts.ability("ours", NODE) is GroupEntrySupport.ON_TRIAL
     ledger.pod_seen(pod("quick", "ours", node_name="n1"))
     ledger.pod_seen(pod("quick", "ours", node_name="n1", has_started=True))
     (quick,) = starts.started()
     assert starts.prove(quick)
-    assert [starts.ability(each, NODE) for each in ("ours", "others")] == [Ability.ABLE] * 2
+    assert [starts.ability(each, NODE) for each in ("ours", "others")] == [GroupEntrySupport.ABLE] * 2
 
 
 def test_a_pod_that_fails_on_a_proven_node_does_so_for_its_namespace_alone(ledger: Ledger) -> None:
@@ -59,8 +59,8 @@ def test_a_pod_that_fails_on_a_proven_node_does_so_for_its_namespace_alone(ledge
     starts.begin(pod("broken", "theirs"), NODE, {"claim"})
     ledger.pod_seen(pod("broken", "theirs", node_name="n1"))
     starts.fail(next(iter(starts.waiting())))
-    assert starts.ability("theirs", NODE) is Ability.UNABLE
-    assert starts.ability("ours", NODE) is Ability.ABLE
+    assert starts.ability("theirs", NODE) is GroupEntrySupport.UNABLE
+    assert starts.ability("ours", NODE) is GroupEntrySupport.ABLE
 
 
 def test_a_pod_that_had_started_before_it_was_seen_proves_nothing(ledger: Ledger) -> None:
@@ -74,7 +74,7 @@ def test_a_pod_that_another_binds_elsewhere_is_on_no_trial_here(ledger: Ledger) 
     starts = ledger.group_starts
     starts.begin(pod("p"), NODE, {"claim"})
     ledger.pod_seen(pod("p", node_name="n2"))
-    assert starts.ability("ns", NODE) is Ability.UNKNOWN
+    assert starts.ability("ns", NODE) is GroupEntrySupport.UNKNOWN
     assert starts.owed("claim") == 0
 
 
@@ -97,7 +97,7 @@ def test_a_node_that_is_made_anew_under_its_name_is_another(ledger: Ledger) -> N
     ledger.pod_seen(pod("p", node_name="n1", has_started=True))
     assert starts.prove(next(iter(starts.started())))
     again = Node(name="n1", uid="other", boot_id="b", kubelet_version="v1.37.1")
-    assert starts.ability("ns", again) is Ability.UNKNOWN
+    assert starts.ability("ns", again) is GroupEntrySupport.UNKNOWN
 
 
 @pytest.mark.parametrize("change", [{"boot_id": "b2"}, {"kubelet_version": "v1.38.0"}, {"uid": "other"}])
@@ -113,7 +113,7 @@ def test_a_start_under_another_kubelet_proves_nothing_and_forgives_nothing(
     ledger.pod_seen(pod("quick", node_name="n1", has_started=True))
     assert not starts.prove(next(iter(starts.started())))
     ledger.nodes["n1"] = NODE
-    assert starts.ability("ns", NODE) is Ability.UNABLE
+    assert starts.ability("ns", NODE) is GroupEntrySupport.UNABLE
 
 
 def test_what_the_api_says_of_nodes_and_pods_is_read() -> None:
@@ -149,8 +149,8 @@ def test_room_for_pods_on_trial_is_counted_once_for_all_nodes() -> None:
     claim = ledger.claims.by_uid("claim")
     assert claim is not None
     assert {(starts.room(claim.claim, "q"), starts.ability("ns", node, "q")) for node in nodes.values()} == {
-        (206, Ability.ON_TRIAL),
-        (206, Ability.UNKNOWN),
+        (206, GroupEntrySupport.ON_TRIAL),
+        (206, GroupEntrySupport.UNKNOWN),
     }
     assert starts.room(claim.claim, "p0") == 207
     assert nodes.looked <= 50

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from dra_extender.ledger.state.notifier import Signal, wait_for_any
+from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 
 
 async def test_the_first_signal_ends_the_wait_and_all_forget_the_waiter() -> None:
-    first, second = Signal(), Signal()
+    first, second = Notifier(), Notifier()
     wait = asyncio.create_task(wait_for_any((first, second), 10.0))
     await asyncio.sleep(0)
     second.fire()
@@ -16,13 +16,13 @@ async def test_the_first_signal_ends_the_wait_and_all_forget_the_waiter() -> Non
 
 
 async def test_nothing_happens_in_time() -> None:
-    signal = Signal()
-    assert not await wait_for_any((signal, Signal()), 0.001)
+    signal = Notifier()
+    assert not await wait_for_any((signal, Notifier()), 0.001)
     assert not signal._waiters
 
 
 async def test_a_wait_that_is_cancelled_is_forgotten() -> None:
-    signal = Signal()
+    signal = Notifier()
     wait = asyncio.create_task(signal.wait())
     await asyncio.sleep(0)
     wait.cancel()
@@ -32,7 +32,7 @@ async def test_a_wait_that_is_cancelled_is_forgotten() -> None:
 
 
 async def test_several_waiters_of_one_signal_all_wake() -> None:
-    signal = Signal()
+    signal = Notifier()
     waits = [asyncio.create_task(signal.wait(10.0)) for _ in range(3)]
     await asyncio.sleep(0)
     signal.fire()

@@ -4,9 +4,9 @@ import pytest
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.ports.cluster import Unavailable
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.scheduling.ports.cluster import ServerUnavailableError
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import World
@@ -62,7 +62,7 @@ async def test_a_bound_pod_is_not_bound_elsewhere(world: World) -> None:
     async with world.watching():
         await world.bind("p1", "n1")
         await world.cluster.watch.caught_up()
-        with pytest.raises(TryAgain, match="bound to node n1 already"):
+        with pytest.raises(RetryableError, match="bound to node n1 already"):
             await world.bind("p1", "n2")
 
 
@@ -76,9 +76,9 @@ async def test_two_callers_of_the_same_bind_share_one(world: World) -> None:
 async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing_held(world: World) -> None:
     await world.filter("p1", "n1", "n2")
     uid = world.pod("p1")["metadata"]["uid"]
-    world.delete(Kind.POD, "p1")
+    world.delete(StoredKind.POD, "p1")
 
-    with pytest.raises(TryAgain, match="does not exist any more"):
+    with pytest.raises(RetryableError, match="does not exist any more"):
         await world.extender.bind("default", "p1", uid, "n1", asyncio.Event())
 
     assert len(world.ledger.holds) == 0
@@ -88,7 +88,7 @@ async def test_a_pod_deleted_between_filter_and_bind_leaves_nothing_held(world: 
 async def test_the_metric_of_held_claims_follows_what_ends_without_a_call(world: World) -> None:
     await world.filter("p1", "n1", "n2")
     assert b"\ndra_extender_held_claims 1.0\n" in await world.metrics.render()
-    world.delete(Kind.POD, "p1")
+    world.delete(StoredKind.POD, "p1")
     assert b"\ndra_extender_held_claims 0.0\n" in await world.metrics.render()
 
 
@@ -96,7 +96,7 @@ async def test_a_pod_state_that_only_kube_scheduler_has_seen_yet_does_not_spoil_
     """The name of the generated claim came with the filter call; our own pod watch is behind when bind is called."""
     made = {"name": "gpu", "resourceClaimTemplateName": "template"}
     spec = {"containers": [{"name": "main", "image": "pause"}], "resourceClaims": [made]}
-    world.create(Kind.POD, {"metadata": {"name": "p2"}, "spec": spec})
+    world.create(StoredKind.POD, {"metadata": {"name": "p2"}, "spec": spec})
     world.add_claim("p2-gpu-x")
 
     def own(claim: Json) -> None:
@@ -106,10 +106,10 @@ async def test_a_pod_state_that_only_kube_scheduler_has_seen_yet_does_not_spoil_
     def name(pod: Json) -> None:
         pod["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "p2-gpu-x"}]
 
-    world.cluster.store.replace(Key(Kind.CLAIM, "default", "p2-gpu-x"), own)
+    world.cluster.store.replace(Key(StoredKind.CLAIM, "default", "p2-gpu-x"), own)
     world.sync()
     world.cluster.watch.attach({kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "pods"})
-    world.cluster.store.replace(Key(Kind.POD, "default", "p2"), name)
+    world.cluster.store.replace(Key(StoredKind.POD, "default", "p2"), name)
     assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
     async with world.watching():
         await world.bind("p2", "n1")
@@ -131,7 +131,7 @@ async def test_a_second_pod_of_a_shared_claim_cannot_go_to_another_node(world: W
     world.add_pod("p2", "c1")
     async with world.watching():
         await world.bind("p1", "n1")
-        with pytest.raises(TryAgain, match="allocated for another node"):
+        with pytest.raises(RetryableError, match="allocated for another node"):
             await world.bind("p2", "n2")
 
 
@@ -144,13 +144,13 @@ async def test_devices_stored_by_another_writer_first_are_yielded_to(world: Worl
         "allocation": {"devices": {"results": [result]}},
         "reservedFor": [{"resource": "pods", "name": "x", "uid": "x"}],
     }
-    world.cluster.store.update_status(Kind.CLAIM, raw)  # not delivered to our watch yet
+    world.cluster.store.update_status(StoredKind.CLAIM, raw)  # not delivered to our watch yet
 
     bind = asyncio.create_task(world.bind("p1", "n1"))
     await turns()
     assert world.devices("c1") == ["n1/gpu-0"]
     async with world.watching():
-        with pytest.raises(TryAgain, match="another writer allocated device"):
+        with pytest.raises(RetryableError, match="another writer allocated device"):
             await bind
 
     assert world.devices("c1") == []
@@ -161,7 +161,7 @@ async def test_devices_stored_by_another_writer_first_are_yielded_to(world: Worl
 @pytest.mark.parametrize("after", [False, True])
 async def test_an_unknown_outcome_of_a_write_is_read_back_and_finished(world: World, step: str, *, after: bool) -> None:
     claims = Seam(world.cluster.claims)
-    (claims.after if after else claims.before)(step, Unavailable("connection reset"))
+    (claims.after if after else claims.before)(step, ServerUnavailableError("connection reset"))
     restart(world, claims=claims)
     async with world.watching():
         await world.bind("p1", "n1")
@@ -216,7 +216,7 @@ async def test_bind_waits_for_binding_conditions(fabric: World) -> None:
         bind = asyncio.create_task(fabric.bind("p1", "n3"))
         await turns()
         assert not fabric.pod("p1")["spec"].get("nodeName")
-        fabric.cluster.store.update_status(Kind.CLAIM, condition(fabric.claim("c1"), "Attached"))
+        fabric.cluster.store.update_status(StoredKind.CLAIM, condition(fabric.claim("c1"), "Attached"))
         await bind
 
     assert fabric.pod("p1")["spec"]["nodeName"] == "n3"
@@ -227,12 +227,12 @@ async def test_a_binding_failure_condition_releases_the_claim(fabric: World) -> 
     async with fabric.watching():
         bind = asyncio.create_task(fabric.bind("p1", "n3"))
         await turns()
-        fabric.cluster.store.update_status(Kind.CLAIM, condition(fabric.claim("c1"), "Failed"))
+        fabric.cluster.store.update_status(StoredKind.CLAIM, condition(fabric.claim("c1"), "Failed"))
         with pytest.raises(
-            TryAgain, match=r"binding conditions failed: device gpu\.example\.com/n3/gpu-0 reports Failed"
+            RetryableError, match=r"binding conditions failed: device gpu\.example\.com/n3/gpu-0 reports Failed"
         ):
             await bind
 
     assert fabric.devices("c1") == []
     assert SNAPSHOT_ANNOTATION not in fabric.claim("c1")["metadata"].get("annotations", {})
-    assert fabric.cluster.store.find(Key(Kind.POD, "default", "p1")) is not None
+    assert fabric.cluster.store.find(Key(StoredKind.POD, "default", "p1")) is not None

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import FINALIZER
-from dra_extender.scheduling.ports.cluster import Conflict, Refused, Unavailable
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.scheduling.ports.cluster import ConflictError, RequestRejectedError, ServerUnavailableError
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.support.scheduling.adversity import edit, node_of, troubled_world
 from tests.support.scheduling.seam import Seam, restart
@@ -25,9 +25,9 @@ async def test_no_bind_goes_past_a_watch_that_is_behind_however_often_it_is_repe
     """Another writer may have allocated the same before; only the watch would tell."""
     world = troubled_world(LAG)
     for _ in range(3):
-        with pytest.raises(TryAgain, match="the claim watch is behind"):
+        with pytest.raises(RetryableError, match="the claim watch is behind"):
             await world.bind("p1", "n1")
-    with pytest.raises(TryAgain, match="the claim watch is behind"):
+    with pytest.raises(RetryableError, match="the claim watch is behind"):
         await world.bind("p2", "n1")
     assert (node_of(world), node_of(world, "p2")) == ("", "")
 
@@ -42,11 +42,11 @@ async def test_a_watch_that_comes_back_brings_the_allocation_to_which_a_repeated
     raw = world.claim("foreign")
     result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-0"}
     raw["status"] = {"allocation": {"devices": {"results": [result]}}}
-    world.cluster.store.update_status(Kind.CLAIM, raw)
-    with pytest.raises(TryAgain, match="the claim watch is behind"):
+    world.cluster.store.update_status(StoredKind.CLAIM, raw)
+    with pytest.raises(RetryableError, match="the claim watch is behind"):
         await world.bind("p1", "n1")
     async with world.watching():
-        with pytest.raises(TryAgain, match="another writer allocated device"):
+        with pytest.raises(RetryableError, match="another writer allocated device"):
             await world.bind("p1", "n1")
         await world.bind("p1", "n1")
 
@@ -60,12 +60,12 @@ async def test_a_pod_made_anew_under_its_name_gets_nothing_of_the_bind_of_the_fi
     first = world.pod("p1")["metadata"]["uid"]
 
     def replace() -> None:
-        world.cluster.store.delete(Key(Kind.POD, "default", "p1"))
+        world.cluster.store.delete(Key(StoredKind.POD, "default", "p1"))
         world.add_pod("p1", "c1")
 
     claims.before(step, replace)
     async with world.watching():
-        with pytest.raises(TryAgain, match="does not exist any more"):
+        with pytest.raises(RetryableError, match="does not exist any more"):
             await world.bind("p1", "n1")
         assert node_of(world) == ""
         await world.bind("p1", "n1")
@@ -81,9 +81,9 @@ async def test_a_pod_made_anew_before_the_watch_tells_is_not_bound_by_the_uid_of
     uid = world.pod("p1")["metadata"]["uid"]
 
     def replace() -> None:
-        world.cluster.store.delete(Key(Kind.POD, "default", "p1"))
+        world.cluster.store.delete(Key(StoredKind.POD, "default", "p1"))
         world.cluster.store.create(
-            Kind.POD,
+            StoredKind.POD,
             {
                 "metadata": {"name": "p1"},
                 "spec": {"containers": [{"name": "main", "image": "pause"}], "resourceClaims": []},
@@ -92,7 +92,7 @@ async def test_a_pod_made_anew_before_the_watch_tells_is_not_bound_by_the_uid_of
 
     pods.before("bind", replace)
     async with world.watching():
-        with pytest.raises(TryAgain, match="UID"):
+        with pytest.raises(RetryableError, match="UID"):
             await world.extender.bind("default", "p1", uid, "n1", asyncio.Event())
 
     assert node_of(world) == ""
@@ -107,13 +107,13 @@ async def test_a_claim_made_anew_under_its_name_is_not_given_what_was_decided_fo
 
     def replace() -> None:
         edit(world, lambda claim: claim["metadata"].update(finalizers=[]))()
-        world.cluster.store.delete(Key(Kind.CLAIM, "default", "c1"))
+        world.cluster.store.delete(Key(StoredKind.CLAIM, "default", "c1"))
         spec = {"devices": {"requests": [{"name": "req", "exactly": {"deviceClassName": "gpu", "count": 1}}]}}
-        world.cluster.store.create(Kind.CLAIM, {"metadata": {"name": "c1"}, "spec": spec})
+        world.cluster.store.create(StoredKind.CLAIM, {"metadata": {"name": "c1"}, "spec": spec})
 
     claims.before(step, replace)
     async with world.watching():
-        with pytest.raises(TryAgain, match="replaced by another of the same name"):
+        with pytest.raises(RetryableError, match="replaced by another of the same name"):
             await world.bind("p1", "n1")
         assert world.devices("c1") == []
         assert "finalizers" not in world.claim("c1")["metadata"]
@@ -138,9 +138,9 @@ async def test_a_finalizer_that_is_taken_off_between_the_two_writes_is_put_back(
 async def test_no_pod_is_bound_to_a_node_that_went_away_while_its_claim_was_written(world: World) -> None:
     claims = Seam(world.cluster.claims)
     restart(world, claims=claims)
-    claims.before("update_status", lambda: world.delete(Kind.NODE, "n1"))
+    claims.before("update_status", lambda: world.delete(StoredKind.NODE, "n1"))
     async with world.watching():
-        with pytest.raises(TryAgain, match="node n1 does not exist any more"):
+        with pytest.raises(RetryableError, match="node n1 does not exist any more"):
             await world.bind("p1", "n1")
 
     assert node_of(world) == ""
@@ -158,11 +158,11 @@ async def test_a_claim_that_another_scheduler_allocates_first_is_used_as_it_is_b
         stored = world.claim("c1")
         result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-1"}
         stored["status"] = {"allocation": {"devices": {"results": [result]}}}
-        world.cluster.store.update_status(Kind.CLAIM, stored, "other")
+        world.cluster.store.update_status(StoredKind.CLAIM, stored, "other")
 
     claims.before(step, allocate)
     async with world.watching():
-        with pytest.raises(TryAgain, match="claim default/c1 was allocated by another scheduler"):
+        with pytest.raises(RetryableError, match="claim default/c1 was allocated by another scheduler"):
             await world.bind("p1", "n1")
         assert world.devices("c1") == ["n1/gpu-1"]
         await world.bind("p1", "n1")
@@ -179,11 +179,11 @@ async def test_a_write_that_is_denied_is_told_in_the_servers_words_and_takes_not
     """A quota, a webhook, or a right that is missing."""
     claims = Seam(world.cluster.claims)
     restart(world, claims=claims)
-    claims.before(step, Refused("403 Forbidden: admission webhook denied the request: quota exceeded"))
+    claims.before(step, RequestRejectedError("403 Forbidden: admission webhook denied the request: quota exceeded"))
     world.add_claim("all", count=2)
     world.add_pod("p3", "all")
     async with world.watching():
-        with pytest.raises(TryAgain, match="quota exceeded"):
+        with pytest.raises(RetryableError, match="quota exceeded"):
             await world.bind("p1", "n1")
         assert claims.calls.count(step) == 1
         await world.bind("p3", "n1")
@@ -192,7 +192,10 @@ async def test_a_write_that_is_denied_is_told_in_the_servers_words_and_takes_not
     assert world.devices("c1") == []
 
 
-@pytest.mark.parametrize("fault", [Conflict("the object has been modified"), Unavailable("500"), Unavailable("429")])
+@pytest.mark.parametrize(
+    "fault",
+    [ConflictError("the object has been modified"), ServerUnavailableError("500"), ServerUnavailableError("429")],
+)
 async def test_a_server_that_never_lets_a_write_through_is_asked_a_few_times_and_no_more(
     world: World, fault: Exception
 ) -> None:
@@ -200,7 +203,7 @@ async def test_a_server_that_never_lets_a_write_through_is_asked_a_few_times_and
     restart(world, claims=claims)
     claims.before("update_status", *[fault] * 50)
     async with world.watching():
-        with pytest.raises(TryAgain, match=str(fault)):
+        with pytest.raises(RetryableError, match=str(fault)):
             await world.bind("p1", "n1")
 
     assert claims.calls.count("update_status") <= 5
@@ -210,7 +213,7 @@ async def test_a_server_that_never_lets_a_write_through_is_asked_a_few_times_and
 @pytest.mark.parametrize("stored", [False, True])
 async def test_devices_stay_taken_while_nobody_knows_whether_they_were_written(world: World, *, stored: bool) -> None:
     """The server stored the allocation and went away before it answered, or it did not; then it comes back."""
-    silent = Unavailable("connection refused")
+    silent = ServerUnavailableError("connection refused")
     claims = Seam(world.cluster.claims).before("read", *[silent] * 5)
     (claims.after if stored else claims.before)("update_status", silent)
     restart(world, claims=claims)
@@ -220,9 +223,9 @@ async def test_devices_stay_taken_while_nobody_knows_whether_they_were_written(w
         world.cluster.watch.attach(
             {kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "resourceclaims"}
         )
-        with pytest.raises(TryAgain, match="connection refused"):
+        with pytest.raises(RetryableError, match="connection refused"):
             await world.bind("p1", "n1")
-        with pytest.raises(TryAgain, match="does not fit on node n1 any more"):
+        with pytest.raises(RetryableError, match="does not fit on node n1 any more"):
             await world.bind("p3", "n1")
         world.cluster.watch.attach(feeds_of(world.ledger))
         await world.bind("p1", "n1")
@@ -232,10 +235,10 @@ async def test_devices_stay_taken_while_nobody_knows_whether_they_were_written(w
 
 
 async def test_a_stop_does_not_wait_for_a_server_that_is_gone(world: World) -> None:
-    silent = [Unavailable("connection refused")] * 100
+    silent = [ServerUnavailableError("connection refused")] * 100
     restart(world, claims=Seam(world.cluster.claims).before("read", *silent).before("update_status", *silent))
     async with world.watching():
-        with pytest.raises(TryAgain, match="connection refused"):
+        with pytest.raises(RetryableError, match="connection refused"):
             await world.bind("p1", "n1")
         await asyncio.wait_for(world.extender.stop(), 60)
 
@@ -261,7 +264,7 @@ async def test_a_write_of_the_leader_before_that_arrives_late_harms_nothing(worl
         old = asyncio.create_task(before.bind("default", "p1", uid, "n1", asyncio.Event()))
         await arrived.wait()
         stop = asyncio.create_task(before.stop("this replica stands by, another leads"))
-        with pytest.raises(TryAgain, match="this replica stands by, another leads; the next bind"):
+        with pytest.raises(RetryableError, match="this replica stands by, another leads; the next bind"):
             await old
         restart(world)
         await world.bind("p1", "n1")
@@ -278,10 +281,10 @@ async def test_a_write_of_the_leader_before_that_arrives_late_harms_nothing(worl
 @pytest.mark.parametrize("step", ["update", "update_status"])
 async def test_writes_that_the_end_of_the_term_stops_are_made_by_the_next_leader(world: World, step: str) -> None:
     claims = Seam(world.cluster.claims)
-    claims.before(step, *[Unavailable("not sent: this replica stands by")] * 20)
+    claims.before(step, *[ServerUnavailableError("not sent: this replica stands by")] * 20)
     restart(world, claims=claims)
     async with world.watching():
-        with pytest.raises(TryAgain, match="not sent"):
+        with pytest.raises(RetryableError, match="not sent"):
             await world.bind("p1", "n1")
     restart(world)
     async with world.watching():

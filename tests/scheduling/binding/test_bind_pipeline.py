@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.ports.cluster import Conflict, Unavailable
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.scheduling.ports.cluster import ConflictError, ServerUnavailableError
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.support.scheduling.seam import Seam, restart
@@ -109,14 +109,14 @@ async def test_of_several_claims_one_cannot_be_written_and_the_next_bind_writes_
     class Refusing(Paused):
         async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
             if name == "c1" and not self.go.is_set():
-                raise Unavailable("no answer")
+                raise ServerUnavailableError("no answer")
             answer: bytes = await self._inner.update_status(namespace, name, body)
             return answer
 
     claims = Refusing(world.cluster.claims, "")
     restart(world, claims=claims)
     async with world.watching():
-        with pytest.raises(TryAgain, match="no answer"):
+        with pytest.raises(RetryableError, match="no answer"):
             await world.bind("p2", "n1")
         assert (world.devices("c1"), world.devices("c2")) == ([], ["n1/gpu-1"])
         claims.go.set()
@@ -134,7 +134,7 @@ async def test_a_write_in_flight_is_finished_when_the_caller_hangs_up_and_the_ne
         await claims.reached()
         hung_up.set()
         claims.go.set()
-        with pytest.raises(TryAgain, match="nobody waits"):
+        with pytest.raises(RetryableError, match="nobody waits"):
             await bind
         assert world.devices("c1") == ["n1/gpu-0"]
         assert not world.pod("p1")["spec"].get("nodeName")
@@ -168,9 +168,9 @@ async def test_a_bind_to_another_node_stops_the_first_one(world: World) -> None:
         second = asyncio.create_task(world.bind("p1", "n2"))
         await asyncio.sleep(0)
         claims.go.set()
-        with pytest.raises(TryAgain, match="is to be bound to node n2 now, no more to n1"):
+        with pytest.raises(RetryableError, match="is to be bound to node n2 now, no more to n1"):
             await first
-        with pytest.raises(TryAgain, match="claim is allocated for another node"):
+        with pytest.raises(RetryableError, match="claim is allocated for another node"):
             await second
 
     assert not world.pod("p1")["spec"].get("nodeName")
@@ -181,7 +181,7 @@ async def test_a_bind_to_another_node_that_the_claim_allows_takes_over(world: Wo
     pool = {"name": "all", "generation": 1, "resourceSliceCount": 1}
     device = {"name": "gpu-0", "bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
     fabric = {"driver": "fabric.example.com", "pool": pool, "allNodes": True, "devices": [device]}
-    world.create(Kind.SLICE, {"metadata": {"name": "all"}, "spec": fabric})
+    world.create(StoredKind.SLICE, {"metadata": {"name": "all"}, "spec": fabric})
     world.device_class("fabric", 'device.driver == "fabric.example.com"')
     world.add_claim("c4", class_name="fabric")
     world.add_pod("p2", "c4")
@@ -189,19 +189,19 @@ async def test_a_bind_to_another_node_that_the_claim_allows_takes_over(world: Wo
         first = asyncio.create_task(world.bind("p2", "n1"))
         await turns()
         second = asyncio.create_task(world.bind("p2", "n2"))
-        with pytest.raises(TryAgain, match="no more to n1"):
+        with pytest.raises(RetryableError, match="no more to n1"):
             await first
         claim = world.claim("c4")
         attached = {"type": "Attached", "status": "True", "reason": "Test", "message": ""}
         reported = {"driver": "fabric.example.com", "pool": "all", "device": "gpu-0", "conditions": [attached]}
         claim["status"]["devices"] = [reported]
-        world.cluster.store.update_status(Kind.CLAIM, claim)
+        world.cluster.store.update_status(StoredKind.CLAIM, claim)
         await second
 
     assert world.pod("p2")["spec"]["nodeName"] == "n2"
 
 
-@pytest.mark.parametrize("problem", [Conflict("pod is already assigned"), Unavailable("no answer")])
+@pytest.mark.parametrize("problem", [ConflictError("pod is already assigned"), ServerUnavailableError("no answer")])
 async def test_a_binding_that_is_ours_already_is_success(world: World, problem: Exception) -> None:
     restart(world, pods=Seam(world.cluster.pods).after("bind", problem))
     async with world.watching():
@@ -215,7 +215,7 @@ async def test_a_binding_to_another_node_is_no_success(world: World) -> None:
     elsewhere = partial(world.cluster.pods.bind, "default", "p1", uid, "n2")
     restart(world, pods=Seam(world.cluster.pods).before("bind", elsewhere))
     async with world.watching():
-        with pytest.raises(TryAgain, match="already assigned"):
+        with pytest.raises(RetryableError, match="already assigned"):
             await world.bind("p1", "n1")
 
 
@@ -229,7 +229,7 @@ async def test_a_conflict_is_read_again_and_decided_again(world: World) -> None:
         def label(claim: Any) -> None:
             claim["metadata"]["labels"] = {"touched": "yes"}
 
-        world.cluster.store.replace(Key(Kind.CLAIM, "default", "c1"), label)
+        world.cluster.store.replace(Key(StoredKind.CLAIM, "default", "c1"), label)
         claims.go.set()
         await bind
 
@@ -246,7 +246,7 @@ async def test_stop_ends_a_bind_that_waits_and_leaves_what_it_has(world: World) 
         bind = asyncio.create_task(world.bind("p1", "n3"))
         await turns()
         await world.extender.stop()
-        with pytest.raises(TryAgain, match="the extender is stopping"):
+        with pytest.raises(RetryableError, match="the extender is stopping"):
             await bind
 
     assert world.devices("c1") == ["n3/gpu-0"]
@@ -302,7 +302,7 @@ async def test_share_that_an_earlier_process_saw_not_is_taken_back_by_the_next(w
     world.slice("n3", [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}])
     body = {"deviceClassName": "gpu", "count": 1, "capacity": {"requests": {"memory": "3Gi"}}}
     spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
-    world.create(Kind.CLAIM, {"metadata": {"name": "share"}, "spec": spec})
+    world.create(StoredKind.CLAIM, {"metadata": {"name": "share"}, "spec": spec})
     world.add_pod("p2", "share")
     world.cluster.store._served = Served(shares=False)
 
@@ -322,7 +322,7 @@ async def test_share_that_an_earlier_process_saw_not_is_taken_back_by_the_next(w
 
     restart(world, claims=None)
     async with world.watching():
-        with pytest.raises(TryAgain, match="does not keep shareID of a share"):
+        with pytest.raises(RetryableError, match="does not keep shareID of a share"):
             await world.bind("p2", "n3")
     assert world.devices("share") == []
     assert SNAPSHOT_ANNOTATION not in world.claim("share")["metadata"]["annotations"]

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 from dra_extender.allocator.state.features import Features
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.scheduling.world import World, until
 
@@ -35,7 +35,7 @@ def report(world: World, condition: str) -> None:
         {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
         for each in stored["status"]["allocation"]["devices"]["results"]
     ]
-    world.cluster.store.update_status(Kind.CLAIM, stored)
+    world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
 async def allocated_and_waiting(world: World) -> None:
@@ -93,7 +93,7 @@ async def test_a_failed_device_of_a_shared_claim_is_no_reason_to_refuse_while_of
     async with world.watching():
         answer = await world.filter("p2", "n1")
         assert "not ready in time, and other pods use it" in answer.unresolvable["n1"]
-        with pytest.raises(TryAgain, match="binding conditions failed"):
+        with pytest.raises(RetryableError, match="binding conditions failed"):
             await world.bind("p2", "n1")
     restart_with(world, OFF)
     async with world.watching():

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from dra_extender.scheduling.ports.cluster import Refused
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.cluster import RequestRejectedError
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import DRIVER, World
@@ -36,7 +36,7 @@ def report(world: World, claim: str, condition: str = "Attached") -> None:
         {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
         for each in stored["status"]["allocation"]["devices"]["results"]
     ]
-    world.cluster.store.update_status(Kind.CLAIM, stored)
+    world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
 async def waiting(world: World, pod: str = "p1") -> asyncio.Task[None]:
@@ -99,7 +99,7 @@ async def test_failure_of_one_claim_leaves_the_other_with_the_pod(world: World) 
     async with world.watching():
         bind = await waiting(world, "p2")
         report(world, "c2", "Failed")
-        with pytest.raises(TryAgain, match=r"binding conditions failed: device .*gpu-1 reports Failed"):
+        with pytest.raises(RetryableError, match=r"binding conditions failed: device .*gpu-1 reports Failed"):
             await bind
 
     assert (world.devices("c1"), world.devices("c2")) == (["n1/gpu-0"], [])
@@ -134,7 +134,7 @@ async def test_claim_that_failed_is_left_to_the_pods_that_run_on_it(world: World
         world.add_pod("p2", "c1")
         answer = await world.filter("p2", "n1")
         assert "not ready in time, and other pods use it" in answer.unresolvable["n1"]
-        with pytest.raises(TryAgain, match="binding conditions failed"):
+        with pytest.raises(RetryableError, match="binding conditions failed"):
             await world.bind("p2", "n1")
 
     assert [each["name"] for each in world.claim("c1")["status"]["reservedFor"]] == ["p1"]
@@ -152,7 +152,7 @@ async def test_a_restart_neither_starts_the_clock_anew_nor_forgets_what_it_waits
         again = await waiting(world)
         world.clock.seconds += 2
         world.extender._bind.nudge()
-        with pytest.raises(TryAgain, match="binding conditions timed out"):
+        with pytest.raises(RetryableError, match="binding conditions timed out"):
             await again
 
 
@@ -162,7 +162,7 @@ async def test_wait_ends_when_the_caller_hangs_up_and_the_devices_stay_with_the_
         bind = asyncio.create_task(world.bind("p1", "n1", hung_up))
         await turns()
         hung_up.set()
-        with pytest.raises(TryAgain, match="nobody waits"):
+        with pytest.raises(RetryableError, match="nobody waits"):
             await bind
         assert await metric(world, "bindingconditions_waiting_pods") == 0
         assert world.devices("c1") == ["n1/gpu-0"]
@@ -178,13 +178,13 @@ async def test_claim_that_somebody_deallocates_ends_the_wait(world: World) -> No
 
     async with world.watching():
         bind = await waiting(world)
-        world.cluster.store.replace(Key(Kind.CLAIM, "default", "c1"), clear)
-        with pytest.raises(TryAgain, match="was deallocated while pod default/p1 waited for it"):
+        world.cluster.store.replace(Key(StoredKind.CLAIM, "default", "c1"), clear)
+        with pytest.raises(RetryableError, match="was deallocated while pod default/p1 waited for it"):
             await bind
 
 
 async def test_nomination_that_is_refused_does_not_keep_a_pod_from_being_bound(world: World) -> None:
-    restart(world, pods=Seam(world.cluster.pods).before("nominate", Refused("403 Forbidden")))
+    restart(world, pods=Seam(world.cluster.pods).before("nominate", RequestRejectedError("403 Forbidden")))
     async with world.watching():
         bind = await waiting(world)
         report(world, "c1")
@@ -199,7 +199,7 @@ def foreign(world: World, device: str) -> None:
     stored = world.claim("foreign")
     result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": device}
     stored["status"] = {"allocation": {"devices": {"results": [result]}}}
-    world.cluster.store.update_status(Kind.CLAIM, stored)
+    world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
 async def test_device_that_a_foreign_scheduler_takes_meanwhile_is_given_up_at_once(world: World) -> None:
@@ -207,7 +207,7 @@ async def test_device_that_a_foreign_scheduler_takes_meanwhile_is_given_up_at_on
     async with world.watching():
         bind = await waiting(world)
         foreign(world, "gpu-0")
-        with pytest.raises(TryAgain, match=r"another writer allocated device .*/n1/gpu-0 first"):
+        with pytest.raises(RetryableError, match=r"another writer allocated device .*/n1/gpu-0 first"):
             await asyncio.wait_for(bind, 60)
     await world.extender.stop()
 

@@ -12,7 +12,7 @@ from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
-from dra_extender.scheduling.binding.conflicts import Overlap, overlap, overlapped
+from dra_extender.scheduling.binding.conflicts import AllocationConflict, overlap, overlapped
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,7 +68,7 @@ def delivered(ledger: Ledger, *claims: bytes) -> Mapping[str, ClaimRecord]:
     return {each.claim.metadata.name: each for each in ledger.claims.records()}
 
 
-def judged(ledger: Ledger, record: ClaimRecord) -> Overlap | None:
+def judged(ledger: Ledger, record: ClaimRecord) -> AllocationConflict | None:
     return overlap(record, ledger.claims, ledger.slices)
 
 
@@ -82,12 +82,12 @@ def ledger() -> Ledger:
 def test_of_two_allocations_of_ours_the_one_delivered_later_yields(ledger: Ledger) -> None:
     found = delivered(ledger, stored("first", 5, "g0", ours=(6, ())), stored("second", 6, "g0", ours=(6, ())))
     assert judged(ledger, found["first"]) is None
-    assert judged(ledger, found["second"]) == Overlap("device", f"{DRIVER}/{POOL}/g0", "own")
+    assert judged(ledger, found["second"]) == AllocationConflict("device", f"{DRIVER}/{POOL}/g0", "own")
 
 
 def test_ours_yields_to_a_foreign_one_whichever_was_first(ledger: Ledger) -> None:
     found = delivered(ledger, stored("ours", 5, "g0", ours=(6, ())), stored("foreign", 6, "g0"))
-    assert judged(ledger, found["ours"]) == Overlap("device", f"{DRIVER}/{POOL}/g0")
+    assert judged(ledger, found["ours"]) == AllocationConflict("device", f"{DRIVER}/{POOL}/g0")
 
 
 @pytest.mark.parametrize("foreign", [True, False])
@@ -95,17 +95,19 @@ def test_counters_that_both_overdraw(ledger: Ledger, *, foreign: bool) -> None:
     """What a foreign allocation draws is what the slice says now."""
     other = stored("other", 5, "g0", ours=None if foreign else (6, ()))
     found = delivered(ledger, other, stored("ours", 6, "g1", ours=(6, ())))
-    assert judged(ledger, found["ours"]) == Overlap("counters", f"{DRIVER}/{POOL}/s", "foreign" if foreign else "own")
+    assert judged(ledger, found["ours"]) == AllocationConflict(
+        "counters", f"{DRIVER}/{POOL}/s", "foreign" if foreign else "own"
+    )
 
 
 def test_groups_in_conflict(ledger: Ledger) -> None:
     found = delivered(ledger, stored("foreign", 5, "m0"), stored("ours", 6, "v0", ours=(2, ("vgpu",))))
-    assert judged(ledger, found["ours"]) == Overlap("groups", f"{DRIVER}/{POOL}/s")
+    assert judged(ledger, found["ours"]) == AllocationConflict("groups", f"{DRIVER}/{POOL}/s")
 
 
 def test_groups_beside_a_device_without_groups(ledger: Ledger) -> None:
     found = delivered(ledger, stored("foreign", 5, "m0"), stored("ours", 6, "v0", ours=(2, ())))
-    assert judged(ledger, found["ours"]) == Overlap("groups", f"{DRIVER}/{POOL}/s")
+    assert judged(ledger, found["ours"]) == AllocationConflict("groups", f"{DRIVER}/{POOL}/s")
 
 
 def test_what_goes_together_is_no_overlap(ledger: Ledger) -> None:
@@ -167,5 +169,5 @@ def test_both_sides_of_an_overlap_are_named_afterwards(ledger: Ledger) -> None:
     )
     clash = overlapped(found["foreign"], ledger.claims, ledger.slices)
     assert clash is not None
-    assert clash[0] == Overlap("device", f"{DRIVER}/{POOL}/g0")
+    assert clash[0] == AllocationConflict("device", f"{DRIVER}/{POOL}/g0")
     assert [each.claim.metadata.name for each in clash[1]] == ["ours"]

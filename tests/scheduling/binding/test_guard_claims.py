@@ -10,9 +10,9 @@ from dra_extender.audit.invariants import audit
 from dra_extender.ledger.index.guards import GUARD_PREFIX, name_of_guard
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.resource_claim import claim_from
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.scheduling.ports.options import Options, Yield
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.options import Options, YieldPolicy
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.controlplane.waiting import wait_for
 from tests.support.scheduling.world import DRIVER, World
@@ -22,7 +22,7 @@ OURS = "dra-extender"
 GPU = (DRIVER, "n1", "gpu-0")
 
 
-def a_world(mode: Yield = Yield.GUARD) -> World:
+def a_world(mode: YieldPolicy = YieldPolicy.GUARD) -> World:
     """One device, whose binding conditions make a bind wait."""
     world = World(
         Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, device_cool_down_seconds=0, yield_policy=mode)
@@ -57,9 +57,11 @@ async def waiting(world: World) -> asyncio.Task[None]:
 def foreign(world: World, name: str = "foreign", namespace: str = "default") -> None:
     """Another scheduler allocates the device to a claim of its own."""
     spec = {"devices": {"requests": [{"name": "req", "exactly": {"deviceClassName": "gpu", "count": 1}}]}}
-    stored = world.cluster.store.create(Kind.CLAIM, {"metadata": {"name": name, "namespace": namespace}, "spec": spec})
+    stored = world.cluster.store.create(
+        StoredKind.CLAIM, {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    )
     stored["status"] = {"allocation": {"devices": {"results": [{"request": "req", **device()}]}}}
-    world.cluster.store.update_status(Kind.CLAIM, stored)
+    world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
 def device() -> Json:
@@ -67,7 +69,7 @@ def device() -> Json:
 
 
 def guards(world: World) -> list[Json]:
-    return [each for each in world.cluster.store.all(Kind.CLAIM) if each["metadata"]["namespace"] == OURS]
+    return [each for each in world.cluster.store.all(StoredKind.CLAIM) if each["metadata"]["namespace"] == OURS]
 
 
 async def guarded(world: World) -> Json:
@@ -94,7 +96,7 @@ async def test_device_that_ours_gives_up_is_guarded_until_the_foreign_allocation
     async with at_work(world):
         bind = await waiting(world)
         foreign(world)
-        with pytest.raises(TryAgain, match="another writer allocated device"):
+        with pytest.raises(RetryableError, match="another writer allocated device"):
             await bind
         guard = await guarded(world)
         assert guard["status"]["allocation"]["devices"]["results"] == [{"request": "guard", **device()}]
@@ -103,10 +105,10 @@ async def test_device_that_ours_gives_up_is_guarded_until_the_foreign_allocation
         assert len(world.ledger.claims.usage.pool(GPU[:2])["gpu-0"]) == 1
         assert world.ledger.claims.by_uid(guard["metadata"]["uid"]) is None
         assert "dra_extender_guard_claims 1.0" in (await world.metrics.render()).decode()
-        claims = [claim_from(each) for each in world.cluster.store.all(Kind.CLAIM)]
+        claims = [claim_from(each) for each in world.cluster.store.all(StoredKind.CLAIM)]
         others = [each for each in claims if each.metadata.namespace != OURS]
         assert audit(claims, (), (), ()) == audit(others, (), (), ())
-        world.delete(Kind.CLAIM, "foreign")
+        world.delete(StoredKind.CLAIM, "foreign")
         await unguarded(world)
 
 
@@ -119,53 +121,53 @@ async def test_ours_is_kept_while_a_pod_of_another_scheduler_could_get_the_devic
             "containers": [{"name": "main", "image": "pause"}],
             "resourceClaims": [{"name": "gpu", "resourceClaimName": "theirs"}],
         }
-        world.create(Kind.POD, {"metadata": {"name": "theirs"}, "spec": pod})
+        world.create(StoredKind.POD, {"metadata": {"name": "theirs"}, "spec": pod})
         bind = await waiting(world)
         foreign(world)
         await turns()
         assert not bind.done()
         assert world.devices("c1") == ["n1/gpu-0"]
-        world.delete(Kind.POD, "theirs")
-        with pytest.raises(TryAgain, match="another writer allocated device"):
+        world.delete(StoredKind.POD, "theirs")
+        with pytest.raises(RetryableError, match="another writer allocated device"):
             await asyncio.wait_for(bind, 60)
         assert world.devices("c1") == []
         await guarded(world)
 
 
 async def test_ours_is_kept_and_used_where_it_is_to_wait_for_the_end_of_the_foreign_allocation() -> None:
-    world = a_world(Yield.WAIT)
+    world = a_world(YieldPolicy.WAIT)
     async with at_work(world):
         bind = await waiting(world)
         foreign(world)
         await turns()
         assert not bind.done()
-        world.delete(Kind.CLAIM, "foreign")
+        world.delete(StoredKind.CLAIM, "foreign")
         stored = world.claim("c1")
         said = {"type": "Attached", "status": "True", "reason": "Test", "message": ""}
         stored["status"]["devices"] = [{**device(), "conditions": [said]}]
-        world.cluster.store.update_status(Kind.CLAIM, stored)
+        world.cluster.store.update_status(StoredKind.CLAIM, stored)
         await asyncio.wait_for(bind, 60)
     assert world.pod("p1")["spec"]["nodeName"] == "n1"
     assert guards(world) == []
 
 
 async def test_wait_for_a_foreign_allocation_ends_with_the_time_of_the_bind() -> None:
-    world = a_world(Yield.WAIT)
+    world = a_world(YieldPolicy.WAIT)
     async with at_work(world):
         bind = await waiting(world)
         foreign(world)
         await turns()
         world.clock.seconds += world.options.binding_timeout_seconds
-        with pytest.raises(TryAgain, match=r"waits for the end of that allocation|timed out"):
+        with pytest.raises(RetryableError, match=r"waits for the end of that allocation|timed out"):
             await asyncio.wait_for(bind, 60)
 
 
 async def test_ours_is_released_at_once_and_nothing_guarded_where_that_is_set() -> None:
-    world = a_world(Yield.CLEAR)
+    world = a_world(YieldPolicy.CLEAR)
     async with at_work(world):
         bind = await waiting(world)
         foreign(world)
-        with pytest.raises(TryAgain, match="another writer allocated device"):
+        with pytest.raises(RetryableError, match="another writer allocated device"):
             await bind
         await turns()
         assert world.devices("c1") == []
@@ -178,15 +180,15 @@ async def test_guard_that_another_foreign_allocation_crossed_is_allocated_anew()
     async with at_work(world):
         bind = await waiting(world)
         foreign(world)
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await bind
         first = await guarded(world)
         foreign(world, "second")
-        world.delete(Kind.CLAIM, "foreign")
+        world.delete(StoredKind.CLAIM, "foreign")
         await turns()
         again = await guarded(world)
         assert again["metadata"]["resourceVersion"] != first["metadata"]["resourceVersion"]
-        world.cluster.store.delete(Key(Kind.CLAIM, OURS, name_of_guard(GPU)))
+        world.cluster.store.delete(Key(StoredKind.CLAIM, OURS, name_of_guard(GPU)))
         await turns()
         assert (await guarded(world))["metadata"]["uid"] != first["metadata"]["uid"]
 
@@ -196,10 +198,10 @@ async def test_guards_that_nobody_needs_any_more_go_when_the_service_starts() ->
     async with at_work(world):
         bind = await waiting(world)
         foreign(world)
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await bind
         await guarded(world)
-    world.cluster.store.delete(Key(Kind.CLAIM, "default", "foreign"))
+    world.cluster.store.delete(Key(StoredKind.CLAIM, "default", "foreign"))
     world.start()
     async with at_work(world):
         await unguarded(world)
@@ -212,15 +214,15 @@ async def test_device_of_a_bound_pod_is_guarded_when_that_pod_ends_before_the_fo
         stored = world.claim("c1")
         said = {"type": "Attached", "status": "True", "reason": "Test", "message": ""}
         stored["status"]["devices"] = [{**device(), "conditions": [said]}]
-        world.cluster.store.update_status(Kind.CLAIM, stored)
+        world.cluster.store.update_status(StoredKind.CLAIM, stored)
         await bind
         foreign(world)
         await world.cluster.watch.caught_up()
         assert guards(world) == []
-        world.delete(Kind.POD, "p1")
+        world.delete(StoredKind.POD, "p1")
         ended = world.claim("c1")
         del ended["status"]["allocation"], ended["status"]["reservedFor"]
-        world.cluster.store.update_status(Kind.CLAIM, ended)
+        world.cluster.store.update_status(StoredKind.CLAIM, ended)
         await guarded(world)
 
 
@@ -239,7 +241,7 @@ async def test_no_more_guards_are_made_than_there_may_be(monkeypatch: pytest.Mon
     async with at_work(world):
         bind = await waiting(world)
         foreign(world)
-        with pytest.raises(TryAgain, match="another writer allocated device"):
+        with pytest.raises(RetryableError, match="another writer allocated device"):
             await bind
         await turns()
         assert guards(world) == []
@@ -251,11 +253,11 @@ async def test_guard_that_a_stop_left_unallocated_is_allocated_at_the_next_start
     async with at_work(world):
         bind = await waiting(world)
         foreign(world)
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await bind
         guard = await guarded(world)
     del guard["status"]["allocation"]
-    world.cluster.store.update_status(Kind.CLAIM, guard)
+    world.cluster.store.update_status(StoredKind.CLAIM, guard)
     world.start()
     async with at_work(world):
         again = await guarded(world)
@@ -267,7 +269,7 @@ async def test_late_news_of_a_guard_claim_that_was_made_anew_say_nothing_of_the_
     async with at_work(world):
         bind = await waiting(world)
         foreign(world)
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await bind
         stored = await guarded(world)
     ledger = Ledger()

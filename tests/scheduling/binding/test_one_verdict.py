@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel.program import compile_expression
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.world import DRIVER, World
 
@@ -34,15 +34,15 @@ def add_pod(world: World, pod: str, wanted: str, memory: str = "") -> None:
     if memory:
         body["capacity"] = {"requests": {"memory": memory}}
     spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
-    world.create(Kind.CLAIM, {"metadata": {"name": f"{pod}-claim"}, "spec": spec})
+    world.create(StoredKind.CLAIM, {"metadata": {"name": f"{pod}-claim"}, "spec": spec})
     world.add_pod(pod, f"{pod}-claim")
 
 
 def publish(world: World, *devices: Json, node: str = "n1") -> None:
     """The node's driver replaces its devices."""
-    stored = world.cluster.store.get(Key(Kind.SLICE, "", f"{node}-devices"))
+    stored = world.cluster.store.get(Key(StoredKind.SLICE, "", f"{node}-devices"))
     stored["spec"]["devices"] = list(devices)
-    world.update(Kind.SLICE, stored)
+    world.update(StoredKind.SLICE, stored)
 
 
 def foreign(world: World, *devices: str) -> None:
@@ -52,7 +52,7 @@ def foreign(world: World, *devices: str) -> None:
         stored = world.claim(f"foreign-{name}")
         result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": name}
         stored["status"] = {"allocation": {"devices": {"results": [result]}}}
-        world.cluster.store.update_status(Kind.CLAIM, stored)
+        world.cluster.store.update_status(StoredKind.CLAIM, stored)
     world.sync()
 
 
@@ -65,7 +65,7 @@ async def scheduled(world: World, pod: str, *nodes: str) -> list[str]:
             return [*tried, "unschedulable"]
         try:
             await world.bind(pod, offered[0])
-        except TryAgain as problem:
+        except RetryableError as problem:
             tried.append(str(problem))
             continue
         return [*tried, f"bound to {offered[0]}"]
@@ -132,7 +132,7 @@ async def test_further_share_keeps_what_the_first_one_froze_when_the_first_one_e
         assert await scheduled(world, "second", "n1") == ["bound to n1"]
         stored = world.claim("first-claim")
         stored["status"] = {}
-        world.cluster.store.update_status(Kind.CLAIM, stored)
+        world.cluster.store.update_status(StoredKind.CLAIM, stored)
         world.sync()
         add_pod(world, "third", "other")
         add_pod(world, "fourth", "part")
@@ -204,7 +204,7 @@ async def test_neighbour_that_comes_during_the_wait_is_yielded_to_before_the_bin
                 await world.cluster.watch.caught_up()
                 await asyncio.sleep(0)
         foreign(world, "whole")
-        with pytest.raises(TryAgain, match=f"another writer allocated neighbours {DRIVER}/n1/half first"):
+        with pytest.raises(RetryableError, match=f"another writer allocated neighbours {DRIVER}/n1/half first"):
             await asyncio.wait_for(bind, 60)
     await world.extender.stop()
     assert world.devices("pod-claim") == []

@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.scheduling.world import DRIVER, World, until
 
@@ -33,7 +33,7 @@ def foreign(world: World, device: str) -> None:
     stored = world.claim("foreign")
     result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": device}
     stored["status"] = {"allocation": {"devices": {"results": [result]}}}
-    world.cluster.store.update_status(Kind.CLAIM, stored)
+    world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
 def attached(world: World) -> None:
@@ -42,7 +42,7 @@ def attached(world: World) -> None:
     said = {"type": "Attached", "status": "True", "reason": "Test", "message": ""}
     (result,) = stored["status"]["allocation"]["devices"]["results"]
     stored["status"]["devices"] = [{**{k: result[k] for k in ("driver", "pool", "device")}, "conditions": [said]}]
-    world.cluster.store.update_status(Kind.CLAIM, stored)
+    world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
 async def waiting_for_mig_0(world: World) -> asyncio.Task[None]:
@@ -68,7 +68,7 @@ async def test_a_neighbour_that_does_not_fit_makes_the_bind_give_way() -> None:
         # The bind may have given way already, for it looks again when the neighbour comes.
         if world.devices("c1"):
             attached(world)
-        with pytest.raises(TryAgain, match=rf"another writer allocated neighbours {DRIVER}/n1/mig-0 first"):
+        with pytest.raises(RetryableError, match=rf"another writer allocated neighbours {DRIVER}/n1/mig-0 first"):
             await asyncio.wait_for(bind, 30)
         assert world.devices("c1") == []
         answer = await world.filter("p1", "n1")

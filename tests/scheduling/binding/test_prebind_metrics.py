@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from dra_extender.scheduling.ports.cluster import Refused
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.cluster import RequestRejectedError
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.seam import Seam, restart
 from tests.support.scheduling.world import World, until
@@ -46,7 +46,7 @@ def report(world: World, condition: str) -> None:
         {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
         for each in stored["status"]["allocation"]["devices"]["results"]
     ]
-    world.cluster.store.update_status(Kind.CLAIM, stored)
+    world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
 async def waiting(world: World) -> asyncio.Task[None]:
@@ -73,12 +73,12 @@ async def test_a_failure_and_a_time_out_are_told_apart(world: World) -> None:
     async with world.watching():
         bind = await waiting(world)
         report(world, "Failed")
-        with pytest.raises(TryAgain, match="failed"):
+        with pytest.raises(RetryableError, match="failed"):
             await bind
         bind = await asyncio.create_task(_second_wait(world))
         world.clock.seconds += 601
         world.extender._bind.nudge()
-        with pytest.raises(TryAgain, match="timed out"):
+        with pytest.raises(RetryableError, match="timed out"):
             await bind
     assert await samples(world, ATTEMPTS) == {'status="failure"': 1, 'status="timeout"': 1}
     assert set(await samples(world, f"{PREBIND}_count")) == {
@@ -113,19 +113,19 @@ async def test_a_pod_without_claims_is_in_neither(world: World) -> None:
 
 
 async def test_a_write_that_is_refused_is_a_failure_of_an_attempt_that_requires_conditions(world: World) -> None:
-    restart(world, claims=Seam(world.cluster.claims).before("update_status", Refused("403 Forbidden")))
+    restart(world, claims=Seam(world.cluster.claims).before("update_status", RequestRejectedError("403 Forbidden")))
     async with world.watching():
-        with pytest.raises(TryAgain, match="403"):
+        with pytest.raises(RetryableError, match="403"):
             await world.bind("p1", "n1")
     assert await samples(world, ATTEMPTS) == {'status="failure"': 1}
 
 
 async def test_a_binding_that_is_refused_comes_after_a_success(world: World) -> None:
     """PreBind is over then; the KEP's metric says nothing of the Binding."""
-    restart(world, pods=Seam(world.cluster.pods).before("bind", Refused("403 Forbidden")))
+    restart(world, pods=Seam(world.cluster.pods).before("bind", RequestRejectedError("403 Forbidden")))
     async with world.watching():
         bind = await waiting(world)
         report(world, "Attached")
-        with pytest.raises(TryAgain, match="403"):
+        with pytest.raises(RetryableError, match="403"):
             await bind
     assert await samples(world, ATTEMPTS) == {'status="success"': 1}

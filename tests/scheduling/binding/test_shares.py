@@ -7,9 +7,9 @@ import pytest
 from dra_extender.audit.invariants import audit
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader
-from dra_extender.scheduling.ports.cluster import Unavailable
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.scheduling.ports.cluster import ServerUnavailableError
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.support.scheduling.world import DRIVER, World
@@ -21,7 +21,7 @@ LIMIT = {"memory": {"value": "8Gi"}}
 def add_claim(world: World, name: str, memory: str = "3Gi") -> None:
     body: Json = {"deviceClassName": "gpu", "count": 1, "capacity": {"requests": {"memory": memory}}}
     spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
-    world.create(Kind.CLAIM, {"metadata": {"name": name}, "spec": spec})
+    world.create(StoredKind.CLAIM, {"metadata": {"name": name}, "spec": spec})
 
 
 @pytest.fixture
@@ -81,11 +81,11 @@ async def test_held_shares_count_against_the_capacity(world: World) -> None:
 async def test_share_in_a_pool_that_every_node_reaches_is_held_once(world: World) -> None:
     """Two fit into the device beside each other, though each is offered two nodes; a third does not."""
     for node in ("n1", "n2"):
-        world.delete(Kind.SLICE, f"{node}-devices")
+        world.delete(StoredKind.SLICE, f"{node}-devices")
     pool = {"name": "fabric", "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": "gpu-0", "allowMultipleAllocations": True, "capacity": LIMIT}]
     spec = {"driver": DRIVER, "pool": pool, "allNodes": True, "devices": devices}
-    world.create(Kind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
+    world.create(StoredKind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
     for pod in ("p0", "p1"):
         assert set((await world.filter(pod, "n1", "n2")).fitting) == {"n1", "n2"}
     assert list((await world.filter("p2", "n1", "n2")).fitting) == []
@@ -98,7 +98,9 @@ async def test_bind_without_a_hold_names_its_share(world: World) -> None:
     async with world.watching():
         await world.bind("p0", "n1")
         await world.bind("p1", "n1")
-        with pytest.raises(TryAgain, match="capacity is exhausted: gpu-0 has 2Gi of memory left, 3Gi would be needed"):
+        with pytest.raises(
+            RetryableError, match="capacity is exhausted: gpu-0 has 2Gi of memory left, 3Gi would be needed"
+        ):
             await world.bind("p2", "n1")
     assert result(world, "c0")["shareID"] != result(world, "c1")["shareID"]
     assert findings(world) == []
@@ -106,8 +108,8 @@ async def test_bind_without_a_hold_names_its_share(world: World) -> None:
 
 def findings(world: World) -> list[str]:
     store, reader = world.cluster.store, SliceReader()
-    claims = [claim_from(each) for each in store.all(Kind.CLAIM)]
-    slices = [reader.convert(each) for each in store.all(Kind.SLICE)]
+    claims = [claim_from(each) for each in store.all(StoredKind.CLAIM)]
+    slices = [reader.convert(each) for each in store.all(StoredKind.SLICE)]
     return [str(each) for each in audit(claims, slices, [], []) if each.rule != "reservation of nobody"]
 
 
@@ -116,13 +118,15 @@ async def test_share_that_the_server_does_not_keep_is_taken_back(world: World, f
     """Without its id the share would hold the device whole; without its amounts others would be given too much."""
 
     class Forgetful(Served, frozen=True):
-        def strip(self, kind: Kind, thing: Json) -> None:
+        def strip(self, kind: StoredKind, thing: Json) -> None:
             for each in thing.get("status", {}).get("allocation", {}).get("devices", {}).get("results", []):
                 each.pop(field, None)
 
     world.cluster.store._served = Forgetful()
     async with world.watching():
-        with pytest.raises(TryAgain, match=f"does not keep {field} of a share .* device gpu.example.com/n1/gpu-0"):
+        with pytest.raises(
+            RetryableError, match=f"does not keep {field} of a share .* device gpu.example.com/n1/gpu-0"
+        ):
             await world.bind("p0", "n1")
     claim = world.claim("c0")
     assert "allocation" not in claim["status"]
@@ -144,7 +148,7 @@ async def test_share_that_the_server_did_not_keep_is_taken_back_even_if_the_answ
             answer: bytes = await self._inner.update_status(namespace, name, body)
             if self.lose:
                 self.lose = False
-                raise Unavailable("connection lost")
+                raise ServerUnavailableError("connection lost")
             return answer
 
     world.cluster.store._served = Served(shares=False)
@@ -152,7 +156,7 @@ async def test_share_that_the_server_did_not_keep_is_taken_back_even_if_the_answ
     world.start()
     async with world.watching():
         await world.cluster.watch.caught_up()
-        with pytest.raises(TryAgain, match="does not keep shareID"):
+        with pytest.raises(RetryableError, match="does not keep shareID"):
             await world.bind("p0", "n1")
     assert "allocation" not in world.claim("c0")["status"]
 
@@ -172,12 +176,14 @@ async def test_share_yields_when_another_writer_has_given_away_too_much(
         "consumedCapacity": {"memory": memory},
     }
     stored["status"] = {"allocation": {"devices": {"results": [foreign]}}}
-    world.cluster.store.update_status(Kind.CLAIM, stored)  # not delivered to our watch yet
+    world.cluster.store.update_status(StoredKind.CLAIM, stored)  # not delivered to our watch yet
     bind = asyncio.create_task(world.bind("p0", "n1"))
     await turns()
     async with world.watching():
         if yields:
-            with pytest.raises(TryAgain, match="another writer allocated capacity gpu\\.example\\.com/n1/gpu-0 first"):
+            with pytest.raises(
+                RetryableError, match="another writer allocated capacity gpu\\.example\\.com/n1/gpu-0 first"
+            ):
                 await bind
         else:
             await bind
@@ -188,9 +194,9 @@ async def test_audit_finds_shares_that_take_more_than_the_device_has(world: Worl
     async with world.watching():
         await world.bind("p0", "n1")
         await world.bind("p1", "n1")
-    raw = world.cluster.store.all(Kind.SLICE)[0]
+    raw = world.cluster.store.all(StoredKind.SLICE)[0]
     raw["spec"]["devices"][0]["capacity"] = {"memory": {"value": "4Gi"}}
-    world.update(Kind.SLICE, raw)
+    world.update(StoredKind.SLICE, raw)
     assert findings(world) == ["capacity exceeded: gpu.example.com/n1/gpu-0: memory: 6442450944 of 4Gi taken"]
 
 
@@ -201,7 +207,7 @@ async def test_a_share_that_claims_to_have_less_than_nothing_leaves_others_no_mo
         share = {"shareID": f"00000000-0000-4000-8000-00000000000{number}", "consumedCapacity": {"memory": amount}}
         found = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-0", **share}
         allocated = world.claim(name) | {"status": {"allocation": {"devices": {"results": [found]}}}}
-        world.cluster.store.update_status(Kind.CLAIM, allocated)
+        world.cluster.store.update_status(StoredKind.CLAIM, allocated)
     world.sync()
 
     answer = await world.filter("p0", "n1")

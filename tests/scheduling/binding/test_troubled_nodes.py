@@ -1,7 +1,7 @@
 """What upstream takes for an error of the whole pod rules out the node that it is about, with the reason."""
 
 import pytest
-from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.scheduling.world import DRIVER, World
 
@@ -20,14 +20,14 @@ def two_nodes(trouble: str) -> World:
     devices = [device, device] if trouble == "invalid" else [first]
     pool = {"name": "n0", "generation": 1, "resourceSliceCount": count}
     spec = {"driver": DRIVER, "pool": pool, "nodeName": "n0", "devices": devices}
-    world.create(Kind.SLICE, {"metadata": {"name": "n0-devices"}, "spec": spec})
+    world.create(StoredKind.SLICE, {"metadata": {"name": "n0-devices"}, "spec": spec})
     world.slice("n1", [device])
     return world
 
 
 def claim(world: World, **body: object) -> None:
     request = {"name": "req", "exactly": {"deviceClassName": "gpu", **body}}
-    world.create(Kind.CLAIM, {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}})
+    world.create(StoredKind.CLAIM, {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}})
     world.add_pod("p", "c")
 
 

@@ -16,8 +16,8 @@ from dra_extender.allocator.rules import compatibility, verdict
 from dra_extender.allocator.rules import held_consumption as occupancy
 from dra_extender.allocator.rules import shared_capacity as sharing
 from dra_extender.allocator.rules.counters import CounterTable
-from dra_extender.allocator.rules.verdict import Breach
-from dra_extender.allocator.search_state import Attempt, Refusal
+from dra_extender.allocator.rules.verdict import Violation
+from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.scheduling.binding import conflicts as overlap
 from hypothesis import given, settings
@@ -83,20 +83,20 @@ def without_vanished(published: Any, usage: Any) -> Any:
     return occupancy.held_consumption(published, {name: held for name, held in usage.items() if name in names})
 
 
-def first_kind(kinds: set[str]) -> Callable[..., Breach | None]:
-    def judge(*args: Any, **more: Any) -> Breach | None:
+def first_kind(kinds: set[str]) -> Callable[..., Violation | None]:
+    def judge(*args: Any, **more: Any) -> Violation | None:
         found = verdict.verdict(*args, **more)
         return found if found is not None and found.kind in kinds else None
 
     return judge
 
 
-def joins_again(self: Attempt, location: int) -> Refusal:
+def joins_again(self: SearchState, location: int) -> Exclusion:
     pools = self._facts.pools
     tables = self.tables(pools.views[location].pool)
     entries = pools.devices[location].consumes_counters
     joined = tables.groups is None or tables.groups.join(entries, self.trail)
-    return Refusal.NONE if joined else Refusal.GROUPS
+    return Exclusion.NONE if joined else Exclusion.GROUPS
 
 
 def admitting(states: Any, entry: Any) -> bool:
@@ -113,7 +113,7 @@ MUTANTS: Final[dict[str, Patch]] = {
         attempt, "CompatibilityTable", lambda held, **_: compatibility.CompatibilityTable(held, in_order=True)
     ),
     "the search admits no device with groups to a set with groups": replacing(compatibility, "admits", admitting),
-    "the search asks a further share for groups": replacing(Attempt, "_further_share", joins_again),
+    "the search asks a further share for groups": replacing(SearchState, "_further_share", joins_again),
     "the search never asks for counters": replacing(CounterTable, "reserve", lambda *_: True),
     "the search never asks for capacity": replacing(sharing.Sharing, "exhausted", lambda *_: None),
     "the search ignores snapshots": replacing(attempt, "held_consumption", without_snapshots),
@@ -125,7 +125,7 @@ MUTANTS: Final[dict[str, Patch]] = {
     "the verdict takes a further share for a new member": replacing(verdict, "_present", lambda _: ()),
     "the verdict counts admin access": replacing(verdict, "_present", admin_counts),
     "the verdict accepts everything": replacing(overlap, "verdict", lambda *_: None),
-    "the verdict refuses everything": replacing(overlap, "verdict", lambda *_: Breach(verdict.DEVICE, "d0")),
+    "the verdict refuses everything": replacing(overlap, "verdict", lambda *_: Violation(verdict.DEVICE, "d0")),
     **{
         f"the verdict forgets {kind}": replacing(overlap, "verdict", first_kind(KINDS_OF_BREACH - {kind}))
         for kind in sorted(KINDS_OF_BREACH)

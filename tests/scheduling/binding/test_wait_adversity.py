@@ -7,8 +7,8 @@ import pytest
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.support.scheduling.adversity import edit, node_of, report, troubled_world, waiting
@@ -55,7 +55,7 @@ async def test_conditions_that_only_the_snapshot_has_are_waited_for_even_if_some
         bind = await waiting(world)
         assert "bindingConditions" not in world.claim("c1")["status"]["allocation"]["devices"]["results"][0]
         edit(world, strip)()
-        with pytest.raises(TryAgain, match=r"not ready any more: device .*/n2/gpu-0 waits for Attached"):
+        with pytest.raises(RetryableError, match=r"not ready any more: device .*/n2/gpu-0 waits for Attached"):
             await bind
         assert is_whole(world)
         again = await waiting(world)
@@ -68,7 +68,7 @@ async def test_conditions_that_only_the_snapshot_has_are_waited_for_even_if_some
 async def test_slices_that_change_or_vanish_during_the_wait_change_nothing_of_what_is_allocated(world: World) -> None:
     async with world.watching():
         bind = await waiting(world)
-        world.delete(Kind.SLICE, "n2-devices")
+        world.delete(StoredKind.SLICE, "n2-devices")
         world.slice("n2", [{"name": "gpu-0"}])
         await turns()
         assert not bind.done()
@@ -82,8 +82,8 @@ async def test_slices_that_change_or_vanish_during_the_wait_change_nothing_of_wh
 async def test_a_node_that_goes_away_ends_the_wait_at_once_and_its_devices_are_given_back(world: World) -> None:
     async with world.watching():
         bind = await waiting(world)
-        world.delete(Kind.NODE, "n2")
-        with pytest.raises(TryAgain, match="node n2 does not exist any more"):
+        world.delete(StoredKind.NODE, "n2")
+        with pytest.raises(RetryableError, match="node n2 does not exist any more"):
             await asyncio.wait_for(bind, 60)
         await world.extender.reclaim.sweep()
         world.clock.seconds += world.options.reclaim_unfit_seconds
@@ -108,8 +108,8 @@ async def test_a_wait_ends_at_once_when_the_pod_is_being_deleted_or_bound_elsewh
     """Pods of jobs stay for a while when they are deleted: they have finalizers."""
     async with world.watching():
         bind = await waiting(world)
-        world.cluster.store.replace(Key(Kind.POD, "default", "p1"), change)
-        with pytest.raises(TryAgain, match=words):
+        world.cluster.store.replace(Key(StoredKind.POD, "default", "p1"), change)
+        with pytest.raises(RetryableError, match=words):
             await asyncio.wait_for(bind, 60)
 
 
@@ -120,7 +120,7 @@ async def test_both_of_two_devices_that_fail_are_named_and_left_alone(world: Wor
         bind = asyncio.create_task(world.bind("p3", "n2"))
         await turns()
         report(world, "Failed", "pair")
-        with pytest.raises(TryAgain, match=r"gpu-0 reports Failed.*gpu-1 reports Failed"):
+        with pytest.raises(RetryableError, match=r"gpu-0 reports Failed.*gpu-1 reports Failed"):
             await bind
 
     left_alone = world.extender.cool_downs.of(world.pod("p3")["metadata"]["uid"])
@@ -139,7 +139,7 @@ async def test_a_condition_that_comes_and_goes_counts_when_all_are_there_at_once
     async def told(first: str, second: str) -> None:
         stored = world.claim("pair")
         stored["status"]["devices"] = [say(first, "gpu-0"), say(second, "gpu-1")]
-        world.cluster.store.update_status(Kind.CLAIM, stored)
+        world.cluster.store.update_status(StoredKind.CLAIM, stored)
         await asyncio.sleep(0.01)
 
     async with world.watching():
@@ -175,7 +175,7 @@ async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_an
     world.slice("n1", [{"name": f"gpu-{index}", **conditions} for index in range(2)])
     world.device_class()
     world.create(
-        Kind.POD_GROUP,
+        StoredKind.POD_GROUP,
         {
             "metadata": {"name": "g", "namespace": "default"},
             "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
@@ -189,7 +189,7 @@ async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_an
             "schedulingGroup": {"podGroupName": "g"},
             "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
         }
-        world.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+        world.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
     async with world.watching():
         binds = [asyncio.create_task(world.bind(name, "n1")) for name in ("p1", "p2")]
         await turns()
@@ -198,7 +198,7 @@ async def test_a_device_that_fails_while_its_gang_is_waited_for_is_given_back_an
         report(world, "Failed", claim="p1")
         await asyncio.sleep(0.01)
         report(world, "Attached", claim="p2")
-        with pytest.raises(TryAgain, match="binding conditions failed"):
+        with pytest.raises(RetryableError, match="binding conditions failed"):
             await binds[0]
         await binds[1]
 
@@ -212,7 +212,7 @@ def foreign(world: World, claim: str) -> None:
     stored = world.claim("foreign")
     results = [{**each, "request": "req"} for each in world.claim(claim)["status"]["allocation"]["devices"]["results"]]
     stored["status"] = {"allocation": {"devices": {"results": results}}}
-    world.cluster.store.update_status(Kind.CLAIM, stored)
+    world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
 async def test_a_member_that_waits_for_the_claim_of_its_group_gives_way_to_a_foreign_writer_at_once() -> None:
@@ -226,7 +226,7 @@ async def test_a_member_that_waits_for_the_claim_of_its_group_gives_way_to_a_for
         bind = asyncio.create_task(world.bind("a", "n1"))
         await turns()
         foreign(world, "shared")
-        with pytest.raises(TryAgain, match="another writer allocated device"):
+        with pytest.raises(RetryableError, match="another writer allocated device"):
             await asyncio.wait_for(bind, 60)
     await world.extender.stop()
 
@@ -284,7 +284,7 @@ async def test_a_process_that_dies_while_it_gives_a_failed_device_back_is_carrie
     restart(world)
     async with world.watching():
         if left == "allocation":
-            with pytest.raises(TryAgain, match="binding conditions failed"):
+            with pytest.raises(RetryableError, match="binding conditions failed"):
                 await world.bind("p1", "n2")
         await world.bind("p1", "n1")
 

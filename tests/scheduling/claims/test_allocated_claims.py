@@ -2,8 +2,8 @@
 
 import pytest
 from dra_extender.model.pod import pod_from
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.world import DRIVER, World
 
@@ -14,7 +14,7 @@ NOT_COUNTED = "request req: nodeAllocatableResources of devices are not supporte
 
 def declare(world: World, node: str, *features: str) -> None:
     world.cluster.store.replace(
-        Key(Kind.NODE, "", node), lambda raw: raw["status"].update(declaredFeatures=list(features))
+        Key(StoredKind.NODE, "", node), lambda raw: raw["status"].update(declaredFeatures=list(features))
     )
     world.sync()
 
@@ -23,13 +23,13 @@ def network(world: World, *devices: Json, **spec: object) -> None:
     """Devices that every node reaches."""
     pool = {"name": "net", "generation": 1, "resourceSliceCount": 1}
     body = {"driver": DRIVER, "pool": pool, "allNodes": True, "devices": list(devices), **spec}
-    world.create(Kind.SLICE, {"metadata": {"name": "net"}, "spec": body})
+    world.create(StoredKind.SLICE, {"metadata": {"name": "net"}, "spec": body})
 
 
 def republish(world: World, *devices: Json) -> None:
-    raw = world.cluster.store.get(Key(Kind.SLICE, "", "net"))
+    raw = world.cluster.store.get(Key(StoredKind.SLICE, "", "net"))
     raw["spec"]["devices"] = list(devices)
-    world.update(Kind.SLICE, raw)
+    world.update(StoredKind.SLICE, raw)
 
 
 async def shared(device: Json, **spec: object) -> World:
@@ -59,7 +59,7 @@ async def test_allocation_that_skips_node_operations_needs_a_node_that_declares_
 
     assert (list(answer.fitting), answer.unresolvable) == (["n0"], {"n1": LACKS_FEATURE})
     async with world.watching():
-        with pytest.raises(TryAgain, match=f"d has skipNodeOperations, and the node does not declare {FEATURE}"):
+        with pytest.raises(RetryableError, match=f"d has skipNodeOperations, and the node does not declare {FEATURE}"):
             await world.bind("p2", "n1")
         declare(world, "n1", FEATURE)
         assert set((await world.filter("p2", "n0", "n1")).fitting) == {"n0", "n1"}
@@ -99,7 +99,7 @@ async def test_device_that_counts_against_its_node_is_never_chosen(field: str) -
         answer = await world.filter("p-two", "n0")
         assert answer.unresolvable == {"n0": f"claim two: {NOT_COUNTED}"}
         assert "a counts against cpu, memory of its node (nodeAllocatableResources)" in world.messages("p-two")[0]
-        with pytest.raises(TryAgain, match=NOT_COUNTED):
+        with pytest.raises(RetryableError, match=NOT_COUNTED):
             await world.bind("p-two", "n0")
         assert list((await world.filter("p-one", "n0")).fitting) == ["n0"]
         await world.bind("p-one", "n0")
@@ -116,7 +116,7 @@ async def test_device_that_comes_to_count_against_its_node_after_filter_is_not_b
     assert list((await world.filter("p", "n0")).fitting) == ["n0"]
     republish(world, {"name": "a", **COUNTED})
     async with world.watching():
-        with pytest.raises(TryAgain, match=NOT_COUNTED):
+        with pytest.raises(RetryableError, match=NOT_COUNTED):
             await world.bind("p", "n0")
     assert world.devices("c") == []
 
@@ -131,7 +131,7 @@ async def test_allocated_device_that_counts_against_its_node_is_shared_with_no_f
     assert set(answer.unresolvable.values()) == {f"claim shared: {NOT_COUNTED}"}
     assert "d counts against cpu, memory of its node" in world.messages("p2")[0]
     async with world.watching():
-        with pytest.raises(TryAgain, match=NOT_COUNTED):
+        with pytest.raises(RetryableError, match=NOT_COUNTED):
             await world.bind("p2", "n0")
         republish(world, {"name": "d"})
         assert set((await world.filter("p2", "n0", "n1")).fitting) == {"n0", "n1"}

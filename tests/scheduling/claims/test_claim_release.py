@@ -5,11 +5,11 @@ from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.claims.writer import ClaimWriting
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.world import DRIVER, World
 
-KEY = Key(Kind.CLAIM, "default", "c1")
+KEY = Key(StoredKind.CLAIM, "default", "c1")
 
 
 @pytest.fixture

@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
-from dra_extender.ledger.index.group_starts import Ability
+from dra_extender.ledger.index.group_starts import GroupEntrySupport
 from dra_extender.ledger.index.pod_groups import START_LABEL, GroupReservation
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
 from dra_extender.scheduling.claims.group_trials import UNABLE_SECONDS
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.crowds import GROUP, TRIAL, CrowdWorld, crowded, names
 from tests.support.scheduling.reclaiming import GRACE, pass_by, reclaimed
@@ -179,7 +179,7 @@ async def test_a_bind_that_fails_tries_nothing() -> None:
     hung_up = asyncio.Event()
     hung_up.set()
     async with world.watching():
-        with pytest.raises(TryAgain, match="nobody waits"):
+        with pytest.raises(RetryableError, match="nobody waits"):
             await world.bind("first", "n1", hung_up)
         assert await world.try_all(["second"]) == []
 
@@ -205,11 +205,11 @@ async def test_a_pod_that_was_given_its_own_entry_before_it_started_proves_nothi
     world.cluster.watch.attach(
         {kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "resourceclaims"}
     )
-    world.cluster.store.update_status(Kind.CLAIM, claim)
+    world.cluster.store.update_status(StoredKind.CLAIM, claim)
     world.started("first")
     await world.look()
     node = world.ledger.nodes["n1"]
-    assert world.ledger.group_starts.ability("default", node) is Ability.UNKNOWN
+    assert world.ledger.group_starts.ability("default", node) is GroupEntrySupport.UNKNOWN
 
 
 @pytest.mark.parametrize("change", [{"boot": "boot-2"}, {"version": "v1.37.2"}])
@@ -273,11 +273,11 @@ async def test_a_place_that_a_pod_leaves_is_the_next_ones() -> None:
     async with world.watching():
         assert await world.try_all(["first", "second"]) == ["second"]
         before = world.ledger.progress.claims
-        world.delete(Kind.POD, "m0")
+        world.delete(StoredKind.POD, "m0")
         world.manage(gate=True)
         assert world.ledger.progress.claims > before
         # The entry of the group is one of the 200 that count.
-        world.delete(Kind.POD, "m1")
+        world.delete(StoredKind.POD, "m1")
         world.manage(gate=True)
         assert await world.try_all(["second"]) == []
     assert "second" in world.entries()
@@ -288,7 +288,7 @@ async def test_a_pod_on_trial_that_is_deleted_tries_no_more() -> None:
     world.members("first", "second")
     async with world.watching():
         assert await world.try_all(["first", "second"]) == ["second"]
-        world.delete(Kind.POD, "first")
+        world.delete(StoredKind.POD, "first")
         assert await world.try_all(["second"]) == []
 
 
@@ -301,8 +301,8 @@ async def test_the_reservation_of_a_podgroup_that_is_gone_ends_whatever_kube_con
     async with world.watching():
         assert await world.try_all(["first"]) == []
         for pod in [*names(OWN_ENTRIES), "first"]:
-            world.delete(Kind.POD, pod)
-        world.delete(Kind.POD_GROUP, GROUP)
+            world.delete(StoredKind.POD, pod)
+        world.delete(StoredKind.POD_GROUP, GROUP)
         world.manage(gate=gate)
         assert world.entries() == ([] if gate else [GROUP])
         await pass_by(world, GRACE)
@@ -319,14 +319,14 @@ async def test_members_of_a_gang_of_which_none_is_bound_find_nothing_out() -> No
         "resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}],
         "schedulingPolicy": {"gang": {"minCount": 1}},
     }
-    world.create(Kind.POD_GROUP, {"metadata": {"name": "gang", "namespace": "default"}, "spec": spec})
+    world.create(StoredKind.POD_GROUP, {"metadata": {"name": "gang", "namespace": "default"}, "spec": spec})
     pod = {
         "schedulerName": "dra-extender-scheduler",
         "containers": [{"name": "main", "image": "pause"}],
         "resourceClaims": spec["resourceClaims"],
         "schedulingGroup": {"podGroupName": "gang"},
     }
-    world.create(Kind.POD, {"metadata": {"name": "member"}, "spec": pod})
+    world.create(StoredKind.POD, {"metadata": {"name": "member"}, "spec": pod})
     async with world.watching():
         assert await world.try_all(["member"]) == ["member"]
         assert "nothing is found out by members of a gang of which none is bound" in world.messages("member")[-1]

@@ -4,7 +4,7 @@ import random
 
 import pytest
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.crowds import TRIAL, CrowdWorld, crowded, names
 
@@ -48,10 +48,12 @@ def happen(world: CrowdWorld, chance: random.Random, step: int) -> None:
             world.kubelets_work()
         case 1:
             bound = [
-                pod["metadata"]["name"] for pod in world.cluster.store.all(Kind.POD) if pod["spec"].get("nodeName")
+                pod["metadata"]["name"]
+                for pod in world.cluster.store.all(StoredKind.POD)
+                if pod["spec"].get("nodeName")
             ]
             for pod in chance.sample(bound, 3):
-                world.delete(Kind.POD, pod)
+                world.delete(StoredKind.POD, pod)
             world.manage(gate=chance.random() < 0.5)
         case 2:
             node = chance.choice(list(world.able))
@@ -69,7 +71,7 @@ def group_only(world: CrowdWorld) -> list[str]:
     entries = set(world.entries())
     return [
         name
-        for pod in world.cluster.store.all(Kind.POD)
+        for pod in world.cluster.store.all(StoredKind.POD)
         if pod["spec"].get("nodeName") and (name := pod["metadata"]["name"]) not in entries
     ]
 

@@ -10,8 +10,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.scheduling.grouped import GROUP, NAMED, TEMPLATED, GroupWorld
 from tests.support.scheduling.reclaiming import GRACE, pass_by
@@ -99,16 +99,16 @@ async def test_cell(api: str, gate: bool, setting: str, node: str, entry: Json, 
         return
     (claim,) = set(claims.values())
     assert world.reserved(claim) == ([TEAM] if expected == BY_GROUP else PODS)
-    world.delete(Kind.POD, "a")
+    world.delete(StoredKind.POD, "a")
     world.manage(gate=gate)
     await pass_by(world, 2 * GRACE)
     assert world.devices(claim)
     assert world.reserved(claim) == ([TEAM] if expected == BY_GROUP else PODS[1:])
-    world.delete(Kind.POD, "b")
+    world.delete(StoredKind.POD, "b")
     world.manage(gate=gate)
     if expected == BY_GROUP:
         assert world.devices(claim)
-        world.delete(Kind.POD_GROUP, GROUP)
+        world.delete(StoredKind.POD_GROUP, GROUP)
         world.manage(gate=gate)
     if expected == BY_GROUP and not gate:
         assert world.reserved(claim) == [TEAM]
@@ -137,15 +137,15 @@ async def test_when_kubelets_lose_the_gate_pods_are_reserved_beside_the_group() 
     await world.bound("b")
     assert world.reserved() == [TEAM, "pods/b"]
     assert world.kubelet_accepts("b", gate=False)
-    world.delete(Kind.POD, "b")
+    world.delete(StoredKind.POD, "b")
     world.manage()
     assert world.reserved() == [TEAM]
     await world.bound("c")
-    world.delete(Kind.POD, "a")
-    world.delete(Kind.POD_GROUP, GROUP)
+    world.delete(StoredKind.POD, "a")
+    world.delete(StoredKind.POD_GROUP, GROUP)
     world.manage()
     assert (world.reserved(), world.devices("shared")) == (["pods/c"], ["fabric/gpu-0"])
-    world.delete(Kind.POD, "c")
+    world.delete(StoredKind.POD, "c")
     world.manage()
     assert world.devices("shared") == []
 
@@ -156,7 +156,7 @@ async def test_when_kubelets_get_the_gate_the_group_is_added_once() -> None:
     world.set_up("always")
     await world.bound("b", "c")
     assert world.reserved() == ["pods/a", TEAM]
-    world.delete(Kind.POD, "a")
+    world.delete(StoredKind.POD, "a")
     world.manage()
     assert world.reserved() == [TEAM]
 
@@ -191,7 +191,7 @@ async def test_entries_of_groups_that_an_older_api_server_does_not_serve_stay_fo
     await world.bound("d")
     assert world.reserved() == [TEAM, "pods/d"]
     for pod in ("a", "b", "c", "d"):
-        world.delete(Kind.POD, pod)
+        world.delete(StoredKind.POD, pod)
     world.manage(gate=OFF)
     await pass_by(world, 2 * GRACE)
     assert (world.reserved(), world.devices("shared")) == ([TEAM], ["fabric/gpu-0"])
@@ -200,7 +200,7 @@ async def test_entries_of_groups_that_an_older_api_server_does_not_serve_stay_fo
 async def test_a_group_made_anew_gets_its_own_entry_and_the_old_one_is_the_controllers() -> None:
     world = shared()
     await world.bound("a")
-    world.delete(Kind.POD_GROUP, GROUP)
+    world.delete(StoredKind.POD_GROUP, GROUP)
     world.group(NAMED)
     await world.bound("b")
     assert world.reserved() == [TEAM, TEAM]
@@ -240,11 +240,11 @@ async def test_256_pods_and_no_room_for_the_group_are_refused_in_words() -> None
 
     stored = world.claim("shared")
     fill(stored)
-    world.cluster.store.update_status(Kind.CLAIM, stored)
+    world.cluster.store.update_status(StoredKind.CLAIM, stored)
     world.set_up("always")
     answer = await world.filter("b", "n1")
     assert "claim is reserved by 256 pods already" in answer.unresolvable["n1"]
     async with world.watching():
-        with pytest.raises(TryAgain, match="256"):
+        with pytest.raises(RetryableError, match="256"):
             await world.bind("b", "n1")
     assert len(world.reserved()) == 256

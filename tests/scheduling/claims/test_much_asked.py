@@ -7,15 +7,15 @@ from dra_extender.allocator.demand import validate as requests
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim
 from dra_extender.allocator.demand.validate import MOST_OPTIONS
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.result import Paused
+from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.claims.lookup import MOST_CLAIMS, FoundClaim
-from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.permit.members import MOST_PARTS
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.search_time.deadline import CallBudget
-from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangWorld
 from tests.support.scheduling.world import World
@@ -49,7 +49,7 @@ def large_claim(world: World, name: str) -> FoundClaim:
     """A claim with as many requests and alternatives as the API server stores."""
     alternatives = [{"name": f"a{place}", "deviceClassName": "gpu", "count": 1} for place in range(8)]
     wishes: list[Json] = [{"name": f"r{place}", "firstAvailable": alternatives} for place in range(32)]
-    world.create(Kind.CLAIM, {"metadata": {"name": name}, "spec": {"devices": {"requests": wishes}}})
+    world.create(StoredKind.CLAIM, {"metadata": {"name": name}, "spec": {"devices": {"requests": wishes}}})
     record = world.ledger.claims.by_key("default", name)
     assert record is not None
     return FoundClaim(name, record, ConsumerReference(resource="pods", name="p", uid="u"))
@@ -69,14 +69,14 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return labels
 
 
-def asked_in_slices(searching: Searching, claims: Sequence[FoundClaim]) -> tuple[Demand | Rejection, int]:
+def asked_in_slices(searching: NodeAllocator, claims: Sequence[FoundClaim]) -> tuple[Demand | Rejection, int]:
     """The answer for a call of which each slice ends as soon as it may, and how often it paused."""
     budget, pauses = CallBudget(Ticking(), 1e6), 0
     while True:
         budget.open_slice(0.5)
         try:
             return searching.demand(claims, budget), pauses
-        except Paused:
+        except SearchPaused:
             pauses += 1
 
 
@@ -84,7 +84,7 @@ async def test_each_further_claim_of_a_pod_is_prepared_once_and_a_call_pauses_be
     world = filled()
     claims = [large_claim(world, f"c{place}") for place in range(6)]
 
-    answer, pauses = asked_in_slices(Searching(world.ledger, Features(), Options()), claims)
+    answer, pauses = asked_in_slices(NodeAllocator(world.ledger, Features(), Options()), claims)
 
     assert isinstance(answer, Demand)
     assert pauses >= len(claims) - 1
@@ -96,7 +96,7 @@ async def test_each_further_claim_of_a_pod_is_prepared_once_and_a_call_pauses_be
 async def test_a_demand_too_large_to_be_kept_is_made_once_in_a_call(prepared: list[str]) -> None:
     world = filled()
     claims = [large_claim(world, "c0"), large_claim(world, "c1")]
-    searching = Searching(world.ledger, Features(), Options(selector_cache_bytes=20 * 2**20))
+    searching = NodeAllocator(world.ledger, Features(), Options(selector_cache_bytes=20 * 2**20))
     budget = CallBudget(Ticking(), 1e6)
 
     first, second = searching.demand(claims, budget), searching.demand(claims, budget)
@@ -140,7 +140,7 @@ async def test_a_pod_with_more_claims_than_are_looked_at_is_refused(entries: int
     world.add_claim("c")
     uses = [{"name": f"e{place}", "resourceClaimName": "c"} for place in range(entries)]
     spec = {"schedulerName": "dra-scheduler", "containers": [{"name": "c"}], "resourceClaims": uses}
-    world.create(Kind.POD, {"metadata": {"name": "p"}, "spec": spec})
+    world.create(StoredKind.POD, {"metadata": {"name": "p"}, "spec": spec})
 
     answer = await world.filter("p", "n1")
 
@@ -156,11 +156,11 @@ async def test_a_gang_of_which_more_waits_than_is_looked_at_is_refused_and_serve
     spec = {"schedulerName": "dra-scheduler", "containers": [{"name": "c"}], "schedulingGroup": {"podGroupName": "g"}}
     names = [f"p{place}" for place in range(MOST_PARTS // 900 + 1)]
     for name in names:
-        world.create(Kind.POD, {"metadata": {"name": name}, "spec": {**spec, "resourceClaims": uses}})
+        world.create(StoredKind.POD, {"metadata": {"name": name}, "spec": {**spec, "resourceClaims": uses}})
 
     before = await world.filter("first", "n1")
     for name in names:
-        world.delete(Kind.POD, name)
+        world.delete(StoredKind.POD, name)
     after = await world.filter("first", "n1")
 
     assert before.unresolvable == {"n1": TOO_MUCH}

@@ -6,9 +6,9 @@ from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.binding.conflicts import overlapped
 from dra_extender.scheduling.claims.orphan_reports import REASON
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.world import World
 
@@ -32,8 +32,8 @@ def strip_and_delete(world: World, claim: str) -> None:
     """What the owner of a claim may do without the admission policy."""
     raw = world.claim(claim)
     raw["metadata"]["finalizers"] = []
-    world.update(Kind.CLAIM, raw)
-    world.delete(Kind.CLAIM, claim)
+    world.update(StoredKind.CLAIM, raw)
+    world.delete(StoredKind.CLAIM, claim)
 
 
 async def metric(world: World, name: str) -> float | None:
@@ -46,7 +46,7 @@ async def test_device_of_a_deleted_claim_goes_to_nobody_before_its_pod_is_gone()
     strip_and_delete(world, "first")
     assert (await world.filter("second", "n1")).fitting == ()
 
-    world.delete(Kind.POD, "first")
+    world.delete(StoredKind.POD, "first")
 
     assert (await world.filter("second", "n1")).fitting == ("n1",)
 
@@ -58,7 +58,7 @@ async def test_device_of_a_deleted_claim_is_free_when_its_pod_is_over() -> None:
 
     raw = world.pod("first")
     raw["status"] = {**raw.get("status", {}), "phase": "Succeeded"}
-    world.cluster.store.update_status(Kind.POD, raw)
+    world.cluster.store.update_status(StoredKind.POD, raw)
     world.sync()
 
     assert world.ledger.progress.devices > mark
@@ -69,7 +69,7 @@ async def test_bind_does_not_take_the_device_either() -> None:
     world = await running()
     strip_and_delete(world, "first")
     async with world.watching():
-        with pytest.raises(TryAgain, match="n1"):
+        with pytest.raises(RetryableError, match="n1"):
             await world.bind("second", "n1")
     assert world.devices("second") == []
 
@@ -95,7 +95,7 @@ async def test_people_hear_of_it_by_an_event_on_the_pod_and_metrics() -> None:
     assert "gpu.example.com/n1/gpu-0" in told[0].message
     assert await metric(world, "orphaned_allocations") == 1
     assert await metric(world, "claims_deleted_in_use_total") == 1
-    world.delete(Kind.POD, "first")
+    world.delete(StoredKind.POD, "first")
     assert await metric(world, "orphaned_allocations") == 0
 
 
@@ -112,7 +112,7 @@ async def test_new_leader_reports_what_it_saw_as_a_standby() -> None:
 
 async def test_claim_that_its_pod_has_done_with_leaves_nothing_behind() -> None:
     world = await running()
-    world.delete(Kind.POD, "first")
+    world.delete(StoredKind.POD, "first")
     strip_and_delete(world, "first")
 
     assert len(world.ledger.claims.orphans) == 0
@@ -123,7 +123,7 @@ async def test_allocation_that_is_cleared_while_the_pod_runs_frees_the_device_as
     world = await running()
     raw = world.claim("first")
     raw["status"] = {}
-    world.cluster.store.update_status(Kind.CLAIM, raw)
+    world.cluster.store.update_status(StoredKind.CLAIM, raw)
     world.sync()
 
     assert (await world.filter("second", "n1")).fitting == ("n1",)
@@ -139,7 +139,7 @@ async def test_allocation_of_another_writer_on_the_same_device_is_reported() -> 
     raw = world.claim("second")
     raw["status"] = {"allocation": allocation}
     record = world.ledger.claims.orphans.of_pod(world.pod("first")["metadata"]["uid"])[0].record
-    world.cluster.store.update_status(Kind.CLAIM, raw)
+    world.cluster.store.update_status(StoredKind.CLAIM, raw)
     seen: list[ClaimRecord] = []
     world.ledger.on_allocation = seen.append
     world.sync()
@@ -155,7 +155,7 @@ async def test_audit_names_the_running_pod_whose_claim_is_gone() -> None:
     strip_and_delete(world, "first")
     raw = world.pod("first")
     raw["status"] = {**raw.get("status", {}), "phase": "Running"}
-    world.cluster.store.update_status(Kind.POD, raw)
+    world.cluster.store.update_status(StoredKind.POD, raw)
     world.sync()
     pods = list(world.ledger.pods.all())
 
@@ -178,10 +178,10 @@ async def test_a_filter_call_frees_nothing_of_a_pod_whose_binding_is_on_its_way(
     result = {"request": "req", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
     raw = world.claim("first")
     raw["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [holder]}
-    world.cluster.store.update_status(Kind.CLAIM, raw)
+    world.cluster.store.update_status(StoredKind.CLAIM, raw)
     world.sync()
     world.ledger.pods.begin_binding(pod)
-    world.delete(Kind.CLAIM, "first")
+    world.delete(StoredKind.CLAIM, "first")
     assert (await world.filter("second", "n1")).fitting == ()
     assert (await world.filter("first", "n1")).fitting == ()
     assert (await world.filter("second", "n1")).fitting == ()

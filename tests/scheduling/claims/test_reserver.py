@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.cluster import MemoryClaims
-from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.apiserver.store import Store
 
 from tests.support.scheduling.world import World
@@ -56,7 +56,7 @@ async def test_those_for_whom_there_is_no_room_are_refused_in_words() -> None:
     outcomes = await bind_all(world, range(260))
     refused = [each for each in outcomes if each is not None]
     assert len(refused) == 4
-    assert all(isinstance(each, TryAgain) for each in refused)
+    assert all(isinstance(each, RetryableError) for each in refused)
     assert {str(each).partition(":")[0] for each in refused} <= {
         "claim is reserved by 256 pods already",
         "claim shared",
@@ -71,9 +71,9 @@ async def test_a_claim_that_vanishes_meanwhile_is_said_to_each() -> None:
         binds = [asyncio.create_task(world.bind(f"p{index}", "n1")) for index in range(1, 5)]
         await asyncio.sleep(0)
         world.cluster.store.replace(
-            Key(Kind.CLAIM, "default", "shared"),
+            Key(StoredKind.CLAIM, "default", "shared"),
             lambda claim: claim["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"),
         )
         for bind in binds:
-            with pytest.raises(TryAgain, match="deleted"):
+            with pytest.raises(RetryableError, match="deleted"):
                 await bind

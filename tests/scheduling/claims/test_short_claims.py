@@ -8,10 +8,15 @@ import pytest
 from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.state import kept_claims
 from dra_extender.model.pod import pod_from
-from dra_extender.scheduling.ports.cluster import Conflict, NotFound, Refused, Unavailable
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.cluster import (
+    ConflictError,
+    NotFoundError,
+    RequestRejectedError,
+    ServerUnavailableError,
+)
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangWorld
 from tests.scheduling.requeue.test_waker import add_device, pokes, refused
@@ -102,7 +107,10 @@ async def test_a_pod_that_shares_a_short_claim_joins_it() -> None:
     assert [each["name"] for each in world.claim("c")["status"]["reservedFor"]] == ["p", "q"]
 
 
-@pytest.mark.parametrize("problem", [Unavailable("no answer"), Refused("no right"), Conflict("?"), NotFound("gone")])
+@pytest.mark.parametrize(
+    "problem",
+    [ServerUnavailableError("no answer"), RequestRejectedError("no right"), ConflictError("?"), NotFoundError("gone")],
+)
 @pytest.mark.parametrize("verb", ["filter", "bind", "preempt"])
 async def test_a_read_that_fails_is_an_error_and_never_makes_a_pod_unschedulable(problem: Exception, verb: str) -> None:
     world, seam = prepared()
@@ -112,7 +120,7 @@ async def test_a_read_that_fails_is_an_error_and_never_makes_a_pod_unschedulable
         "bind": lambda: world.bind("p", "n0"),
         "preempt": lambda: world.extender.preempt(pod_from(world.pod("p")), {"n0": ["v"]}),
     }
-    with pytest.raises(TryAgain, match="claim default/c"):
+    with pytest.raises(RetryableError, match="claim default/c"):
         await calls[verb]()
     assert len(world.ledger.holds) == 0
     assert list(world.extender.refusals.all()) == []
@@ -127,7 +135,7 @@ async def test_an_api_server_that_does_not_answer_costs_seconds_and_not_the_call
     monkeypatch.setattr("dra_extender.scheduling.claims.short_claims._LEAST_SECONDS", 0.01)
     world, seam = prepared()
     seam.before("read", asyncio.Event().wait)
-    with pytest.raises(TryAgain, match="did not answer in"):
+    with pytest.raises(RetryableError, match="did not answer in"):
         await world.filter("p", "n0")
     assert (await world.filter("p", "n0")).fitting
 
@@ -136,13 +144,13 @@ async def test_a_claim_that_is_made_anew_while_it_is_read_is_not_taken_for_the_o
     world, seam = prepared()
 
     def renew() -> None:
-        world.cluster.store.delete(Key(Kind.CLAIM, "default", "c"))
+        world.cluster.store.delete(Key(StoredKind.CLAIM, "default", "c"))
         body = {"deviceClassName": "gpu", "count": 2}
         spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
-        world.cluster.store.create(Kind.CLAIM, {"metadata": {"name": "c"}, "spec": spec})
+        world.cluster.store.create(StoredKind.CLAIM, {"metadata": {"name": "c"}, "spec": spec})
 
     seam.before("read", renew)
-    with pytest.raises(TryAgain, match="replaced by another of the same name"):
+    with pytest.raises(RetryableError, match="replaced by another of the same name"):
         await world.filter("p", "n0")
     world.sync()
     assert list((await world.filter("p", "n0", "n1")).fitting)
@@ -158,11 +166,11 @@ async def test_a_claim_that_is_allocated_by_another_scheduler_before_our_write_s
     def allocate() -> None:
         raw = world.claim("c")
         raw["status"] = {"allocation": {"devices": {"results": [theirs]}}}
-        world.cluster.store.update_status(Kind.CLAIM, raw)
+        world.cluster.store.update_status(StoredKind.CLAIM, raw)
 
     seam.before("read", allocate)
     async with world.watching():
-        with pytest.raises(TryAgain, match="allocated by another scheduler"):
+        with pytest.raises(RetryableError, match="allocated by another scheduler"):
             await world.bind("p", "n0")
         await world.cluster.watch.caught_up()
     assert world.devices("c") == ["n1/gpu-1"]
@@ -185,13 +193,13 @@ async def test_preempt_knows_what_a_short_claim_asks_for_and_what_short_claims_o
 async def test_a_refused_pod_with_a_short_claim_is_woken_when_it_fits_and_not_before() -> None:
     async with refused() as world:
         assert short(world) == 2
-        seam: Any = Seam(world.cluster.claims).before("read", Unavailable("not now"))
+        seam: Any = Seam(world.cluster.claims).before("read", ServerUnavailableError("not now"))
         world.extender._filter._short._claims = seam
         # What p2 asks for is remembered no more, nor is the claim.
         world.ledger.claims._specs.drop(world.claim("c2")["metadata"]["uid"])
-        gpu = world.cluster.store.get(Key(Kind.CLASS, "", "gpu"))
+        gpu = world.cluster.store.get(Key(StoredKind.CLASS, "", "gpu"))
         gpu["spec"]["selectors"].append({"cel": {"expression": "true"}})
-        world.update(Kind.CLASS, gpu)
+        world.update(StoredKind.CLASS, gpu)
         before = await pokes(world)
         for _ in range(200):
             if len(seam.calls) > 1:
@@ -230,7 +238,7 @@ async def test_claims_of_one_pod_that_cannot_be_read_again_together_are_named(mo
     for index in range(6):
         world.add_claim(f"more{index}", selector=f"{EVEN} || '{'x' * 600}{index}' == ''")
     world.add_pod("q", *(f"more{index}" for index in range(6)))
-    with pytest.raises(TryAgain, match="too large to be read again together"):
+    with pytest.raises(RetryableError, match="too large to be read again together"):
         await world.filter("q", "n0")
     assert (await world.filter("p", "n0")).fitting
 
@@ -252,10 +260,10 @@ async def test_a_claim_falls_back_into_whole_form_with_the_next_event_when_there
     world.add_claim("d", selector=f"{EVEN} && {'true && ' * 20} true")
     index: ClaimIndex = world.ledger.claims
     assert short(world) == 1
-    world.delete(Kind.POD, "p")
-    world.delete(Kind.CLAIM, "c")
+    world.delete(StoredKind.POD, "p")
+    world.delete(StoredKind.CLAIM, "c")
     assert short(world) == 1
     raw = world.claim("d")
     raw["metadata"]["labels"] = {"a": "b"}
-    world.update(Kind.CLAIM, raw)
+    world.update(StoredKind.CLAIM, raw)
     assert (short(world), index.kept.note()) == (0, None)

@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from dra_extender.scheduling.evaluation.device_backoff import CoolDowns
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangWorld
 from tests.support.scheduling.reclaiming import OPTIONS, condition, edit_status, pass_by, reserved, small_world
@@ -37,9 +37,9 @@ async def fails(world: World, device: str, pod: str = "p1", claim: str = "c1") -
     stored = world.claim(claim)
     condition = {"type": "Failed", "status": "True", "reason": "Test", "message": "no port"}
     stored["status"]["devices"] = [{"driver": DRIVER, "pool": "n1", "device": device, "conditions": [condition]}]
-    world.cluster.store.update_status(Kind.CLAIM, stored)
+    world.cluster.store.update_status(StoredKind.CLAIM, stored)
     with pytest.raises(
-        TryAgain, match=f"binding conditions failed: device {DRIVER}/n1/{device} reports Failed: no port"
+        RetryableError, match=f"binding conditions failed: device {DRIVER}/n1/{device} reports Failed: no port"
     ):
         await bind
     assert world.devices(claim) == []
@@ -56,7 +56,7 @@ async def test_bind_without_a_hold_leaves_the_device_alone_too(world: World) -> 
     async with world.watching():
         await fails(world, "gpu-0")
         await fails(world, "gpu-1")
-        with pytest.raises(TryAgain, match="does not fit on node n1 any more"):
+        with pytest.raises(RetryableError, match="does not fit on node n1 any more"):
             await world.bind("p1", "n1")
 
 
@@ -101,7 +101,7 @@ async def test_end_wakes_a_pod_that_was_refused_for_it() -> None:
 async def test_end_is_told_even_if_the_timer_comes_before_the_time_has_passed() -> None:
     """The event loop's clock and ours need not agree to the last digit."""
     clock, told = Steady(), asyncio.Event()
-    cool_downs = CoolDowns(clock, 0.01, lambda _: told.set())
+    cool_downs = DeviceBackoff(clock, 0.01, lambda _: told.set())
     cool_downs.start("pod", [(DRIVER, "n1", "gpu-0")])
     await turns()
     assert not told.is_set()

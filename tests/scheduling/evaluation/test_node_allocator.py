@@ -5,7 +5,7 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.node import Node
-from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.options import Options
 
 from tests.support.allocator.building import Held, claim_of, demand_of, exactly
@@ -14,7 +14,7 @@ from tests.support.ledger.ledger_events import encode, raw_node, raw_slice
 _NODES = tuple(f"n{index}" for index in range(6))
 
 
-def _ask(searching: Searching, node: Node) -> None:
+def _ask(searching: NodeAllocator, node: Node) -> None:
     assert searching.survey(demand_of(claim_of(exactly(1))), node, Held())
 
 
@@ -23,7 +23,7 @@ def test_what_deleted_nodes_had_is_let_go() -> None:
     for name in _NODES:
         feeds_of(ledger)["nodes"].changed(encode(raw_node(name, 1)))
         feeds_of(ledger)["resourceslices"].changed(encode(raw_slice(f"s-{name}", 1, pool=name, node=name, devices=1)))
-    searching = Searching(ledger, Features(), Options())
+    searching = NodeAllocator(ledger, Features(), Options())
     for name in _NODES:
         _ask(searching, ledger.nodes[name])
     gone = [weakref.ref(ledger.slices.by_name[f"s-{name}"]) for name in _NODES[2:]]

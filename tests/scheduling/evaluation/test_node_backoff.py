@@ -10,10 +10,10 @@ from dra_extender.model.rejection import Code
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.binding import conflict_release as overlap_release
 from dra_extender.scheduling.binding import decision as bind_decision
-from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, Overlap
-from dra_extender.scheduling.evaluation.node_backoff import NodeBackOff
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.scheduling.binding.conflicts import FOREIGN, OWN, AllocationConflict
+from dra_extender.scheduling.evaluation.node_backoff import NodeBackoff
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import StoredKind
 from structlog.testing import capture_logs
 
 from tests.support.scheduling.world import DRIVER, Steady, World
@@ -33,12 +33,12 @@ def world() -> World:
     return world
 
 
-def disagreeing(node: str) -> Callable[..., Overlap | None]:
+def disagreeing(node: str) -> Callable[..., AllocationConflict | None]:
     """A check after the write that refuses what the search offers on this node."""
 
-    def judge(record: object, *_: object) -> Overlap | None:
+    def judge(record: object, *_: object) -> AllocationConflict | None:
         (holding,) = record.holdings  # type: ignore[attr-defined]
-        return Overlap(GROUPS, f"{DRIVER}/{node}/s", OWN) if holding.pool == node else None
+        return AllocationConflict(GROUPS, f"{DRIVER}/{node}/s", OWN) if holding.pool == node else None
 
     return judge
 
@@ -50,7 +50,7 @@ async def tried(world: World, *nodes: str) -> str:
         return "unschedulable"
     try:
         await world.bind("p1", offered[0])
-    except TryAgain as problem:
+    except RetryableError as problem:
         return str(problem)
     return f"bound to {offered[0]}"
 
@@ -89,7 +89,7 @@ async def test_metric_tells_whose_the_other_allocation_was(world: World, monkeyp
 
 async def test_undone_twice_within_ten_minutes_counts_for_each_pod_and_node_alone() -> None:
     clock, ended = Steady(), list[str]()
-    back_off = NodeBackOff(clock, ended.append)
+    back_off = NodeBackoff(clock, ended.append)
     back_off.undone("p1", "n1")
     back_off.undone("p1", "n2")
     back_off.undone("p2", "n1")
@@ -113,7 +113,7 @@ async def test_undone_twice_within_ten_minutes_counts_for_each_pod_and_node_alon
 
 
 async def test_bound_pod_is_forgotten() -> None:
-    back_off = NodeBackOff(Steady(), lambda _: None)
+    back_off = NodeBackoff(Steady(), lambda _: None)
     for _ in range(2):
         back_off.undone("p1", "n1")
     back_off.forget("p1")
@@ -124,7 +124,7 @@ async def test_what_the_rule_refuses_is_decided_anew_and_never_written(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A held placement that is no good is searched for again; if the search says the same, nothing is written."""
-    clash = Overlap(GROUPS, f"{DRIVER}/n1/s")
+    clash = AllocationConflict(GROUPS, f"{DRIVER}/n1/s")
     once = [clash]
     monkeypatch.setattr(bind_decision, "broken", lambda *_: once.pop() if once else None)
     async with world.watching():
@@ -136,7 +136,7 @@ async def test_what_the_rule_refuses_is_decided_anew_and_never_written(
         version = world.claim("c2")["metadata"]["resourceVersion"]
         for _ in range(2):
             assert list((await world.filter("p2", "n1")).fitting) == ["n1"]
-            with pytest.raises(TryAgain, match="does not fit on node n1 any more: groups"):
+            with pytest.raises(RetryableError, match="does not fit on node n1 any more: groups"):
                 await world.bind("p2", "n1")
         assert list((await world.filter("p2", "n1")).fitting) == []
         assert world.claim("c2")["metadata"]["resourceVersion"] == version
@@ -164,9 +164,11 @@ async def test_allocation_of_a_bound_pods_device_is_reported_with_its_writer(
         if writer == OWN:
             snapshot = world.claim("c1")["metadata"]["annotations"][SNAPSHOT_ANNOTATION]
             stored["metadata"]["annotations"] = {SNAPSHOT_ANNOTATION: snapshot}
-            stored = world.cluster.store.update(Kind.CLAIM, {**stored, "status": {}}) | {"status": stored["status"]}
+            stored = world.cluster.store.update(StoredKind.CLAIM, {**stored, "status": {}}) | {
+                "status": stored["status"]
+            }
         with capture_logs() as logs:
-            world.cluster.store.update_status(Kind.CLAIM, stored)
+            world.cluster.store.update_status(StoredKind.CLAIM, stored)
             await world.cluster.watch.caught_up()
             async with asyncio.timeout(60):
                 await reported.wait()

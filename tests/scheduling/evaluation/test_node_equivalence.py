@@ -16,10 +16,10 @@ from dra_extender.model.allocation import Placement
 from dra_extender.model.node_selector import only_node
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.evaluation.evaluator import Judging
-from dra_extender.scheduling.evaluation.node_allocator import Searching
-from dra_extender.scheduling.evaluation.node_equivalence import Likeness
-from dra_extender.scheduling.evaluation.result import Attempt
+from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
+from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
+from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json
 from dra_extender.telemetry.metrics import Metrics
@@ -127,8 +127,8 @@ class Scene:
 
     def __init__(self) -> None:
         self.ledger = Ledger()
-        self.searching = Searching(self.ledger, Features(), Options())
-        self.judging = Judging(self.ledger, self.searching, Metrics(), 10_000)
+        self.searching = NodeAllocator(self.ledger, Features(), Options())
+        self.judging = NodeEvaluator(self.ledger, self.searching, Metrics(), 10_000)
         self.taken: list[str] = []
         self.held: list[str] = []
         self.version = 0
@@ -230,7 +230,7 @@ class Scene:
         self.ledger.take(f"flying-{node}", answer.claims[0], node)
 
     def kinds(self, *nodes: str) -> list[Hashable]:
-        likeness = Likeness(self.ledger, Features())
+        likeness = NodeEquivalence(self.ledger, Features())
         return [likeness.kind(self.ledger.nodes[node], READS) for node in nodes]
 
     def compare(self, turn: int = 0) -> None:
@@ -240,13 +240,13 @@ class Scene:
                 demand = self.demand(requests, constraints)
                 assert demand is not None
                 for node in NODES:
-                    attempt = Attempt()
+                    attempt = FilterResult()
                     self.judging.search(demand, [node], 2, lambda: False, attempt)
                     searched = self.search(demand, node)
                     assert told(attempt, node) == plain(searched), (requests, constraints, node)
 
 
-def told(attempt: Attempt, node: str) -> Any:
+def told(attempt: FilterResult, node: str) -> Any:
     outcome = attempt.fits.get(node)
     if outcome is not None:
         assert outcome.placement is not None
@@ -285,7 +285,7 @@ def test_nodes_that_are_equal_but_for_names_are_alike() -> None:
 
 def test_nodes_that_differ_in_what_nobody_reads_are_alike_for_those_who_do_not() -> None:
     scene = Scene()
-    likeness = Likeness(scene.ledger, Features())
+    likeness = NodeEquivalence(scene.ledger, Features())
     first, second = scene.ledger.nodes["n0"], scene.ledger.nodes["n1"]
     assert likeness.kind(first, READS) == likeness.kind(second, READS)
     assert likeness.kind(first) != likeness.kind(second)
@@ -363,7 +363,7 @@ def test_nodes_that_differ_in_what_a_search_reads_are_not_alike(change: Callable
 def test_a_pool_of_several_nodes_that_changes_makes_other_kinds() -> None:
     scene = Scene()
     scene.apply(("slice", "all", "own", 0, 1))
-    likeness = Likeness(scene.ledger, Features())
+    likeness = NodeEquivalence(scene.ledger, Features())
     before = likeness.kind(scene.ledger.nodes["n0"], READS)
     scene.apply(("slice", "all", "own", 1, 1))
     changed = likeness.kind(scene.ledger.nodes["n0"], READS)
@@ -382,7 +382,7 @@ def test_the_answer_for_a_node_alike_names_its_own_pool_and_node() -> None:
     scene = Scene()
     demand = scene.demand(0, 0)
     assert demand is not None
-    attempt = Attempt()
+    attempt = FilterResult()
     scene.judging.search(demand, NODES, len(NODES), lambda: False, attempt)
     for node in NODES:
         outcome = attempt.fits[node]
@@ -408,7 +408,7 @@ def test_equal_nodes_are_searched_once(held: Sequence[str]) -> None:
         return search(demand, node, usage, deadline, under)
 
     scene.searching.on_node = counting  # type: ignore[method-assign]
-    scene.judging.search(demand, NODES, len(NODES) + 1, lambda: False, Attempt())
+    scene.judging.search(demand, NODES, len(NODES) + 1, lambda: False, FilterResult())
     assert searched == ["n0"]
 
 
@@ -417,7 +417,7 @@ def test_a_device_that_is_held_counts_like_one_that_is_allocated() -> None:
     scene.in_flight("n0", 0)
     scene.hold(["n1"], 0)
     first, second = scene.ledger.nodes["n0"], scene.ledger.nodes["n1"]
-    likeness = Likeness(scene.ledger, Features())
+    likeness = NodeEquivalence(scene.ledger, Features())
     inventory = likeness.inventory(second)
     assert inventory is not None
     assert likeness.kind_under(second, inventory, READS, scene.ledger.usage()) == likeness.kind(first, READS)
@@ -426,7 +426,7 @@ def test_a_device_that_is_held_counts_like_one_that_is_allocated() -> None:
 def test_a_node_under_holds_that_reaches_pools_of_several_nodes_is_like_no_other() -> None:
     scene = Scene()
     scene.apply(("slice", "all", "own", 0, 1))
-    node, likeness = scene.ledger.nodes["n0"], Likeness(scene.ledger, Features())
+    node, likeness = scene.ledger.nodes["n0"], NodeEquivalence(scene.ledger, Features())
     inventory = likeness.inventory(node)
     assert inventory is not None
     assert likeness.kind_under(node, inventory, READS, scene.ledger.usage()) is None

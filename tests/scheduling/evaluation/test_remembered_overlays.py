@@ -8,7 +8,7 @@ from dra_extender.cel.program import compile_expression
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.telemetry.metrics import Metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -58,7 +58,7 @@ def prepared() -> World:
         world.slice(node, [part("d0", "a"), part("d1", "b")])
     pool = {"name": "fabric", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": DRIVER, "pool": pool, "allNodes": True, "devices": []}
-    world.create(Kind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
+    world.create(StoredKind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
     for index in range(PODS):
         world.add_claim(f"c{index}", selector=f'{TYPE} == "{"ab"[index % 2]}"')
         world.add_pod(f"p{index}", f"c{index}")
@@ -75,23 +75,23 @@ async def apply(world: World, operation: tuple[Any, ...]) -> None:
                 await asyncio.gather(world.bind(f"p{index}", node), return_exceptions=True)
                 await world.cluster.watch.caught_up()
         case ("taint", pool, present):
-            known = store.find(Key(Kind.TAINT_RULE, "", pool))
+            known = store.find(Key(StoredKind.TAINT_RULE, "", pool))
             if present and known is None:
                 taint = {"key": "broken", "effect": "NoSchedule"}
                 spec = {"deviceSelector": {"driver": DRIVER, "pool": pool}, "taint": taint}
-                world.create(Kind.TAINT_RULE, {"metadata": {"name": pool}, "spec": spec})
+                world.create(StoredKind.TAINT_RULE, {"metadata": {"name": pool}, "spec": spec})
             elif not present and known is not None:
-                world.delete(Kind.TAINT_RULE, pool)
+                world.delete(StoredKind.TAINT_RULE, pool)
         case ("policy", number):
             world.ledger.overlaid(world.ledger.overlays.use_policy(POLICIES[number]))
         case ("class", expression):
-            raw = store.get(Key(Kind.CLASS, "", "gpu"))
+            raw = store.get(Key(StoredKind.CLASS, "", "gpu"))
             raw["spec"]["selectors"] = [{"cel": {"expression": expression}}]
-            world.update(Kind.CLASS, raw)
+            world.update(StoredKind.CLASS, raw)
         case ("fabric", count):
-            raw = store.get(Key(Kind.SLICE, "", "fabric"))
+            raw = store.get(Key(StoredKind.SLICE, "", "fabric"))
             raw["spec"]["devices"] = [part(f"f{index}", "ab"[index % 2]) for index in range(count)]
-            world.update(Kind.SLICE, raw)
+            world.update(StoredKind.SLICE, raw)
 
 
 async def compare(sequence: list[tuple[Any, ...]]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.telemetry.metrics import Metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,7 +55,7 @@ SHARED: Json = {
 
 
 def share_ids(world: World) -> list[str]:
-    allocations = [each.get("status", {}).get("allocation", {}) for each in world.cluster.store.all(Kind.CLAIM)]
+    allocations = [each.get("status", {}).get("allocation", {}) for each in world.cluster.store.all(StoredKind.CLAIM)]
     results = [result for each in allocations for result in each.get("devices", {}).get("results", [])]
     return [each["shareID"] for each in results if "shareID" in each]
 
@@ -73,13 +73,13 @@ def prepared() -> World:
             "containers": [{"name": "main", "image": "pause"}],
             "resourceClaims": [{"name": "gpu", "resourceClaimName": f"c{index}"}],
         }
-        world.create(Kind.POD, {"metadata": {"name": f"p{index}"}, "spec": spec})
+        world.create(StoredKind.POD, {"metadata": {"name": f"p{index}"}, "spec": spec})
     return world
 
 
 async def apply(world: World, operation: tuple[Any, ...]) -> None:
     name = f"p{operation[1]}"
-    exists = world.cluster.store.find(Key(Kind.POD, "default", name)) is not None
+    exists = world.cluster.store.find(Key(StoredKind.POD, "default", name)) is not None
     match operation:
         case ("filter", _) if exists:
             await asyncio.gather(world.filter(name, *NODES), return_exceptions=True)
@@ -88,15 +88,15 @@ async def apply(world: World, operation: tuple[Any, ...]) -> None:
                 await asyncio.gather(world.bind(name, node), return_exceptions=True)
                 await world.cluster.watch.caught_up()
         case ("delete", _) if exists:
-            world.delete(Kind.POD, name)
+            world.delete(StoredKind.POD, name)
         case ("slice", node, count):
-            raw = world.cluster.store.get(Key(Kind.SLICE, "", f"{node}-devices"))
+            raw = world.cluster.store.get(Key(StoredKind.SLICE, "", f"{node}-devices"))
             raw["spec"]["devices"] = devices(count)
-            world.update(Kind.SLICE, raw)
+            world.update(StoredKind.SLICE, raw)
         case ("label", node, value):
-            raw = world.cluster.store.get(Key(Kind.NODE, "", node))
+            raw = world.cluster.store.get(Key(StoredKind.NODE, "", node))
             raw["metadata"]["labels"] = {"value": str(value)}
-            world.update(Kind.NODE, raw)
+            world.update(StoredKind.NODE, raw)
         case ("lapse", _):
             world.clock.seconds += 100
         case ("idle", _):

@@ -1,4 +1,4 @@
-from dra_extender.model.score_terms import Merits
+from dra_extender.model.score_terms import ScoreTerms
 from dra_extender.scheduling.evaluation.scoring import BEST, ratings, total
 from dra_extender.scheduling.ports.options import Weights
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 EQUAL = Weights(1, 1, 1)
 merits = st.builds(
-    Merits,
+    ScoreTerms,
     alternatives=st.integers(0, 24),
     waits=st.booleans(),
     counter_sets=st.just(4),
@@ -17,12 +17,12 @@ weights = st.builds(Weights, st.integers(0, 100), st.integers(0, 100), st.intege
 
 
 @given(clusters, weights)
-def test_ratings_lie_between_none_and_best(cluster: dict[str, Merits], counts: Weights) -> None:
+def test_ratings_lie_between_none_and_best(cluster: dict[str, ScoreTerms], counts: Weights) -> None:
     assert all(0 <= rating <= BEST for rating in ratings(cluster, counts).values())
 
 
 @given(clusters, weights)
-def test_a_node_that_is_worse_in_nothing_is_not_rated_lower(cluster: dict[str, Merits], counts: Weights) -> None:
+def test_a_node_that_is_worse_in_nothing_is_not_rated_lower(cluster: dict[str, ScoreTerms], counts: Weights) -> None:
     rated = ratings(cluster, counts)
     for name, one in cluster.items():
         for other, two in cluster.items():
@@ -32,22 +32,22 @@ def test_a_node_that_is_worse_in_nothing_is_not_rated_lower(cluster: dict[str, M
 
 def test_alternatives_alone_are_rated_as_upstream_does() -> None:
     """8 - index, linear, the best has all points (upstream: 100, 87 and 12 of 100)."""
-    cluster = {"first": Merits(8), "second": Merits(7), "eighth": Merits(1)}
+    cluster = {"first": ScoreTerms(8), "second": ScoreTerms(7), "eighth": ScoreTerms(1)}
     assert ratings(cluster, Weights(4, 2, 1)) == {"first": 10.0, "second": 8.75, "eighth": 1.25}
 
 
 def test_devices_that_are_ready_come_before_those_that_must_be_waited_for() -> None:
-    assert ratings({"ready": Merits(), "waits": Merits(waits=True)}, EQUAL) == {"ready": 10.0, "waits": 0.0}
+    assert ratings({"ready": ScoreTerms(), "waits": ScoreTerms(waits=True)}, EQUAL) == {"ready": 10.0, "waits": 0.0}
 
 
 def test_what_tells_no_nodes_apart_is_left_out() -> None:
     """A whole device on every node: nothing to pack, so that other plugins decide alone."""
-    assert ratings({"a": Merits(), "b": Merits()}, EQUAL) == {"a": 0.0, "b": 0.0}
-    assert ratings({"a": Merits(alternatives=8)}, Weights(0, 1, 1)) == {"a": 0.0}
+    assert ratings({"a": ScoreTerms(), "b": ScoreTerms()}, EQUAL) == {"a": 0.0, "b": 0.0}
+    assert ratings({"a": ScoreTerms(alternatives=8)}, Weights(0, 1, 1)) == {"a": 0.0}
 
 
 def test_weights_decide_what_counts_more() -> None:
-    cluster = {"early": Merits(8, waits=True), "ready": Merits(4)}
+    cluster = {"early": ScoreTerms(8, waits=True), "ready": ScoreTerms(4)}
     early, ready = ratings(cluster, Weights(4, 1, 0)).values()
     assert early > ready
     early, ready = ratings(cluster, Weights(1, 4, 0)).values()
@@ -55,5 +55,5 @@ def test_weights_decide_what_counts_more() -> None:
 
 
 def test_claims_of_a_pod_are_added_up() -> None:
-    assert total([Merits(8, False, 1, 1), Merits(7, True, 2, 0)]) == Merits(15, True, 3, 1)
+    assert total([ScoreTerms(8, False, 1, 1), ScoreTerms(7, True, 2, 0)]) == ScoreTerms(15, True, 3, 1)
     assert not total([])

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from dra_extender.scheduling.ports.cluster import ClusterError, Refused, Unavailable
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.cluster import ClusterError, RequestRejectedError, ServerUnavailableError
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
-from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.apiserver.served_fields import Served
 
 from tests.support.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed
@@ -41,7 +41,7 @@ def world() -> World:
 
 
 def claims(world: World) -> list[Json]:
-    return world.cluster.store.all(Kind.CLAIM)
+    return world.cluster.store.all(StoredKind.CLAIM)
 
 
 def devices_of(claim: Json) -> list[str]:
@@ -108,7 +108,7 @@ async def test_of_two_classes_with_one_name_the_younger_serves_and_then_the_firs
     assert world.ledger.backing[GPU] == "b-class"
     raw = {"metadata": {"name": "y-class"}, "spec": {"extendedResourceName": GPU}}
     world.clock.seconds += 1
-    world.create(Kind.CLASS, raw)
+    world.create(StoredKind.CLASS, raw)
     assert world.ledger.backing[GPU] == "y-class"
 
 
@@ -144,10 +144,10 @@ async def test_what_a_class_backed_is_checked_when_the_class_is_gone(world: Worl
     world.add_pod("p2", resources={resource: "1"})
     world.node("plugin", **{resource: "1"})
     assert set((await world.filter("p2", "n1", "plugin")).fitting) == {"n1", "plugin"}
-    world.delete(Kind.CLASS, "gpu")
+    world.delete(StoredKind.CLASS, "gpu")
     answer = await world.filter("p2", "n1", "plugin")
     assert (answer.fitting, answer.unresolvable) == (("plugin",), {"n1": "cannot fit resource"})
-    with pytest.raises(TryAgain, match="cannot fit resource"):
+    with pytest.raises(RetryableError, match="cannot fit resource"):
         await world.bind("p2", "n1")
     assert not world.pod("p2")["spec"].get("nodeName")
 
@@ -155,7 +155,7 @@ async def test_what_a_class_backed_is_checked_when_the_class_is_gone(world: Worl
 async def test_a_name_that_only_a_class_can_back_is_checked_without_the_class(world: World) -> None:
     world.add_pod("p2", resources={"deviceclass.resource.kubernetes.io/missing": "1"})
     assert (await world.filter("p2", "n1")).unresolvable == {"n1": "cannot fit resource"}
-    with pytest.raises(TryAgain, match="cannot fit resource"):
+    with pytest.raises(RetryableError, match="cannot fit resource"):
         await world.bind("p2", "n1")
 
 
@@ -188,7 +188,7 @@ async def test_switched_off_the_nodes_that_list_the_resource_are_left_and_no_cla
     answer = await world.filter("p1", "n1", "n3")
     assert (answer.fitting, answer.unresolvable) == (("n3",), {"n1": "cannot fit resource"})
     async with world.watching():
-        with pytest.raises(TryAgain, match="DRAExtendedResource is off"):
+        with pytest.raises(RetryableError, match="DRAExtendedResource is off"):
             await world.bind("p1", "n1")
         await world.bind("p1", "n3")
     assert claims(world) == []
@@ -213,7 +213,7 @@ async def test_a_server_that_turns_out_not_to_tell_pods_has_no_claim_left_and_no
     world.pods = Forgetful(world.cluster.pods, {})  # type: ignore[assignment]
     world.start()
     async with world.watching():
-        with pytest.raises(TryAgain, match=r"does not keep status\.extendedResourceClaimStatus"):
+        with pytest.raises(RetryableError, match=r"does not keep status\.extendedResourceClaimStatus"):
             await world.bind("p1", "n1")
     assert (claims(world), world.pod("p1")["spec"].get("nodeName")) == ([], None)
     assert (await world.filter("p1", "n1")).fitting == ()
@@ -264,7 +264,7 @@ async def test_killed_at_any_write_the_next_process_carries_on_or_starts_anew(
     world.pods = Failing(world.cluster.pods, {method: (when, Killed())})  # type: ignore[assignment]
     world.start()
     async with world.watching():
-        with pytest.raises((Killed, TryAgain)):
+        with pytest.raises((Killed, RetryableError)):
             await asyncio.wait_for(world.bind("p1", "n1"), 60)
     before = [each["metadata"]["uid"] for each in claims(world)]
     world.claims = world.pods = None
@@ -287,7 +287,7 @@ async def test_a_left_over_with_devices_draws_the_pod_to_its_node(world: World) 
     hung_up = asyncio.Event()
     hung_up.set()
     async with world.watching():
-        with pytest.raises(TryAgain, match="nobody waits"):
+        with pytest.raises(RetryableError, match="nobody waits"):
             await world.bind("p1", "n2", hung_up)
     world.start()
     assert (await world.filter("p1", "n1", "n2")).fitting == ("n2",)
@@ -301,7 +301,7 @@ async def test_a_left_over_that_takes_the_last_fitting_devices_is_given_up_soon(
     hung_up = asyncio.Event()
     hung_up.set()
     async with world.watching():
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await world.bind("p1", "n2", hung_up)
     await bind(world, "big", "n1")
     assert (await world.filter("p1", "n1")).unresolvable == {"n1": SPECIAL + "claim is allocated for another node"}
@@ -311,19 +311,19 @@ async def test_a_left_over_that_takes_the_last_fitting_devices_is_given_up_soon(
 
 @pytest.mark.parametrize("method", ["update", "update_status"])
 async def test_a_write_that_is_refused_leaves_no_claim(world: World, method: str) -> None:
-    world.claims = Failing(world.cluster.claims, {method: ("before", Refused("denied"))})  # type: ignore[assignment]
+    world.claims = Failing(world.cluster.claims, {method: ("before", RequestRejectedError("denied"))})  # type: ignore[assignment]
     world.start()
     async with world.watching():
-        with pytest.raises(TryAgain, match="denied"):
+        with pytest.raises(RetryableError, match="denied"):
             await world.bind("p1", "n1")
     assert claims(world) == []
 
 
 async def test_a_create_of_which_the_answer_is_lost_is_found_by_its_name(world: World) -> None:
-    fault: ClusterError = Unavailable("no answer")
+    fault: ClusterError = ServerUnavailableError("no answer")
     world.claims = Failing(world.cluster.claims, {"create": ("after", fault)})  # type: ignore[assignment]
     world.start()
-    with pytest.raises(TryAgain, match="no answer"):
+    with pytest.raises(RetryableError, match="no answer"):
         await world.bind("p1", "n1")
     (made,) = claims(world)
     world.claims = None
@@ -337,15 +337,15 @@ async def test_a_create_of_which_the_answer_is_lost_is_found_by_its_name(world: 
 async def test_a_pod_that_was_told_of_a_claim_is_kept_off_nodes_that_need_none(world: World) -> None:
     """The API server lets nobody take the field back, and the kubelet would wait for the claim."""
     world.node("n3", **{GPU: "1"})
-    world.pods = Failing(world.cluster.pods, {"bind": ("before", Refused("denied"))})  # type: ignore[assignment]
+    world.pods = Failing(world.cluster.pods, {"bind": ("before", RequestRejectedError("denied"))})  # type: ignore[assignment]
     world.start()
     async with world.watching():
-        with pytest.raises(TryAgain, match="denied"):
+        with pytest.raises(RetryableError, match="denied"):
             await world.bind("p1", "n1")
     world.pods = None
     world.start()
     assert (await world.filter("p1", "n3")).fitting == ()
-    with pytest.raises(TryAgain, match="which is not needed there"):
+    with pytest.raises(RetryableError, match="which is not needed there"):
         await world.bind("p1", "n3")
     await bind(world, "p1", "n1")
 
@@ -373,7 +373,7 @@ async def test_a_reservation_of_a_pod_that_only_waits_goes_with_the_whole_claim(
     hung_up = asyncio.Event()
     hung_up.set()
     async with world.watching():
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await world.bind("p1", "n2", hung_up)
     world.sync()
     await pass_by(world, GRACE)
@@ -396,9 +396,9 @@ async def test_a_device_that_fails_takes_the_claim_with_it(world: World) -> None
         }
         device = {"driver": DRIVER, "pool": "n3", "device": "gpu-0", "conditions": [failed]}
         world.cluster.store.update_status(
-            Kind.CLAIM, {**found[0], "status": {**found[0]["status"], "devices": [device]}}
+            StoredKind.CLAIM, {**found[0], "status": {**found[0]["status"], "devices": [device]}}
         )
-        with pytest.raises(TryAgain, match="binding conditions failed"):
+        with pytest.raises(RetryableError, match="binding conditions failed"):
             await task
     assert claims(world) == []
 
@@ -423,7 +423,7 @@ async def test_containers_that_ask_for_more_devices_than_a_claim_may_have_are_no
         "initContainers": [{"name": f"i{index}", "resources": {"requests": resources}} for index in range(300)],
         "containers": [{"name": f"c{index}", "resources": {"requests": {GPU: "1"}}} for index in range(300)],
     }
-    world.create(Kind.POD, {"metadata": {"name": "many"}, "spec": {"schedulerName": "dra-scheduler", **spec}})
+    world.create(StoredKind.POD, {"metadata": {"name": "many"}, "spec": {"schedulerName": "dra-scheduler", **spec}})
 
     tracemalloc.start()
     answer = await world.filter("many", "n1", "n2")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from dra_extender.scheduling.fairness.hold_shares import LEAST_STALE_SECONDS, MOST_STALE_SECONDS
 from dra_extender.scheduling.fairness.stale_holds import GATE_SECONDS
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 
 from tests.scheduling.gang.test_coordinator import GangWorld
 from tests.support.scheduling.world import DRIVER
@@ -83,7 +83,7 @@ async def test_members_at_the_gate_give_their_devices_back_for_a_pod_that_fits_o
     await world.ask(["victim"], *NODES)
 
     outcomes = await asyncio.gather(*binds, return_exceptions=True)
-    assert all(isinstance(each, TryAgain) for each in outcomes)
+    assert all(isinstance(each, RetryableError) for each in outcomes)
     await world.cluster.watch.caught_up()
     assert (world.devices("a"), world.devices("b"), held(world)) == ([], [], 0)
     assert (await world.ask(["victim"], *NODES))["victim"]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from dra_extender.model.pod import Pod, pod_from
 from dra_extender.scheduling.fairness.hold_shares import LONGEST_PAUSE, MOST_STALE_SECONDS, SHARE
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from hypothesis import HealthCheck, given, settings, target
 from hypothesis import strategies as st
 
@@ -32,20 +32,20 @@ class Tenants(World):
     def make(self, namespace: str, name: str, count: int = 1, **spec: Any) -> Pod:
         body: Json = {"deviceClassName": "gpu", "count": count}
         claim = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
-        self.create(Kind.CLAIM, {"metadata": {"name": name, "namespace": namespace}, "spec": claim})
+        self.create(StoredKind.CLAIM, {"metadata": {"name": name, "namespace": namespace}, "spec": claim})
         pod = {
             "schedulerName": "dra-extender-scheduler",
             "containers": [{"name": "main", "image": "pause"}],
             "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
             **spec,
         }
-        return pod_from(self.create(Kind.POD, {"metadata": {"name": name, "namespace": namespace}, "spec": pod}))
+        return pod_from(self.create(StoredKind.POD, {"metadata": {"name": name, "namespace": namespace}, "spec": pod}))
 
     async def ask(self, pod: Pod) -> Sequence[str] | None:
         """The nodes that the pod is offered; None for the answer that it shall be asked about later."""
         try:
             return (await self.extender.filter(pod, self.names)).fitting
-        except TryAgain:
+        except RetryableError:
             return None
 
     async def bound(self, pod: Pod, node: str) -> None:
@@ -57,7 +57,7 @@ class Tenants(World):
 
     def allocated(self) -> list[str]:
         found = []
-        for raw in self.cluster.store.all(Kind.CLAIM):
+        for raw in self.cluster.store.all(StoredKind.CLAIM):
             allocation = raw.get("status", {}).get("allocation") or {}
             found += [f"{each['pool']}/{each['device']}" for each in allocation.get("devices", {}).get("results", [])]
         return found
@@ -125,7 +125,7 @@ async def test_bind_of_a_pod_whose_hold_was_revoked_fails_or_takes_other_devices
     world.clock.seconds += MOST_STALE_SECONDS + 1
     assert await world.ask(victim)
     async with world.watching():
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await world.bound(holder, "n0")
         await world.bound(victim, "n0")
         await world.cluster.watch.caught_up()
@@ -158,7 +158,7 @@ async def test_hold_of_a_pod_that_is_being_bound_or_nominated_is_not_revoked() -
     def edit(pod: Json) -> None:
         pod["status"]["nominatedNodeName"] = "n0"
 
-    world.cluster.store.replace(Key(Kind.POD, "a", "nominated"), edit)
+    world.cluster.store.replace(Key(StoredKind.POD, "a", "nominated"), edit)
     world.sync()
     assert await world.ask(other) == ("n1",)
     world.clock.seconds += MOST_STALE_SECONDS + 1
@@ -176,7 +176,7 @@ async def test_namespace_that_wastes_holds_with_ever_new_pods_is_backed_off() ->
         if await world.ask(victim):
             break
         world.clock.seconds += 0.9
-        world.cluster.store.delete(Key(Kind.POD, "a", pod.name))
+        world.cluster.store.delete(Key(StoredKind.POD, "a", pod.name))
         world.sync()
     else:
         pytest.fail("the victim never fitted")
@@ -267,14 +267,14 @@ class Crowd:
 
     def leave(self, pod: Pod) -> None:
         store = self.world.cluster.store
-        store.delete(Key(Kind.POD, pod.namespace, pod.name))
-        raw = store.get(Key(Kind.CLAIM, pod.namespace, pod.name))
+        store.delete(Key(StoredKind.POD, pod.namespace, pod.name))
+        raw = store.get(Key(StoredKind.CLAIM, pod.namespace, pod.name))
         if raw.get("status"):
             raw["status"] = {}
-            raw = store.update_status(Kind.CLAIM, raw)
+            raw = store.update_status(StoredKind.CLAIM, raw)
         raw["metadata"]["finalizers"] = []
-        store.update(Kind.CLAIM, raw)
-        store.delete(Key(Kind.CLAIM, pod.namespace, pod.name))
+        store.update(StoredKind.CLAIM, raw)
+        store.delete(Key(StoredKind.CLAIM, pod.namespace, pod.name))
         self.world.sync()
 
     def name(self, kind: str) -> str:

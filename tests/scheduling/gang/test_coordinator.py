@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_search import fits_somehow
 from tests.support.scheduling.world import DRIVER, World
@@ -65,7 +65,7 @@ class GangWorld(World):
             "resourceClaims": [{"name": name, "resourceClaimName": name}],
             "schedulingGroup": {"podGroupName": gang},
         }
-        self.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+        self.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
 
     def extended_member(self, gang: str, name: str, resource: str, *claims: str) -> None:
         """A pod of the gang that wants one of an extended resource, and uses these claims."""
@@ -76,7 +76,7 @@ class GangWorld(World):
             "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
             "schedulingGroup": {"podGroupName": gang},
         }
-        self.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+        self.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
 
     async def ask(self, pods: Sequence[str], *nodes: str) -> dict[str, list[str]]:
         """The nodes that each pod is offered, asked in this order."""
@@ -159,7 +159,7 @@ async def test_two_gangs_that_compete_do_not_get_half_each(world: GangWorld) -> 
 async def test_whoever_starts_anew_drops_the_plan(world: GangWorld) -> None:
     pods = whole_against_halves(world)
     await world.ask(pods, "n1", "n2")
-    world.delete(Kind.SLICE, "n2-devices")
+    world.delete(StoredKind.SLICE, "n2-devices")
     assert await world.ask(["a"], "n1", "n2") == {"a": []}
     assert not len(world.ledger.holds)
 
@@ -183,7 +183,7 @@ async def test_a_member_that_is_not_offered_its_seat_causes_a_new_plan(world: Ga
 async def test_a_deleted_member_makes_the_rest_too_few(world: GangWorld) -> None:
     pods = whole_against_halves(world)
     await world.ask(["a"], "n1", "n2")
-    world.delete(Kind.POD, "w")
+    world.delete(StoredKind.POD, "w")
     assert await world.ask(["a"], "n1", "n2") == {"a": []}
     assert pods
 
@@ -271,7 +271,7 @@ async def test_members_with_extended_resources_are_planned_with_the_others_and_b
     assert seats["whole"] == ["n1"]
     async with world.watching():
         await asyncio.gather(*(world.bind(pod, node) for pod, (node,) in seats.items()))
-    claims = world.cluster.store.all(Kind.CLAIM)
+    claims = world.cluster.store.all(StoredKind.CLAIM)
     assert len(claims) == 2
     results = [each["status"]["allocation"]["devices"]["results"][0] for each in claims]
     assert {(each["pool"], each["device"]) for each in results} == {("n1", "half-a-0"), ("n1", "half-b-0")}

@@ -3,24 +3,24 @@
 from collections.abc import Callable, Mapping
 
 import pytest
-from dra_extender.scheduling.gang.assignment import Seat
-from dra_extender.scheduling.gang.search import GangPlan, PlanLimitError
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.scheduling.gang.assignment import Assignment
+from dra_extender.scheduling.gang.search import GangSearch, PlanLimitError
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangWorld
 
-Outcome = Mapping[str, Seat] | None
+Outcome = Mapping[str, Assignment] | None
 
 
 class Plans:
     """Counts the plans that are made; `stopped` ends them at their limit."""
 
-    def __init__(self, original: Callable[[GangPlan, int], Outcome]) -> None:
+    def __init__(self, original: Callable[[GangSearch, int], Outcome]) -> None:
         self._original = original
         self.made = 0
         self.stopped = False
 
-    def __call__(self, plan: GangPlan, needed: int) -> Outcome:
+    def __call__(self, plan: GangSearch, needed: int) -> Outcome:
         self.made += 1
         if self.stopped:
             raise PlanLimitError
@@ -29,8 +29,8 @@ class Plans:
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
-    counted = Plans(GangPlan.seats)
-    monkeypatch.setattr(GangPlan, "seats", lambda plan, needed: counted(plan, needed))  # noqa: PLW0108 - becomes a method
+    counted = Plans(GangSearch.seats)
+    monkeypatch.setattr(GangSearch, "seats", lambda plan, needed: counted(plan, needed))  # noqa: PLW0108 - becomes a method
     return counted
 
 
@@ -127,6 +127,6 @@ async def test_a_deleted_pod_of_the_gang_changes_the_answer(plans: Plans) -> Non
     offered = await world.ask("abc", "n1")
     (left_out,) = [pod for pod, nodes in offered.items() if not nodes]
     (seated, _) = [pod for pod, nodes in offered.items() if nodes]
-    world.delete(Kind.POD, seated)
+    world.delete(StoredKind.POD, seated)
     assert await world.ask([left_out], "n1") == {left_out: ["n1"]}
     assert plans.made

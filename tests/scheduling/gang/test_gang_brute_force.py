@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.allocate import allocate
-from dra_extender.allocator.state.result import Paused
+from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.evaluation.device_backoff import SetAside
-from dra_extender.scheduling.gang.assignment import DeviceId, Seat
-from dra_extender.scheduling.gang.search import GangPlan
-from dra_extender.scheduling.permit.members import Member
+from dra_extender.scheduling.evaluation.device_backoff import BackoffUsage
+from dra_extender.scheduling.gang.assignment import Assignment, DeviceId
+from dra_extender.scheduling.gang.search import GangSearch
+from dra_extender.scheduling.permit.members import GangMember
 
 from tests.support.allocator.building import DRIVER, Held, claim_of, demand_of, either, exactly, pools_of, slice_of
 
@@ -90,24 +90,24 @@ class Scene:
         self.members = [self._member(chance, index) for index in range(chance.randint(1, 4))]
         self.undecided = False
 
-    def _member(self, chance: random.Random, index: int) -> Member:
+    def _member(self, chance: random.Random, index: int) -> GangMember:
         uid, own, wish = f"p{index}", f"c{index}", chance.choice(WISHES)
         self._claims[own] = claim_for(wish)
         asks = chance.choice([{own: wish}, {own: wish}, {own: wish, "shared": "shared"}, {"shared": "shared"}])
         offered = chance.choice([self.nodes, chance.sample(self.nodes, chance.randint(1, len(self.nodes)))])
         self.offered[uid] = frozenset(offered)
         kind = tuple(asks.values()), self.offered[uid]
-        return Member(uid, tuple(asks), kind, tuple(asks.values()), frozenset({"shared"} & asks.keys()))
+        return GangMember(uid, tuple(asks), kind, tuple(asks.values()), frozenset({"shared"} & asks.keys()))
 
     def ask(
         self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
     ) -> Mapping[str, ClaimPlacement] | None:
         at = self._at[node]
         demand = demand_of(*(self._claims[uid] for uid in claims))
-        found = allocate(demand, at, pools_of(self._slices, at), SetAside(Held(*kept), without))
+        found = allocate(demand, at, pools_of(self._slices, at), BackoffUsage(Held(*kept), without))
         return dict(zip(claims, found.claims, strict=True)) if isinstance(found, Placement) else None
 
-    def allowed(self, member: Member, node: str) -> bool:
+    def allowed(self, member: GangMember, node: str) -> bool:
         return node in self.offered[member.uid]
 
     def usable(self, placement: ClaimPlacement, node: str) -> bool:
@@ -119,7 +119,7 @@ class Scene:
     def alike(self, node: str) -> Hashable | None:
         return None
 
-    def room(self, members: Sequence[Member], node: str) -> int | None:
+    def room(self, members: Sequence[GangMember], node: str) -> int | None:
         return None
 
     def pause_due(self) -> bool:
@@ -128,11 +128,11 @@ class Scene:
     def out_of_time(self) -> bool:
         return False
 
-    def planned(self) -> Mapping[str, Seat] | None:
+    def planned(self) -> Mapping[str, Assignment] | None:
         members = sorted(
             self.members, key=lambda each: (-len(each.claims), len(self.offered[each.uid]), str(each.kind))
         )
-        return GangPlan(members, self.nodes, self).seats(len(members))
+        return GangSearch(members, self.nodes, self).seats(len(members))
 
     def fits_somehow(self) -> bool:
         """Every node for every member, every home for a shared claim, and every choice of devices that several nodes reach."""
@@ -193,7 +193,7 @@ class Interrupted(Scene):
         self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[Any]
     ) -> Mapping[str, ClaimPlacement] | None:
         if self.pause_due():
-            raise Paused
+            raise SearchPaused
         return super().ask(claims, node, kept, without)
 
     def pause_due(self) -> bool:
@@ -201,13 +201,13 @@ class Interrupted(Scene):
         self.pauses += due
         return due
 
-    def planned(self) -> Mapping[str, Seat] | None:
+    def planned(self) -> Mapping[str, Assignment] | None:
         members = sorted(
             self.members, key=lambda each: (-len(each.claims), len(self.offered[each.uid]), str(each.kind))
         )
-        plan = GangPlan(members, self.nodes, self)
+        plan = GangSearch(members, self.nodes, self)
         while True:
-            with suppress(Paused):
+            with suppress(SearchPaused):
                 return plan.seats(len(members))
 
 
@@ -220,7 +220,7 @@ def test_pauses_never_change_a_plan() -> None:
     assert pauses > PER_SEED
 
 
-def check(scene: Scene, seats: Mapping[str, Seat]) -> None:
+def check(scene: Scene, seats: Mapping[str, Assignment]) -> None:
     """Each sits where it may, can use what it gets, and nothing is given twice."""
     given: dict[str, ClaimPlacement] = {}
     for member in scene.members:

@@ -5,9 +5,9 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from dra_extender.scheduling.permit.permit import Meeting
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.scheduling.permit.permit import WaitingMembers
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangWorld
 from tests.support.scheduling.reclaiming import GRACE, pass_by, reclaimed
@@ -32,7 +32,7 @@ class LossWorld(GangWorld):
         for pod in pods:
             hung_up = asyncio.Event()
             hung_up.set()
-            with pytest.raises(TryAgain, match="nobody waits"):
+            with pytest.raises(RetryableError, match="nobody waits"):
                 await self.bind(pod, "n1", hung_up)
             assert self.devices(pod)
         self.sync()
@@ -57,7 +57,7 @@ async def test_members_with_allocated_claims_are_refused_while_one_is_missing(
     world: LossWorld, *, restarted: bool
 ) -> None:
     await world.allocated("a", "b", "c")
-    world.delete(Kind.POD, "c")
+    world.delete(StoredKind.POD, "c")
     if restarted:
         world.restart()
     assert await world.ask("ab", "n1") == {"a": [], "b": []}
@@ -67,7 +67,7 @@ async def test_members_with_allocated_claims_are_refused_while_one_is_missing(
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_their_devices_are_free_after_the_grace(world: LossWorld, *, restarted: bool) -> None:
     await world.allocated("a", "b", "c")
-    world.delete(Kind.POD, "c")
+    world.delete(StoredKind.POD, "c")
     if restarted:
         world.restart()
     offered = await world.ask("ab", "n1")
@@ -83,7 +83,7 @@ async def test_their_devices_are_free_after_the_grace(world: LossWorld, *, resta
 
 async def test_with_another_member_the_gang_is_offered_its_nodes_again(world: LossWorld) -> None:
     await world.allocated("a", "b", "c")
-    world.delete(Kind.POD, "c")
+    world.delete(StoredKind.POD, "c")
     assert await world.ask("ab", "n1") == {"a": [], "b": []}
     world.member("g", "d", "half")
     assert await world.ask("abd", "n1") == {"a": ["n1"], "b": ["n1"], "d": ["n1"]}
@@ -93,10 +93,10 @@ async def test_with_another_member_the_gang_is_offered_its_nodes_again(world: Lo
 async def test_members_at_the_gate_give_their_devices_back_after_the_grace(world: LossWorld) -> None:
     first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
     await arrived(world, 2)
-    world.delete(Kind.POD, "c")
+    world.delete(StoredKind.POD, "c")
     await wait_out(world, first)
     for bind in first:
-        with pytest.raises(TryAgain, match="PodGroup g: 2 of 3 members exist for 30 s"):
+        with pytest.raises(RetryableError, match="PodGroup g: 2 of 3 members exist for 30 s"):
             await bind
     world.sync()
     assert not any(map(world.devices, "ab"))
@@ -107,7 +107,7 @@ async def test_members_at_the_gate_keep_their_devices_for_one_that_is_replaced_w
 ) -> None:
     first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
     await arrived(world, 2)
-    world.delete(Kind.POD, "c")
+    world.delete(StoredKind.POD, "c")
     await counted(world)
     world.member("g", "d", "half")
     world.clock.seconds += GRACE
@@ -124,10 +124,10 @@ async def test_members_that_follow_a_bound_one_are_not_refused(world: LossWorld)
     await world.ask(["late"], "n1")
     hung_up = asyncio.Event()
     hung_up.set()
-    with pytest.raises(TryAgain, match="nobody waits"):
+    with pytest.raises(RetryableError, match="nobody waits"):
         await world.bind("late", "n1", hung_up)
     for pod in "bc":
-        world.delete(Kind.POD, pod)
+        world.delete(StoredKind.POD, pod)
     world.sync()
     assert await world.ask(["late"], "n1") == {"late": ["n1"]}
     await world.bind("late", "n1")
@@ -135,7 +135,7 @@ async def test_members_that_follow_a_bound_one_are_not_refused(world: LossWorld)
 
 async def test_a_refused_member_is_woken_when_the_gang_is_complete(world: LossWorld) -> None:
     await world.allocated("a", "b", "c")
-    world.delete(Kind.POD, "c")
+    world.delete(StoredKind.POD, "c")
     assert await world.ask("ab", "n1") == {"a": [], "b": []}
     before = world.ledger.progress.claims
     world.sync()
@@ -144,7 +144,7 @@ async def test_a_refused_member_is_woken_when_the_gang_is_complete(world: LossWo
     assert world.ledger.progress.claims > before
 
 
-def meeting(world: LossWorld) -> Meeting | None:
+def meeting(world: LossWorld) -> WaitingMembers | None:
     """The members that wait."""
     return world.extender._bind.gate.meeting("g-uid")
 

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pytest
-from dra_extender.scheduling.gang.assignment import Seat
-from dra_extender.scheduling.gang.search import GangPlan
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.scheduling.gang.assignment import Assignment
+from dra_extender.scheduling.gang.search import GangSearch
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.scheduling.gang.test_coordinator import GangWorld
@@ -33,7 +33,7 @@ class Busy(GangWorld):
         self.binds: Counter[str] = Counter()
 
     def of(self, gang: str) -> list[str]:
-        return [pod["metadata"]["name"] for pod in self.cluster.store.all(Kind.POD) if _group(pod) == gang]
+        return [pod["metadata"]["name"] for pod in self.cluster.store.all(StoredKind.POD) if _group(pod) == gang]
 
     def bound(self, gang: str) -> int:
         return sum(bool(self.pod(name)["spec"].get("nodeName")) for name in self.of(gang))
@@ -70,7 +70,7 @@ class Busy(GangWorld):
         self.binds[pod] += 1
         try:
             await self.bind(pod, node)
-        except TryAgain:
+        except RetryableError:
             await asyncio.sleep(0)
 
 
@@ -97,13 +97,13 @@ async def test_one_gang_gets_all_and_the_other_nothing_in_few_attempts(
 ) -> None:
     """The one that waits writes nothing, is not planned anew without a reason, and wakes nobody."""
     plans: list[int] = []
-    original = GangPlan.seats
+    original = GangSearch.seats
 
-    def counted(plan: GangPlan, needed: int) -> Mapping[str, Seat] | None:
+    def counted(plan: GangSearch, needed: int) -> Mapping[str, Assignment] | None:
         plans.append(needed)
         return original(plan, needed)
 
-    monkeypatch.setattr(GangPlan, "seats", counted)
+    monkeypatch.setattr(GangSearch, "seats", counted)
     world = two_gangs(seed)
     await world.extender.start()
     await asyncio.sleep(0)
@@ -132,7 +132,7 @@ async def test_the_gang_that_waited_gets_all_when_the_other_one_is_gone() -> Non
     (loser,) = [gang for gang in "xy" if not world.bound(gang)]
     (winner,) = {"x", "y"} - {loser}
     for pod in world.of(winner):
-        world.delete(Kind.POD, pod)
+        world.delete(StoredKind.POD, pod)
     ClaimController(world.cluster.store).settle()
     world.sync()
     await world.schedule(world.of(loser), ["n1", "n2"], 4)
@@ -164,5 +164,7 @@ async def test_of_many_gangs_each_is_bound_whole_or_not_at_all(seed: int) -> Non
 
 def audit(world: Busy) -> None:
     """No device is given twice."""
-    given = [device for pod in world.cluster.store.all(Kind.CLAIM) for device in world.devices(pod["metadata"]["name"])]
+    given = [
+        device for pod in world.cluster.store.all(StoredKind.CLAIM) for device in world.devices(pod["metadata"]["name"])
+    ]
     assert len(given) == len(set(given))

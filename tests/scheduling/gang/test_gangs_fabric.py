@@ -5,7 +5,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 import pytest
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangWorld
 from tests.support.scheduling.world import DRIVER
@@ -15,7 +15,7 @@ class FabricWorld(GangWorld):
     """Nodes in racks with some devices of their own, and pools that a rack or all nodes reach."""
 
     def rack_node(self, name: str, rack: str, devices: int) -> None:
-        self.create(Kind.NODE, {"metadata": {"name": name, "labels": {"rack": rack}}})
+        self.create(StoredKind.NODE, {"metadata": {"name": name, "labels": {"rack": rack}}})
         local = [{"name": f"own-{index}", "attributes": {"kind": {"string": "own"}}} for index in range(devices)]
         if local:
             self.slice(name, local)
@@ -31,7 +31,7 @@ class FabricWorld(GangWorld):
             ],
             **where,
         }
-        self.create(Kind.SLICE, {"metadata": {"name": name}, "spec": spec})
+        self.create(StoredKind.SLICE, {"metadata": {"name": name}, "spec": spec})
 
     def wants(self, pod: str, kind: str) -> None:
         """A member that wants a device of its node, a far one, or any."""
@@ -43,7 +43,7 @@ class FabricWorld(GangWorld):
             "resourceClaims": [{"name": pod, "resourceClaimName": pod}],
             "schedulingGroup": {"podGroupName": "g"},
         }
-        self.create(Kind.POD, {"metadata": {"name": pod}, "spec": spec})
+        self.create(StoredKind.POD, {"metadata": {"name": pod}, "spec": spec})
 
 
 async def test_a_far_device_is_left_to_the_member_that_can_use_no_other() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from dra_extender.ledger.updates.sinks import feeds_of
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.cluster import MemoryPods
-from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.apiserver.store import Store
 
 from tests.support.scheduling.grouped import GROUP, NAMED, GroupWorld
@@ -131,13 +131,13 @@ async def test_with_a_member_bound_the_claim_stays_and_others_are_refused_in_wor
         if how == LATE:
             stored = world.claim("shared")
             del stored["status"]["devices"]
-            world.cluster.store.update_status(Kind.CLAIM, stored)
+            world.cluster.store.update_status(StoredKind.CLAIM, stored)
         await end_of(world, how)
         await world.cluster.watch.caught_up()
         answer = await world.filter("b", "n1")
         assert "not ready in time, and other pods use it" in answer.unresolvable["n1"]
         if how == FAILED:
-            with pytest.raises(TryAgain, match=how):
+            with pytest.raises(RetryableError, match=how):
                 await world.bind("b", "n1")
     assert (world.devices("shared"), world.reserved()) == (["fabric/gpu-0"], [TEAM])
     await pass_by(world, 2 * GRACE)
@@ -154,7 +154,7 @@ async def test_a_process_that_did_not_bind_the_member_leaves_it_the_claim_too() 
     async with world.watching():
         world.report("Failed")
         await world.cluster.watch.caught_up()
-        with pytest.raises(TryAgain, match=FAILED):
+        with pytest.raises(RetryableError, match=FAILED):
             await world.bind("b", "n1")
     assert (world.devices("shared"), world.reserved()) == (["fabric/gpu-0"], [TEAM])
 
@@ -173,7 +173,7 @@ async def test_an_overlap_with_another_writer_takes_nothing_from_a_group_that_ru
     world.add_claim("foreign")
     stored = world.claim("foreign")
     stored["status"] = {"allocation": world.claim("shared")["status"]["allocation"]}
-    world.cluster.store.update_status(Kind.CLAIM, stored)
+    world.cluster.store.update_status(StoredKind.CLAIM, stored)
     world.sync()
     await world.bound("b")
     assert world.devices("shared") == ["fabric/gpu-0"]
@@ -233,7 +233,9 @@ async def test_a_member_that_was_ready_is_not_bound_on_devices_that_others_gave_
         world.report("Failed")
         await outcomes(late)
         assert world.devices("shared") == []
-        world.cluster.store.replace(Key(Kind.POD, "default", "plain"), lambda pod: pod["spec"].update(nodeName="n2"))
+        world.cluster.store.replace(
+            Key(StoredKind.POD, "default", "plain"), lambda pod: pod["spec"].update(nodeName="n2")
+        )
         await world.cluster.watch.caught_up()
         world.extender._bind.nudge()
         (said,) = await outcomes(gate)
@@ -274,7 +276,7 @@ async def test_with_mixed_reservations_a_bound_member_keeps_the_claim_of_a_pod_t
     async with world.watching():
         world.report("Failed")
         await world.cluster.watch.caught_up()
-        with pytest.raises(TryAgain, match=FAILED):
+        with pytest.raises(RetryableError, match=FAILED):
             await world.bind("b", "n1")
     assert (world.devices("shared"), world.reserved()) == (["fabric/gpu-0"], [TEAM])
 
@@ -284,7 +286,7 @@ async def test_when_all_members_are_gone_the_claim_waits_for_the_group_or_for_a_
     await world.abandoned("a")
     world.report("Failed")
     for name in ("a", "b", "c"):
-        world.delete(Kind.POD, name)
+        world.delete(StoredKind.POD, name)
     await pass_by(world, 2 * GRACE)
     assert world.reserved() == [TEAM]
     world.member("late")
@@ -297,7 +299,7 @@ async def test_the_claim_of_a_group_that_is_gone_is_released() -> None:
     world = attachable()
     await world.abandoned("a")
     world.report("Failed")
-    world.delete(Kind.POD_GROUP, GROUP)
+    world.delete(StoredKind.POD_GROUP, GROUP)
     assert world.reserved() == [TEAM]
     await pass_by(world, 2 * GRACE)
     assert (world.devices("shared"), world.reserved()) == ([], [])

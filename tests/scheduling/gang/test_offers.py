@@ -12,10 +12,10 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.pod_group import PodGroup, read_pod_group
-from dra_extender.scheduling.gang.assignment import DeviceId, Seat
-from dra_extender.scheduling.gang.offers import Offered, Offers
+from dra_extender.scheduling.gang.assignment import Assignment, DeviceId
+from dra_extender.scheduling.gang.offers import GangOffers, OfferedNodes
 from dra_extender.scheduling.gang.places import LedgerPlaces
-from dra_extender.scheduling.gang.search import GangPlan
+from dra_extender.scheduling.gang.search import GangSearch
 
 from tests.scheduling.gang.test_coordinator import GangWorld
 
@@ -144,13 +144,13 @@ async def test_a_refused_gang_is_not_planned_again_before_something_changes(monk
     for pod in "abc":
         world.member("g", pod, "half")
     plans: list[int] = []
-    original = GangPlan.seats
+    original = GangSearch.seats
 
-    def counted(plan: GangPlan, needed: int) -> Mapping[str, Seat] | None:
+    def counted(plan: GangSearch, needed: int) -> Mapping[str, Assignment] | None:
         plans.append(needed)
         return original(plan, needed)
 
-    monkeypatch.setattr(GangPlan, "seats", counted)
+    monkeypatch.setattr(GangSearch, "seats", counted)
     assert await world.ask("abcabc", "n1") == {"a": [], "b": [], "c": []}
     assert len(plans) == 1
     assert "no placement for 3 of 3" in world.messages("c")[0]
@@ -174,7 +174,7 @@ class Notes:
     def group(self, uid: str = "u", name: str = "g") -> PodGroup:
         return read_pod_group(msgspec.json.encode({"metadata": {"namespace": "ns", "name": name, "uid": uid}}))
 
-    def among(self, offers: Offers, group: PodGroup, *nodes: str) -> Offered:
+    def among(self, offers: GangOffers, group: PodGroup, *nodes: str) -> OfferedNodes:
         """What is known when "a" is asked about."""
         return offers.among(group, "a", nodes)
 
@@ -185,7 +185,7 @@ def notes() -> Notes:
 
 
 def test_a_member_not_asked_about_yet_counts_as_offered_what_the_first_one_was(notes: Notes) -> None:
-    offers, group = Offers(notes.ledger), notes.group()
+    offers, group = GangOffers(notes.ledger), notes.group()
     offers.note(group, "a", ["n0", "n1"])
     offers.note(group, "b", ["n2"])
     known = notes.among(offers, group, "n0", "n1")
@@ -195,7 +195,7 @@ def test_a_member_not_asked_about_yet_counts_as_offered_what_the_first_one_was(n
 
 
 def test_of_a_node_that_has_changed_since_only_newer_offers_say_anything(notes: Notes) -> None:
-    offers, group = Offers(notes.ledger), notes.group()
+    offers, group = GangOffers(notes.ledger), notes.group()
     offers.note(group, "b", ["n0", "n2"])
     notes.node("n1")
     notes.node("n2")
@@ -205,7 +205,7 @@ def test_of_a_node_that_has_changed_since_only_newer_offers_say_anything(notes: 
 
 
 def test_members_and_nodes_that_are_gone_are_forgotten(notes: Notes) -> None:
-    offers, group = Offers(notes.ledger), notes.group()
+    offers, group = GangOffers(notes.ledger), notes.group()
     for pod in "abc":
         offers.note(group, pod, ["n0", "n1"] if pod == "a" else ["n2"])
     feeds_of(notes.ledger)["nodes"].deleted("", "n0", "n0")
@@ -216,7 +216,7 @@ def test_members_and_nodes_that_are_gone_are_forgotten(notes: Notes) -> None:
 
 
 def test_a_group_made_anew_knows_nothing_of_the_old_one(notes: Notes) -> None:
-    offers = Offers(notes.ledger)
+    offers = GangOffers(notes.ledger)
     offers.note(notes.group(), "b", ["n0"])
     assert offers.last(notes.group("other"), "b") == ()
     assert notes.among(offers, notes.group("other"), "n1").to("b") == {"n1"}
@@ -225,7 +225,7 @@ def test_a_group_made_anew_knows_nothing_of_the_old_one(notes: Notes) -> None:
 
 
 def test_only_so_many_gangs_are_remembered(notes: Notes) -> None:
-    offers = Offers(notes.ledger, 2)
+    offers = GangOffers(notes.ledger, 2)
     for name in ("g1", "g2", "g1", "g3"):
         offers.note(notes.group(name, name), "a", ["n0"])
     assert len(offers) == 2
@@ -233,7 +233,7 @@ def test_only_so_many_gangs_are_remembered(notes: Notes) -> None:
     assert offers.last(notes.group("g1", "g1"), "a") == {"n0"}
 
 
-def names_kept(offers: Offers) -> int:
+def names_kept(offers: GangOffers) -> int:
     return sum(
         len(known.order) + sum(map(len, {id(each.nodes): each.nodes for each in known.offers.values()}.values()))
         for known in offers._gangs.values()
@@ -248,7 +248,7 @@ def test_names_kept_are_counted_and_bounded_whatever_gangs_are_offered(seed: int
     for node in nodes:
         notes.node(node)
     gangs = [notes.group(f"u{index}", f"g{index}") for index in range(6)]
-    offers = Offers(notes.ledger, 5, most_names=150)
+    offers = GangOffers(notes.ledger, 5, most_names=150)
     for _ in range(300):
         group, member = chance.choice(gangs), f"p{chance.randrange(20)}"
         offered = chance.sample(nodes, chance.randint(1, len(nodes)))
@@ -265,7 +265,7 @@ def test_a_gang_with_many_different_offers_forgets_its_own_and_no_others() -> No
     for node in nodes:
         notes.node(node)
     quiet, hostile = notes.group("quiet", "quiet"), notes.group("hostile", "hostile")
-    offers = Offers(notes.ledger, most_names=1_000)
+    offers = GangOffers(notes.ledger, most_names=1_000)
     offers.note(quiet, "a", nodes[:30])
 
     for index in range(500):

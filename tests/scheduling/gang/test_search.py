@@ -9,10 +9,10 @@ from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placeme
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.evaluation.device_backoff import SetAside
-from dra_extender.scheduling.gang.assignment import DeviceId, Seat
-from dra_extender.scheduling.gang.search import GangPlan, PlanLimitError
-from dra_extender.scheduling.permit.members import Member
+from dra_extender.scheduling.evaluation.device_backoff import BackoffUsage
+from dra_extender.scheduling.gang.assignment import Assignment, DeviceId
+from dra_extender.scheduling.gang.search import GangSearch, PlanLimitError
+from dra_extender.scheduling.permit.members import GangMember
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,10 +55,10 @@ class Cluster:
         self.asked += 1
         at = Node(name=node)
         demand = demand_of(*(self._claims[uid] for uid in claims))
-        found = allocate(demand, at, pools_of(self._slices, at), SetAside(Held(*kept), without))
+        found = allocate(demand, at, pools_of(self._slices, at), BackoffUsage(Held(*kept), without))
         return dict(zip(claims, found.claims, strict=True)) if isinstance(found, Placement) else None
 
-    def allowed(self, member: Member, node: str) -> bool:
+    def allowed(self, member: GangMember, node: str) -> bool:
         return bool(member) and node in self._nodes
 
     def usable(self, placement: ClaimPlacement, node: str) -> bool:
@@ -70,7 +70,7 @@ class Cluster:
     def alike(self, node: str) -> Hashable | None:
         return None
 
-    def room(self, members: Sequence[Member], node: str) -> int | None:
+    def room(self, members: Sequence[GangMember], node: str) -> int | None:
         return None
 
     def pause_due(self) -> bool:
@@ -79,9 +79,9 @@ class Cluster:
     def out_of_time(self) -> bool:
         return False
 
-    def plan(self, members: Sequence[Member], nodes: Sequence[str], max_steps: int = 10_000) -> GangPlan:
+    def plan(self, members: Sequence[GangMember], nodes: Sequence[str], max_steps: int = 10_000) -> GangSearch:
         self._nodes = nodes
-        return GangPlan(members, nodes, self, max_steps)
+        return GangSearch(members, nodes, self, max_steps)
 
 
 def wants(size: str, count: int = 1) -> ResourceClaim:
@@ -89,10 +89,10 @@ def wants(size: str, count: int = 1) -> ResourceClaim:
     return claim_of(exactly(count, expression=expression))
 
 
-def gang(*wishes: str) -> tuple[list[Member], dict[str, ResourceClaim]]:
+def gang(*wishes: str) -> tuple[list[GangMember], dict[str, ResourceClaim]]:
     ordered = sorted(wishes)
     claims = {f"c{index}": wants(wish) for index, wish in enumerate(ordered)}
-    return [Member(f"p{index}", (f"c{index}",), wish, (wish,)) for index, wish in enumerate(ordered)], claims
+    return [GangMember(f"p{index}", (f"c{index}",), wish, (wish,)) for index, wish in enumerate(ordered)], claims
 
 
 def cluster(kinds: Kinds, claims: Mapping[str, ResourceClaim]) -> Cluster:
@@ -132,7 +132,7 @@ def test_planned_exactly_when_it_fits(kinds: list[list[str]], wishes: list[str])
         check(by_node, seats)
 
 
-def check(kinds: Kinds, seats: Mapping[str, Seat]) -> None:
+def check(kinds: Kinds, seats: Mapping[str, Assignment]) -> None:
     """Nothing is given twice, and no card more than it has."""
     devices = [
         (node, result.device)
@@ -172,8 +172,8 @@ def test_too_few_is_none() -> None:
 def test_members_that_share_a_claim_sit_where_its_devices_can_be_used() -> None:
     claims = {"shared": wants("half"), "own": wants("whole")}
     members = [
-        Member("p0", ("shared",), "p0", ("shared",), frozenset({"shared"})),
-        Member("p1", ("shared", "own"), "p1", ("shared", "own"), frozenset({"shared"})),
+        GangMember("p0", ("shared",), "p0", ("shared",), frozenset({"shared"})),
+        GangMember("p1", ("shared", "own"), "p1", ("shared", "own"), frozenset({"shared"})),
     ]
     kinds = {"n0": ["half"], "n1": ["half", "whole"]}
     seats = cluster(kinds, claims).plan(members, ["n0", "n1"]).seats(2)
@@ -185,7 +185,9 @@ def test_members_that_share_a_claim_sit_where_its_devices_can_be_used() -> None:
 def test_a_fabric_device_serves_members_on_several_nodes() -> None:
     fabric = slice_of("f0", pool="fabric", name="fabric", allNodes=True)
     claims = {"shared": wants("any"), "a": wants("half"), "b": wants("half"), "c": wants("half")}
-    members = [Member(f"p{uid}", ("shared", uid), "same", ("shared", "half"), frozenset({"shared"})) for uid in "abc"]
+    members = [
+        GangMember(f"p{uid}", ("shared", uid), "same", ("shared", "half"), frozenset({"shared"})) for uid in "abc"
+    ]
     slices = [fabric, *cards("n0", ["half"]), *cards("n1", ["half"])]
     only_fabric = Cluster(
         slices, {**claims, "shared": claim_of(exactly(expression=f'!has(device.attributes["{DRIVER}"].size)'))}

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.scheduling.gang.test_coordinator import GangWorld
@@ -59,7 +59,7 @@ async def test_a_gang_whose_members_are_all_replaced_meets_again(world: GangWorl
     await offered(world)
     await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
     for pod in "abc":
-        world.delete(Kind.POD, pod)
+        world.delete(StoredKind.POD, pod)
     ClaimController(world.cluster.store).settle()
     world.sync()
     for pod in "def":
@@ -75,7 +75,7 @@ async def test_a_gang_whose_members_are_all_replaced_meets_again(world: GangWorl
 async def test_a_member_that_is_replaced_joins_those_that_run(world: GangWorld) -> None:
     await offered(world)
     await asyncio.gather(*(world.bind(pod, "n1") for pod in "abc"))
-    world.delete(Kind.POD, "c")
+    world.delete(StoredKind.POD, "c")
     world.sync()
     world.member("g", "again", "half")
     assert await world.ask(["again"], "n1") == {"again": ["n1"]}
@@ -89,7 +89,7 @@ async def test_after_a_restart_a_gang_of_which_nobody_is_bound_meets_again(world
     first = asyncio.create_task(world.bind("a", "n1", hung_up))
     await asyncio.wait([first], timeout=SOON)
     hung_up.set()
-    with pytest.raises(TryAgain, match="nobody waits for the bind"):
+    with pytest.raises(RetryableError, match="nobody waits for the bind"):
         await first
     assert world.devices("a")
     again = asyncio.create_task(world.bind("a", "n1"))
@@ -103,8 +103,8 @@ async def test_a_deleted_member_ends_its_own_wait_only(world: GangWorld) -> None
     await offered(world)
     first = {pod: asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"}
     await asyncio.wait(first.values(), timeout=SOON)
-    world.delete(Kind.POD, "a")
-    with pytest.raises(TryAgain, match="does not exist any more"):
+    world.delete(StoredKind.POD, "a")
+    with pytest.raises(RetryableError, match="does not exist any more"):
         await asyncio.wait_for(first["a"], 60)
     assert not first["b"].done()
     first["b"].cancel()
@@ -120,7 +120,7 @@ async def test_too_few_members_give_up_in_words() -> None:
         world.member("g", name, "half")
     async with world.watching():
         await world.ask("ab", "n1")
-        with pytest.raises(TryAgain, match="PodGroup g: 1 of 2 members came to be bound within"):
+        with pytest.raises(RetryableError, match="PodGroup g: 1 of 2 members came to be bound within"):
             await world.bind("a", "n1")
     assert not is_bound(world, "a")
 
@@ -132,7 +132,7 @@ async def test_members_without_devices_wait_with_the_others(world: GangWorld) ->
         "containers": [{"name": "main", "image": "pause"}],
         "schedulingGroup": {"podGroupName": "g"},
     }
-    world.create(Kind.POD, {"metadata": {"name": "plain"}, "spec": spec})
+    world.create(StoredKind.POD, {"metadata": {"name": "plain"}, "spec": spec})
     plain = asyncio.create_task(world.bind("plain", "n1"))
     _, pending = await asyncio.wait([plain], timeout=SOON)
     assert pending
@@ -146,11 +146,11 @@ async def test_members_at_the_gate_give_their_devices_back_when_the_others_do_no
     first = [asyncio.create_task(world.bind(pod, "n1")) for pod in "ab"]
     await asyncio.wait(first, timeout=SOON)
     assert world.devices("a")
-    world.delete(Kind.SLICE, "n1-devices")
+    world.delete(StoredKind.SLICE, "n1-devices")
     world.sync()
     assert await world.ask("c", "n1") == {"c": []}
     for bind in first:
-        with pytest.raises(TryAgain, match="PodGroup g: the other members do not fit at present"):
+        with pytest.raises(RetryableError, match="PodGroup g: the other members do not fit at present"):
             await bind
     world.sync()
     assert not world.devices("a")

@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from dra_extender.scheduling.ports.cluster import Conflict
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.scheduling.ports.cluster import ConflictError
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 from dra_extender.simulator.controllers.templates import from_template
 
@@ -60,7 +60,7 @@ async def test_once_stopped_it_makes_nothing_more_in_later_terms_either() -> Non
     await world.work()
     await world.extender.group_claims.stop()
     world.create(
-        Kind.POD_GROUP, {"metadata": {"name": "next", "namespace": "default"}, "spec": {"resourceClaims": [GPU]}}
+        StoredKind.POD_GROUP, {"metadata": {"name": "next", "namespace": "default"}, "spec": {"resourceClaims": [GPU]}}
     )
     await asyncio.wait_for(world.extender.group_claims.run(), 60)
     world.clock.seconds += 100
@@ -76,18 +76,18 @@ async def test_claims_that_another_one_made_before_the_term_are_used_and_say_not
     world.restart()
     world.member("late", GPU)
     await world.work()
-    assert world.recorded(Kind.POD, "late") == {"gpu": claim}
+    assert world.recorded(StoredKind.POD, "late") == {"gpu": claim}
     assert world.made("gpu") == [claim]
     assert note(world) == ""
 
 
 async def test_a_claim_that_was_made_before_and_not_recorded_is_recorded() -> None:
     world = a_world()
-    group = world.cluster.store.get(Key(Kind.POD_GROUP, "default", GROUP))
+    group = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))
     theirs = from_template(world.cluster.store, group, "gpu", "template")["metadata"]["name"]
     world.restart()
     await world.work()
-    assert world.recorded(Kind.POD_GROUP, GROUP) == {"gpu": theirs}
+    assert world.recorded(StoredKind.POD_GROUP, GROUP) == {"gpu": theirs}
     assert world.made("gpu") == [theirs]
 
 
@@ -102,7 +102,7 @@ async def test_a_late_member_that_another_one_tells_of_the_claim_ends_the_work()
     def tell(pod: Json) -> None:
         pod.setdefault("status", {})["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": claim}]
 
-    world.cluster.store.replace(Key(Kind.POD, "default", "late"), tell)
+    world.cluster.store.replace(Key(StoredKind.POD, "default", "late"), tell)
     await world.work()
     assert note(world).startswith(f"{STOPPED}the status of pod default/late, a member of PodGroup {GROUP}; ")
 
@@ -119,7 +119,7 @@ async def test_a_member_that_the_leader_before_us_told_last_is_no_sign_of_anothe
     def tell(pod: Json) -> None:
         pod.setdefault("status", {})["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": claim}]
 
-    world.cluster.store.replace(Key(Kind.POD, "default", "late"), tell)
+    world.cluster.store.replace(Key(StoredKind.POD, "default", "late"), tell)
     await world.work()
     assert note(world) == ""
 
@@ -128,24 +128,24 @@ async def test_our_claim_is_withdrawn_if_another_one_comes_beside_it_before_anyb
     world = a_world()
     await world.work(GRACE + 0.5)
     (ours,) = world.made("gpu")
-    group = world.cluster.store.get(Key(Kind.POD_GROUP, "default", GROUP))
+    group = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))
     theirs = from_template(world.cluster.store, group, "gpu", "template")["metadata"]["name"]
     await world.work(1.0)
     assert ours != theirs
     assert world.made("gpu") == [theirs]
-    assert world.recorded(Kind.POD_GROUP, GROUP) == {}
+    assert world.recorded(StoredKind.POD_GROUP, GROUP) == {}
 
 
 def claim_for(world: MakingWorld, name: str = GROUP) -> str:
     """What a user who may write claims can do: one that says of itself that it is made for an entry of his PodGroup."""
-    group = world.cluster.store.get(Key(Kind.POD_GROUP, "default", name))
+    group = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", name))
     made: str = from_template(world.cluster.store, group, "gpu", "template")["metadata"]["name"]
     return made
 
 
 def another_group(world: MakingWorld) -> None:
     world.create(
-        Kind.POD_GROUP, {"metadata": {"name": "next", "namespace": "default"}, "spec": {"resourceClaims": [GPU]}}
+        StoredKind.POD_GROUP, {"metadata": {"name": "next", "namespace": "default"}, "spec": {"resourceClaims": [GPU]}}
     )
 
 
@@ -159,7 +159,7 @@ async def test_a_claim_that_says_it_is_for_a_group_stops_the_work_for_no_other_g
     another_group(world)
     await world.work()
     assert len(world.made("gpu", "next")) == 1
-    assert world.recorded(Kind.POD_GROUP, "next") == {"gpu": world.made("gpu", "next")[0]}
+    assert world.recorded(StoredKind.POD_GROUP, "next") == {"gpu": world.made("gpu", "next")[0]}
     assert f"default/{GROUP}: somebody else made claim default/{forged} for entry gpu" in note(world)
     assert await refused(world) == 0
 
@@ -170,10 +170,10 @@ async def test_a_group_is_served_again_once_the_claim_that_was_made_for_it_is_go
     forged = claim_for(world)
     await world.work()
     assert world.made("gpu") == [forged]
-    world.delete(Kind.CLAIM, forged)
+    world.delete(StoredKind.CLAIM, forged)
     await world.work(GRACE * 3)
     (ours,) = world.made("gpu")
-    assert world.recorded(Kind.POD_GROUP, GROUP) == {"gpu": ours}
+    assert world.recorded(StoredKind.POD_GROUP, GROUP) == {"gpu": ours}
     assert note(world) == ""
 
 
@@ -181,12 +181,12 @@ async def test_a_claim_made_anew_under_a_name_that_the_groups_status_named_befor
     world = a_world()
     manage_with_gate(world)
     (claim,) = world.made("gpu")
-    stored = world.cluster.store.get(Key(Kind.CLAIM, "default", claim))
+    stored = world.cluster.store.get(Key(StoredKind.CLAIM, "default", claim))
     world.restart()
-    world.delete(Kind.CLAIM, claim)
+    world.delete(StoredKind.CLAIM, claim)
     await world.work(1.0)
     metadata = {name: stored["metadata"][name] for name in ("name", "namespace", "annotations", "ownerReferences")}
-    world.create(Kind.CLAIM, {"metadata": metadata, "spec": stored["spec"]})
+    world.create(StoredKind.CLAIM, {"metadata": metadata, "spec": stored["spec"]})
     await world.work()
     another_group(world)
     await world.work()
@@ -215,9 +215,9 @@ async def test_our_claim_stays_if_the_other_one_uses_it(used: str) -> None:
     if used == "recorded":
         statuses = [{"name": "gpu", "resourceClaimName": ours}]
         world.edit_group(lambda group: group.setdefault("status", {}).update(resourceClaimStatuses=statuses))
-        with pytest.raises(Conflict, match="in use"):
+        with pytest.raises(ConflictError, match="in use"):
             await world.extender.group_claims.writing.withdraw(record.claim)
     else:
-        with pytest.raises(Conflict, match="version"):
+        with pytest.raises(ConflictError, match="version"):
             await world.cluster.claims.delete("default", ours, record.claim.metadata.uid, "1")
     assert world.made("gpu") == [ours]

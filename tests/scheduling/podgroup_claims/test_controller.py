@@ -7,7 +7,7 @@ import pytest
 from dra_extender.model.pod_group import PROTECTION_FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.grouped import GROUP, NAMED
 from tests.support.scheduling.making_groups import GPU, GRACE, NET, OWN, MakingWorld
@@ -29,8 +29,8 @@ async def test_each_template_entry_gets_one_claim_that_the_group_and_its_members
     await world.work()
     (gpu,), (net,) = world.made("gpu"), world.made("net")
     known = {"gpu": gpu, "net": net}
-    assert world.recorded(Kind.POD_GROUP, GROUP) == known
-    assert [world.recorded(Kind.POD, f"p{number}") for number in range(3)] == [known] * 3
+    assert world.recorded(StoredKind.POD_GROUP, GROUP) == known
+    assert [world.recorded(StoredKind.POD, f"p{number}") for number in range(3)] == [known] * 3
     assert world.extender.group_claims.notes() == {}
 
 
@@ -40,10 +40,10 @@ async def test_the_claim_is_what_the_template_says_and_the_groups() -> None:
     def label(template: Json) -> None:
         template["spec"]["metadata"] = {"labels": {"team": "blue"}, "annotations": {"note": "x"}}
 
-    world.cluster.store.replace(Key(Kind.TEMPLATE, "default", "template"), label)
+    world.cluster.store.replace(Key(StoredKind.TEMPLATE, "default", "template"), label)
     await world.work()
     claim = world.claim(world.made("gpu")[0])
-    group = world.cluster.store.get(Key(Kind.POD_GROUP, "default", GROUP))
+    group = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))
     assert claim["metadata"]["labels"] == {"team": "blue"}
     assert claim["metadata"]["annotations"] == {"note": "x", ENTRY_ANNOTATION: "gpu"}
     assert claim["metadata"]["ownerReferences"] == [
@@ -76,7 +76,7 @@ async def test_what_marks_claims_is_not_taken_from_a_template(where: str) -> Non
         owners = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}]
         template["spec"]["metadata"] = {where: kept | forged, "finalizers": ["x/y"], "ownerReferences": owners}
 
-    world.cluster.store.replace(Key(Kind.TEMPLATE, "default", "template"), forge)
+    world.cluster.store.replace(Key(StoredKind.TEMPLATE, "default", "template"), forge)
     await world.work()
     meta = world.claim(world.made("gpu")[0])["metadata"]
     own = {ENTRY_ANNOTATION: "gpu"} if where == "annotations" else {}
@@ -109,7 +109,7 @@ async def test_a_member_that_comes_late_is_told_of_the_claim_that_is_there() -> 
     await world.work()
     world.member("late", GPU)
     await world.work(3.0)
-    assert world.recorded(Kind.POD, "late") == {"gpu": world.made("gpu")[0]}
+    assert world.recorded(StoredKind.POD, "late") == {"gpu": world.made("gpu")[0]}
     assert len(world.made("gpu")) == 1
 
 
@@ -120,14 +120,14 @@ async def test_members_are_bound_on_the_claim_and_released_with_the_group() -> N
     (claim,) = world.made("gpu")
     await world.bound("p0", "p1")
     assert world.reserved(claim) == [f"podgroups/{GROUP}"]
-    world.cluster.store.delete(Key(Kind.POD_GROUP, "default", GROUP))
+    world.cluster.store.delete(Key(StoredKind.POD_GROUP, "default", GROUP))
     world.manage_without_gate()
     world.sync()
     await pass_by(world, RECLAIM_GRACE)
     await pass_by(world, RECLAIM_GRACE)
     assert world.reserved(claim) == [f"podgroups/{GROUP}"]
     for number in range(3):
-        world.cluster.store.delete(Key(Kind.POD, "default", f"p{number}"))
+        world.cluster.store.delete(Key(StoredKind.POD, "default", f"p{number}"))
     world.manage_without_gate()
     world.sync()
     assert world.reserved(claim) == [f"podgroups/{GROUP}"]
@@ -145,8 +145,8 @@ async def test_reservations_of_a_group_that_is_gone_end_without_this_work_but_no
     await world.work()
     (claim,) = world.made("gpu")
     await world.bound("p0")
-    world.cluster.store.delete(Key(Kind.POD_GROUP, "default", GROUP))
-    world.cluster.store.delete(Key(Kind.POD, "default", "p0"))
+    world.cluster.store.delete(Key(StoredKind.POD_GROUP, "default", GROUP))
+    world.cluster.store.delete(Key(StoredKind.POD, "default", "p0"))
     world.sync()
     await world.extender.group_claims.stop()
     world.ledger.pod_groups.have_claims = feature
@@ -159,9 +159,9 @@ async def test_a_watch_that_is_behind_ends_no_reservation_of_a_group_that_exists
     await world.work()
     (claim,) = world.made("gpu")
     await world.bound("p0")
-    world.cluster.store.delete(Key(Kind.POD, "default", "p0"))
+    world.cluster.store.delete(Key(StoredKind.POD, "default", "p0"))
     world.sync()
-    group = world.cluster.store.get(Key(Kind.POD_GROUP, "default", GROUP))["metadata"]
+    group = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))["metadata"]
     assert world.ledger.pod_groups.drop("default", GROUP, group["uid"]) is not None
     await pass_by(world, RECLAIM_GRACE)
     assert await reclaimed(world, "group_gone", "changed") == 1
@@ -174,7 +174,10 @@ async def test_a_member_with_a_claim_of_its_own_beside_gets_both() -> None:
     world.group(GPU)
     world.member("mixed", GPU, OWN)
     await world.work()
-    assert world.recorded(Kind.POD, "mixed") == {"gpu": world.made("gpu")[0], "own": world.made("own", "mixed")[0]}
+    assert world.recorded(StoredKind.POD, "mixed") == {
+        "gpu": world.made("gpu")[0],
+        "own": world.made("own", "mixed")[0],
+    }
     pod = world.pod("mixed")["metadata"]
     assert world.claim(world.made("own", "mixed")[0])["metadata"]["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "Pod", "name": "mixed", "uid": pod["uid"], "controller": True}
@@ -187,10 +190,10 @@ async def test_a_claim_that_kube_controller_manager_made_for_a_mixed_pod_is_take
     world.member("other", OWN, GPU)
     world.manage_without_gate()
     (theirs,) = world.made("own", "other")
-    assert world.recorded(Kind.POD, "other") == {}
+    assert world.recorded(StoredKind.POD, "other") == {}
     await world.work(meanwhile=world.manage_without_gate)
     assert world.made("own", "other") == [theirs]
-    assert world.recorded(Kind.POD, "other") == {"own": theirs, "gpu": world.made("gpu")[0]}
+    assert world.recorded(StoredKind.POD, "other") == {"own": theirs, "gpu": world.made("gpu")[0]}
 
 
 async def test_pods_without_a_claim_of_their_group_are_left_to_kube_controller_manager() -> None:
@@ -198,7 +201,7 @@ async def test_pods_without_a_claim_of_their_group_are_left_to_kube_controller_m
     world.group(GPU)
     world.member("own", OWN)
     await world.work()
-    assert world.recorded(Kind.POD, "own") == {}
+    assert world.recorded(StoredKind.POD, "own") == {}
     assert world.made("own", "own") == []
 
 
@@ -207,7 +210,7 @@ async def test_a_claim_that_was_deleted_is_made_again_under_its_name() -> None:
     await world.work()
     (before,) = world.made("gpu")
     uid = world.claim(before)["metadata"]["uid"]
-    world.cluster.store.delete(Key(Kind.CLAIM, "default", before))
+    world.cluster.store.delete(Key(StoredKind.CLAIM, "default", before))
     await world.work()
     assert world.made("gpu") == [before]
     assert world.claim(before)["metadata"]["uid"] != uid
@@ -218,11 +221,11 @@ async def test_a_group_made_anew_under_its_name_gets_another_claim() -> None:
     world = a_world(pods=0)
     await world.work()
     (before,) = world.made("gpu")
-    world.cluster.store.delete(Key(Kind.POD_GROUP, "default", GROUP))
+    world.cluster.store.delete(Key(StoredKind.POD_GROUP, "default", GROUP))
     world.group(GPU)
     await world.work()
     (after,) = {*world.made("gpu")} - {before}
-    assert world.recorded(Kind.POD_GROUP, GROUP) == {"gpu": after}
+    assert world.recorded(StoredKind.POD_GROUP, GROUP) == {"gpu": after}
 
 
 async def test_what_is_lacking_is_said_and_made_up_for() -> None:
@@ -235,12 +238,12 @@ async def test_what_is_lacking_is_said_and_made_up_for() -> None:
         "PodGroups that lack something: 1; default/team: "
         "entry net of PodGroup default/team: there is no ResourceClaimTemplate missing"
     )
-    assert world.recorded(Kind.POD, "p0") == {"gpu": world.made("gpu")[0]}
-    template = world.cluster.store.get(Key(Kind.TEMPLATE, "default", "template"))
+    assert world.recorded(StoredKind.POD, "p0") == {"gpu": world.made("gpu")[0]}
+    template = world.cluster.store.get(Key(StoredKind.TEMPLATE, "default", "template"))
     spec = {"metadata": {"name": "missing", "namespace": "default"}, "spec": template["spec"]}
-    world.create(Kind.TEMPLATE, spec)
+    world.create(StoredKind.TEMPLATE, spec)
     await world.work()
-    assert world.recorded(Kind.POD_GROUP, GROUP) == {"gpu": world.made("gpu")[0], "net": world.made("net")[0]}
+    assert world.recorded(StoredKind.POD_GROUP, GROUP) == {"gpu": world.made("gpu")[0], "net": world.made("net")[0]}
     assert world.extender.group_claims.notes() == {}
 
 
@@ -248,13 +251,13 @@ async def test_a_claim_of_somebody_else_under_our_name_is_not_taken() -> None:
     world = a_world()
     await world.work()
     (name,) = world.made("gpu")
-    world.cluster.store.delete(Key(Kind.CLAIM, "default", name))
+    world.cluster.store.delete(Key(StoredKind.CLAIM, "default", name))
     world.add_claim(name)
     world.edit_group(lambda group: group["status"].pop("resourceClaimStatuses"))
     world.restart()
     await world.work()
     assert f"claim default/{name} was not made for entry gpu" in world.extender.group_claims.notes()["group-claims"]
-    assert world.recorded(Kind.POD_GROUP, GROUP) == {}
+    assert world.recorded(StoredKind.POD_GROUP, GROUP) == {}
 
 
 async def test_an_entry_that_is_marked_as_not_needed_gets_no_claim() -> None:
@@ -273,9 +276,9 @@ async def test_a_drafted_entry_is_told_of_the_groups_claim_by_name_and_a_release
     world.member("unknown", {"name": "mine", "podGroupResourceClaim": "other"})
     world.restart()
     await world.work()
-    assert world.recorded(Kind.POD, "drafted") == {"mine": "shared"}
-    assert world.recorded(Kind.POD, "released") == {}
-    assert world.recorded(Kind.POD, "unknown") == {}
+    assert world.recorded(StoredKind.POD, "drafted") == {"mine": "shared"}
+    assert world.recorded(StoredKind.POD, "released") == {}
+    assert world.recorded(StoredKind.POD, "unknown") == {}
     before = world.pod("drafted")["metadata"]["resourceVersion"]
     world.restart()
     await world.work()
@@ -289,7 +292,7 @@ async def test_a_member_with_drafted_entries_of_both_kinds_is_told_of_both_at_on
     world.member("drafted", *entries)
     world.restart()
     await world.work()
-    assert world.recorded(Kind.POD, "drafted") == {"a": "shared", "b": world.made("net")[0]}
+    assert world.recorded(StoredKind.POD, "drafted") == {"a": "shared", "b": world.made("net")[0]}
 
 
 async def test_a_drafted_entry_is_told_of_the_groups_claim_under_its_own_name() -> None:
@@ -297,7 +300,7 @@ async def test_a_drafted_entry_is_told_of_the_groups_claim_under_its_own_name() 
     world.group(GPU)
     world.member("drafted", {"name": "mine", "podGroupResourceClaim": "gpu"})
     await world.work()
-    assert world.recorded(Kind.POD, "drafted") == {"mine": world.made("gpu")[0]}
+    assert world.recorded(StoredKind.POD, "drafted") == {"mine": world.made("gpu")[0]}
 
 
 async def test_a_protected_group_goes_once_no_pod_of_it_is_active() -> None:
@@ -305,18 +308,22 @@ async def test_a_protected_group_goes_once_no_pod_of_it_is_active() -> None:
     world = a_world(pods=1)
     await world.work()
     world.edit_group(lambda group: group["metadata"].update(finalizers=["example.com/other", PROTECTION_FINALIZER]))
-    world.cluster.store.delete(Key(Kind.POD_GROUP, "default", GROUP))
+    world.cluster.store.delete(Key(StoredKind.POD_GROUP, "default", GROUP))
     await world.work()
     assert (
-        PROTECTION_FINALIZER in world.cluster.store.get(Key(Kind.POD_GROUP, "default", GROUP))["metadata"]["finalizers"]
+        PROTECTION_FINALIZER
+        in world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))["metadata"]["finalizers"]
     )
-    world.cluster.store.replace(Key(Kind.POD, "default", "p0"), lambda pod: pod["status"].update(phase="Succeeded"))
+    world.cluster.store.replace(
+        Key(StoredKind.POD, "default", "p0"), lambda pod: pod["status"].update(phase="Succeeded")
+    )
     await world.work(GRACE - 0.5)
     assert (
-        PROTECTION_FINALIZER in world.cluster.store.get(Key(Kind.POD_GROUP, "default", GROUP))["metadata"]["finalizers"]
+        PROTECTION_FINALIZER
+        in world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))["metadata"]["finalizers"]
     )
     await world.work(2.0)
-    left = world.cluster.store.get(Key(Kind.POD_GROUP, "default", GROUP))["metadata"]["finalizers"]
+    left = world.cluster.store.get(Key(StoredKind.POD_GROUP, "default", GROUP))["metadata"]["finalizers"]
     assert left == ["example.com/other"]
 
 

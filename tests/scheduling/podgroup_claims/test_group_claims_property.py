@@ -7,7 +7,7 @@ from typing import Any
 
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION
 from dra_extender.scheduling.podgroup_claims.controller import SETTLE_SECONDS
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.controllers.templates import from_template
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,8 +46,8 @@ async def crash_and_finish(crashes: list[tuple[int, bool]]) -> None:
         await end(world, Boundaries(fatal, after=after))
     assert not await end(world, Boundaries())
     (gpu,), (net,), (own,) = world.made("gpu"), world.made("net"), world.made("own", "mixed")
-    assert world.recorded(Kind.POD_GROUP, GROUP) == {"gpu": gpu, "net": net}
-    assert [world.recorded(Kind.POD, name) for name in PODS] == [
+    assert world.recorded(StoredKind.POD_GROUP, GROUP) == {"gpu": gpu, "net": net}
+    assert [world.recorded(StoredKind.POD, name) for name in PODS] == [
         {"gpu": gpu, "net": net},
         {"gpu": gpu},
         {"net": net, "own": own},
@@ -93,8 +93,10 @@ class Manager:
 
     def work(self) -> None:
         world, now = self._world, self._world.clock.seconds
-        keys = [Key(Kind.POD_GROUP, "default", GROUP)]
-        keys += [Key(Kind.POD, "default", pod["metadata"]["name"]) for pod in world.cluster.store.all(Kind.POD)]
+        keys = [Key(StoredKind.POD_GROUP, "default", GROUP)]
+        keys += [
+            Key(StoredKind.POD, "default", pod["metadata"]["name"]) for pod in world.cluster.store.all(StoredKind.POD)
+        ]
         told = {key: world.recorded(key.kind, key.name).get("gpu", "") for key in keys}
         self._history.append((now, world.made("gpu"), told))
         if now < self._start:
@@ -106,7 +108,7 @@ class Manager:
                 self._serve(key, known, now)
 
     def _serve(self, key: Key, known: list[str], now: float) -> None:
-        if not known and key.kind is Kind.POD_GROUP:
+        if not known and key.kind is StoredKind.POD_GROUP:
             group = self._world.cluster.store.get(key)
             made: str = from_template(self._world.cluster.store, group, "gpu", "template")["metadata"]["name"]
             self._own.append(made)
@@ -155,8 +157,8 @@ async def race(start: float, lag: float, delay: float, seed: int) -> None:
     await world.work(seconds=5.0, step=0.25, meanwhile=manager.work)
     (claim,) = world.made("gpu")
     known = {"gpu": claim}
-    assert world.recorded(Kind.POD_GROUP, GROUP) == known
-    assert [world.recorded(Kind.POD, name) for name in ("a", "b", "late")] == [known] * 3
+    assert world.recorded(StoredKind.POD_GROUP, GROUP) == known
+    assert [world.recorded(StoredKind.POD, name) for name in ("a", "b", "late")] == [known] * 3
     assert told.claims <= {claim}
     ours = world.claim(claim)["metadata"].get("generateName") is None
     assert ours or "another controller" in world.extender.group_claims.notes()["group-claims"]

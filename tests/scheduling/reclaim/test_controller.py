@@ -9,7 +9,7 @@ from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.cluster import MemoryClaims
-from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.scheduling.reclaiming import (
     GRACE,
@@ -37,7 +37,7 @@ def over(pod: Json) -> None:
 
 
 def gone(world: World) -> None:
-    world.delete(Kind.POD, "p1")
+    world.delete(StoredKind.POD, "p1")
 
 
 def succeeded(world: World) -> None:
@@ -154,7 +154,7 @@ async def test_a_pod_that_runs_keeps_its_devices_even_when_its_node_is_not_known
     async with world.watching():
         await world.bind("p1", "n1")
     edit_pod(world, lambda pod: pod["status"].update(phase="Running"))
-    world.delete(Kind.NODE, "n1")
+    world.delete(StoredKind.NODE, "n1")
 
     await pass_by(world, 10 * GRACE)
 
@@ -197,7 +197,7 @@ async def test_a_pod_for_which_others_are_evicted_from_its_node_keeps_its_alloca
 
 async def test_an_allocation_whose_node_is_gone_is_released_at_once(world: World) -> None:
     await reserved(world)
-    world.delete(Kind.NODE, "n1")
+    world.delete(StoredKind.NODE, "n1")
 
     await pass_by(world, OPTIONS.reclaim_unfit_seconds)
 
@@ -245,11 +245,11 @@ async def test_what_another_scheduler_allocated_is_left_to_it(world: World) -> N
 
     claim = world.claim("c1")
     claim["metadata"]["finalizers"] = [FINALIZER]
-    world.cluster.store.update(Kind.CLAIM, claim, "kube-scheduler")
+    world.cluster.store.update(StoredKind.CLAIM, claim, "kube-scheduler")
     claim = world.claim("c1")
     claim["status"] = {}
     allocate(claim["status"])
-    world.cluster.store.update_status(Kind.CLAIM, claim, "kube-scheduler")
+    world.cluster.store.update_status(StoredKind.CLAIM, claim, "kube-scheduler")
     world.sync()
 
     for _ in range(3):
@@ -393,7 +393,7 @@ async def test_nothing_is_given_back_when_it_is_switched_off() -> None:
     world.add_claim("c1")
     world.add_pod("p1", "c1")
     await reserved(world)
-    world.delete(Kind.POD, "p1")
+    world.delete(StoredKind.POD, "p1")
 
     await pass_by(world, 10 * GRACE)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.reclaiming import GRACE, bound_to, edit_pod, pass_by, reclaimed, reserved, small_world
 from tests.support.scheduling.world import World
@@ -35,7 +35,7 @@ def forge(world: World, change: Callable[[Json], None], number: int = 0) -> None
         change(claim)
         claim["metadata"].setdefault("labels", {})["number"] = str(number)
 
-    world.cluster.store.replace(Key(Kind.CLAIM, "default", "c1"), write)
+    world.cluster.store.replace(Key(StoredKind.CLAIM, "default", "c1"), write)
     world.sync()
 
 
@@ -44,7 +44,7 @@ def allocate_elsewhere(world: World, consumers: list[Json]) -> None:
     claim = world.claim("c1")
     result = {"request": "req", "driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"}
     claim["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": consumers}
-    world.cluster.store.update_status(Kind.CLAIM, claim, "kube-scheduler")
+    world.cluster.store.update_status(StoredKind.CLAIM, claim, "kube-scheduler")
     world.sync()
 
 

@@ -6,9 +6,9 @@ import pytest
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.scheduling.reclaim.rules import Standing, group_standing
-from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.reclaim.rules import ConsumerState, group_standing
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
 from tests.support.scheduling.reclaiming import GRACE, OPTIONS, pass_by, reclaimed, small_world
 from tests.support.scheduling.world import World
@@ -23,16 +23,16 @@ def member(name: str, *, node: str = "", phase: str = "Pending", deleting: bool 
 @pytest.mark.parametrize(
     ("members", "busy", "expected"),
     [
-        ([member("a"), member("b")], "", Standing.IDLE),
-        ([member("a"), member("b")], "b", Standing.IN_USE),
-        ([member("a"), member("b", node="n1")], "", Standing.IN_USE),
-        ([member("a"), member("b", node="n1", phase="Succeeded")], "", Standing.IDLE),
-        ([member("a", phase="Failed"), member("b", deleting=True)], "", Standing.IN_USE),
-        ([], "", Standing.IN_USE),
+        ([member("a"), member("b")], "", ConsumerState.IDLE),
+        ([member("a"), member("b")], "b", ConsumerState.IN_USE),
+        ([member("a"), member("b", node="n1")], "", ConsumerState.IN_USE),
+        ([member("a"), member("b", node="n1", phase="Succeeded")], "", ConsumerState.IDLE),
+        ([member("a", phase="Failed"), member("b", deleting=True)], "", ConsumerState.IN_USE),
+        ([], "", ConsumerState.IN_USE),
     ],
 )
 def test_a_group_is_idle_when_members_wait_and_none_is_bound_or_being_bound(
-    members: list[Pod], busy: str, expected: Standing
+    members: list[Pod], busy: str, expected: ConsumerState
 ) -> None:
     assert group_standing(members, lambda pod: pod.name == busy) is expected
 
@@ -43,7 +43,7 @@ def world() -> World:
     world.ledger.pod_groups.reservation = GroupReservation.ALWAYS
     world.add_claim("shared")
     group = {"metadata": {"name": "team", "namespace": "default"}, "spec": {"resourceClaims": [ENTRY]}}
-    world.create(Kind.POD_GROUP, group)
+    world.create(StoredKind.POD_GROUP, group)
     for name in ("m1", "m2"):
         spec: Json = {
             "schedulerName": "dra-extender-scheduler",
@@ -51,7 +51,7 @@ def world() -> World:
             "resourceClaims": [ENTRY],
             "schedulingGroup": {"podGroupName": "team"},
         }
-        world.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+        world.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
     return world
 
 
@@ -60,7 +60,7 @@ async def abandoned(world: World, pod: str) -> None:
     hung_up = asyncio.Event()
     hung_up.set()
     async with world.watching():
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await world.bind(pod, "n1", hung_up)
     world.sync()
     assert [each["resource"] for each in world.claim("shared")["status"]["reservedFor"]] == ["podgroups"]

@@ -12,10 +12,10 @@ from dra_extender.model.pod import pod_from
 from dra_extender.model.resource_claim import FINALIZER, claim_from
 from dra_extender.model.resource_slice import SliceReader
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.evaluation.node_allocator import Searching
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,9 +65,9 @@ class Play:
             case "end" if self._exists(arguments[0]) and not self._waits(arguments[0]):
                 pod = world.pod(f"p{arguments[0]}")
                 pod["status"]["phase"] = "Succeeded"
-                world.cluster.store.update_status(Kind.POD, pod)
+                world.cluster.store.update_status(StoredKind.POD, pod)
             case "delete" if self._exists(arguments[0]):
-                world.delete(Kind.POD, f"p{arguments[0]}")
+                world.delete(StoredKind.POD, f"p{arguments[0]}")
             case "forget":
                 world.start()
             case "time":
@@ -92,11 +92,11 @@ class Play:
     def findings(self) -> list[str]:
         """What is wrong now."""
         world, store = self.world, self.world.cluster.store
-        claims = [claim_from(each) for each in store.all(Kind.CLAIM)]
-        slices = [SliceReader().convert(each) for each in store.all(Kind.SLICE)]
-        everybody = [pod_from(each) for each in store.all(Kind.POD)]
-        found = [*audit(claims, slices, everybody, [node_from(each) for each in store.all(Kind.NODE)])]
-        found += waiting_pods(world.ledger, Searching(world.ledger, world.features, world.options))
+        claims = [claim_from(each) for each in store.all(StoredKind.CLAIM)]
+        slices = [SliceReader().convert(each) for each in store.all(StoredKind.SLICE)]
+        everybody = [pod_from(each) for each in store.all(StoredKind.POD)]
+        found = [*audit(claims, slices, everybody, [node_from(each) for each in store.all(StoredKind.NODE)])]
+        found += waiting_pods(world.ledger, NodeAllocator(world.ledger, world.features, world.options))
         marked = [
             each.metadata.name
             for each in claims
@@ -113,7 +113,7 @@ class Play:
         if kind == "abandon":
             hung_up.set()
         async with self.world.watching():
-            with suppress(TryAgain):
+            with suppress(RetryableError):
                 await self.world.bind(pod, fitting[0], hung_up)
 
     async def _time(self, seconds: float) -> None:
@@ -125,7 +125,7 @@ class Play:
         world.sync()
 
     def _exists(self, number: int) -> bool:
-        return self.world.cluster.store.find(Key(Kind.POD, "default", f"p{number}")) is not None
+        return self.world.cluster.store.find(Key(StoredKind.POD, "default", f"p{number}")) is not None
 
     def _waits(self, number: int) -> bool:
         return self._exists(number) and not self.world.pod(f"p{number}")["spec"].get("nodeName")

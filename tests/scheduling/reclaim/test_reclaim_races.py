@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.ports.cluster import Refused
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.scheduling.ports.cluster import RequestRejectedError
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.reclaiming import (
     GRACE,
@@ -39,7 +39,7 @@ async def test_a_bind_that_waits_is_left_alone(world: World) -> None:
             await pass_by(world, 2 * GRACE)
         assert world.devices("c1") == ["n3/gpu-0"]
         world.cluster.store.update_status(
-            Kind.CLAIM,
+            StoredKind.CLAIM,
             {**world.claim("c1"), "status": {**world.claim("c1")["status"], "devices": [condition(world, "Attached")]}},
         )
         await bind
@@ -132,7 +132,7 @@ async def test_a_refusal_of_the_api_server_is_counted_and_tried_again_later(worl
     write = world.cluster.claims.update_status
 
     async def forbidden(namespace: str, name: str, body: bytes) -> bytes:
-        raise Refused("update resourceclaims/status: forbidden")
+        raise RequestRejectedError("update resourceclaims/status: forbidden")
 
     world.cluster.claims.update_status = forbidden  # type: ignore[method-assign]
     await pass_by(world, GRACE)

@@ -12,9 +12,9 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.claims.conditions import Readiness
 from dra_extender.scheduling.reclaim.rules import (
     WORDS,
-    Reason,
-    Standing,
-    Surplus,
+    ConsumerState,
+    ReclaimReason,
+    Releasable,
     named_nodes,
     permitted,
     standing,
@@ -46,26 +46,26 @@ def claim(*uids: str, allocated: bool = True, finalizer: bool = True, snapshot: 
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (None, Standing.GONE),
-        (pod(phase="Succeeded", node="n1"), Standing.OVER),
-        (pod(phase="Failed"), Standing.OVER),
-        (pod(deleting=True), Standing.OVER),
-        (pod(deleting=True, node="n1"), Standing.IN_USE),
-        (pod(), Standing.IDLE),
-        (pod(node="n1"), Standing.IN_USE),
-        (pod(node="n2"), Standing.ELSEWHERE),
-        (pod(node="n2", phase="Running"), Standing.IN_USE),
+        (None, ConsumerState.GONE),
+        (pod(phase="Succeeded", node="n1"), ConsumerState.OVER),
+        (pod(phase="Failed"), ConsumerState.OVER),
+        (pod(deleting=True), ConsumerState.OVER),
+        (pod(deleting=True, node="n1"), ConsumerState.IN_USE),
+        (pod(), ConsumerState.IDLE),
+        (pod(node="n1"), ConsumerState.IN_USE),
+        (pod(node="n2"), ConsumerState.ELSEWHERE),
+        (pod(node="n2", phase="Running"), ConsumerState.IN_USE),
     ],
 )
-def test_a_consumer_is_judged_by_its_pod(found: Pod | None, expected: Standing) -> None:
+def test_a_consumer_is_judged_by_its_pod(found: Pod | None, expected: ConsumerState) -> None:
     assert standing(POD, found, ON_N1, busy=False) is expected
 
 
 def test_a_pod_that_is_being_bound_and_a_consumer_that_is_no_pod_use_the_claim() -> None:
     group = ConsumerReference(api_group="scheduling.k8s.io", resource="podgroups", name="g", uid="g")
 
-    assert standing(POD, pod(), ON_N1, busy=True) is Standing.IN_USE
-    assert standing(group, None, ON_N1, busy=False) is Standing.IN_USE
+    assert standing(POD, pod(), ON_N1, busy=True) is ConsumerState.IN_USE
+    assert standing(group, None, ON_N1, busy=False) is ConsumerState.IN_USE
 
 
 def test_a_node_that_lost_a_label_is_not_elsewhere() -> None:
@@ -74,7 +74,7 @@ def test_a_node_that_lost_a_label_is_not_elsewhere() -> None:
     allocation = AllocationResult(node_selector=NodeSelector(node_selector_terms=(labelled,)))
 
     assert named_nodes(allocation) is None
-    assert standing(POD, pod(node="n2"), allocation, busy=False) is Standing.IN_USE
+    assert standing(POD, pod(node="n2"), allocation, busy=False) is ConsumerState.IN_USE
     assert named_nodes(AllocationResult()) is None
     assert named_nodes(ON_N1) == frozenset({"n1"})
 
@@ -82,20 +82,23 @@ def test_a_node_that_lost_a_label_is_not_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("standings", "expected"),
     [
-        ({}, Surplus(Reason.UNRESERVED, release=True)),
-        ({"a": Standing.IN_USE}, None),
-        ({"a": Standing.IDLE}, Surplus(Reason.POD_IDLE, frozenset("a"), release=True)),
-        ({"a": Standing.GONE}, Surplus(Reason.POD_GONE, frozenset("a"), release=True)),
-        ({"a": Standing.OVER, "b": Standing.GONE}, Surplus(Reason.POD_OVER, frozenset("ab"), release=True)),
-        ({"a": Standing.ELSEWHERE}, Surplus(Reason.POD_ELSEWHERE, frozenset("a"), release=True)),
-        ({"a": Standing.IN_USE, "b": Standing.IDLE}, Surplus(Reason.POD_IDLE, frozenset("b"))),
-        ({"a": Standing.IN_USE, "b": Standing.GONE}, Surplus(Reason.POD_GONE, frozenset("b"))),
-        ({"a": Standing.IN_USE, "b": Standing.OVER}, Surplus(Reason.POD_OVER, frozenset("b"))),
-        ({"a": Standing.IN_USE, "b": Standing.ELSEWHERE}, None),
+        ({}, Releasable(ReclaimReason.UNRESERVED, release=True)),
+        ({"a": ConsumerState.IN_USE}, None),
+        ({"a": ConsumerState.IDLE}, Releasable(ReclaimReason.POD_IDLE, frozenset("a"), release=True)),
+        ({"a": ConsumerState.GONE}, Releasable(ReclaimReason.POD_GONE, frozenset("a"), release=True)),
+        (
+            {"a": ConsumerState.OVER, "b": ConsumerState.GONE},
+            Releasable(ReclaimReason.POD_OVER, frozenset("ab"), release=True),
+        ),
+        ({"a": ConsumerState.ELSEWHERE}, Releasable(ReclaimReason.POD_ELSEWHERE, frozenset("a"), release=True)),
+        ({"a": ConsumerState.IN_USE, "b": ConsumerState.IDLE}, Releasable(ReclaimReason.POD_IDLE, frozenset("b"))),
+        ({"a": ConsumerState.IN_USE, "b": ConsumerState.GONE}, Releasable(ReclaimReason.POD_GONE, frozenset("b"))),
+        ({"a": ConsumerState.IN_USE, "b": ConsumerState.OVER}, Releasable(ReclaimReason.POD_OVER, frozenset("b"))),
+        ({"a": ConsumerState.IN_USE, "b": ConsumerState.ELSEWHERE}, None),
     ],
 )
 def test_an_allocation_goes_when_nobody_uses_it_and_a_reservation_when_its_pod_does_not(
-    standings: dict[str, Standing], expected: Surplus | None
+    standings: dict[str, ConsumerState], expected: Releasable | None
 ) -> None:
     assert surplus(claim(*standings), standings) == expected
 
@@ -103,32 +106,32 @@ def test_an_allocation_goes_when_nobody_uses_it_and_a_reservation_when_its_pod_d
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
-        ({"readiness": Readiness.FAILED}, Reason.DEVICE_FAILED),
-        ({"readiness": Readiness.TIMED_OUT}, Reason.DEVICE_TIMED_OUT),
-        ({"reachable": False}, Reason.NODE_GONE),
-        ({"tied_down": True}, Reason.NODE_UNFIT),
-        ({"tied_down": True, "readiness": Readiness.PENDING}, Reason.NODE_UNFIT),
-        ({"readiness": Readiness.READY}, Reason.POD_IDLE),
+        ({"readiness": Readiness.FAILED}, ReclaimReason.DEVICE_FAILED),
+        ({"readiness": Readiness.TIMED_OUT}, ReclaimReason.DEVICE_TIMED_OUT),
+        ({"reachable": False}, ReclaimReason.NODE_GONE),
+        ({"tied_down": True}, ReclaimReason.NODE_UNFIT),
+        ({"tied_down": True, "readiness": Readiness.PENDING}, ReclaimReason.NODE_UNFIT),
+        ({"readiness": Readiness.READY}, ReclaimReason.POD_IDLE),
     ],
 )
 def test_facts_about_devices_and_nodes_count_only_when_nobody_uses_the_allocation(
-    facts: dict[str, Readiness | bool], reason: Reason
+    facts: dict[str, Readiness | bool], reason: ReclaimReason
 ) -> None:
-    idle, used = {"a": Standing.IDLE}, {"a": Standing.IN_USE}
+    idle, used = {"a": ConsumerState.IDLE}, {"a": ConsumerState.IN_USE}
 
     found = surplus(claim("a"), idle, **facts)  # type: ignore[arg-type]
-    assert found == Surplus(reason, frozenset("a"), release=True)
-    assert found.prompt is (reason is not Reason.POD_IDLE)
+    assert found == Releasable(reason, frozenset("a"), release=True)
+    assert found.prompt is (reason is not ReclaimReason.POD_IDLE)
     assert surplus(claim("a"), used, **facts) is None  # type: ignore[arg-type]
 
 
 def test_devices_that_are_being_made_ready_for_a_waiting_pod_are_left_to_it() -> None:
-    assert surplus(claim("a"), {"a": Standing.IDLE}, readiness=Readiness.PENDING) is None
-    assert surplus(claim(), {}, readiness=Readiness.PENDING) == Surplus(Reason.UNRESERVED, release=True)
+    assert surplus(claim("a"), {"a": ConsumerState.IDLE}, readiness=Readiness.PENDING) is None
+    assert surplus(claim(), {}, readiness=Readiness.PENDING) == Releasable(ReclaimReason.UNRESERVED, release=True)
 
 
 def test_what_a_crash_left_of_an_allocation_is_half_written() -> None:
-    half = Surplus(Reason.HALF_WRITTEN)
+    half = Releasable(ReclaimReason.HALF_WRITTEN)
 
     assert surplus(claim(allocated=False), {}) == half
     assert surplus(claim(allocated=False, finalizer=False, snapshot=True), {}) == half
@@ -144,21 +147,21 @@ FOREIGN = Writers(allocation=frozenset({"kube-scheduler"}), reservations={"a": f
 @pytest.mark.parametrize(
     ("standings", "reason", "release", "foreign_too"),
     [
-        ({}, Reason.UNRESERVED, True, False),
-        ({"a": Standing.IDLE}, Reason.POD_IDLE, True, False),
-        ({"a": Standing.IDLE}, Reason.NODE_UNFIT, True, False),
-        ({"a": Standing.ELSEWHERE}, Reason.POD_ELSEWHERE, True, False),
-        ({"a": Standing.IDLE, "b": Standing.IN_USE}, Reason.POD_IDLE, False, False),
-        ({"a": Standing.GONE}, Reason.POD_GONE, True, True),
-        ({"a": Standing.OVER}, Reason.POD_OVER, True, True),
-        ({"a": Standing.GONE, "b": Standing.IN_USE}, Reason.POD_GONE, False, True),
+        ({}, ReclaimReason.UNRESERVED, True, False),
+        ({"a": ConsumerState.IDLE}, ReclaimReason.POD_IDLE, True, False),
+        ({"a": ConsumerState.IDLE}, ReclaimReason.NODE_UNFIT, True, False),
+        ({"a": ConsumerState.ELSEWHERE}, ReclaimReason.POD_ELSEWHERE, True, False),
+        ({"a": ConsumerState.IDLE, "b": ConsumerState.IN_USE}, ReclaimReason.POD_IDLE, False, False),
+        ({"a": ConsumerState.GONE}, ReclaimReason.POD_GONE, True, True),
+        ({"a": ConsumerState.OVER}, ReclaimReason.POD_OVER, True, True),
+        ({"a": ConsumerState.GONE, "b": ConsumerState.IN_USE}, ReclaimReason.POD_GONE, False, True),
     ],
 )
 def test_foreign_claims_are_touched_only_as_kube_controller_manager_would(
-    standings: dict[str, Standing], reason: Reason, release: bool, foreign_too: bool
+    standings: dict[str, ConsumerState], reason: ReclaimReason, release: bool, foreign_too: bool
 ) -> None:
-    uids = frozenset(uid for uid, found in standings.items() if found is not Standing.IN_USE)
-    found, held = Surplus(reason, uids, release), claim(*standings)
+    uids = frozenset(uid for uid, found in standings.items() if found is not ConsumerState.IN_USE)
+    found, held = Releasable(reason, uids, release), claim(*standings)
 
     assert permitted(found, held, standings, OURS, US)
     assert permitted(found, held, standings, FOREIGN, US) is foreign_too
@@ -166,8 +169,8 @@ def test_foreign_claims_are_touched_only_as_kube_controller_manager_would(
 
 
 def test_a_foreign_allocation_without_finalizer_stays_as_kube_controller_manager_lets_it() -> None:
-    gone = {"a": Standing.GONE}
-    found = Surplus(Reason.POD_GONE, frozenset("a"), release=True)
+    gone = {"a": ConsumerState.GONE}
+    found = Releasable(ReclaimReason.POD_GONE, frozenset("a"), release=True)
 
     assert not permitted(found, claim("a", finalizer=False), gone, FOREIGN, US)
     assert permitted(found, claim("a", finalizer=False), gone, OURS, US)
@@ -176,13 +179,13 @@ def test_a_foreign_allocation_without_finalizer_stays_as_kube_controller_manager
 def test_a_reservation_of_another_scheduler_keeps_our_allocation() -> None:
     """A pod of the in-tree scheduler may share a claim that we allocated; only it knows what becomes of that pod."""
     shared = Writers(allocation=frozenset({US}), reservations={"a": frozenset({"kube-scheduler"})})
-    idle = {"a": Standing.IDLE}
+    idle = {"a": ConsumerState.IDLE}
 
-    assert not permitted(Surplus(Reason.POD_IDLE, frozenset("a"), release=True), claim("a"), idle, shared, US)
+    assert not permitted(Releasable(ReclaimReason.POD_IDLE, frozenset("a"), release=True), claim("a"), idle, shared, US)
 
 
 def test_only_our_own_preparation_is_removed() -> None:
-    half = Surplus(Reason.HALF_WRITTEN)
+    half = Releasable(ReclaimReason.HALF_WRITTEN)
     empty = claim(allocated=False)
 
     assert permitted(half, empty, {}, Writers(finalizer=frozenset({US})), US)
@@ -194,8 +197,8 @@ def test_the_document_names_every_reason() -> None:
     document = (Path(__file__).parents[3] / "docs" / "reclaim.md").read_text(encoding="utf-8")
     rows = [line.split("`")[1] for line in document.splitlines() if line.startswith("| `")]
 
-    assert rows == [str(each) for each in Reason]
-    assert set(WORDS) == set(Reason) - {Reason.HOLD_EXPIRED, Reason.HOLD_REVOKED}
+    assert rows == [str(each) for each in ReclaimReason]
+    assert set(WORDS) == set(ReclaimReason) - {ReclaimReason.HOLD_EXPIRED, ReclaimReason.HOLD_REVOKED}
 
 
 def test_writers_are_read_as_the_api_server_keeps_them() -> None:

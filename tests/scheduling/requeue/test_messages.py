@@ -1,10 +1,10 @@
 """The Event about a refused pod says what a person needs to change something."""
 
 import pytest
-from dra_extender.cel.explain.evaluation import Evaluation, Prepared
+from dra_extender.cel.explain.evaluation import Evaluation, ExplainableExpression
 from dra_extender.cel.runtime.budget import EXPLANATION_COST
-from dra_extender.cel.runtime.cost import Frame
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.cel.runtime.cost import EvaluationFrame
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.world import DRIVER, World
 
@@ -47,7 +47,7 @@ async def test_words_follow_the_devices() -> None:
     world.add_claim("c1", selector=TYPE)
     world.add_pod("p1", "c1")
     await world.filter("p1", "n1")
-    world.delete(Kind.SLICE, "n1-devices")
+    world.delete(StoredKind.SLICE, "n1-devices")
     world.slice("n1", [{"name": "gpu-0", "attributes": {"type": {"string": "L4"}}}])
     await world.filter("p1", "n1")
     assert 'is "L4", wanted "H100"' in world.messages("p1")[-1]
@@ -74,9 +74,9 @@ async def test_explaining_a_hostile_claim_takes_a_small_share_and_says_where_it_
         }
         for number in range(8)
     ]
-    world.create(Kind.CLAIM, {"metadata": {"name": "c1"}, "spec": {"devices": {"requests": requests}}})
+    world.create(StoredKind.CLAIM, {"metadata": {"name": "c1"}, "spec": {"devices": {"requests": requests}}})
     world.add_pod("p1", "c1")
-    frames: list[Frame] = []
+    frames: list[EvaluationFrame] = []
     begin = Evaluation.__init__
 
     def begun(self: Evaluation, *arguments: object, **options: object) -> None:
@@ -114,16 +114,16 @@ async def test_only_the_request_that_was_refused_is_explained_and_on_a_bounded_n
         }
         for name in ("first", "second")
     ]
-    world.create(Kind.CLAIM, {"metadata": {"name": "c1"}, "spec": {"devices": {"requests": wanted}}})
+    world.create(StoredKind.CLAIM, {"metadata": {"name": "c1"}, "spec": {"devices": {"requests": wanted}}})
     world.add_pod("p1", "c1")
     explained: list[str] = []
-    prepare = Prepared.__init__
+    prepare = ExplainableExpression.__init__
 
-    def prepared(self: Prepared, source: str, *arguments: object) -> None:
+    def prepared(self: ExplainableExpression, source: str, *arguments: object) -> None:
         explained.append(source)
         prepare(self, source, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Prepared, "__init__", prepared)
+    monkeypatch.setattr(ExplainableExpression, "__init__", prepared)
     await world.filter("p1", "n1")
     (message,) = world.messages("p1")
     assert [each[-7:] for each in explained] == ['"first"']

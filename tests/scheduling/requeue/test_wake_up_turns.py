@@ -6,10 +6,10 @@ from functools import partial
 import pytest
 from dra_extender.allocator.allocate import Allocation
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.ports.errors import FilterAnswer
+from dra_extender.scheduling.ports.errors import FilterResponse
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.search_time.deadline import CallBudget
-from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.scheduling.fairness.test_hold_fairness import Tenants
 from tests.scheduling.search_time.test_fairness import VALUES, Neighbours
@@ -21,9 +21,9 @@ LOOK_SECONDS = 0.06
 
 def touch(world: World, node: str) -> None:
     """A change on this node that helps nobody."""
-    raw = world.cluster.store.get(Key(Kind.SLICE, "", f"{node}-devices"))
+    raw = world.cluster.store.get(Key(StoredKind.SLICE, "", f"{node}-devices"))
     raw["spec"]["pool"]["generation"] += 1
-    world.update(Kind.SLICE, raw)
+    world.update(StoredKind.SLICE, raw)
 
 
 class Waiting(Tenants):
@@ -91,7 +91,7 @@ async def test_a_pod_whose_search_ended_at_the_counted_limit_wakes_nobody(monkey
     )
     world = Neighbours()
     answer = await world.ask(world.attacker(0), "hard")
-    assert isinstance(answer, FilterAnswer)
+    assert isinstance(answer, FilterResponse)
     assert "stopped at its limit" in answer.unresolvable["hard"]
     await world.extender._wake_up._look()
     for number in range(3):
@@ -113,7 +113,7 @@ async def test_a_search_that_is_not_finished_wakes_nobody_and_goes_on_in_the_nex
     )
     world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=1e6, search_slice_seconds=1e5))
     attacker = world.attacker(0)
-    assert isinstance(await world.ask(attacker, "hard"), FilterAnswer)
+    assert isinstance(await world.ask(attacker, "hard"), FilterResponse)
     await world.extender._wake_up._look()
     relabelled(world, "hard", [(index + 1) % VALUES for index in range(2 * VALUES)])
     for number in range(1, 11):

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 from dra_extender.model.resource_claim import MAX_RESERVATIONS
-from dra_extender.scheduling.ports.cluster import Unavailable
+from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.asked_nodes import AskedNodes
-from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.support.scheduling.world import DRIVER, World
 
@@ -61,16 +61,16 @@ async def refused() -> AsyncIterator[World]:
 
 def add_device(world: World, name: str, **fields: object) -> None:
     """One more device on n0."""
-    raw = world.cluster.store.get(Key(Kind.SLICE, "", "n0-devices"))
+    raw = world.cluster.store.get(Key(StoredKind.SLICE, "", "n0-devices"))
     raw["spec"]["devices"].append({"name": name, **fields})
-    world.update(Kind.SLICE, raw)
+    world.update(StoredKind.SLICE, raw)
 
 
 def touch_slice(world: World, generation: int) -> None:
     """A change of the slice that adds nothing."""
-    raw = world.cluster.store.get(Key(Kind.SLICE, "", "n0-devices"))
+    raw = world.cluster.store.get(Key(StoredKind.SLICE, "", "n0-devices"))
     raw["spec"]["pool"]["generation"] = generation
-    world.update(Kind.SLICE, raw)
+    world.update(StoredKind.SLICE, raw)
 
 
 async def test_a_quiet_cluster_is_not_poked() -> None:
@@ -101,7 +101,7 @@ async def test_a_slice_of_another_driver_or_without_free_devices_wakes_nobody() 
             "nodeName": "n0",
             "devices": [{"name": "nic-0"}],
         }
-        world.create(Kind.SLICE, {"metadata": {"name": "nics"}, "spec": spec})
+        world.create(StoredKind.SLICE, {"metadata": {"name": "nics"}, "spec": spec})
         assert await pokes(world) == 0
         add_device(world, "gpu-1", taints=[{"key": "example.com/broken", "effect": "NoSchedule"}])
         touch_slice(world, 2)
@@ -131,14 +131,14 @@ async def test_a_freed_device_seen_after_the_refusal_wakes() -> None:
     async with refused() as world:
         raw = world.claim("c1")
         raw["status"] = {}
-        world.cluster.store.update_status(Kind.CLAIM, raw)
+        world.cluster.store.update_status(StoredKind.CLAIM, raw)
         assert await pokes(world) == 1
         assert list((await world.filter("p2", "n0")).fitting) == ["n0"]
 
 
 async def test_a_change_that_concerns_nobody_waiting_does_not_wake() -> None:
     async with refused() as world:
-        world.delete(Kind.POD, "p2")
+        world.delete(StoredKind.POD, "p2")
         add_device(world, "gpu-1")
         assert await pokes(world) == 0
 
@@ -167,12 +167,12 @@ async def test_a_claim_that_has_room_for_one_more_consumer_wakes_who_waited_for_
             {"resource": "pods", "name": f"x{index}", "uid": f"x{index}"} for index in range(MAX_RESERVATIONS - 1)
         ]
         full["status"]["reservedFor"] += others
-        full = world.cluster.store.update_status(Kind.CLAIM, full)
+        full = world.cluster.store.update_status(StoredKind.CLAIM, full)
         world.add_pod("p3", "c1")
         assert list((await world.filter("p3", "n0")).fitting) == []
         assert await pokes(world) == 0
         full["status"]["reservedFor"] = full["status"]["reservedFor"][:-1]
-        world.cluster.store.update_status(Kind.CLAIM, full)
+        world.cluster.store.update_status(StoredKind.CLAIM, full)
         assert await pokes(world) == 1
 
 
@@ -183,9 +183,9 @@ async def test_a_class_that_selects_free_devices_now_wakes_and_one_that_does_not
         assert list((await world.filter("p3", "n0")).fitting) == []
         world.device_class("special", "false")
         assert await pokes(world) == 0
-        raw = world.cluster.store.get(Key(Kind.CLASS, "", "special"))
+        raw = world.cluster.store.get(Key(StoredKind.CLASS, "", "special"))
         raw["spec"]["selectors"][0]["cel"]["expression"] = f'device.driver == "{DRIVER}"'
-        world.update(Kind.CLASS, raw)
+        world.update(StoredKind.CLASS, raw)
         assert await pokes(world) == 1
 
 
@@ -199,11 +199,11 @@ async def test_a_pod_group_that_appears_wakes_its_members(monkeypatch: pytest.Mo
             "resourceClaims": [{"name": "gpu", "resourceClaimName": "c1"}],
             "schedulingGroup": {"podGroupName": "team"},
         }
-        world.create(Kind.POD, {"metadata": {"name": "member"}, "spec": spec})
+        world.create(StoredKind.POD, {"metadata": {"name": "member"}, "spec": spec})
         assert list((await world.filter("member", "n0")).fitting) == []
-        world.create(Kind.POD_GROUP, {"metadata": {"name": "other", "namespace": "default"}, "spec": {}})
+        world.create(StoredKind.POD_GROUP, {"metadata": {"name": "other", "namespace": "default"}, "spec": {}})
         assert await pokes(world) == 0
-        world.create(Kind.POD_GROUP, {"metadata": {"name": "team", "namespace": "default"}, "spec": {}})
+        world.create(StoredKind.POD_GROUP, {"metadata": {"name": "team", "namespace": "default"}, "spec": {}})
         assert await pokes(world) == 1
         assert list((await world.filter("member", "n0")).fitting) == ["n0"]
 
@@ -212,7 +212,7 @@ async def test_a_member_that_makes_its_gang_complete_wakes_the_others() -> None:
     """Also one that kube-scheduler never asks about, because its own filters reject every node for it."""
     async with started("n0", "n1") as world:
         gang = {"schedulingPolicy": {"gang": {"minCount": 2}}}
-        world.create(Kind.POD_GROUP, {"metadata": {"name": "team", "namespace": "default"}, "spec": gang})
+        world.create(StoredKind.POD_GROUP, {"metadata": {"name": "team", "namespace": "default"}, "spec": gang})
         for name in ("first", "second"):
             world.add_claim(name)
 
@@ -223,7 +223,7 @@ async def test_a_member_that_makes_its_gang_complete_wakes_the_others() -> None:
                 "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
                 "schedulingGroup": {"podGroupName": "team"},
             }
-            world.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+            world.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
 
         member("first")
         assert list((await world.filter("first", "n0", "n1")).fitting) == []
@@ -239,7 +239,7 @@ async def test_the_end_of_a_hold_wakes_who_was_refused_for_it() -> None:
     async with started("n0", "n1") as world:
         await world.filter("p1", "n0", "n1")
         assert list((await world.filter("p2", "n0", "n1")).fitting) == []
-        world.delete(Kind.POD, "p1")
+        world.delete(StoredKind.POD, "p1")
         assert await pokes(world) == 1
 
 
@@ -265,7 +265,7 @@ async def test_pods_that_somebody_else_refused_are_woken_once_when_the_work_begi
 
 async def test_a_poke_that_fails_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with refused() as world:
-        wake, failures = world.cluster.waker.wake, [Unavailable("away"), Unavailable("away")]
+        wake, failures = world.cluster.waker.wake, [ServerUnavailableError("away"), ServerUnavailableError("away")]
 
         async def sometimes() -> None:
             if failures:

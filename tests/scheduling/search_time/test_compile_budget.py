@@ -11,10 +11,10 @@ from dra_extender.cel.syntax.parser import parse
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.search_time.deadline import CallBudget
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.support.scheduling.world import World
 
@@ -39,14 +39,14 @@ def _claim(world: World, selectors: int) -> Sequence[FoundClaim]:
         }
         for index in range(selectors // 4)
     ]
-    world.create(Kind.CLAIM, {"metadata": {"name": "large"}, "spec": {"devices": {"requests": requests}}})
+    world.create(StoredKind.CLAIM, {"metadata": {"name": "large"}, "spec": {"devices": {"requests": requests}}})
     record = world.ledger.claims.by_key("default", "large")
     assert record is not None
     return (FoundClaim("large", record, ConsumerReference(resource="pods", name="p", uid="u")),)
 
 
-def _searching(world: World) -> Searching:
-    return Searching(world.ledger, Features(), Options())
+def _searching(world: World) -> NodeAllocator:
+    return NodeAllocator(world.ledger, Features(), Options())
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ async def test_what_is_kept_of_hostile_claims_is_bounded_and_leaves_the_demands_
     for number in range(20):
         body = {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": f"device.driver == 'd{number}'"}}]}
         spec = {"devices": {"requests": [{"name": "r", "exactly": body}]}}
-        world.create(Kind.CLAIM, {"metadata": {"name": f"c{number}", "namespace": "victim"}, "spec": spec})
+        world.create(StoredKind.CLAIM, {"metadata": {"name": f"c{number}", "namespace": "victim"}, "spec": spec})
         record = world.ledger.claims.by_key("victim", f"c{number}")
         assert record is not None
         victims.append((FoundClaim("c", record, ConsumerReference(resource="pods", name="p", uid="u")),))
@@ -120,7 +120,7 @@ async def test_what_is_kept_of_hostile_claims_is_bounded_and_leaves_the_demands_
     for number in range(150):
         body = {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": _selector(number)}}]}
         spec = {"devices": {"requests": [{"name": "r", "exactly": body}]}}
-        world.create(Kind.CLAIM, {"metadata": {"name": f"h{number}"}, "spec": spec})
+        world.create(StoredKind.CLAIM, {"metadata": {"name": f"h{number}"}, "spec": spec})
         record = world.ledger.claims.by_key("default", f"h{number}")
         assert record is not None
         searching.demand((FoundClaim("c", record, ConsumerReference(resource="pods", name="p", uid="u")),))

@@ -9,11 +9,11 @@ import pytest
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.cel.runtime.budget import EXPLANATION_COST, Budget
 from dra_extender.model.pod import pod_from
-from dra_extender.scheduling.evaluation.result import Reason
-from dra_extender.scheduling.ports.errors import FilterAnswer, TryAgain
+from dra_extender.scheduling.evaluation.result import RejectionGroup
+from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.requeue.messages import RefusalWords
-from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.scheduling.requeue.messages import RejectionMessages
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.support.scheduling.world import DRIVER, Steady, World
 
@@ -84,22 +84,22 @@ class Neighbours(World):
 
     def _pod(self, name: str, namespace: str, devices: dict[str, Any]) -> str:
         meta = {"name": name, "namespace": namespace}
-        self.create(Kind.CLAIM, {"metadata": meta, "spec": {"devices": devices}})
+        self.create(StoredKind.CLAIM, {"metadata": meta, "spec": {"devices": devices}})
         spec = {
             "schedulerName": "dra-extender-scheduler",
             "containers": [{"name": "main", "image": "pause"}],
             "resourceClaims": [{"name": name, "resourceClaimName": name}],
         }
-        self.create(Kind.POD, {"metadata": meta, "spec": spec})
+        self.create(StoredKind.POD, {"metadata": meta, "spec": spec})
         return f"{namespace}/{name}"
 
-    async def ask(self, key: str, *nodes: str) -> FilterAnswer | TryAgain:
+    async def ask(self, key: str, *nodes: str) -> FilterResponse | RetryableError:
         """What the filter answers, or the error."""
         namespace, name = key.split("/")
-        pod = pod_from(self.cluster.store.get(Key(Kind.POD, namespace, name)))
+        pod = pod_from(self.cluster.store.get(Key(StoredKind.POD, namespace, name)))
         try:
             return await self.extender.filter(pod, nodes)
-        except TryAgain as unfinished:
+        except RetryableError as unfinished:
             return unfinished
 
     async def time_of(self, keys: Sequence[str], *nodes: str) -> float:
@@ -118,7 +118,7 @@ async def test_twenty_pods_with_endless_searches_take_less_than_their_share_of_t
     for i in range(40):
         taken += await world.time_of((attackers[i % 20],), "hard")
         answer = await world.ask(world.victim(i), "easy")
-        placed += isinstance(answer, FilterAnswer) and list(answer.fitting) == ["easy"]
+        placed += isinstance(answer, FilterResponse) and list(answer.fitting) == ["easy"]
         world.clock.seconds += 0.1
     # What is saved up at first, a tenth of the time, and the slices that every call has.
     assert taken <= 0.5 + 0.1 * (world.clock.seconds - began) + 40 * 0.02 + 0.05
@@ -142,7 +142,7 @@ async def test_a_search_that_is_not_finished_is_an_error_and_never_a_refusal() -
     world.victim(0)
     attacker = world.attacker(0)
     answers = [await world.ask(attacker, "hard") for _ in range(3)]
-    assert all(isinstance(each, TryAgain) for each in answers)
+    assert all(isinstance(each, RetryableError) for each in answers)
     assert "has used up" in str(answers[0]) or "time was up" in str(answers[0])
     assert len(world.extender.refusals) == 0
 
@@ -154,7 +154,7 @@ async def test_nodes_that_are_found_in_time_are_offered_although_another_one_tak
     world.slice("other", others)
     world.victim(0)
     answer = await world.ask(world.attacker(0), "hard", "other")
-    assert isinstance(answer, FilterAnswer)
+    assert isinstance(answer, FilterResponse)
     assert list(answer.fitting) == ["other"]
 
 
@@ -189,7 +189,7 @@ async def test_an_unfinished_search_has_the_same_text_in_each_call_whatever_was_
     attacker = world.attacker(0)
     nodes = ["hard", *(f"hard-{extra}" for extra in range(3))]
     answers = [await world.ask(attacker, *nodes[: 1 + i % 4]) for i in range(8)]
-    assert all(isinstance(each, TryAgain) for each in answers)
+    assert all(isinstance(each, RetryableError) for each in answers)
     assert len(set(map(str, answers))) == 1
 
 
@@ -200,16 +200,16 @@ async def test_the_details_of_refusals_are_taken_off_the_share_of_the_namespace(
     world = Neighbours(Options(settle_wait_seconds=0.0))
     world.victim(0)
     allowed: list[int] = []
-    find = RefusalWords._find
+    find = RejectionMessages._find
 
-    def slow(self: RefusalWords, reason: Reason, demand: Demand, allowance: Budget) -> str:
+    def slow(self: RejectionMessages, reason: RejectionGroup, demand: Demand, allowance: Budget) -> str:
         allowed.append(allowance.left)
         world.clock.seconds += 0.01
         return find(self, reason, demand, allowance)
 
-    monkeypatch.setattr(RefusalWords, "_find", slow)
+    monkeypatch.setattr(RejectionMessages, "_find", slow)
     for i in range(80):
-        assert isinstance(await world.ask(world.picky(i), "easy"), FilterAnswer)
+        assert isinstance(await world.ask(world.picky(i), "easy"), FilterResponse)
     assert allowed[0] == EXPLANATION_COST
     assert allowed[-1] == EXPLANATION_COST // 10
     assert await world.time_of((world.attacker(0),), "hard") < 0.01
@@ -219,7 +219,7 @@ async def test_a_search_that_is_given_up_goes_on_in_the_next_call_until_its_limi
     world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=1.0))
     attacker = world.attacker(0)
     calls = 1
-    while isinstance(answer := await world.ask(attacker, "hard"), TryAgain):
+    while isinstance(answer := await world.ask(attacker, "hard"), RetryableError):
         calls += 1
         assert calls < 20
     assert "stopped at its limit" in answer.unresolvable["hard"]
@@ -246,12 +246,12 @@ async def test_what_changes_between_two_slices_is_seen_by_the_answer() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     assert not asking.done()
-    raw = world.cluster.store.get(Key(Kind.SLICE, "", "hard-devices"))
+    raw = world.cluster.store.get(Key(StoredKind.SLICE, "", "hard-devices"))
     for index, device in enumerate(raw["spec"]["devices"]):
         device["attributes"]["slot"]["int"] = index
-    world.update(Kind.SLICE, raw)
+    world.update(StoredKind.SLICE, raw)
     answer = await asking
-    assert isinstance(answer, FilterAnswer)
+    assert isinstance(answer, FilterResponse)
     assert list(answer.fitting) == ["hard"]
 
 
@@ -259,7 +259,7 @@ async def test_a_search_is_within_its_share_when_a_pod_of_another_namespace_was_
     world = Neighbours(Options(settle_wait_seconds=0.0, filter_budget_seconds=0.6))
     victim = world.victim(0)
     await world.ask(victim, "easy")
-    world.cluster.store.delete(Key(Kind.POD, *victim.split("/")))
+    world.cluster.store.delete(Key(StoredKind.POD, *victim.split("/")))
     world.sync()
     share = await world.time_of([world.attacker(i) for i in range(2)], "hard")
     assert share < 0.5 + 0.2 + 2 * 0.03
@@ -284,7 +284,7 @@ async def test_metrics_tell_from_whose_share_the_time_was_taken_and_how_often_se
     first = await lanes()
     assert first.pop("slice") > 0.0
     assert not any(first.values())
-    world.cluster.store.delete(Key(Kind.POD, *victim.split("/")))
+    world.cluster.store.delete(Key(StoredKind.POD, *victim.split("/")))
     world.sync()
     world.clock.seconds += 30.0
     # Nobody else waits: it takes all of its time, and it does not matter to whom that belongs.

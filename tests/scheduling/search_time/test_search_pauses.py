@@ -6,9 +6,9 @@ from random import Random
 from typing import Any
 
 from dra_extender.model.pod import pod_from
-from dra_extender.scheduling.ports.errors import FilterAnswer
+from dra_extender.scheduling.ports.errors import FilterResponse
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangWorld
 from tests.scheduling.search_time.test_fairness import TICK, VALUES, Neighbours, Ticking, slots
@@ -41,20 +41,20 @@ def taken(world: World, name: str, node: str, devices: Iterable[str]) -> None:
     """Another writer allocates these devices to a claim of its own."""
     meta = {"name": name, "namespace": "other"}
     spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
-    raw = world.create(Kind.CLAIM, {"metadata": meta, "spec": spec})
+    raw = world.create(StoredKind.CLAIM, {"metadata": meta, "spec": spec})
     results = [{"request": "r", "driver": DRIVER, "pool": node, "device": device} for device in devices]
     raw["status"] = {"allocation": {"devices": {"results": results}}}
-    world.cluster.store.update_status(Kind.CLAIM, raw)
+    world.cluster.store.update_status(StoredKind.CLAIM, raw)
     world.sync()
 
 
 def relabelled(world: World, node: str, values: Sequence[int]) -> None:
     """The driver publishes the slots of a node's devices anew."""
-    raw = world.cluster.store.get(Key(Kind.SLICE, "", f"{node}-devices"))
+    raw = world.cluster.store.get(Key(StoredKind.SLICE, "", f"{node}-devices"))
     for device, value in zip(raw["spec"]["devices"], values, strict=True):
         device["attributes"]["slot"]["int"] = value
     raw["spec"]["pool"]["generation"] += 1
-    world.update(Kind.SLICE, raw)
+    world.update(StoredKind.SLICE, raw)
 
 
 def given(raw: Json) -> list[str]:
@@ -65,7 +65,7 @@ def given(raw: Json) -> list[str]:
 async def test_bind_gives_what_is_free_when_its_search_ends_and_not_what_was_free_when_it_began() -> None:
     world = Neighbours(SLICED)
     name = world.attacker(0).partition("/")[2]
-    uid = world.cluster.store.get(Key(Kind.POD, "attacker", name))["metadata"]["uid"]
+    uid = world.cluster.store.get(Key(StoredKind.POD, "attacker", name))["metadata"]["uid"]
     async with world.watching():
         binding = asyncio.create_task(world.extender.bind("attacker", name, uid, "hard", asyncio.Event()))
         await paused(world, binding)
@@ -74,7 +74,7 @@ async def test_bind_gives_what_is_free_when_its_search_ends_and_not_what_was_fre
         gone = {"d0", "d1", "d5"}
         taken(world, "rival", "hard", gone)
         await binding
-    devices = given(world.cluster.store.get(Key(Kind.CLAIM, "attacker", name)))
+    devices = given(world.cluster.store.get(Key(StoredKind.CLAIM, "attacker", name)))
     assert len(set(devices)) == VALUES + 1
     assert gone.isdisjoint(devices)
 
@@ -84,7 +84,7 @@ async def test_preempt_drops_a_node_that_was_good_before_a_pause_and_is_not_any_
     world.node("fine")
     world.slice("fine", slots())
     relabelled(world, "fine", range(2 * VALUES))
-    pod = pod_from(world.cluster.store.get(Key(Kind.POD, *world.attacker(0).split("/"))))
+    pod = pod_from(world.cluster.store.get(Key(StoredKind.POD, *world.attacker(0).split("/"))))
     victims = {"fine": ["x"], "hard": ["x"]}
 
     async def asked() -> Mapping[str, Sequence[str]]:
@@ -111,10 +111,10 @@ async def test_filter_answers_for_the_last_state_whatever_changed_between_its_sl
             world.change(chance, number)
         answer = await call
         went_on += resumed(world)
-        assert isinstance(answer, FilterAnswer)
+        assert isinstance(answer, FilterResponse)
         world.start_with(CALL)
         fresh = await world.ask(world.wanted, *world.names)
-        assert isinstance(fresh, FilterAnswer)
+        assert isinstance(fresh, FilterResponse)
         assert sorted(answer.fitting) == sorted(fresh.fitting), seed
         assert answer.unresolvable == fresh.unresolvable, seed
     assert went_on > 100
@@ -148,9 +148,9 @@ class _Small(Neighbours):
         elif what < 0.6:
             taken(self, f"rival-{number}", node, [f"d{number % 10}"])
         elif what < 0.7:
-            for raw in self.cluster.store.all(Kind.CLAIM):
+            for raw in self.cluster.store.all(StoredKind.CLAIM):
                 if raw["metadata"]["name"].startswith("rival"):
-                    self.cluster.store.delete(Key(Kind.CLAIM, "other", raw["metadata"]["name"]))
+                    self.cluster.store.delete(Key(StoredKind.CLAIM, "other", raw["metadata"]["name"]))
                     break
             self.sync()
 

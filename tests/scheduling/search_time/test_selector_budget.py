@@ -7,7 +7,7 @@ import pytest
 from dra_extender.cel.library.environment import Release
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.cost import COST_LIMIT
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 
 from tests.support.scheduling.world import DRIVER, World
@@ -45,7 +45,7 @@ async def test_many_devices_times_a_dear_selector_end_as_a_search_limit_and_go_o
         before = len(charged)
         try:
             answers.append((await world.filter("p1", "n0")).unresolvable["n0"])
-        except TryAgain as unfinished:
+        except RetryableError as unfinished:
             answers.append(str(unfinished))
         evaluated.append(len([cost for cost in charged[before:] if cost > COST_LIMIT // 2]))
 

@@ -10,15 +10,15 @@ from dra_extender.model.pod import pod_from, read_pod
 from dra_extender.scheduling.ports.cluster import (
     Claims,
     Cluster,
-    Conflict,
+    ConflictError,
     Events,
-    NotFound,
+    NotFoundError,
     Pods,
-    Refused,
+    RequestRejectedError,
     SchedulerWaker,
 )
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
-from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.support.simulator.things import Steady, claim, node, pod
 
@@ -29,7 +29,7 @@ def cluster() -> MemoryCluster:
 
 
 def uid_of(cluster: MemoryCluster, name: str) -> str:
-    uid: str = cluster.store.get(Key(Kind.POD, "default", name))["metadata"]["uid"]
+    uid: str = cluster.store.get(Key(StoredKind.POD, "default", name))["metadata"]["uid"]
     return uid
 
 
@@ -43,7 +43,7 @@ def test_it_is_a_cluster_in_the_sense_of_the_ports(cluster: MemoryCluster) -> No
 
 
 async def test_metadata_of_claims_are_changed_in_the_version_that_is_meant(cluster: MemoryCluster) -> None:
-    cluster.store.create(Kind.CLAIM, claim("c"))
+    cluster.store.create(StoredKind.CLAIM, claim("c"))
     read = await cluster.claims.read("default", "c")
     meta = msgspec.json.decode(read)["metadata"]
     first = MetadataChange(
@@ -53,52 +53,52 @@ async def test_metadata_of_claims_are_changed_in_the_version_that_is_meant(clust
     assert written == await cluster.claims.read("default", "c")
     meta = msgspec.json.decode(written)["metadata"]
     assert (meta["finalizers"], meta["annotations"]) == (["f"], {"a": "b"})
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         await cluster.claims.update("default", "c", first)
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         await cluster.claims.update_status("default", "c", read)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await cluster.claims.read("default", "other")
     second = MetadataChange(uid=meta["uid"], resource_version=meta["resourceVersion"], annotations={"a": None})
     written = await cluster.claims.update("default", "c", second)
     assert not msgspec.json.decode(written)["metadata"]["annotations"]
-    with pytest.raises(Refused, match="does not match"):
+    with pytest.raises(RequestRejectedError, match="does not match"):
         await cluster.claims.update_status("default", "other", written)
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]"])
 async def test_a_body_that_is_no_object_is_refused(cluster: MemoryCluster, body: bytes) -> None:
-    with pytest.raises(Refused, match="the body is not"):
+    with pytest.raises(RequestRejectedError, match="the body is not"):
         await cluster.claims.update_status("default", "c", body)
 
 
 async def test_binding_sets_the_node_once_and_clears_the_nomination(cluster: MemoryCluster) -> None:
-    cluster.store.create(Kind.POD, pod("p"))
-    key = Key(Kind.POD, "default", "p")
+    cluster.store.create(StoredKind.POD, pod("p"))
+    key = Key(StoredKind.POD, "default", "p")
     cluster.store.replace(key, lambda thing: thing["status"].update(nominatedNodeName="node-1"))
     uid = uid_of(cluster, "p")
     await cluster.pods.bind("default", "p", uid, "node-1")
     bound = await cluster.pods.read("default", "p")
     assert (bound.node_name, bound.nominated_node_name) == ("node-1", "")
     assert cluster.store.get(key)["status"]["conditions"] == [{"type": "PodScheduled", "status": "True"}]
-    with pytest.raises(Conflict, match='already assigned to node "node-1"'):
+    with pytest.raises(ConflictError, match='already assigned to node "node-1"'):
         await cluster.pods.bind("default", "p", uid, "node-1")
 
 
 async def test_bindings_that_the_api_refuses_are_refused(cluster: MemoryCluster) -> None:
-    cluster.store.create(Kind.POD, pod("gated", schedulingGates=[{"name": "g"}]))
-    cluster.store.create(Kind.POD, {**pod("going"), "metadata": {"name": "going", "finalizers": ["f"]}})
-    cluster.store.create(Kind.POD, pod("p"))
-    cluster.store.delete(Key(Kind.POD, "default", "going"))
-    with pytest.raises(Refused, match="schedulingGates"):
+    cluster.store.create(StoredKind.POD, pod("gated", schedulingGates=[{"name": "g"}]))
+    cluster.store.create(StoredKind.POD, {**pod("going"), "metadata": {"name": "going", "finalizers": ["f"]}})
+    cluster.store.create(StoredKind.POD, pod("p"))
+    cluster.store.delete(Key(StoredKind.POD, "default", "going"))
+    with pytest.raises(RequestRejectedError, match="schedulingGates"):
         await cluster.pods.bind("default", "gated", uid_of(cluster, "gated"), "node-1")
-    with pytest.raises(Conflict, match="being deleted"):
+    with pytest.raises(ConflictError, match="being deleted"):
         await cluster.pods.bind("default", "going", uid_of(cluster, "going"), "node-1")
-    with pytest.raises(Conflict, match="UID"):
+    with pytest.raises(ConflictError, match="UID"):
         await cluster.pods.bind("default", "p", "another", "node-1")
-    with pytest.raises(Refused, match=r"target\.name"):
+    with pytest.raises(RequestRejectedError, match=r"target\.name"):
         await cluster.pods.bind("default", "p", uid_of(cluster, "p"), "")
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await cluster.pods.bind("default", "nobody", "u", "node-1")
 
 
@@ -142,13 +142,13 @@ class Recorder:
 
 def test_a_watch_lists_first_and_then_delivers_in_order_on_demand(cluster: MemoryCluster) -> None:
     feed, empty = Recorder(), Recorder()
-    cluster.store.create(Kind.POD, pod("before"))
+    cluster.store.create(StoredKind.POD, pod("before"))
     cluster.watch.attach({"pods": feed, "podgroups": empty})
     assert feed.told == ["changed before", "synced"]
     assert empty.told == ["synced"]
-    cluster.store.create(Kind.POD, pod("after"))
-    cluster.store.create(Kind.NODE, node("n"))
-    cluster.store.delete(Key(Kind.POD, "default", "before"))
+    cluster.store.create(StoredKind.POD, pod("after"))
+    cluster.store.create(StoredKind.NODE, node("n"))
+    cluster.store.delete(Key(StoredKind.POD, "default", "before"))
     assert feed.told[2:] == []
     assert cluster.watch.behind == 3
     assert cluster.watch.deliver() == 3
@@ -160,7 +160,7 @@ async def test_a_running_watch_catches_up_and_survives_what_a_feed_cannot_read(c
     cluster.watch.attach({"pods": feed})
     task = asyncio.create_task(cluster.watch.run())
     for name in ("one", "bad", "two"):
-        cluster.store.create(Kind.POD, pod(name))
+        cluster.store.create(StoredKind.POD, pod(name))
     await asyncio.wait_for(cluster.watch.caught_up(), 60)
     assert feed.told == ["synced", "changed one", "changed two"]
     assert cluster.watch.unreadable == ["Pod: bad"]

@@ -4,16 +4,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.scheduling.ports.cluster import ClusterError, Conflict, NotFound, Refused
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.scheduling.ports.cluster import ClusterError, ConflictError, NotFoundError, RequestRejectedError
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import served_by
-from dra_extender.simulator.apiserver.store import Change, Store, Verb
+from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.simulator.things import Steady, allocation, claim, consumer, node, pod, result, template
 
-CLAIM = Key(Kind.CLAIM, "default", "c")
+CLAIM = Key(StoredKind.CLAIM, "default", "c")
 
 
 def stored(store: Store) -> Json:
@@ -23,14 +23,14 @@ def stored(store: Store) -> Json:
 @pytest.fixture
 def store() -> Store:
     filled = Store(Steady())
-    filled.create(Kind.CLAIM, claim("c"))
+    filled.create(StoredKind.CLAIM, claim("c"))
     return filled
 
 
 def allocate(store: Store, *uids: str) -> Json:
     thing = stored(store)
     thing["status"] = {"allocation": allocation(), "reservedFor": [consumer(each, each) for each in uids]}
-    return store.update_status(Kind.CLAIM, thing)
+    return store.update_status(StoredKind.CLAIM, thing)
 
 
 def test_a_new_object_gets_identity_and_defaults(store: Store) -> None:
@@ -59,7 +59,7 @@ def test_alternatives_and_tolerations_are_defaulted_too(store: Store) -> None:
             ]
         }
     }
-    thing = store.create(Kind.CLAIM, {"metadata": {"name": "alternatives"}, "spec": spec})
+    thing = store.create(StoredKind.CLAIM, {"metadata": {"name": "alternatives"}, "spec": spec})
     every, one = thing["spec"]["devices"]["requests"][0]["firstAvailable"]
     assert "count" not in every
     assert one["count"] == 1
@@ -70,51 +70,51 @@ def test_a_pod_starts_pending_and_limits_become_requests(store: Store) -> None:
     thing = pod("p")
     thing["spec"]["containers"][0]["resources"] = {"limits": {"cpu": 2}}
     thing["status"] = {"phase": "Running"}
-    made = store.create(Kind.POD, thing)
+    made = store.create(StoredKind.POD, thing)
     assert made["status"]["phase"] == "Pending"
     assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "2"}
 
 
 def test_a_claim_starts_without_status(store: Store) -> None:
-    made = store.create(Kind.CLAIM, {**claim("other"), "status": {"allocation": allocation()}})
+    made = store.create(StoredKind.CLAIM, {**claim("other"), "status": {"allocation": allocation()}})
     assert "status" not in made
 
 
 def test_generated_names_differ(store: Store) -> None:
     thing = {**claim(""), "metadata": {"generateName": "p-gpu-"}}
-    names = {store.create(Kind.CLAIM, thing)["metadata"]["name"] for _ in range(20)}
+    names = {store.create(StoredKind.CLAIM, thing)["metadata"]["name"] for _ in range(20)}
     assert len(names) == 20
     assert all(name.startswith("p-gpu-") and len(name) == len("p-gpu-") + 5 for name in names)
 
 
 def test_names_are_unique_within_a_kind_and_needed(store: Store) -> None:
-    with pytest.raises(Conflict, match='"c" already exists'):
-        store.create(Kind.CLAIM, claim("c"))
-    store.create(Kind.TEMPLATE, template("c"))
-    with pytest.raises(Refused, match=r"metadata\.name"):
-        store.create(Kind.CLAIM, {**claim(""), "metadata": {}})
+    with pytest.raises(ConflictError, match='"c" already exists'):
+        store.create(StoredKind.CLAIM, claim("c"))
+    store.create(StoredKind.TEMPLATE, template("c"))
+    with pytest.raises(RequestRejectedError, match=r"metadata\.name"):
+        store.create(StoredKind.CLAIM, {**claim(""), "metadata": {}})
 
 
 def test_a_stale_write_conflicts_and_changes_nothing(store: Store) -> None:
     first, second = stored(store), stored(store)
     first["metadata"]["labels"] = {"who": "first"}
     second["metadata"]["labels"] = {"who": "second"}
-    store.update(Kind.CLAIM, first)
-    with pytest.raises(Conflict, match="the object has been modified"):
-        store.update(Kind.CLAIM, second)
-    with pytest.raises(Conflict):
-        store.update_status(Kind.CLAIM, second)
+    store.update(StoredKind.CLAIM, first)
+    with pytest.raises(ConflictError, match="the object has been modified"):
+        store.update(StoredKind.CLAIM, second)
+    with pytest.raises(ConflictError):
+        store.update_status(StoredKind.CLAIM, second)
     assert stored(store)["metadata"]["labels"] == {"who": "first"}
 
 
 def test_a_write_to_a_recreated_object_conflicts(store: Store) -> None:
     before = stored(store)
     store.delete(CLAIM)
-    store.create(Kind.CLAIM, claim("c"))
+    store.create(StoredKind.CLAIM, claim("c"))
     del before["metadata"]["resourceVersion"]
-    with pytest.raises(Conflict, match="UID"):
-        store.update(Kind.CLAIM, before)
-    with pytest.raises(Conflict, match="UID"):
+    with pytest.raises(ConflictError, match="UID"):
+        store.update(StoredKind.CLAIM, before)
+    with pytest.raises(ConflictError, match="UID"):
         store.delete(CLAIM, uid=before["metadata"]["uid"])
 
 
@@ -123,7 +123,7 @@ def test_an_ordinary_write_leaves_the_status_alone(store: Store) -> None:
     thing = stored(store)
     thing["metadata"]["annotations"] = {"a": "b"}
     thing["status"] = {}
-    after = store.update(Kind.CLAIM, thing)
+    after = store.update(StoredKind.CLAIM, thing)
     assert after["metadata"]["annotations"] == {"a": "b"}
     assert after["status"]["reservedFor"] == [consumer("u", "u")]
 
@@ -135,7 +135,7 @@ def test_a_status_write_leaves_metadata_and_spec_alone(store: Store) -> None:
     thing["status"] = {"allocation": allocation()}
     before = stored(store)
     # The names of requests that count are those of the stored spec.
-    after = store.update_status(Kind.CLAIM, thing)
+    after = store.update_status(StoredKind.CLAIM, thing)
     assert after["spec"] == before["spec"]
     assert after["metadata"].keys() == before["metadata"].keys()
 
@@ -144,7 +144,9 @@ def test_a_write_without_effect_has_no_version_and_no_event(store: Store) -> Non
     seen: list[Change] = []
     store.subscribe(seen.append)
     before = stored(store)
-    assert store.update(Kind.CLAIM, before)["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert (
+        store.update(StoredKind.CLAIM, before)["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    )
     assert seen == []
 
 
@@ -153,9 +155,13 @@ def test_every_change_is_announced_once_in_the_order_of_versions(store: Store) -
     store.subscribe(seen.append)
     made = allocate(store)
     made["metadata"]["labels"] = {"a": "b"}
-    store.update(Kind.CLAIM, made)
+    store.update(StoredKind.CLAIM, made)
     store.delete(CLAIM)
-    assert [change.verb for change in seen] == [Verb.MODIFIED, Verb.MODIFIED, Verb.DELETED]
+    assert [change.verb for change in seen] == [
+        WatchEventType.MODIFIED,
+        WatchEventType.MODIFIED,
+        WatchEventType.DELETED,
+    ]
     versions = [change.version for change in seen]
     assert versions == sorted(set(versions))
     assert all(change.uid == made["metadata"]["uid"] for change in seen)
@@ -164,63 +170,63 @@ def test_every_change_is_announced_once_in_the_order_of_versions(store: Store) -
 def test_finalizers_delay_deletion_until_the_last_one_goes(store: Store) -> None:
     thing = stored(store)
     thing["metadata"]["finalizers"] = ["one"]
-    thing = store.update(Kind.CLAIM, thing)
+    thing = store.update(StoredKind.CLAIM, thing)
     marked = store.delete(CLAIM)
     assert "deletionTimestamp" in marked["metadata"]
     again = store.delete(CLAIM)
     assert again["metadata"]["resourceVersion"] == marked["metadata"]["resourceVersion"]
     more = stored(store)
     more["metadata"]["finalizers"].append("two")
-    with pytest.raises(Refused, match="no new finalizers"):
-        store.update(Kind.CLAIM, more)
+    with pytest.raises(RequestRejectedError, match="no new finalizers"):
+        store.update(StoredKind.CLAIM, more)
     last = stored(store)
     last["metadata"]["finalizers"] = []
-    store.update(Kind.CLAIM, last)
-    with pytest.raises(NotFound):
+    store.update(StoredKind.CLAIM, last)
+    with pytest.raises(NotFoundError):
         store.get(CLAIM)
 
 
 def test_an_allocation_never_changes_but_may_be_sent_again_or_cleared(store: Store) -> None:
     thing = allocate(store)
-    assert store.update_status(Kind.CLAIM, thing) == thing
+    assert store.update_status(StoredKind.CLAIM, thing) == thing
     other = stored(store)
     other["status"]["allocation"]["devices"]["results"][0]["device"] = "gpu-1"
-    with pytest.raises(Refused, match="immutable"):
-        store.update_status(Kind.CLAIM, other)
+    with pytest.raises(RequestRejectedError, match="immutable"):
+        store.update_status(StoredKind.CLAIM, other)
     late = stored(store)
     late["status"]["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:00Z"
-    with pytest.raises(Refused, match="immutable"):
-        store.update_status(Kind.CLAIM, late)
+    with pytest.raises(RequestRejectedError, match="immutable"):
+        store.update_status(StoredKind.CLAIM, late)
     cleared = stored(store)
     cleared["status"] = {}
-    assert "allocation" not in store.update_status(Kind.CLAIM, cleared).get("status", {})
+    assert "allocation" not in store.update_status(StoredKind.CLAIM, cleared).get("status", {})
 
 
 def test_an_allocation_cannot_be_cleared_under_a_reservation(store: Store) -> None:
     thing = allocate(store, "u")
     del thing["status"]["allocation"]
-    with pytest.raises(Refused, match="may not be specified when `allocation` is not set"):
-        store.update_status(Kind.CLAIM, thing)
+    with pytest.raises(RequestRejectedError, match="may not be specified when `allocation` is not set"):
+        store.update_status(StoredKind.CLAIM, thing)
 
 
 def test_a_claim_being_deleted_takes_no_new_reservation(store: Store) -> None:
     thing = stored(store)
     thing["metadata"]["finalizers"] = ["f"]
-    store.update(Kind.CLAIM, thing)
+    store.update(StoredKind.CLAIM, thing)
     allocate(store, "first")
     store.delete(CLAIM)
     more = stored(store)
     more["status"]["reservedFor"].append(consumer("second", "second"))
-    with pytest.raises(Refused, match="deletionTimestamp"):
-        store.update_status(Kind.CLAIM, more)
+    with pytest.raises(RequestRejectedError, match="deletionTimestamp"):
+        store.update_status(StoredKind.CLAIM, more)
 
 
 def test_driver_statuses_of_deallocated_devices_are_pruned(store: Store) -> None:
     thing = allocate(store)
     thing["status"]["devices"] = [{"driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0"}]
-    thing = store.update_status(Kind.CLAIM, thing)
+    thing = store.update_status(StoredKind.CLAIM, thing)
     del thing["status"]["allocation"]
-    assert "devices" not in store.update_status(Kind.CLAIM, thing)["status"]
+    assert "devices" not in store.update_status(StoredKind.CLAIM, thing)["status"]
 
 
 CONDITIONS = {"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}
@@ -253,18 +259,18 @@ CONDITIONS = {"bindingConditions": ["ready"], "bindingFailureConditions": ["brok
 def test_a_status_that_the_api_refuses_is_refused(store: Store, status: Json, offence: str) -> None:
     thing = stored(store)
     thing["status"] = status
-    with pytest.raises(Refused, match=offence):
-        store.update_status(Kind.CLAIM, thing)
+    with pytest.raises(RequestRejectedError, match=offence):
+        store.update_status(StoredKind.CLAIM, thing)
     assert "status" not in stored(store)
 
 
 def test_results_of_alternatives_name_the_alternative() -> None:
     store = Store(Steady())
     spec = {"devices": {"requests": [{"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "gpu"}]}]}}
-    thing = store.create(Kind.CLAIM, {"metadata": {"name": "c"}, "spec": spec})
-    with pytest.raises(Refused, match="must be the name of a request"):
-        store.update_status(Kind.CLAIM, {**thing, "status": {"allocation": allocation(result("r"))}})
-    stored = store.update_status(Kind.CLAIM, {**thing, "status": {"allocation": allocation(result("r/a"))}})
+    thing = store.create(StoredKind.CLAIM, {"metadata": {"name": "c"}, "spec": spec})
+    with pytest.raises(RequestRejectedError, match="must be the name of a request"):
+        store.update_status(StoredKind.CLAIM, {**thing, "status": {"allocation": allocation(result("r"))}})
+    stored = store.update_status(StoredKind.CLAIM, {**thing, "status": {"allocation": allocation(result("r/a"))}})
     assert stored["status"]["allocation"]["devices"]["results"][0]["request"] == "r/a"
 
 
@@ -285,14 +291,14 @@ def slice_with_everything() -> Json:
 )
 def test_each_release_keeps_the_fields_it_knows(minor: int, *, groups: bool, conditions: bool) -> None:
     store = Store(Steady(), served_by(minor))
-    device = store.create(Kind.SLICE, slice_with_everything())["spec"]["devices"][0]
+    device = store.create(StoredKind.SLICE, slice_with_everything())["spec"]["devices"][0]
     assert ("compatibilityGroups" in device["consumesCounters"][0]) is groups
     assert device["consumesCounters"][0]["counters"] == {"c": {"value": "1"}}
     assert ("bindingConditions" in device) is ("bindsToNode" in device) is conditions
-    thing = store.create(Kind.CLAIM, claim("c"))
+    thing = store.create(StoredKind.CLAIM, claim("c"))
     wanted = result(compatibilityGroups={"s": ["mig"]}, **CONDITIONS)
     thing["status"] = {"allocation": allocation(wanted, allocationTimestamp="2026-01-01T00:00:00Z")}
-    kept = store.update_status(Kind.CLAIM, thing)["status"]["allocation"]
+    kept = store.update_status(StoredKind.CLAIM, thing)["status"]["allocation"]
     assert "compatibilityGroups" not in kept["devices"]["results"][0]
     assert ("bindingConditions" in kept["devices"]["results"][0]) is ("allocationTimestamp" in kept) is conditions
 
@@ -303,15 +309,15 @@ def test_sharing_by_capacity_is_kept_since_its_gate_is_on(minor: int, *, shares:
     published = slice_with_everything()
     capacity = {"m": {"value": "8", "requestPolicy": {"default": "1"}}}
     published["spec"]["devices"][0] |= {"allowMultipleAllocations": True, "capacity": capacity}
-    device = store.create(Kind.SLICE, published)["spec"]["devices"][0]
+    device = store.create(StoredKind.SLICE, published)["spec"]["devices"][0]
     assert ("allowMultipleAllocations" in device) is ("requestPolicy" in device["capacity"]["m"]) is shares
     wanted = claim("c")
     wanted["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"m": "1"}}
-    thing = store.create(Kind.CLAIM, wanted)
+    thing = store.create(StoredKind.CLAIM, wanted)
     assert ("capacity" in thing["spec"]["devices"]["requests"][0]["exactly"]) is shares
     share_id = "6f6f1a52-8d9b-4d0e-9a3a-52a0f4b3c7d1"
     thing["status"] = {"allocation": allocation(result(shareID=share_id, consumedCapacity={"m": "1"}))}
-    kept = store.update_status(Kind.CLAIM, thing)["status"]["allocation"]["devices"]["results"][0]
+    kept = store.update_status(StoredKind.CLAIM, thing)["status"]["allocation"]["devices"]["results"][0]
     assert ("shareID" in kept) is ("consumedCapacity" in kept) is shares
 
 
@@ -322,7 +328,7 @@ def test_what_devices_take_of_their_node_and_their_partition_type_are_kept_since
     published = slice_with_everything()
     published["spec"]["partitionTypeAttribute"] = "gpu.example.com/profile"
     published["spec"]["devices"][0]["nodeAllocatableResources"] = {"cpu": {"overhead": {"perPod": "1"}}}
-    spec = Store(Steady(), served_by(minor)).create(Kind.SLICE, published)["spec"]
+    spec = Store(Steady(), served_by(minor)).create(StoredKind.SLICE, published)["spec"]
     assert ("partitionTypeAttribute" in spec) is ("nodeAllocatableResources" in spec["devices"][0]) is kept
 
 
@@ -332,18 +338,18 @@ def test_slice_with_devices_beside_counters_is_kept_by_1_34_alone(minor: int) ->
     store = Store(Steady(), served_by(minor))
     both, plain = slice_with_everything(), slice_with_everything()
     plain["metadata"]["name"] = "plain"
-    plain = store.create(Kind.SLICE, plain)
+    plain = store.create(StoredKind.SLICE, plain)
     sets = [{"name": "s", "counters": {"c": {"value": "1"}}}]
     both["spec"]["sharedCounters"] = plain["spec"]["sharedCounters"] = sets
     if minor == 34:
-        assert store.create(Kind.SLICE, both)["spec"]["sharedCounters"]
-        assert store.update(Kind.SLICE, plain)["spec"]["devices"]
+        assert store.create(StoredKind.SLICE, both)["spec"]["sharedCounters"]
+        assert store.update(StoredKind.SLICE, plain)["spec"]["devices"]
         return
     words = r"spec: Invalid value: \"\": only one of `sharedCounters` or `devices` is allowed"
-    with pytest.raises(Refused, match=words):
-        store.create(Kind.SLICE, both)
-    with pytest.raises(Refused, match=words):
-        store.update(Kind.SLICE, plain)
+    with pytest.raises(RequestRejectedError, match=words):
+        store.create(StoredKind.SLICE, both)
+    with pytest.raises(RequestRejectedError, match=words):
+        store.update(StoredKind.SLICE, plain)
 
 
 @pytest.mark.parametrize("minor", [33, 38])
@@ -363,33 +369,33 @@ def _new_image(spec: Json) -> None:
 def test_specs_that_never_change_are_kept(store: Store) -> None:
     thing = stored(store)
     thing["spec"]["devices"]["requests"][0]["name"] = "other"
-    with pytest.raises(Refused, match="spec: Invalid value: field is immutable"):
-        store.update(Kind.CLAIM, thing)
-    running = store.create(Kind.POD, pod("p"))
+    with pytest.raises(RequestRejectedError, match="spec: Invalid value: field is immutable"):
+        store.update(StoredKind.CLAIM, thing)
+    running = store.create(StoredKind.POD, pod("p"))
     _new_selector(running["spec"])
-    with pytest.raises(Refused, match="immutable"):
-        store.update(Kind.POD, running)
-    running = store.get(Key(Kind.POD, "default", "p"))
+    with pytest.raises(RequestRejectedError, match="immutable"):
+        store.update(StoredKind.POD, running)
+    running = store.get(Key(StoredKind.POD, "default", "p"))
     _new_image(running["spec"])
-    assert store.update(Kind.POD, running)["spec"]["containers"][0]["image"] == "other"
-    piece = store.create(Kind.SLICE, slice_with_everything())
+    assert store.update(StoredKind.POD, running)["spec"]["containers"][0]["image"] == "other"
+    piece = store.create(StoredKind.SLICE, slice_with_everything())
     piece["spec"]["pool"]["generation"] = 2
-    piece = store.update(Kind.SLICE, piece)
+    piece = store.update(StoredKind.SLICE, piece)
     assert piece["metadata"]["generation"] == 2
     piece["spec"]["pool"]["name"] = "other"
-    with pytest.raises(Refused, match=r"spec\.pool\.name"):
-        store.update(Kind.SLICE, piece)
+    with pytest.raises(RequestRejectedError, match=r"spec\.pool\.name"):
+        store.update(StoredKind.SLICE, piece)
 
 
 def test_a_nodes_status_is_stored_and_amounts_become_text(store: Store) -> None:
     thing = node("node-1")
     thing["status"]["allocatable"] = {"cpu": 4}
-    assert store.create(Kind.NODE, thing)["status"]["allocatable"] == {"cpu": "4"}
+    assert store.create(StoredKind.NODE, thing)["status"]["allocatable"] == {"cpu": "4"}
 
 
 def test_readers_cannot_change_what_is_stored(store: Store) -> None:
     stored(store)["metadata"]["name"] = "changed"
-    store.all(Kind.CLAIM)[0]["spec"].clear()
+    store.all(StoredKind.CLAIM)[0]["spec"].clear()
     assert stored(store)["metadata"]["name"] == "c"
     assert stored(store)["spec"]
 
@@ -400,9 +406,9 @@ WRITES = st.sampled_from(
 
 
 def _attempt(store: Store, write: str, name: str, number: int, held: dict[str, Json]) -> None:
-    key = Key(Kind.CLAIM, "default", name)
+    key = Key(StoredKind.CLAIM, "default", name)
     if write == "create":
-        store.create(Kind.CLAIM, claim(name))
+        store.create(StoredKind.CLAIM, claim(name))
         return
     thing: Json = held[name] if write == "stale" and name in held else store.get(key)
     held.setdefault(name, store.get(key))
@@ -410,21 +416,21 @@ def _attempt(store: Store, write: str, name: str, number: int, held: dict[str, J
     match write:
         case "label" | "stale":
             metadata["labels"] = {"number": str(number)}
-            store.update(Kind.CLAIM, thing)
+            store.update(StoredKind.CLAIM, thing)
         case "finalize" | "unfinalize":
             metadata["finalizers"] = ["f"] if write == "finalize" else []
-            store.update(Kind.CLAIM, thing)
+            store.update(StoredKind.CLAIM, thing)
         case "allocate":
             status["allocation"] = allocation(result(device=f"gpu-{number % 3}"))
-            store.update_status(Kind.CLAIM, thing)
+            store.update_status(StoredKind.CLAIM, thing)
         case "reserve":
             status["reservedFor"] = [*(status.get("reservedFor") or []), consumer(str(number), str(number % 4))]
-            store.update_status(Kind.CLAIM, thing)
+            store.update_status(StoredKind.CLAIM, thing)
         case "clear":
             status.pop("allocation", None)
             if number % 2:
                 status.pop("reservedFor", None)
-            store.update_status(Kind.CLAIM, thing)
+            store.update_status(StoredKind.CLAIM, thing)
         case _:
             store.delete(key)
 
@@ -440,11 +446,11 @@ def test_no_sequence_of_writes_breaks_the_rules(writes: list[tuple[str, str]]) -
     def note(change: Change) -> None:
         before, after = replayed.get(change.key), msgspec.json.decode(change.data)
         versions.append(change.version)
-        if change.verb is Verb.DELETED:
+        if change.verb is WatchEventType.DELETED:
             assert not after["metadata"].get("finalizers")
             del replayed[change.key]
             return
-        assert (before is None) is (change.verb is Verb.ADDED)
+        assert (before is None) is (change.verb is WatchEventType.ADDED)
         if before is not None:
             assert before["metadata"]["uid"] == after["metadata"]["uid"]
             old = before.get("status", {}).get("allocation")
@@ -461,7 +467,7 @@ def test_no_sequence_of_writes_breaks_the_rules(writes: list[tuple[str, str]]) -
             assert store.version == before
     assert versions == sorted(set(versions))
     assert {key: store.get(key) for key in replayed} == replayed
-    assert len(store.all(Kind.CLAIM)) == len(replayed)
+    assert len(store.all(StoredKind.CLAIM)) == len(replayed)
     for thing in replayed.values():
         reserved = thing.get("status", {}).get("reservedFor") or []
         assert not reserved or thing["status"].get("allocation")

@@ -3,7 +3,7 @@
 import pytest
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION, generated_base
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.apiserver.status_validation import is_label
 from dra_extender.simulator.apiserver.store import Store
 from dra_extender.simulator.controllers.claims import ClaimController
@@ -23,38 +23,40 @@ def templated(name: str) -> Json:
 
 
 def running(store: Store, thing: Json, node: str = "node-1") -> str:
-    made = store.create(Kind.POD, thing)
-    store.replace(Key(Kind.POD, "default", made["metadata"]["name"]), lambda each: each["spec"].update(nodeName=node))
+    made = store.create(StoredKind.POD, thing)
+    store.replace(
+        Key(StoredKind.POD, "default", made["metadata"]["name"]), lambda each: each["spec"].update(nodeName=node)
+    )
     uid: str = made["metadata"]["uid"]
     return uid
 
 
 def reserve(store: Store, name: str, *uids: str, finalizer: bool = True) -> None:
-    thing = store.get(Key(Kind.CLAIM, "default", name))
+    thing = store.get(Key(StoredKind.CLAIM, "default", name))
     if finalizer:
         thing["metadata"]["finalizers"] = [FINALIZER]
-        thing = store.update(Kind.CLAIM, thing)
+        thing = store.update(StoredKind.CLAIM, thing)
     thing["status"] = {"allocation": allocation(), "reservedFor": [consumer(uid, uid) for uid in uids]}
-    store.update_status(Kind.CLAIM, thing)
+    store.update_status(StoredKind.CLAIM, thing)
 
 
 def test_a_template_entry_gets_a_claim_of_its_own(store: Store) -> None:
-    store.create(Kind.TEMPLATE, template("t", {"made": "by-template"}))
-    made = store.create(Kind.POD, templated("p"))
+    store.create(StoredKind.TEMPLATE, template("t", {"made": "by-template"}))
+    made = store.create(StoredKind.POD, templated("p"))
     ClaimController(store).settle()
-    (found,) = store.all(Kind.CLAIM)
+    (found,) = store.all(StoredKind.CLAIM)
     assert found["metadata"]["name"].startswith("p-gpu-")
     assert found["metadata"]["labels"] == {"made": "by-template"}
     assert found["metadata"]["annotations"] == {ENTRY_ANNOTATION: "gpu"}
     (owner,) = found["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", made["metadata"]["uid"], True)
-    status = store.get(Key(Kind.POD, "default", "p"))["status"]
+    status = store.get(Key(StoredKind.POD, "default", "p"))["status"]
     assert status["resourceClaimStatuses"] == [{"name": "gpu", "resourceClaimName": found["metadata"]["name"]}]
 
 
 def test_settling_again_changes_nothing(store: Store) -> None:
-    store.create(Kind.TEMPLATE, template("t"))
-    store.create(Kind.POD, templated("p"))
+    store.create(StoredKind.TEMPLATE, template("t"))
+    store.create(StoredKind.POD, templated("p"))
     ClaimController(store).settle()
     version = store.version
     ClaimController(store).settle()
@@ -62,96 +64,96 @@ def test_settling_again_changes_nothing(store: Store) -> None:
 
 
 def test_a_claim_that_was_made_and_not_recorded_is_found_again(store: Store) -> None:
-    store.create(Kind.TEMPLATE, template("t"))
-    store.create(Kind.POD, templated("p"))
+    store.create(StoredKind.TEMPLATE, template("t"))
+    store.create(StoredKind.POD, templated("p"))
     ClaimController(store).settle()
-    store.replace(Key(Kind.POD, "default", "p"), lambda each: each["status"].pop("resourceClaimStatuses"))
+    store.replace(Key(StoredKind.POD, "default", "p"), lambda each: each["status"].pop("resourceClaimStatuses"))
     ClaimController(store).settle()
-    assert len(store.all(Kind.CLAIM)) == 1
-    assert store.get(Key(Kind.POD, "default", "p"))["status"]["resourceClaimStatuses"]
+    assert len(store.all(StoredKind.CLAIM)) == 1
+    assert store.get(Key(StoredKind.POD, "default", "p"))["status"]["resourceClaimStatuses"]
 
 
 def test_a_missing_template_is_told_and_made_up_for_later(store: Store) -> None:
-    store.create(Kind.POD, templated("p"))
+    store.create(StoredKind.POD, templated("p"))
     controller = ClaimController(store)
     controller.settle()
     assert controller.problems == ['Pod default/p: resourceclaimtemplates "t" not found']
-    store.create(Kind.TEMPLATE, template("t"))
+    store.create(StoredKind.TEMPLATE, template("t"))
     controller.settle()
     assert controller.problems == []
-    assert len(store.all(Kind.CLAIM)) == 1
+    assert len(store.all(StoredKind.CLAIM)) == 1
 
 
 def test_the_last_consumer_frees_the_devices_and_the_finalizer(store: Store) -> None:
-    store.create(Kind.CLAIM, claim("c"))
+    store.create(StoredKind.CLAIM, claim("c"))
     first, second = running(store, pod("one", "c")), running(store, pod("two", "c"))
     reserve(store, "c", first, second)
-    store.delete(Key(Kind.POD, "default", "one"))
+    store.delete(Key(StoredKind.POD, "default", "one"))
     ClaimController(store).settle()
-    kept = store.get(Key(Kind.CLAIM, "default", "c"))
+    kept = store.get(Key(StoredKind.CLAIM, "default", "c"))
     assert kept["status"]["allocation"]
     assert kept["status"]["reservedFor"] == [consumer(second, second)]
-    store.replace(Key(Kind.POD, "default", "two"), lambda each: each["status"].update(phase="Succeeded"))
+    store.replace(Key(StoredKind.POD, "default", "two"), lambda each: each["status"].update(phase="Succeeded"))
     ClaimController(store).settle()
-    freed = store.get(Key(Kind.CLAIM, "default", "c"))
+    freed = store.get(Key(StoredKind.CLAIM, "default", "c"))
     assert not freed.get("status")
     assert not freed["metadata"].get("finalizers")
 
 
 def test_without_the_finalizer_nobody_deallocates(store: Store) -> None:
-    store.create(Kind.CLAIM, claim("c"))
+    store.create(StoredKind.CLAIM, claim("c"))
     reserve(store, "c", "gone", finalizer=False)
     ClaimController(store).settle()
-    assert store.get(Key(Kind.CLAIM, "default", "c"))["status"] == {"allocation": allocation()}
+    assert store.get(Key(StoredKind.CLAIM, "default", "c"))["status"] == {"allocation": allocation()}
 
 
 def test_an_allocation_that_nobody_ever_reserved_stays(store: Store) -> None:
-    store.create(Kind.CLAIM, claim("c"))
+    store.create(StoredKind.CLAIM, claim("c"))
     reserve(store, "c")
     ClaimController(store).settle()
-    assert store.get(Key(Kind.CLAIM, "default", "c"))["status"]["allocation"]
+    assert store.get(Key(StoredKind.CLAIM, "default", "c"))["status"]["allocation"]
 
 
 def test_a_deleted_claim_goes_when_nobody_uses_it(store: Store) -> None:
-    store.create(Kind.CLAIM, claim("c"))
+    store.create(StoredKind.CLAIM, claim("c"))
     uid = running(store, pod("p", "c"))
     reserve(store, "c", uid)
-    store.delete(Key(Kind.CLAIM, "default", "c"))
+    store.delete(Key(StoredKind.CLAIM, "default", "c"))
     ClaimController(store).settle()
-    assert store.find(Key(Kind.CLAIM, "default", "c"))
-    store.delete(Key(Kind.POD, "default", "p"))
+    assert store.find(Key(StoredKind.CLAIM, "default", "c"))
+    store.delete(Key(StoredKind.POD, "default", "p"))
     ClaimController(store).settle()
-    assert store.find(Key(Kind.CLAIM, "default", "c")) is None
+    assert store.find(Key(StoredKind.CLAIM, "default", "c")) is None
 
 
 def test_a_generated_claim_goes_with_its_pod(store: Store) -> None:
-    store.create(Kind.TEMPLATE, template("t"))
+    store.create(StoredKind.TEMPLATE, template("t"))
     uid = running(store, templated("p"))
     ClaimController(store).settle()
-    name = store.all(Kind.CLAIM)[0]["metadata"]["name"]
+    name = store.all(StoredKind.CLAIM)[0]["metadata"]["name"]
     reserve(store, name, uid)
-    store.delete(Key(Kind.POD, "default", "p"))
+    store.delete(Key(StoredKind.POD, "default", "p"))
     ClaimController(store).settle()
-    assert store.all(Kind.CLAIM) == []
+    assert store.all(StoredKind.CLAIM) == []
 
 
 def test_a_running_pod_gets_the_reservation_that_was_forgotten(store: Store) -> None:
-    store.create(Kind.CLAIM, claim("c"))
+    store.create(StoredKind.CLAIM, claim("c"))
     uid = running(store, pod("p", "c"))
     reserve(store, "c")
     ClaimController(store).settle()
-    assert [each["uid"] for each in store.get(Key(Kind.CLAIM, "default", "c"))["status"]["reservedFor"]] == [uid]
+    assert [each["uid"] for each in store.get(Key(StoredKind.CLAIM, "default", "c"))["status"]["reservedFor"]] == [uid]
 
 
 def test_reservations_of_other_kinds_stay(store: Store) -> None:
-    store.create(Kind.CLAIM, claim("c"))
+    store.create(StoredKind.CLAIM, claim("c"))
     reserve(store, "c")
-    thing = store.get(Key(Kind.CLAIM, "default", "c"))
+    thing = store.get(Key(StoredKind.CLAIM, "default", "c"))
     other = {"apiGroup": "batch", "resource": "jobs", "name": "g", "uid": "g"}
     thing["status"]["reservedFor"] = [other]
-    store.update_status(Kind.CLAIM, thing)
+    store.update_status(StoredKind.CLAIM, thing)
     ClaimController(store).settle()
-    assert store.get(Key(Kind.CLAIM, "default", "c"))["status"]["reservedFor"] == [other]
+    assert store.get(Key(StoredKind.CLAIM, "default", "c"))["status"]["reservedFor"] == [other]
 
 
 NAMES = st.text("abc", min_size=1, max_size=200)

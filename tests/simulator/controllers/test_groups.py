@@ -2,10 +2,10 @@
 
 import pytest
 from dra_extender.model.resource_claim import FINALIZER
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.apiserver.store import Store
 from dra_extender.simulator.controllers.claims import ClaimController
-from dra_extender.simulator.scheduler.loop import Bound, Failed, Waiting
+from dra_extender.simulator.scheduler.loop import PodBound, PodWaiting, SchedulingFailed
 
 from tests.simulator.scheduler.test_loop import Bench, refuse
 from tests.support.simulator.things import Steady, allocation, node, pod, template
@@ -28,25 +28,25 @@ def member(name: str, *claims: Json, of: str = "g") -> Json:
     return pod(name, resourceClaims=list(claims), schedulingGroup={"podGroupName": of})
 
 
-def recorded(store: Store, kind: Kind, name: str) -> list[str]:
+def recorded(store: Store, kind: StoredKind, name: str) -> list[str]:
     found = store.get(Key(kind, "default", name)).get("status", {}).get("resourceClaimStatuses") or []
     return [each["resourceClaimName"] for each in found]
 
 
 def claims(store: Store) -> list[str]:
-    return [each["metadata"]["name"] for each in store.all(Kind.CLAIM)]
+    return [each["metadata"]["name"] for each in store.all(StoredKind.CLAIM)]
 
 
 def test_a_group_gets_one_claim_that_all_its_pods_are_told(store: Store) -> None:
-    store.create(Kind.TEMPLATE, template("t"))
-    made = store.create(Kind.POD_GROUP, group(ENTRY))
-    store.create(Kind.POD, member("a", ENTRY))
-    store.create(Kind.POD, member("b", ENTRY))
+    store.create(StoredKind.TEMPLATE, template("t"))
+    made = store.create(StoredKind.POD_GROUP, group(ENTRY))
+    store.create(StoredKind.POD, member("a", ENTRY))
+    store.create(StoredKind.POD, member("b", ENTRY))
     ClaimController(store).settle()
     (name,) = claims(store)
-    assert recorded(store, Kind.POD_GROUP, "g") == [name]
-    assert recorded(store, Kind.POD, "a") == recorded(store, Kind.POD, "b") == [name]
-    (owner,) = store.get(Key(Kind.CLAIM, "default", name))["metadata"]["ownerReferences"]
+    assert recorded(store, StoredKind.POD_GROUP, "g") == [name]
+    assert recorded(store, StoredKind.POD, "a") == recorded(store, StoredKind.POD, "b") == [name]
+    (owner,) = store.get(Key(StoredKind.CLAIM, "default", name))["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["apiVersion"], owner["uid"]) == (
         "PodGroup",
         "scheduling.k8s.io/v1beta1",
@@ -55,31 +55,31 @@ def test_a_group_gets_one_claim_that_all_its_pods_are_told(store: Store) -> None
 
 
 def test_an_entry_that_the_group_does_not_have_is_the_pods_own(store: Store) -> None:
-    store.create(Kind.TEMPLATE, template("t"))
-    store.create(Kind.POD_GROUP, group(ENTRY))
+    store.create(StoredKind.TEMPLATE, template("t"))
+    store.create(StoredKind.POD_GROUP, group(ENTRY))
     other = {"name": "other", "resourceClaimTemplateName": "t"}
-    store.create(Kind.POD, member("a", ENTRY, other))
+    store.create(StoredKind.POD, member("a", ENTRY, other))
     ClaimController(store).settle()
     assert len(claims(store)) == 2
-    assert recorded(store, Kind.POD, "a") == [*recorded(store, Kind.POD_GROUP, "g"), claims(store)[1]]
+    assert recorded(store, StoredKind.POD, "a") == [*recorded(store, StoredKind.POD_GROUP, "g"), claims(store)[1]]
 
 
 def test_reservation_and_claim_go_with_the_group_and_not_with_its_pods(store: Store) -> None:
-    store.create(Kind.TEMPLATE, template("t"))
-    made = store.create(Kind.POD_GROUP, group(ENTRY))
-    store.create(Kind.POD, member("a", ENTRY))
+    store.create(StoredKind.TEMPLATE, template("t"))
+    made = store.create(StoredKind.POD_GROUP, group(ENTRY))
+    store.create(StoredKind.POD, member("a", ENTRY))
     controller = ClaimController(store)
     controller.settle()
     (name,) = claims(store)
-    claim = store.get(Key(Kind.CLAIM, "default", name))
+    claim = store.get(Key(StoredKind.CLAIM, "default", name))
     claim["metadata"]["finalizers"] = [FINALIZER]
-    claim = store.update(Kind.CLAIM, claim)
+    claim = store.update(StoredKind.CLAIM, claim)
     claim["status"] = {"allocation": allocation(), "reservedFor": [{**BY_GROUP, "uid": made["metadata"]["uid"]}]}
-    store.update_status(Kind.CLAIM, claim)
-    store.delete(Key(Kind.POD, "default", "a"))
+    store.update_status(StoredKind.CLAIM, claim)
+    store.delete(Key(StoredKind.POD, "default", "a"))
     controller.settle()
-    assert store.get(Key(Kind.CLAIM, "default", name))["status"]["allocation"]
-    store.delete(Key(Kind.POD_GROUP, "default", "g"))
+    assert store.get(Key(StoredKind.CLAIM, "default", name))["status"]["allocation"]
+    store.delete(Key(StoredKind.POD_GROUP, "default", "g"))
     controller.settle()
     assert claims(store) == []
 
@@ -93,10 +93,10 @@ def bench() -> Bench:
 
 async def test_a_gang_waits_for_its_group_and_for_enough_members(bench: Bench) -> None:
     bench.add(member("a"))
-    assert [each.message for each in await bench.rest() if isinstance(each, Waiting)][-1:] == [
+    assert [each.message for each in await bench.rest() if isinstance(each, PodWaiting)][-1:] == [
         "waiting for PodGroup g to appear"
     ]
-    bench.cluster.store.create(Kind.POD_GROUP, group(min_count=2))
+    bench.cluster.store.create(StoredKind.POD_GROUP, group(min_count=2))
     bench.add(member("late-comer-of-another-group", of="h"))
     await bench.rest()
     assert bench.node_of("a") is None
@@ -107,33 +107,33 @@ async def test_a_gang_waits_for_its_group_and_for_enough_members(bench: Bench) -
 
 
 async def test_nobody_is_bound_when_too_few_fit(bench: Bench) -> None:
-    bench.cluster.store.create(Kind.POD_GROUP, group(min_count=2))
+    bench.cluster.store.create(StoredKind.POD_GROUP, group(min_count=2))
     bench.extender.filter = lambda body: (
         {"NodeNames": ["node-1"]} if body["Pod"]["metadata"]["name"] == "a" else refuse("full")(body)
     )
     bench.add(member("a"), member("b"))
     outcomes = await bench.rest()
     assert "bind" not in bench.extender.verbs()
-    assert {type(each) for each in outcomes} == {Waiting}
+    assert {type(each) for each in outcomes} == {PodWaiting}
     assert bench.node_of("a") is None
 
 
 async def test_all_members_are_asked_before_any_is_bound_and_bound_at_once(bench: Bench) -> None:
-    bench.cluster.store.create(Kind.POD_GROUP, group(min_count=2))
+    bench.cluster.store.create(StoredKind.POD_GROUP, group(min_count=2))
     bench.add(member("a"), member("b"), member("c"))
     outcomes = await bench.rest()
     verbs = [verb for verb in bench.extender.verbs() if verb != "prioritize"]
     assert verbs == ["filter"] * 3 + ["bind"] * 3
-    assert sum(isinstance(each, Bound) for each in outcomes) == 3
+    assert sum(isinstance(each, PodBound) for each in outcomes) == 3
 
 
 async def test_an_error_for_one_member_is_tried_again(bench: Bench) -> None:
-    bench.cluster.store.create(Kind.POD_GROUP, group(min_count=2))
+    bench.cluster.store.create(StoredKind.POD_GROUP, group(min_count=2))
     failures = iter([True, False])
     bench.extender.filter = lambda body: (
         (500, b"") if body["Pod"]["metadata"]["name"] == "b" and next(failures, False) else {"NodeNames": ["node-1"]}
     )
     bench.add(member("a"), member("b"))
     outcomes = await bench.rest()
-    assert any(isinstance(each, Failed) for each in outcomes)
+    assert any(isinstance(each, SchedulingFailed) for each in outcomes)
     assert bench.node_of("a") == bench.node_of("b") == "node-1"

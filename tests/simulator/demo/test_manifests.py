@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from dra_extender.simulator.apiserver.objects import Key, Kind
-from dra_extender.simulator.demo.expectations import Expectation, ExpectationError, Fate, read_expectation
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
+from dra_extender.simulator.demo.expectations import ExpectationError, ExpectedState, PodExpectation, read_expectation
 from dra_extender.simulator.demo.manifests import Action, Manifests, load_files, load_texts
 from dra_extender.simulator.demo.problems import ManifestError
 
@@ -332,9 +332,9 @@ def test_documents_keep_their_order_their_lines_and_their_comments() -> None:
     title, namespace = "# The title.\n#\n#   indented\n", "apiVersion: v1\nkind: Namespace\n"
     text = f"{title}---\n# One.\n{POD}\n# Two,\n# two lines.\n---\n{SLICE}---\n{namespace}"
     pod, piece = load(text).documents
-    assert (pod.key, pod.line) == (Key(Kind.POD, "default", "p"), 6)
+    assert (pod.key, pod.line) == (Key(StoredKind.POD, "default", "p"), 6)
     assert pod.narration == ("The title.", "", "  indented", "One.")
-    assert (piece.key, piece.line) == (Key(Kind.SLICE, "", "s"), 18)
+    assert (piece.key, piece.line) == (Key(StoredKind.SLICE, "", "s"), 18)
     assert piece.narration == ("Two,", "two lines.")
 
 
@@ -380,7 +380,7 @@ def test_files_and_folders_are_read_in_order(tmp_path: Path) -> None:
     single = tmp_path / "pod.yaml"
     single.write_text(POD)
     kinds = [document.key.kind for document in load_files([single, folder]).documents]
-    assert kinds == [Kind.POD, Kind.CLAIM, Kind.SLICE]
+    assert kinds == [StoredKind.POD, StoredKind.CLAIM, StoredKind.SLICE]
 
 
 def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
@@ -403,13 +403,13 @@ def test_numbers_that_json_does_not_know_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "expectation"),
     [
-        ("bound", Expectation("bound", Fate.BOUND)),
-        ("node=n1", Expectation("node=n1", Fate.BOUND, node="n1")),
-        ("waiting", Expectation("waiting", Fate.WAITING)),
-        ("waiting: in use", Expectation("waiting: in use", Fate.WAITING, reason="in use")),
+        ("bound", PodExpectation("bound", ExpectedState.BOUND)),
+        ("node=n1", PodExpectation("node=n1", ExpectedState.BOUND, node="n1")),
+        ("waiting", PodExpectation("waiting", ExpectedState.WAITING)),
+        ("waiting: in use", PodExpectation("waiting: in use", ExpectedState.WAITING, reason="in use")),
     ],
 )
-def test_expectations_are_read(text: str, expectation: Expectation) -> None:
+def test_expectations_are_read(text: str, expectation: PodExpectation) -> None:
     assert read_expectation(text) == expectation
 
 

@@ -11,11 +11,11 @@ import pytest
 from dra_extender.cli.demo import HttpTransport, Story, examples, serve, with_policy
 from dra_extender.config.settings import ServerSettings, Settings
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
-from dra_extender.simulator.apiserver.objects import Key, Kind
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
 from dra_extender.simulator.apiserver.served_fields import served_by
 from dra_extender.simulator.demo.manifests import Action, load_files, load_texts
-from dra_extender.simulator.demo.report import Report, as_json
-from dra_extender.simulator.demo.results import Effect, Step, StoryResult
+from dra_extender.simulator.demo.report import StoryReport, as_json
+from dra_extender.simulator.demo.results import ApplyEffect, StoryResult, StoryStep
 from dra_extender.simulator.demo.runner import exit_code, run_story
 from rich.console import Console
 
@@ -34,7 +34,7 @@ async def play(text: str) -> StoryResult:
 
 
 def failures(result: StoryResult) -> list[str]:
-    refused = [f"line {step.line}: {step.refusal}" for step in result.steps if step.effect is Effect.REFUSED]
+    refused = [f"line {step.line}: {step.refusal}" for step in result.steps if step.effect is ApplyEffect.REFUSED]
     return refused + [f"{each.pod} {each.expected}: {each.failure}" for each in result.checks if each.failure]
 
 
@@ -103,7 +103,7 @@ def test_examples_name_the_scheduler_and_use_the_released_api() -> None:
     for path in EXAMPLES.glob("*.yaml"):
         for document in load_files([path]).documents:
             assert document.thing["apiVersion"] in ("v1", "resource.k8s.io/v1", "scheduling.k8s.io/v1beta1")
-            if document.key.kind is Kind.POD and document.action is Action.APPLY:
+            if document.key.kind is StoredKind.POD and document.action is Action.APPLY:
                 assert document.thing["spec"]["schedulerName"] == "dra-extender-scheduler"
                 assert document.key.namespace == "default"
 
@@ -209,14 +209,14 @@ async def test_an_expectation_about_a_pod_that_is_gone_is_a_failure() -> None:
 async def test_a_document_that_the_cluster_refuses_is_told_and_the_story_goes_on() -> None:
     changed = claim_of("c").replace("name: gpu,", "name: other,")
     result = await play(claim_of("c") + "---\n" + changed + "---\n" + NODE)
-    assert [step.effect for step in result.steps] == [Effect.CREATED, Effect.REFUSED, Effect.CREATED]
+    assert [step.effect for step in result.steps] == [ApplyEffect.CREATED, ApplyEffect.REFUSED, ApplyEffect.CREATED]
     assert "field is immutable" in result.steps[1].refusal
     assert exit_code([result]) == 1
 
 
 async def test_deleting_what_does_not_exist_is_refused() -> None:
     result = await play(pod_of("p", "c", "dra-extender.io/demo: delete"))
-    assert [step.effect for step in result.steps] == [Effect.REFUSED]
+    assert [step.effect for step in result.steps] == [ApplyEffect.REFUSED]
 
 
 async def test_a_dump_of_a_cluster_keeps_uids_and_allocations() -> None:
@@ -236,28 +236,28 @@ async def test_a_dump_of_a_cluster_keeps_uids_and_allocations() -> None:
 
 async def test_the_same_document_twice_changes_nothing() -> None:
     result = await play(NODE + NODE + slice_of("gpu-0") * 2)
-    assert [step.effect for step in result.steps] == [Effect.CREATED, Effect.UNCHANGED] * 2
+    assert [step.effect for step in result.steps] == [ApplyEffect.CREATED, ApplyEffect.UNCHANGED] * 2
 
 
 async def test_nothing_is_left_behind_when_the_service_stops() -> None:
     cluster = MemoryCluster()
     async with start(cluster) as transport:
-        cluster.store.create(Kind.NODE, {"metadata": {"name": "node-1"}})
+        cluster.store.create(StoredKind.NODE, {"metadata": {"name": "node-1"}})
         status, body = await transport.post("filter", b'{"Pod":{"metadata":{"name":"p"}},"NodeNames":["node-1"]}')
         assert (status, msgspec.json.decode(body)["NodeNames"]) == (200, ["node-1"])
         port = int(transport._url.rpartition(":")[2])
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
-    cluster.store.delete(Key(Kind.NODE, "", "node-1"))
+    cluster.store.delete(Key(StoredKind.NODE, "", "node-1"))
     assert cluster.watch.behind == 1
 
 
 async def printed(text: str, width: int) -> str:
-    steps: list[Step] = []
+    steps: list[StoryStep] = []
     result = await run_story("story", load_texts([("story.yaml", text)]), start, observe=steps.append)
     assert tuple(steps) == result.steps
     console = Console(file=io.StringIO(), width=width, highlight=False)
-    report = Report(console)
+    report = StoryReport(console)
     report.title(result.title)
     report.warnings(result.warnings)
     for step in result.steps:

@@ -8,8 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
-from dra_extender.simulator.scheduler.loop import Bound, Failed, NotAtRest, Outcome, SchedulingLoop, Waiting
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
+from dra_extender.simulator.scheduler.loop import (
+    NotSettledError,
+    Outcome,
+    PodBound,
+    PodWaiting,
+    SchedulingFailed,
+    SchedulingLoop,
+)
 from dra_extender.simulator.scheduler.node_fit import aggregated
 
 from tests.support.simulator.things import Steady, claim, node, pod
@@ -53,7 +60,7 @@ class Bench:
 
     def add(self, *things: Json) -> None:
         for thing in things:
-            kind = Kind.POD if "containers" in thing.get("spec", {}) else Kind.NODE
+            kind = StoredKind.POD if "containers" in thing.get("spec", {}) else StoredKind.NODE
             self.cluster.store.create(kind, thing)
 
     async def rest(self) -> list[Outcome]:
@@ -62,7 +69,7 @@ class Bench:
         return list(self.outcomes)
 
     def pod(self, name: str) -> Json:
-        return self.cluster.store.get(Key(Kind.POD, "default", name))
+        return self.cluster.store.get(Key(StoredKind.POD, "default", name))
 
     def node_of(self, name: str) -> str | None:
         found: str | None = self.pod(name)["spec"].get("nodeName")
@@ -80,7 +87,7 @@ def refuse(reason: str) -> Callable[[Json], Answer]:
 
 async def test_one_node_is_taken_without_asking_for_scores(bench: Bench) -> None:
     bench.add(node("n1"), pod("p"))
-    assert await bench.rest() == [Bound(Key(Kind.POD, "default", "p"), "n1")]
+    assert await bench.rest() == [PodBound(Key(StoredKind.POD, "default", "p"), "n1")]
     assert bench.extender.verbs() == ["filter", "bind"]
     request = bench.extender.calls[0][1]
     assert request["Nodes"] is None
@@ -117,12 +124,12 @@ async def test_in_tree_rules_come_first_and_every_reason_is_counted(bench: Bench
         node("asked", {"zone": "a"}, cpu="4", memory="1Gi"),
     )
     bench.cluster.store.replace(
-        Key(Kind.NODE, "", "cordoned"), lambda thing: thing.update(spec={"unschedulable": True})
+        Key(StoredKind.NODE, "", "cordoned"), lambda thing: thing.update(spec={"unschedulable": True})
     )
     bench.add(pod("p", requests={"cpu": "2", "memory": "10Mi"}, nodeSelector={"zone": "a"}))
     bench.extender.filter = refuse("claim gpu: no")
     (outcome, _) = await bench.rest()
-    assert isinstance(outcome, Waiting)
+    assert isinstance(outcome, PodWaiting)
     assert bench.extender.calls[0][1]["NodeNames"] == ["asked"]
     assert outcome.message == (
         "0/6 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Too many pods, 1 claim gpu: no, "
@@ -138,7 +145,7 @@ async def test_extended_resources_are_counted_where_nodes_list_them_and_left_to_
     """As NodeResourcesFit does: a node without amounts has no extended resources, either."""
     amounts = {"example.com/gpu": "1", "example.com/nic": "1"}
     bench.cluster.store.create(
-        Kind.CLASS, {"metadata": {"name": "c"}, "spec": {"extendedResourceName": "example.com/gpu"}}
+        StoredKind.CLASS, {"metadata": {"name": "c"}, "spec": {"extendedResourceName": "example.com/gpu"}}
     )
     bench.add(
         node("bare"),
@@ -150,7 +157,7 @@ async def test_extended_resources_are_counted_where_nodes_list_them_and_left_to_
     bench.add(pod("p", requests=amounts))
     bench.extender.filter = refuse("not here")
     (outcome, _) = await bench.rest()
-    assert isinstance(outcome, Waiting)
+    assert isinstance(outcome, PodWaiting)
     assert sorted(bench.extender.calls[0][1]["NodeNames"]) == ["listed", "none"]
     assert (outcome.reasons["bare"], outcome.reasons["full"]) == (
         "Insufficient example.com/nic",
@@ -171,7 +178,7 @@ async def test_pods_take_room_from_each_other(bench: Bench) -> None:
     bench.add(*(pod(name, requests={"cpu": "2"}) for name in ("one", "two")))
     await bench.rest()
     assert (bench.node_of("one"), bench.node_of("two")) == ("n1", None)
-    bench.cluster.store.delete(Key(Kind.POD, "default", "one"))
+    bench.cluster.store.delete(Key(StoredKind.POD, "default", "one"))
     await bench.rest()
     assert bench.node_of("two") == "n1"
 
@@ -192,7 +199,7 @@ def test_reasons_are_aggregated_as_kube_scheduler_words_them(total: int, reasons
 async def test_without_nodes_the_extender_is_not_asked(bench: Bench) -> None:
     bench.add(pod("p"))
     outcome = (await bench.rest())[0]
-    assert isinstance(outcome, Waiting)
+    assert isinstance(outcome, PodWaiting)
     assert outcome.message == "no nodes available to schedule pods"
     assert bench.extender.calls == []
 
@@ -200,7 +207,7 @@ async def test_without_nodes_the_extender_is_not_asked(bench: Bench) -> None:
 async def test_a_nominated_node_is_tried_first_and_alone(bench: Bench) -> None:
     bench.add(node("n1"), node("n2"), pod("p"))
     bench.cluster.store.replace(
-        Key(Kind.POD, "default", "p"), lambda thing: thing["status"].update(nominatedNodeName="n2")
+        Key(StoredKind.POD, "default", "p"), lambda thing: thing["status"].update(nominatedNodeName="n2")
     )
     await bench.rest()
     assert bench.node_of("p") == "n2"
@@ -211,7 +218,7 @@ async def test_a_nominated_node_is_tried_first_and_alone(bench: Bench) -> None:
 async def test_a_nominated_node_that_is_refused_leads_to_a_normal_call(bench: Bench) -> None:
     bench.add(node("n1"), node("n2"), pod("p"))
     bench.cluster.store.replace(
-        Key(Kind.POD, "default", "p"), lambda thing: thing["status"].update(nominatedNodeName="n2")
+        Key(StoredKind.POD, "default", "p"), lambda thing: thing["status"].update(nominatedNodeName="n2")
     )
     bench.extender.filter = lambda body: {"NodeNames": [name for name in body["NodeNames"] if name == "n1"]}
     await bench.rest()
@@ -241,12 +248,12 @@ async def test_a_parked_pod_rests_until_something_wakes_it(bench: Bench) -> None
 
 
 WAKES: dict[str, Callable[[Bench], object]] = {
-    "a claim": lambda bench: bench.cluster.store.create(Kind.CLAIM, claim("c")),
-    "a class": lambda bench: bench.cluster.store.create(Kind.CLASS, {"metadata": {"name": "c"}, "spec": {}}),
+    "a claim": lambda bench: bench.cluster.store.create(StoredKind.CLAIM, claim("c")),
+    "a class": lambda bench: bench.cluster.store.create(StoredKind.CLASS, {"metadata": {"name": "c"}, "spec": {}}),
     "a node": lambda bench: bench.add(node("n2")),
     "a running pod": lambda bench: bench.add(pod("other", nodeName="n1")),
     "the pod itself": lambda bench: bench.cluster.store.replace(
-        Key(Kind.POD, "default", "p"), lambda thing: thing["metadata"].update(labels={"a": "b"})
+        Key(StoredKind.POD, "default", "p"), lambda thing: thing["metadata"].update(labels={"a": "b"})
     ),
 }
 
@@ -265,9 +272,9 @@ async def test_a_slice_wakes_nobody_but_the_service_can(bench: Bench) -> None:
     bench.extender.filter = refuse("no")
     await bench.rest()
     spec = {"driver": "d", "pool": {"name": "p"}, "nodeName": "n1"}
-    bench.cluster.store.create(Kind.SLICE, {"metadata": {"name": "s1"}, "spec": spec})
+    bench.cluster.store.create(StoredKind.SLICE, {"metadata": {"name": "s1"}, "spec": spec})
     assert await bench.rest() == []
-    bench.cluster.store.create(Kind.SLICE, {"metadata": {"name": "s2"}, "spec": spec})
+    bench.cluster.store.create(StoredKind.SLICE, {"metadata": {"name": "s2"}, "spec": spec})
     waking = asyncio.create_task(bench.cluster.waker.wake())
     assert await bench.rest()
     await waking
@@ -287,10 +294,10 @@ async def test_a_failed_filter_backs_off_and_is_repeated(bench: Bench, answer: A
     answers = [answer, answer, {"NodeNames": ["n1"]}]
     bench.extender.filter = lambda _: answers.pop(0)
     first, second, last = await bench.rest()
-    assert isinstance(first, Failed)
+    assert isinstance(first, SchedulingFailed)
     assert text in first.message
-    assert isinstance(second, Failed)
-    assert isinstance(last, Bound)
+    assert isinstance(second, SchedulingFailed)
+    assert isinstance(last, PodBound)
 
 
 async def test_no_answer_is_a_failure_and_not_the_end(bench: Bench) -> None:
@@ -301,7 +308,7 @@ async def test_no_answer_is_a_failure_and_not_the_end(bench: Bench) -> None:
 
     bench.extender.filter = fail
     outcomes = await bench.rest()
-    assert all(isinstance(outcome, Failed) for outcome in outcomes)
+    assert all(isinstance(outcome, SchedulingFailed) for outcome in outcomes)
     (condition,) = bench.pod("p")["status"]["conditions"]
     assert condition["reason"] == "SchedulerError"
     assert "connection refused" in condition["message"]
@@ -311,7 +318,7 @@ async def test_nothing_in_the_answer_means_no_node(bench: Bench) -> None:
     bench.add(node("n1"), pod("p"))
     bench.extender.filter = lambda _: {}
     outcome = (await bench.rest())[0]
-    assert isinstance(outcome, Waiting)
+    assert isinstance(outcome, PodWaiting)
     assert outcome.message == "0/1 nodes are available:"
 
 
@@ -319,7 +326,9 @@ async def test_success_without_a_binding_is_found_out(bench: Bench) -> None:
     bench.add(node("n1"), pod("p"))
     bench.extender.bind = lambda _: {"Error": ""}
     outcome = (await bench.rest())[0]
-    assert outcome == Failed(Key(Kind.POD, "default", "p"), "bind reported success, but the pod is not assigned to n1")
+    assert outcome == SchedulingFailed(
+        Key(StoredKind.POD, "default", "p"), "bind reported success, but the pod is not assigned to n1"
+    )
 
 
 async def test_a_bind_that_takes_too_long_fails(bench: Bench) -> None:
@@ -333,7 +342,7 @@ async def test_a_bind_that_takes_too_long_fails(bench: Bench) -> None:
 
     bench.extender.post = post  # type: ignore[method-assign]
     outcome = (await bench.rest())[0]
-    assert outcome == Failed(Key(Kind.POD, "default", "p"), "bind: no answer within 0.2 s", slow=True)
+    assert outcome == SchedulingFailed(Key(StoredKind.POD, "default", "p"), "bind: no answer within 0.2 s", slow=True)
 
 
 async def test_changing_reasons_are_reported_as_a_loop(bench: Bench) -> None:
@@ -344,7 +353,7 @@ async def test_changing_reasons_are_reported_as_a_loop(bench: Bench) -> None:
         return refuse(f"free: {next(count)}")(body)
 
     bench.extender.filter = vary
-    with pytest.raises(NotAtRest, match="did not come to rest within 20 rounds; still retried: Pod default/p"):
+    with pytest.raises(NotSettledError, match="did not come to rest within 20 rounds; still retried: Pod default/p"):
         await bench.rest()
 
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 from dra_extender.api.application import create_app
 from dra_extender.api.health import Health
-from dra_extender.api.readiness_gate import Gate
+from dra_extender.api.readiness_gate import ReadinessGate
 from dra_extender.config.settings import ServerSettings
 from dra_extender.model.pod import Pod
-from dra_extender.model.request_pod import SentPod
-from dra_extender.scheduling.ports.errors import FilterAnswer
+from dra_extender.model.request_pod import RequestPod
+from dra_extender.scheduling.ports.errors import FilterResponse
 from dra_extender.telemetry.metrics import Metrics
 from fastapi import FastAPI
 
@@ -22,7 +22,7 @@ class ScriptedVerbs:
     filtered: list[tuple[Pod, Sequence[str]]] = field(default_factory=list)
     bound: list[tuple[str, str, str, str]] = field(default_factory=list)
     proposed: list[Mapping[str, Sequence[str]]] = field(default_factory=list)
-    answer: FilterAnswer | None = None
+    answer: FilterResponse | None = None
     scores: Mapping[str, int] = field(default_factory=dict)
     victims: Mapping[str, Sequence[str]] | None = None
     raises: Exception | None = None
@@ -35,12 +35,12 @@ class ScriptedVerbs:
         if self.raises is not None:
             raise self.raises
 
-    async def filter(self, pod: SentPod, nodes: Sequence[str]) -> FilterAnswer:
+    async def filter(self, pod: RequestPod, nodes: Sequence[str]) -> FilterResponse:
         self._maybe_raise()
         self.filtered.append((pod.read(), nodes))
-        return self.answer or FilterAnswer(nodes)
+        return self.answer or FilterResponse(nodes)
 
-    async def prioritize(self, pod: SentPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
+    async def prioritize(self, pod: RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         self._maybe_raise()
         pod.read()
         return [(node, self.scores.get(node, 0)) for node in nodes]
@@ -54,7 +54,7 @@ class ScriptedVerbs:
             await hung_up.wait()
         self.finished.set()
 
-    async def preempt(self, pod: SentPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+    async def preempt(self, pod: RequestPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         self._maybe_raise()
         self.proposed.append(victims)
         return victims if self.victims is None else self.victims
@@ -68,10 +68,10 @@ class Site:
     verbs: ScriptedVerbs
     health: Health
     metrics: Metrics
-    gate: Gate
+    gate: ReadinessGate
 
 
 def make_site(settings: ServerSettings | None = None) -> Site:
-    verbs, health, metrics, gate = ScriptedVerbs(), Health(), Metrics(), Gate(None)
+    verbs, health, metrics, gate = ScriptedVerbs(), Health(), Metrics(), ReadinessGate(None)
     settings = settings or ServerSettings(body_limit_bytes=BODY_LIMIT)
     return Site(create_app(verbs, health, metrics, settings, gate), verbs, health, metrics, gate)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 from dra_extender.allocator.state.features import Features
-from dra_extender.audit.invariants import AWAY, KUBELET, Finding, audit
+from dra_extender.audit.invariants import AWAY, KUBELET, InvariantViolation, audit
 from dra_extender.audit.pending import waiting_pods
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger
@@ -17,7 +17,7 @@ from dra_extender.model.pod import pod_from
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader
-from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.ports.options import Options
 
 from tests.controlplane.apiclient import ApiClient
@@ -53,7 +53,7 @@ _NOT_FOUND = 404
 _AUTO: Final = GroupReservation.AUTO
 
 
-async def findings(api: ApiClient, kubelets: GroupReservation = _AUTO) -> tuple[Finding, ...]:
+async def findings(api: ApiClient, kubelets: GroupReservation = _AUTO) -> tuple[InvariantViolation, ...]:
     """What is wrong with the allocations of the cluster, by its API objects alone.
 
     `kubelets`, here and below: which of them accept claims of PodGroups (see `audit`).
@@ -67,7 +67,7 @@ async def findings(api: ApiClient, kubelets: GroupReservation = _AUTO) -> tuple[
     return audit(claims, slices, pods, nodes, await _pod_groups(api), kubelets)
 
 
-async def forbidden_findings(api: ApiClient, kubelets: GroupReservation = _AUTO) -> list[Finding]:
+async def forbidden_findings(api: ApiClient, kubelets: GroupReservation = _AUTO) -> list[InvariantViolation]:
     """The findings that must not exist even while everything moves; printed too."""
     found = await findings(api, kubelets)
     doubtful = [each for each in found if each.rule in NEVER_TWICE]
@@ -75,7 +75,7 @@ async def forbidden_findings(api: ApiClient, kubelets: GroupReservation = _AUTO)
     return _printed([*(each for each in found if each.rule in NEVER), *(each for each in doubtful if each in again)])
 
 
-async def findings_at_rest(api: ApiClient, kubelets: GroupReservation = _AUTO) -> tuple[Finding, ...]:
+async def findings_at_rest(api: ApiClient, kubelets: GroupReservation = _AUTO) -> tuple[InvariantViolation, ...]:
     """As `findings`, with what must not be left when everything has come to rest: pods that wait although devices are free, and
     reservations of pods that wait.
     """
@@ -84,7 +84,7 @@ async def findings_at_rest(api: ApiClient, kubelets: GroupReservation = _AUTO) -
         feed = feeds_of(ledger)[resource.plural]
         for each in await _raw(api, resource):
             feed.changed(each)
-    waiting = waiting_pods(ledger, Searching(ledger, Features(), Options()))
+    waiting = waiting_pods(ledger, NodeAllocator(ledger, Features(), Options()))
     return (*await findings(api, kubelets), *await asyncio.to_thread(tuple, waiting))
 
 
@@ -101,8 +101,10 @@ async def expect_rest(api: ApiClient, kubelets: GroupReservation = _AUTO, second
     await _expect_none(api, partial(findings_at_rest, api, kubelets), seconds)
 
 
-async def _expect_none(api: ApiClient, look: Callable[[], Awaitable[tuple[Finding, ...]]], seconds: float) -> None:
-    last: tuple[Finding, ...] = ()
+async def _expect_none(
+    api: ApiClient, look: Callable[[], Awaitable[tuple[InvariantViolation, ...]]], seconds: float
+) -> None:
+    last: tuple[InvariantViolation, ...] = ()
 
     async def sound() -> bool:
         nonlocal last
@@ -137,7 +139,7 @@ async def _pod_groups(api: ApiClient) -> list[PodGroup] | None:
         return None
 
 
-def _printed(found: Sequence[Finding]) -> list[Finding]:
+def _printed(found: Sequence[InvariantViolation]) -> list[InvariantViolation]:
     for each in found:
         print(each)
     return list(found)

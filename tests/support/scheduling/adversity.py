@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.world import World
 from tests.support.turns import turns
@@ -30,7 +30,7 @@ def troubled_world(lag: float = 5.0) -> World:
 
 def edit(world: World, change: Callable[[Json], None], name: str = "c1") -> Callable[[], None]:
     """What somebody else does to the claim, when it is called."""
-    return lambda: void(world.cluster.store.replace(Key(Kind.CLAIM, "default", name), change))
+    return lambda: void(world.cluster.store.replace(Key(StoredKind.CLAIM, "default", name), change))
 
 
 def void(_: object) -> None:
@@ -45,7 +45,7 @@ def report(world: World, condition: str, claim: str = "c1") -> None:
         {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
         for each in stored["status"]["allocation"]["devices"]["results"]
     ]
-    world.cluster.store.update_status(Kind.CLAIM, stored)
+    world.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
 async def waiting(world: World, pod: str = "p1") -> asyncio.Task[None]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from dra_extender.model.resource_claim import OWN_ENTRIES
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.support.scheduling.reclaiming import OPTIONS
@@ -34,7 +34,7 @@ class CrowdWorld(World):
             "allNodes": True,
             "devices": [{"name": "gpu-0"}],
         }
-        self.create(Kind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
+        self.create(StoredKind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
         self.add_claim("shared")
         self.group()
 
@@ -43,9 +43,9 @@ class CrowdWorld(World):
         status = {"nodeInfo": {"bootID": boot, "kubeletVersion": version}}
         named = {each.replace("_", "-"): value for each, value in labels.items()}
         raw = {"metadata": {"name": name, "labels": named}, "status": status}
-        key = Key(Kind.NODE, "", name)
+        key = Key(StoredKind.NODE, "", name)
         if self.cluster.store.find(key) is None:
-            self.create(Kind.NODE, raw)
+            self.create(StoredKind.NODE, raw)
             return
 
         def change(node: Json) -> None:
@@ -60,7 +60,7 @@ class CrowdWorld(World):
         spec: Json = {"resourceClaims": [NAMED]}
         if min_count:
             spec["schedulingPolicy"] = {"gang": {"minCount": min_count}}
-        self.create(Kind.POD_GROUP, {"metadata": {"name": GROUP, "namespace": "default"}, "spec": spec})
+        self.create(StoredKind.POD_GROUP, {"metadata": {"name": GROUP, "namespace": "default"}, "spec": spec})
 
     def members(self, *names: str) -> None:
         """Pods of the group."""
@@ -71,7 +71,7 @@ class CrowdWorld(World):
                 "resourceClaims": [NAMED],
                 "schedulingGroup": {"podGroupName": GROUP},
             }
-            self.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+            self.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
 
     def entries(self) -> list[str]:
         """The names in `reservedFor`; that of the group is `team`."""
@@ -92,12 +92,12 @@ class CrowdWorld(World):
         def change(raw: Json) -> None:
             raw.setdefault("status", {})["conditions"] = [{"type": STARTED, "status": status}]
 
-        self.cluster.store.replace(Key(Kind.POD, "default", pod), change)
+        self.cluster.store.replace(Key(StoredKind.POD, "default", pod), change)
         self.sync()
 
     def kubelets_work(self) -> None:
         """Kubelets start what they accept."""
-        for pod in self.cluster.store.all(Kind.POD):
+        for pod in self.cluster.store.all(StoredKind.POD):
             name = pod["metadata"]["name"]
             is_started = any(each["type"] == STARTED for each in pod["status"].get("conditions") or ())
             if pod["spec"].get("nodeName") and not is_started and self.accepted(name):
@@ -119,7 +119,7 @@ class CrowdWorld(World):
             try:
                 if fitting:
                     await self.bind(pod, fitting[sum(map(ord, pod)) % len(fitting)])
-            except TryAgain:
+            except RetryableError:
                 fitting = []
             if not fitting:
                 left.append(pod)

@@ -10,8 +10,8 @@ from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, Gro
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import pod_from
 from dra_extender.model.resource_claim import claim_from
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.simulator.apiserver.objects import Json, Kind
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.support.scheduling.reclaiming import OPTIONS
@@ -37,7 +37,7 @@ class GroupWorld(World):
         )
         self.device_class()
         self.create(
-            Kind.NODE,
+            StoredKind.NODE,
             {"metadata": {"name": "n1"}, "status": {"declaredFeatures": [GROUP_RESERVATIONS_FEATURE]}},
         )
         self.node("n2")
@@ -45,7 +45,7 @@ class GroupWorld(World):
     def start(self) -> None:
         super().start()
         if not self._are_groups_served:
-            feeds = {kind: feed for kind, feed in feeds_of(self.ledger).items() if kind != str(Kind.POD_GROUP)}
+            feeds = {kind: feed for kind, feed in feeds_of(self.ledger).items() if kind != str(StoredKind.POD_GROUP)}
             self.cluster.watch.attach(feeds)
             self.ledger.pod_groups.served = False
 
@@ -65,18 +65,18 @@ class GroupWorld(World):
             "allNodes": True,
             "devices": [{"name": f"gpu-{index}", **device} for index in range(count)],
         }
-        self.create(Kind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
+        self.create(StoredKind.SLICE, {"metadata": {"name": "fabric"}, "spec": spec})
 
     def group(self, *entries: Json, min_count: int = 0) -> None:
         spec: Json = {"resourceClaims": list(entries)}
         if min_count:
             spec["schedulingPolicy"] = {"gang": {"minCount": min_count}}
-        self.create(Kind.POD_GROUP, {"metadata": {"name": GROUP, "namespace": "default"}, "spec": spec})
+        self.create(StoredKind.POD_GROUP, {"metadata": {"name": GROUP, "namespace": "default"}, "spec": spec})
 
     def template(self) -> None:
         request = {"name": "req", "exactly": {"deviceClassName": "gpu", "count": 1}}
         spec = {"spec": {"devices": {"requests": [request]}}}
-        self.create(Kind.TEMPLATE, {"metadata": {"name": "template", "namespace": "default"}, "spec": spec})
+        self.create(StoredKind.TEMPLATE, {"metadata": {"name": "template", "namespace": "default"}, "spec": spec})
 
     def member(self, name: str, *entries: Json, named: bool = True) -> None:
         """A pod of the group; without `named` the API server has dropped that."""
@@ -87,7 +87,7 @@ class GroupWorld(World):
         }
         if named:
             spec["schedulingGroup"] = {"podGroupName": GROUP}
-        self.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+        self.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
 
     def manage(self, *, gate: bool = True) -> None:
         """kube-controller-manager does its work, with or without DRAWorkloadResourceClaims."""
@@ -97,7 +97,7 @@ class GroupWorld(World):
     def claims_by_pod(self) -> dict[str, str]:
         """Which claim each pod has."""
         found = {}
-        for pod in self.cluster.store.all(Kind.POD):
+        for pod in self.cluster.store.all(StoredKind.POD):
             recorded = {each["name"]: each["resourceClaimName"] for each in _statuses(pod)}
             (entry,) = pod["spec"]["resourceClaims"]
             name = entry.get("resourceClaimName") or recorded.get(entry["name"])
@@ -115,7 +115,7 @@ class GroupWorld(World):
 
     def kubelet_accepts(self, pod: str, *, gate: bool) -> bool:
         """Whether the kubelet on the pod's node would start it, its gate being on or off."""
-        claims = {claim.metadata.key: claim for claim in map(claim_from, self.cluster.store.all(Kind.CLAIM))}
+        claims = {claim.metadata.key: claim for claim in map(claim_from, self.cluster.store.all(StoredKind.CLAIM))}
         kubelets = GroupReservation.ALWAYS if gate else GroupReservation.NEVER
         return not list(refused(pod_from(self.pod(pod)), claims, kubelets, None))
 
@@ -132,7 +132,7 @@ class GroupWorld(World):
         hung_up = asyncio.Event()
         hung_up.set()
         async with self.watching():
-            with pytest.raises(TryAgain):
+            with pytest.raises(RetryableError):
                 await self.bind(pod, node, hung_up)
         self.sync()
 
@@ -144,7 +144,7 @@ class GroupWorld(World):
             {**{key: each[key] for key in ("driver", "pool", "device")}, "conditions": [said]}
             for each in stored["status"]["allocation"]["devices"]["results"]
         ]
-        self.cluster.store.update_status(Kind.CLAIM, stored)
+        self.cluster.store.update_status(StoredKind.CLAIM, stored)
 
 
 def _statuses(pod: Json) -> list[Json]:

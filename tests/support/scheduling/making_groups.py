@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from dra_extender.model.templated_claim import ENTRY_ANNOTATION
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
 from tests.support.scheduling.grouped import GROUP, TEMPLATED, GroupWorld
@@ -106,12 +106,12 @@ class MakingWorld(GroupWorld):
         """Names of the claims made for an entry of a pod or PodGroup."""
         return sorted(
             claim["metadata"]["name"]
-            for claim in self.cluster.store.all(Kind.CLAIM)
+            for claim in self.cluster.store.all(StoredKind.CLAIM)
             if claim["metadata"]["annotations"].get(ENTRY_ANNOTATION) == entry
             and claim["metadata"]["ownerReferences"][0]["name"] == owner
         )
 
-    def recorded(self, kind: Kind, name: str) -> Mapping[str, str]:
+    def recorded(self, kind: StoredKind, name: str) -> Mapping[str, str]:
         """What the status of a pod or PodGroup says of claims made for it."""
         thing = self.cluster.store.get(Key(kind, "default", name))
         statuses: list[Json] = thing.get("status", {}).get("resourceClaimStatuses") or []
@@ -119,5 +119,5 @@ class MakingWorld(GroupWorld):
 
     def edit_group(self, change: Callable[[Json], None]) -> None:
         """What somebody does to the PodGroup."""
-        self.cluster.store.replace(Key(Kind.POD_GROUP, "default", GROUP), change)
+        self.cluster.store.replace(Key(StoredKind.POD_GROUP, "default", GROUP), change)
         self.sync()

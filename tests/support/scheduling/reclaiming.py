@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.support.scheduling.world import World
 
@@ -33,7 +33,7 @@ async def reserved(world: World, node: str = "n1", pod: str = "p1") -> None:
     hung_up = asyncio.Event()
     hung_up.set()
     async with world.watching():
-        with pytest.raises(TryAgain):
+        with pytest.raises(RetryableError):
             await world.bind(pod, node, hung_up)
     world.sync()
 
@@ -59,13 +59,13 @@ def edit_status(world: World, change: Callable[[Json], None], manager: str = "")
     """What somebody else does to the status of the claim."""
     claim = world.claim("c1")
     change(claim["status"])
-    world.cluster.store.update_status(Kind.CLAIM, claim, manager)
+    world.cluster.store.update_status(StoredKind.CLAIM, claim, manager)
     world.sync()
 
 
 def edit_pod(world: World, change: Callable[[Json], None], name: str = "p1") -> None:
     """What somebody else does to the pod."""
-    world.cluster.store.replace(Key(Kind.POD, "default", name), change)
+    world.cluster.store.replace(Key(StoredKind.POD, "default", name), change)
     world.sync()
 
 

@@ -24,7 +24,7 @@ from dra_extender.model.device_class import device_class_from
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
-from dra_extender.scheduling.binding.conflicts import Overlap, overlap
+from dra_extender.scheduling.binding.conflicts import AllocationConflict, overlap
 
 from tests.support.scheduling.verdict_oracle import PHYSICAL, Given, Groups, Oracle, Thing, View
 
@@ -236,7 +236,7 @@ class History:
         if not keep:
             self._end(len(self._claims) - 1)
 
-    def _store_placement(self, placement: Placement, given: list[Given]) -> Overlap | None:
+    def _store_placement(self, placement: Placement, given: list[Given]) -> AllocationConflict | None:
         (claim,) = placement.claims
         results = msgspec.to_builtins(claim.allocation.devices.results)
         return self._overlap(self._stored(given, results, claim.holdings))
@@ -279,7 +279,7 @@ class History:
         metadata = {"name": name, "namespace": "x", "uid": name, "resourceVersion": str(self._versions)}
         self.ledger.claim_seen(msgspec.json.encode({"metadata": metadata, "status": {}}))
 
-    def _overlap(self, name: str) -> Overlap | None:
+    def _overlap(self, name: str) -> AllocationConflict | None:
         record = self.ledger.claims.by_uid(name)
         assert record is not None
         return overlap(record, self.ledger.claims, self.ledger.slices, self._pools())

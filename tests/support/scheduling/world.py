@@ -11,10 +11,10 @@ from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Claims, ClaimTemplates, Clock, Events, PodGroups, Pods, SchedulerWaker
-from dra_extender.scheduling.ports.errors import FilterAnswer
+from dra_extender.scheduling.ports.errors import FilterResponse
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.telemetry.metrics import Metrics
 
 DRIVER = "gpu.example.com"
@@ -138,28 +138,28 @@ class World:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def create(self, kind: Kind, raw: Json) -> Json:
+    def create(self, kind: StoredKind, raw: Json) -> Json:
         stored = self.cluster.store.create(kind, raw)
         self.sync()
         return stored
 
-    def update(self, kind: Kind, raw: Json) -> Json:
+    def update(self, kind: StoredKind, raw: Json) -> Json:
         stored = self.cluster.store.update(kind, raw)
         self.sync()
         return stored
 
-    def delete(self, kind: Kind, name: str) -> None:
+    def delete(self, kind: StoredKind, name: str) -> None:
         self.cluster.store.delete(Key(kind, "default" if kind.namespaced else "", name))
         self.sync()
 
     def claim(self, name: str) -> Json:
-        return self.cluster.store.get(Key(Kind.CLAIM, "default", name))
+        return self.cluster.store.get(Key(StoredKind.CLAIM, "default", name))
 
     def pod(self, name: str) -> Json:
-        return self.cluster.store.get(Key(Kind.POD, "default", name))
+        return self.cluster.store.get(Key(StoredKind.POD, "default", name))
 
     def node(self, name: str, **allocatable: str) -> None:
-        self.create(Kind.NODE, {"metadata": {"name": name}, "status": {"allocatable": dict(allocatable)}})
+        self.create(StoredKind.NODE, {"metadata": {"name": name}, "status": {"allocatable": dict(allocatable)}})
 
     def gpus(self, node: str, count: int) -> None:
         self.slice(node, [{"name": f"gpu-{index}"} for index in range(count)])
@@ -169,13 +169,13 @@ class World:
         if counters:
             sets = [{"name": name, "counters": {"units": {"value": str(amount)}}} for name, amount in counters.items()]
             spec = {"driver": DRIVER, "pool": pool, "nodeName": node, "sharedCounters": sets}
-            self.create(Kind.SLICE, {"metadata": {"name": f"{node}-counters"}, "spec": spec})
+            self.create(StoredKind.SLICE, {"metadata": {"name": f"{node}-counters"}, "spec": spec})
         spec = {"driver": DRIVER, "pool": pool, "nodeName": node, "devices": devices}
-        self.create(Kind.SLICE, {"metadata": {"name": f"{node}-devices"}, "spec": spec})
+        self.create(StoredKind.SLICE, {"metadata": {"name": f"{node}-devices"}, "spec": spec})
 
     def device_class(self, name: str = "gpu", expression: str = f'device.driver == "{DRIVER}"', **spec: Any) -> None:
         self.create(
-            Kind.CLASS,
+            StoredKind.CLASS,
             {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}], **spec}},
         )
 
@@ -184,7 +184,7 @@ class World:
         if selector:
             body["selectors"] = [{"cel": {"expression": selector}}]
         spec = {"devices": {"requests": [{"name": "req", "exactly": body}]}}
-        self.create(Kind.CLAIM, {"metadata": {"name": name}, "spec": spec})
+        self.create(StoredKind.CLAIM, {"metadata": {"name": name}, "spec": spec})
 
     def add_pod(self, name: str, *claims: str, resources: Mapping[str, str] | None = None) -> None:
         container: Json = {"name": "main", "image": "pause", "resources": {"requests": dict(resources or {})}}
@@ -193,9 +193,9 @@ class World:
             "containers": [container],
             "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
         }
-        self.create(Kind.POD, {"metadata": {"name": name}, "spec": spec})
+        self.create(StoredKind.POD, {"metadata": {"name": name}, "spec": spec})
 
-    async def filter(self, pod: str, *nodes: str) -> FilterAnswer:
+    async def filter(self, pod: str, *nodes: str) -> FilterResponse:
         return await self.extender.filter(pod_from(self.pod(pod)), nodes)
 
     async def bind(self, pod: str, node: str, hung_up: asyncio.Event | None = None) -> None:

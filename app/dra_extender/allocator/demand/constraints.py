@@ -50,7 +50,7 @@ class Constraint:
         return f"{'distinctAttribute' if self.distinct else 'matchAttribute'} {self.attribute}"
 
 
-class Clash(NamedTuple):
+class ConstraintConflict(NamedTuple):
     """A constraint that keeps a device out: the device's attribute, and what those that have joined bring.
 
     `others` is the common set of matchAttribute, or one set for each device of distinctAttribute; empty without any device.
@@ -61,10 +61,10 @@ class Clash(NamedTuple):
     others: tuple[ValueSet, ...]
 
 
-def clash(constraint: Constraint, attribute: Attribute | None, state: Any) -> Clash:
+def clash(constraint: Constraint, attribute: Attribute | None, state: Any) -> ConstraintConflict:
     """Why a device may not join a constraint in this state."""
     joined = () if state is None else state if constraint.distinct else (state,)
-    return Clash(
+    return ConstraintConflict(
         constraint, attribute, tuple(value_set(each) if isinstance(each, Attribute) else each for each in joined)
     )
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.allocator.demand.constraints import Constraint
-from dra_extender.allocator.demand.derived_attributes import DerivedAttribute
+from dra_extender.allocator.demand.derived_attributes import PreparedAttribute
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.program import Program
@@ -28,7 +28,7 @@ class NamedClaim(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Wanted:
+class SearchableRequest:
     """One request, or one alternative of a request, ready to be searched.
 
     `name` is how results call it ("gpu", or "gpu/big" for an alternative), `main` is the name of the request.  `count` is the
@@ -46,16 +46,16 @@ class Wanted:
     tolerations: tuple[DeviceToleration, ...]
     constraints: tuple[int, ...]
     capacity: Mapping[str, int] = field(default_factory=dict)
-    derived: Mapping[str, DerivedAttribute] = field(default_factory=dict)
+    derived: Mapping[str, PreparedAttribute] = field(default_factory=dict)
     look: Hashable = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestDemand:
-    """A request: one `Wanted` for `exactly`, several in order of preference for `firstAvailable`."""
+    """A request: one `SearchableRequest` for `exactly`, several in order of preference for `firstAvailable`."""
 
     name: str
-    options: tuple[Wanted, ...]
+    options: tuple[SearchableRequest, ...]
     prioritized: bool
 
 

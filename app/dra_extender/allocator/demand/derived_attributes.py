@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dra_extender.allocator.demand.selectors import activation_of, within
-from dra_extender.allocator.state.result import Fatal
+from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.cel.program import Program
 from dra_extender.cel.runtime.cost import Deadline
 from dra_extender.cel.support.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
@@ -13,7 +13,7 @@ from dra_extender.model.resource_slice import ResourceSlice
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DerivedAttribute:
+class PreparedAttribute:
     """An expression under the name of an attribute; it shadows what devices publish under that name."""
 
     claim: str
@@ -30,17 +30,17 @@ class DerivedAttribute:
                 attribute, or the deadline passed.
         """
         if isinstance(self.program, CelCompileError):
-            raise Fatal(self.problem())
+            raise SearchEndedError(self.problem())
         device = published.devices[position]
         try:
             return self.program.attribute(activation_of(published, device), **within(deadline))
         except (CelBudgetError, CelDeadlineError) as problem:
             detail = "time was up while a derived attribute was computed"
-            raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=detail)) from problem
+            raise SearchEndedError(Rejection(code=Code.SEARCH_LIMIT, detail=detail)) from problem
         except CelRuntimeError as problem:
             where = f"{published.driver}/{published.pool}/{device.name}"
             message = f"{self.name}: {quoted(self.expression)} on {where}: {problem}"
-            raise Fatal(self._rejection(Code.ATTRIBUTE_FAILED, message, device.name)) from problem
+            raise SearchEndedError(self._rejection(Code.ATTRIBUTE_FAILED, message, device.name)) from problem
 
     def problem(self) -> Rejection:
         """That the expression does not compile; meant for those that do not."""

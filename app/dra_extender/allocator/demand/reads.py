@@ -1,4 +1,4 @@
-from dra_extender.allocator.demand.demand import Demand, Wanted
+from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.cel.analysis.attribute_reads import ANY_DOMAIN
 from dra_extender.cel.program import Program
 from dra_extender.cel.support.errors import CelCompileError
@@ -27,7 +27,7 @@ def is_read(reads: Reads, driver: str, attribute: str) -> bool:
     return own or attribute in reads or f"{domain}/{name}" in reads
 
 
-def _programs(option: Wanted) -> list[Program]:
+def _programs(option: SearchableRequest) -> list[Program]:
     programs = [*option.selectors.programs, *(each.program for each in option.derived.values())]
     # What does not compile is not read by anything: it ends the search.
     return [each for each in programs if not isinstance(each, CelCompileError)]

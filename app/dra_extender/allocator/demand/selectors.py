@@ -29,7 +29,7 @@ _ERROR_BYTES: Final = 1_000
 _FAILURE_BYTES: Final = 2_000
 
 
-class Limits(TypedDict, total=False):
+class EvaluationLimits(TypedDict, total=False):
     """The limits of an evaluation by the name of the argument."""
 
     deadline: Deadline | None
@@ -254,7 +254,7 @@ class SelectorVerdicts:
             grown.forget()
 
 
-def within(deadline: Deadline | None) -> Limits:
+def within(deadline: Deadline | None) -> EvaluationLimits:
     """The limits of an evaluation, as arguments of `Program.matches`: a call's budget is its deadline, too."""
     return {"budget": deadline} if isinstance(deadline, Budget) else {"deadline": deadline}
 

@@ -11,12 +11,12 @@ from dra_extender.allocator.demand.demand import (
     Demand,
     NamedClaim,
     RequestDemand,
-    Wanted,
+    SearchableRequest,
     content_of,
     signature_of,
     size_of,
 )
-from dra_extender.allocator.demand.derived_attributes import DerivedAttribute
+from dra_extender.allocator.demand.derived_attributes import PreparedAttribute
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, SelectorVerdicts, compiled
 from dra_extender.allocator.state.features import Features, why_off
 from dra_extender.cel.program import Program
@@ -166,7 +166,9 @@ class _Preparation:
             prioritized=bool(alternatives),
         )
 
-    def _option(self, request: DeviceRequest, body: DeviceRequestBody, constraints: Sequence[Constraint]) -> Wanted:
+    def _option(
+        self, request: DeviceRequest, body: DeviceRequestBody, constraints: Sequence[Constraint]
+    ) -> SearchableRequest:
         alternative = bool(request.first_available)
         name = f"{request.name}/{body.name}" if alternative else request.name
         self._check(body, name, alternative=alternative)
@@ -174,7 +176,7 @@ class _Preparation:
         verdicts, derived = self._expressions(name, device_class, body)
         count, capacity, tolerations = _count(body, name), _capacity(body, name), _tolerations(body)
         admin = bool(body.admin_access) and not alternative
-        return Wanted(
+        return SearchableRequest(
             name=name,
             main=request.name,
             device_class=device_class,
@@ -190,7 +192,7 @@ class _Preparation:
 
     def _expressions(
         self, where: str, device_class: DeviceClass, body: DeviceRequestBody
-    ) -> tuple[SelectorList, Mapping[str, DerivedAttribute]]:
+    ) -> tuple[SelectorList, Mapping[str, PreparedAttribute]]:
         """The selectors, the class's first, and the derived attributes of a request, all compiled within the budget."""
         programs, budget, owner = self._programs, self._budget, self._owner
         of_class = [each.cel.expression for each in device_class.spec.selectors if each.cel is not None]
@@ -200,7 +202,7 @@ class _Preparation:
                 compiled(programs, expression, budget)
             selectors = self._verdicts.of([*of_class, *own], programs, budget, owner)
             derived = {
-                each.name: DerivedAttribute(
+                each.name: PreparedAttribute(
                     self._label,
                     where,
                     each.name,

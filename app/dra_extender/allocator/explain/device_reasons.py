@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.demand.demand import Wanted
+from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.explain.messages import (
     capacity_words,
     clash_words,
@@ -13,61 +13,61 @@ from dra_extender.allocator.explain.messages import (
     node_allocatable_words,
     taint_words,
 )
-from dra_extender.allocator.rules.capacity import Misfit
-from dra_extender.allocator.rules.compatible_only_with import Site, conflict_words
-from dra_extender.allocator.rules.eligibility import Standing
-from dra_extender.allocator.rules.node_view import NodeFacts
-from dra_extender.allocator.search_state import Attempt, Refusal
+from dra_extender.allocator.rules.capacity import CapacityMismatch
+from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, conflict_words
+from dra_extender.allocator.rules.eligibility import DeviceVerdict
+from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.features import why_off
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.rejection import Code
 
 STANDING_CODES: Final = {
-    Standing.TAKEN: Code.IN_USE,
-    Standing.BINDING_CONDITIONS_OFF: Code.REQUEST_UNSUPPORTED,
-    Standing.GROUPS_OFF: Code.GROUPS_OFF,
-    Standing.NODE_OPERATIONS: Code.NODE_OPERATIONS,
-    Standing.NODE_ALLOCATABLE: Code.NODE_ALLOCATABLE,
-    Standing.PARTITIONABLE_OFF: Code.REQUEST_UNSUPPORTED,
-    Standing.TAINTED: Code.TAINTED,
-    Standing.MISFIT: Code.CAPACITY,
-    Standing.EXHAUSTED: Code.CAPACITY,
+    DeviceVerdict.TAKEN: Code.IN_USE,
+    DeviceVerdict.BINDING_CONDITIONS_OFF: Code.REQUEST_UNSUPPORTED,
+    DeviceVerdict.GROUPS_OFF: Code.GROUPS_OFF,
+    DeviceVerdict.NODE_OPERATIONS: Code.NODE_OPERATIONS,
+    DeviceVerdict.NODE_ALLOCATABLE: Code.NODE_ALLOCATABLE,
+    DeviceVerdict.PARTITIONABLE_OFF: Code.REQUEST_UNSUPPORTED,
+    DeviceVerdict.TAINTED: Code.TAINTED,
+    DeviceVerdict.MISFIT: Code.CAPACITY,
+    DeviceVerdict.EXHAUSTED: Code.CAPACITY,
 }
 REFUSAL_CODES: Final = {
-    Refusal.NONE: None,
-    Refusal.PICKED: Code.COMBINATION,
-    Refusal.GROUPS: Code.GROUPS,
-    Refusal.COUNTERS: Code.COUNTERS,
-    Refusal.CONSTRAINT: Code.CONSTRAINT,
-    Refusal.CAPACITY: Code.CAPACITY,
-    Refusal.NEIGHBOURS: Code.NEIGHBOURS,
+    Exclusion.NONE: None,
+    Exclusion.PICKED: Code.COMBINATION,
+    Exclusion.GROUPS: Code.GROUPS,
+    Exclusion.COUNTERS: Code.COUNTERS,
+    Exclusion.CONSTRAINT: Code.CONSTRAINT,
+    Exclusion.CAPACITY: Code.CAPACITY,
+    Exclusion.NEIGHBOURS: Code.NEIGHBOURS,
 }
 _NEEDED: Final = {
-    Standing.BINDING_CONDITIONS_OFF: "device_binding_and_status",
-    Standing.GROUPS_OFF: "compatibility_groups",
-    Standing.PARTITIONABLE_OFF: "partitionable_devices",
+    DeviceVerdict.BINDING_CONDITIONS_OFF: "device_binding_and_status",
+    DeviceVerdict.GROUPS_OFF: "compatibility_groups",
+    DeviceVerdict.PARTITIONABLE_OFF: "partitionable_devices",
 }
 
 
-class Place(NamedTuple):
+class DeviceSlot(NamedTuple):
     """A place to be filled: the device number `picked` of a request."""
 
     claim: int
     request: int
     picked: int
-    wanted: Wanted
+    wanted: SearchableRequest
 
 
-class DeviceWords:
+class DeviceReasons:
     """What speaks against single devices at the present state of an attempt."""
 
     __slots__ = ("_attempt", "_facts")
 
-    def __init__(self, facts: NodeFacts, attempt: Attempt) -> None:
+    def __init__(self, facts: NodeView, attempt: SearchState) -> None:
         self._facts = facts
         self._attempt = attempt
 
-    def of(self, code: Code, place: Place, location: int, standing: Standing) -> str:
+    def of(self, code: Code, place: DeviceSlot, location: int, standing: DeviceVerdict) -> str:
         """A sentence about the device at a location; empty where its name says it all."""
         pools = self._facts.pools
         device, pool = pools.devices[location], pools.views[location].pool
@@ -103,7 +103,7 @@ class DeviceWords:
     def _neighbour_words(self, location: int) -> str:
         pools = self._facts.pools
         view = pools.views[location]
-        neighbours, site = self._attempt.neighbours, Site(view.published, location - view.base)
+        neighbours, site = self._attempt.neighbours, DeviceLocation(view.published, location - view.base)
         conflict = neighbours.refusal(view.pool, site) if neighbours is not None else None
         return "" if conflict is None else conflict_words(pools.devices[location], conflict)
 
@@ -121,15 +121,15 @@ class DeviceWords:
                     if entry.counter_set == counter_set:
                         yield f"{device.name} (for the same pod)", entry.compatibility_groups
 
-    def _capacity_words(self, wanted: Wanted, location: int) -> str:
+    def _capacity_words(self, wanted: SearchableRequest, location: int) -> str:
         sharing, device = self._facts.sharing, self._facts.pools.devices[location]
         needed = sharing.needs(wanted, location)
-        if isinstance(needed, Misfit):
+        if isinstance(needed, CapacityMismatch):
             return f"{device.name} {needed.reason}"
         exhausted = sharing.exhausted(wanted, location, self._attempt.shared(location) or ())
         return "" if exhausted is None else capacity_words(device, exhausted)
 
-    def constraint_words(self, claim: int, wanted: Wanted, location: int) -> str:
+    def constraint_words(self, claim: int, wanted: SearchableRequest, location: int) -> str:
         """Which constraint keeps the device out, and by which values."""
         refusing = self._attempt.refusing_constraint(claim, wanted, location)
         return "" if refusing is None else clash_words(self._facts.pools.devices[location], refusing)

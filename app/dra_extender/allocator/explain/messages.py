@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from dra_extender.allocator.demand.constraints import Clash, ValueSet, value_set
+from dra_extender.allocator.demand.constraints import ConstraintConflict, ValueSet, value_set
 from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.rules.compatibility import GroupState
 from dra_extender.allocator.rules.counters import Shortage
-from dra_extender.allocator.rules.shared_capacity import Exhausted
+from dra_extender.allocator.rules.shared_capacity import CapacityShortage
 from dra_extender.allocator.rules.taints import untolerated
 from dra_extender.model.allocation import DeviceToleration
 from dra_extender.model.device import CounterConsumption, Device
@@ -54,14 +54,14 @@ def counter_words(device: Device, shortage: Shortage) -> str:
     return f"{device.name} needs {format_quantity(shortage.asked)} of {where}, {remaining} remain"
 
 
-def capacity_words(device: Device, exhausted: Exhausted) -> str:
+def capacity_words(device: Device, exhausted: CapacityShortage) -> str:
     """E.g. `gpu-0 has 2Gi of memory left, 4Gi are needed`."""
     like = dict(device.capacity)[exhausted.name].text
     remaining, asked = amount_text(exhausted.remaining, like), amount_text(exhausted.asked, like)
     return f"{device.name} has {remaining} of {exhausted.name} left, {asked} would be needed"
 
 
-def clash_words(device: Device, found: Clash) -> str:
+def clash_words(device: Device, found: ConstraintConflict) -> str:
     """E.g. `gpu-1 does not satisfy matchAttribute example.com/numa: it has 1, the others have 0`."""
     words = f"{device.name} does not satisfy {found.constraint.words()}"
     if found.attribute is None:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, within
-from dra_extender.cel.explain.evaluation import Prepared
+from dra_extender.cel.explain.evaluation import ExplainableExpression
 from dra_extender.cel.explain.explain import explain
 from dra_extender.cel.explain.render import one_line
 from dra_extender.cel.explain.values import shortened
@@ -25,7 +25,7 @@ class UnmetSelectors:
         self._selectors = selectors
         self._deadline = deadline
         self._budget = deadline if isinstance(deadline, Budget) else None
-        self._prepared: dict[str, Prepared] = {}
+        self._prepared: dict[str, ExplainableExpression] = {}
 
     def of(self, published: ResourceSlice, position: int) -> str:
         """E.g. `device.attributes["gpu.example.com"].model is "A100", wanted "H100"`; empty if no selector is false there.
@@ -54,7 +54,9 @@ class UnmetSelectors:
             return ""
         prepared = self._prepared.get(program.expression)
         if prepared is None:
-            prepared = self._prepared[program.expression] = Prepared(program.expression, program.emulate, budget)
+            prepared = self._prepared[program.expression] = ExplainableExpression(
+                program.expression, program.emulate, budget
+            )
         deadline = None if budget is not None else self._deadline
         words = one_line(explain(prepared, activation, deadline=deadline, budget=budget))
         return "" if budget is not None and budget.left <= 0 else shortened(words, _LONGEST)

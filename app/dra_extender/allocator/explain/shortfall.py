@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Final
 
-from dra_extender.allocator.demand.demand import Demand, Wanted
+from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.validate import MAX_RESULTS
-from dra_extender.allocator.explain.device_reasons import REFUSAL_CODES, STANDING_CODES, DeviceWords, Place
+from dra_extender.allocator.explain.device_reasons import REFUSAL_CODES, STANDING_CODES, DeviceReasons, DeviceSlot
 from dra_extender.allocator.explain.messages import listed
-from dra_extender.allocator.rules.eligibility import Eligibility, Standing
-from dra_extender.allocator.rules.node_view import NodeFacts
-from dra_extender.allocator.search_state import Attempt, Refusal
-from dra_extender.allocator.state.result import Fatal
+from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
+from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search_state import Exclusion, SearchState
+from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.rejection import Code, Rejection
 
 _TELLING: Final = (
@@ -39,16 +39,16 @@ class Shortfall:
 
     __slots__ = ("_attempt", "_deepest", "_demand", "_facts", "_words", "rejections")
 
-    def __init__(self, demand: Demand, facts: NodeFacts, attempt: Attempt) -> None:
+    def __init__(self, demand: Demand, facts: NodeView, attempt: SearchState) -> None:
         self._demand = demand
         self._facts = facts
         self._attempt = attempt
-        self._words = DeviceWords(facts, attempt)
+        self._words = DeviceReasons(facts, attempt)
         self._deepest = (-1, 0, 0)
         self.rejections: tuple[Rejection, ...] = ()
 
     def note(
-        self, place: Place, eligibility: Eligibility, refusals: Mapping[int, Refusal], only: int | None = None
+        self, place: DeviceSlot, eligibility: Eligibility, refusals: Mapping[int, Exclusion], only: int | None = None
     ) -> None:
         """No device fills this place; `refusals` says what refused devices just now, as far as they were tried.
 
@@ -61,9 +61,9 @@ class Shortfall:
         found: dict[Code, tuple[list[str], str]] = {}
         for location in locations:
             standing = eligibility.told(location)
-            if standing is Standing.TAKEN:
+            if standing is DeviceVerdict.TAKEN:
                 code, words = self._of_taken(eligibility, location)
-            elif standing is Standing.GROUPS_OFF:
+            elif standing is DeviceVerdict.GROUPS_OFF:
                 code, words = self._of_hidden(eligibility, location), None
             else:
                 code, words = self._code(place, location, standing, refusals.get(location)), None
@@ -89,7 +89,7 @@ class Shortfall:
             if code in found
         )
 
-    def note_too_many(self, place: Place, total: int) -> None:
+    def note_too_many(self, place: DeviceSlot, total: int) -> None:
         """The claim would get `total` devices."""
         if place[:3] > self._deepest:
             self._deepest = place[:3]
@@ -99,7 +99,7 @@ class Shortfall:
                 Rejection(code=Code.TOO_MANY_DEVICES, claim=label, request=place.wanted.name, detail=detail),
             )
 
-    def constraint_refuses(self, claim: int, wanted: Wanted, location: int) -> Rejection:
+    def constraint_refuses(self, claim: int, wanted: SearchableRequest, location: int) -> Rejection:
         """Mode All has to take a device that a constraint refuses."""
         return Rejection(
             code=Code.CONSTRAINT,
@@ -113,7 +113,7 @@ class Shortfall:
         """Of a taken device: that it is in use, if the request means it; and if nobody can tell whether it does, why not."""
         try:
             return (Code.IN_USE, None) if eligibility.means(location) else (None, None)
-        except Fatal as fatal:
+        except SearchEndedError as fatal:
             if fatal.rejection.code is Code.SEARCH_LIMIT:
                 return Code.IN_USE, None
             return (
@@ -126,26 +126,28 @@ class Shortfall:
         """Of a device that is skipped unseen: that it is, if the request may mean it."""
         try:
             return Code.GROUPS_OFF if eligibility.means(location) else None
-        except Fatal:
+        except SearchEndedError:
             return Code.GROUPS_OFF
 
-    def _code(self, place: Place, location: int, standing: Standing, refusal: Refusal | None) -> Code | None:
+    def _code(
+        self, place: DeviceSlot, location: int, standing: DeviceVerdict, refusal: Exclusion | None
+    ) -> Code | None:
         """What speaks against a device now; None if it is not meant, is picked here, or only comes too early in the order."""
-        if standing is not Standing.ELIGIBLE:
+        if standing is not DeviceVerdict.ELIGIBLE:
             return STANDING_CODES.get(standing)
         if self._attempt.is_picked(place.claim, place.wanted, location):
             mine = any(pick.location == location and pick.wanted is place.wanted for pick in self._attempt.picks)
             return None if mine else Code.COMBINATION
         return REFUSAL_CODES[self._refusal(place, location) if refusal is None else refusal]
 
-    def _refusal(self, place: Place, location: int) -> Refusal:
+    def _refusal(self, place: DeviceSlot, location: int) -> Exclusion:
         try:
             return self._attempt.refusal(place.claim, place.wanted, location)
-        except Fatal:
+        except SearchEndedError:
             # The search did not get there, so this is no error.
-            return Refusal.NONE
+            return Exclusion.NONE
 
-    def _no_match(self, place: Place) -> Rejection:
+    def _no_match(self, place: DeviceSlot) -> Rejection:
         wanted, picked = place.wanted, place.picked
         count = len(self._facts.pools.devices)
         label = self._demand.claims[place.claim].label

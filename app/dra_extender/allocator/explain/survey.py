@@ -7,15 +7,15 @@ picks of one pod is told by the rejections of `allocate`.
 from collections.abc import Hashable, Iterator
 from typing import Final
 
-from dra_extender.allocator.demand.demand import ClaimDemand, Demand, Wanted
+from dra_extender.allocator.demand.demand import ClaimDemand, Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline
-from dra_extender.allocator.explain.device_reasons import REFUSAL_CODES, STANDING_CODES, DeviceWords, Place
+from dra_extender.allocator.explain.device_reasons import REFUSAL_CODES, STANDING_CODES, DeviceReasons, DeviceSlot
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.pools.pools import NodePools
-from dra_extender.allocator.rules.eligibility import Eligibility, Standing
-from dra_extender.allocator.rules.node_view import NodeFacts
-from dra_extender.allocator.search_state import Attempt
-from dra_extender.allocator.state.result import Fatal
+from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
+from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search_state import SearchState
+from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.model.base import Value
 from dra_extender.model.device import Device
@@ -25,7 +25,7 @@ from dra_extender.model.rejection import Code
 _MOST_EXPLAINED: Final = 8
 
 
-class Refused(Value, frozen=True):
+class RejectedDevices(Value, frozen=True):
     """Devices of a node that a request cannot have, all for the same reason.
 
     `example` is the first of them, `detail` the words about it (amounts, groups on both sides, values that were compared).
@@ -49,7 +49,7 @@ class RequestSurvey(Value, frozen=True):
     wanted: int
     seen: int
     free: int
-    refused: tuple[Refused, ...]
+    refused: tuple[RejectedDevices, ...]
     skipped: int = 0
 
 
@@ -77,7 +77,7 @@ def survey(
         only: Claim and request that are meant, as in the account; all without it.
         most: Devices to look at for each request.
     """
-    facts = NodeFacts(node, pools, usage, deadline)
+    facts = NodeView(node, pools, usage, deadline)
     surveyor = _Surveyor(demand, facts, most)
     return tuple(
         surveyor.request(index, position, claim, wanted)
@@ -89,15 +89,15 @@ def survey(
 
 
 class _Surveyor:
-    def __init__(self, demand: Demand, facts: NodeFacts, most: int | None) -> None:
+    def __init__(self, demand: Demand, facts: NodeView, most: int | None) -> None:
         self._facts = facts
         self._most = most
-        self._attempt = Attempt(demand, facts)
-        self._words = DeviceWords(facts, self._attempt)
+        self._attempt = SearchState(demand, facts)
+        self._words = DeviceReasons(facts, self._attempt)
 
-    def request(self, index: int, position: int, claim: ClaimDemand, wanted: Wanted) -> RequestSurvey:
+    def request(self, index: int, position: int, claim: ClaimDemand, wanted: SearchableRequest) -> RequestSurvey:
         eligibility = Eligibility(wanted, claim.label, self._facts)
-        place = Place(index, position, 0, wanted)
+        place = DeviceSlot(index, position, 0, wanted)
         reasons = _Tally()
         devices, unmet = self._facts.pools.devices, _Unmet(self._facts, wanted)
         looked_at = len(devices) if self._most is None else min(len(devices), self._most)
@@ -121,22 +121,22 @@ class _Surveyor:
         )
 
     def _verdict(
-        self, place: Place, eligibility: Eligibility, location: int, unmet: "_Unmet"
+        self, place: DeviceSlot, eligibility: Eligibility, location: int, unmet: "_Unmet"
     ) -> tuple[Code | None, str | None]:
         """The code and the words; without code the device is free, without words those of the first such device do."""
         try:
-            standing = Standing(eligibility.of(location))
-            if standing in (Standing.TAKEN, Standing.GROUPS_OFF) and not eligibility.means(location):
-                standing = Standing.NO_MATCH
-            if standing is Standing.NO_MATCH:
+            standing = DeviceVerdict(eligibility.of(location))
+            if standing in (DeviceVerdict.TAKEN, DeviceVerdict.GROUPS_OFF) and not eligibility.means(location):
+                standing = DeviceVerdict.NO_MATCH
+            if standing is DeviceVerdict.NO_MATCH:
                 return Code.NO_MATCH, unmet.of(location)
-            if standing is Standing.OTHER_NODE:
+            if standing is DeviceVerdict.OTHER_NODE:
                 return Code.OTHER_NODE, None
-            if standing is Standing.ELIGIBLE:
+            if standing is DeviceVerdict.ELIGIBLE:
                 code = REFUSAL_CODES[self._attempt.refusal(place.claim, place.wanted, location)]
             else:
                 code = STANDING_CODES.get(standing)
-        except Fatal as fatal:
+        except SearchEndedError as fatal:
             return fatal.rejection.code, fatal.rejection.detail
         return code, None if code is None else self._words.of(code, place, location, standing)
 
@@ -156,16 +156,16 @@ class _Tally:
             self.visible += 1
         self._found[key] = (count + (1 if devices is None else devices), first, words)
 
-    def sorted(self) -> Iterator[Refused]:
+    def sorted(self) -> Iterator[RejectedDevices]:
         entries = sorted(self._found.items(), key=lambda entry: -entry[1][0])
         for (code, _), (count, example, words) in entries:
-            yield Refused(code=code, devices=count, example=example, detail=words)
+            yield RejectedDevices(code=code, devices=count, example=example, detail=words)
 
 
 class _Unmet:
     """Explanations of false selectors, one for devices that look alike and only for the first few kinds of device."""
 
-    def __init__(self, facts: NodeFacts, wanted: Wanted) -> None:
+    def __init__(self, facts: NodeView, wanted: SearchableRequest) -> None:
         self._facts = facts
         self._unmet = UnmetSelectors(wanted.selectors, facts.deadline)
         self._known: dict[Hashable, str] = {}

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from dra_extender.model.resource_slice import ResourceSlice
 
 
-class Laid(NamedTuple):
+class OverlaidSlice(NamedTuple):
     """The slice with an overlay on it, and sentences about what could not be applied."""
 
     effective: ResourceSlice
@@ -20,16 +20,16 @@ class Laid(NamedTuple):
 class Overlay(Protocol):
     """Changes what devices of a slice are taken to be."""
 
-    def lay(self, published: ResourceSlice) -> Laid:
+    def lay(self, published: ResourceSlice) -> OverlaidSlice:
         """The slice with this overlay; the same object if nothing changes.  Pure."""
         ...
 
 
-def lay_all(published: ResourceSlice, overlays: Iterable[Overlay]) -> Laid:
+def lay_all(published: ResourceSlice, overlays: Iterable[Overlay]) -> OverlaidSlice:
     """One overlay after the other."""
     effective, troubles = published, list[str]()
     for overlay in overlays:
         laid = overlay.lay(effective)
         effective = laid.effective
         troubles.extend(laid.troubles)
-    return Laid(effective, tuple(troubles))
+    return OverlaidSlice(effective, tuple(troubles))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dra_extender.allocator.overlay.overlay import Laid
+from dra_extender.allocator.overlay.overlay import OverlaidSlice
 from dra_extender.cel.program import Program
 from dra_extender.cel.runtime.device import DeviceActivation, prepare_device
 from dra_extender.cel.support.errors import CelRuntimeError
@@ -55,16 +55,16 @@ class PolicyOverlay:
     def __init__(self, rules: Sequence[PolicyRule]) -> None:
         self.rules = tuple(rules)
 
-    def lay(self, published: ResourceSlice) -> Laid:
+    def lay(self, published: ResourceSlice) -> OverlaidSlice:
         """See Overlay."""
         rules = [rule for rule in self.rules if rule.concerns(published)]
         if not rules or not published.devices:
-            return Laid(published)
+            return OverlaidSlice(published)
         troubles: list[str] = []
         devices = tuple(_Reading(published, device, troubles).under(rules) for device in published.devices)
         if all(new is old for new, old in zip(devices, published.devices, strict=True)):
-            return Laid(published, tuple(troubles))
-        return Laid(msgspec.structs.replace(published, devices=devices), tuple(troubles))
+            return OverlaidSlice(published, tuple(troubles))
+        return OverlaidSlice(msgspec.structs.replace(published, devices=devices), tuple(troubles))
 
 
 class _Reading:

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.overlay.policy import PolicyRule
-from dra_extender.allocator.rules.compatible_only_with import Spot, is_neighbour, spot_of
+from dra_extender.allocator.rules.compatible_only_with import NeighbourScope, is_neighbour, spot_of
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
@@ -18,12 +18,12 @@ MOST_PAIRS: Final = 200_000
 _ONLY_WITH: Final = "compatibleOnlyWith"
 
 
-class Published(NamedTuple):
+class PublishedDevice(NamedTuple):
     """A device as it counts, and where it is."""
 
     where: ResourceSlice
     device: Device
-    spot: Spot
+    spot: NeighbourScope
 
     @property
     def rule(self) -> str:
@@ -36,24 +36,24 @@ class Published(NamedTuple):
         return f"{self.where.driver}/{self.where.pool}/{self.device.name}"
 
 
-class OneSided(NamedTuple):
+class AsymmetricRule(NamedTuple):
     """Two neighbours of which the first does not find the second compatible, while the second has no objection."""
 
-    refusing: Published
-    other: Published
+    refusing: PublishedDevice
+    other: PublishedDevice
 
 
-def devices_of(slices: Iterable[ResourceSlice], most: int = MOST_DEVICES) -> list[Published] | None:
+def devices_of(slices: Iterable[ResourceSlice], most: int = MOST_DEVICES) -> list[PublishedDevice] | None:
     """All devices of these slices, as they count under a policy; None if there are more than `most`."""
     found = list(
         islice(((each, device) for each in slices for device in each.devices), most + 1),
     )
     if len(found) > most:
         return None
-    return [Published(where, device, spot_of(where, device)) for where, device in found]
+    return [PublishedDevice(where, device, spot_of(where, device)) for where, device in found]
 
 
-def without_effect(rules: Sequence[PolicyRule], devices: Sequence[Published]) -> Iterator[tuple[str, str]]:
+def without_effect(rules: Sequence[PolicyRule], devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
     """(rule, why it can have no effect); what depends on devices is only said when there are some."""
     supplying = {rule for each in devices for _, rule in each.device.sources}
     for index, rule in enumerate(rules):
@@ -66,7 +66,7 @@ def without_effect(rules: Sequence[PolicyRule], devices: Sequence[Published]) ->
             yield from _alone(rule, devices)
 
 
-def _alone(rule: PolicyRule, devices: Sequence[Published]) -> Iterator[tuple[str, str]]:
+def _alone(rule: PolicyRule, devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
     """Whether no device that has `compatibleOnlyWith` of the rule has a neighbour that is published."""
     having = [each for each in devices if each.rule == rule.name]
     if not having:
@@ -79,7 +79,7 @@ def _alone(rule: PolicyRule, devices: Sequence[Published]) -> Iterator[tuple[str
         yield rule.name, f"compatibleOnlyWith: its {len(having)} devices have no neighbours on {where}"
 
 
-def _index(devices: Iterable[Published]) -> dict[object, int]:
+def _index(devices: Iterable[PublishedDevice]) -> dict[object, int]:
     """How many devices there are on each node, in each pool, and on each counter set."""
     found: dict[object, int] = {}
     for each in devices:
@@ -89,7 +89,7 @@ def _index(devices: Iterable[Published]) -> dict[object, int]:
     return found
 
 
-def _has_company(one: Published, near: dict[object, int]) -> bool:
+def _has_company(one: PublishedDevice, near: dict[object, int]) -> bool:
     pool, node, sets = one.spot
     on = one.device.neighbours_on
     if on == "node":
@@ -99,7 +99,7 @@ def _has_company(one: Published, near: dict[object, int]) -> bool:
     return any(near[pool, counter_set] > 1 for counter_set in sets)
 
 
-def one_sided(devices: Sequence[Published], most: int = MOST_PAIRS) -> Iterator[OneSided]:
+def one_sided(devices: Sequence[PublishedDevice], most: int = MOST_PAIRS) -> Iterator[AsymmetricRule]:
     """Neighbours that judge each other differently; of each pair of expressions the first two devices."""
     true = _Verdicts()
     told: set[tuple[str | None, str | None]] = set()
@@ -115,10 +115,12 @@ def one_sided(devices: Sequence[Published], most: int = MOST_PAIRS) -> Iterator[
         key = (one.device.compatible_only_with, other.device.compatible_only_with)
         if key not in told and not true(one, other) and _agrees(other, one, true):
             told.add(key)
-            yield OneSided(one, other)
+            yield AsymmetricRule(one, other)
 
 
-def _agrees(one: Published, other: Published, true: Callable[[Published, Published], bool]) -> bool:
+def _agrees(
+    one: PublishedDevice, other: PublishedDevice, true: Callable[[PublishedDevice, PublishedDevice], bool]
+) -> bool:
     """Whether the first has nothing against the second."""
     if one.device.compatible_only_with is None or not is_neighbour(one.device.neighbours_on, one.spot, other.spot):
         return True
@@ -134,14 +136,14 @@ class _Verdicts:
         self._programs = ProgramCache()
         self._known: dict[tuple[str, str], bool] = {}
 
-    def __call__(self, owner: Published, other: Published) -> bool:
+    def __call__(self, owner: PublishedDevice, other: PublishedDevice) -> bool:
         expression = owner.device.compatible_only_with or ""
         key = (expression, other.name)
         if key not in self._known:
             self._known[key] = self._evaluated(expression, other)
         return self._known[key]
 
-    def _evaluated(self, expression: str, other: Published) -> bool:
+    def _evaluated(self, expression: str, other: PublishedDevice) -> bool:
         device = other.device
         capacity = {name: each.text for name, each in device.capacity}
         facts = prepare_device(other.where.driver, dict(device.attributes), capacity, device.allow_multiple_allocations)

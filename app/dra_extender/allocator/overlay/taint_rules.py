@@ -3,7 +3,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.allocator.overlay.overlay import Laid
+from dra_extender.allocator.overlay.overlay import OverlaidSlice
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.model.device import Device, DeviceTaint
 from dra_extender.model.device_taint_rule import DeviceTaintRule, DeviceTaintSelector
@@ -22,15 +22,15 @@ class TaintOverlay:
         selected = ((rule.selector or bare, rule.spec.taint) for rule in sorted(rules, key=lambda rule: rule.name))
         self._taints = tuple((selector, taint) for selector, taint in selected if selector is not None)
 
-    def lay(self, published: ResourceSlice) -> Laid:
+    def lay(self, published: ResourceSlice) -> OverlaidSlice:
         """See Overlay."""
         taints = [each for each in self._taints if each[0].concerns(published.driver, published.pool)]
         if not taints:
-            return Laid(published)
+            return OverlaidSlice(published)
         devices = tuple(_tainted(device, taints) for device in published.devices)
         if all(new is old for new, old in zip(devices, published.devices, strict=True)):
-            return Laid(published)
-        return Laid(msgspec.structs.replace(published, devices=devices))
+            return OverlaidSlice(published)
+        return OverlaidSlice(msgspec.structs.replace(published, devices=devices))
 
 
 def _tainted(device: Device, taints: Iterable[tuple[DeviceTaintSelector, DeviceTaint]]) -> Device:

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from dra_extender.allocator.demand.demand import ClaimDemand, Wanted
+from dra_extender.allocator.demand.demand import ClaimDemand, SearchableRequest
 from dra_extender.allocator.placement.config import configuration
 from dra_extender.allocator.placement.node_selector import UnsupportedSelectorError, selector_for
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.capacity import amount_text
 from dra_extender.allocator.rules.held_consumption import frozen_view
-from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Pick
-from dra_extender.allocator.state.result import Fatal
+from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.allocation import (
     AllocationResult,
     ClaimPlacement,
@@ -24,9 +24,9 @@ from dra_extender.model.rejection import Code, Rejection
 
 def claim_placement(
     claim: ClaimDemand,
-    chosen: Sequence[Wanted],
+    chosen: Sequence[SearchableRequest],
     picks: Sequence[Pick],
-    facts: NodeFacts,
+    facts: NodeView,
     new_share_id: Callable[[], str],
     *,
     binds: bool = True,
@@ -43,7 +43,9 @@ def claim_placement(
     try:
         node_selector = selector_for(pools, [pick.location for pick in picks], binds=binds)
     except UnsupportedSelectorError as problem:
-        raise Fatal(Rejection(code=Code.REQUEST_UNSUPPORTED, claim=claim.label, detail=str(problem))) from problem
+        raise SearchEndedError(
+            Rejection(code=Code.REQUEST_UNSUPPORTED, claim=claim.label, detail=str(problem))
+        ) from problem
     share_ids = [new_share_id() if pick.share is not None else None for pick in picks]
     devices = DeviceAllocation(
         results=tuple(_result(pick, share_id, pools) for pick, share_id in zip(picks, share_ids, strict=True)),
@@ -73,7 +75,7 @@ def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
     )
 
 
-def _holding(pick: Pick, share_id: str | None, facts: NodeFacts) -> DeviceHolding:
+def _holding(pick: Pick, share_id: str | None, facts: NodeView) -> DeviceHolding:
     pools, location = facts.pools, pick.location
     device, published = pools.devices[location], pools.views[location].published
     held = facts.holdings(location) if share_id is not None and facts.rules.shares_keep_snapshot else ()

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from dra_extender.allocator.demand.demand import ClaimDemand, Wanted
-from dra_extender.allocator.state.result import Fatal
+from dra_extender.allocator.demand.demand import ClaimDemand, SearchableRequest
+from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.allocation import AllocationConfiguration
 from dra_extender.model.rejection import Code, Rejection
 
@@ -12,7 +12,7 @@ MAX_CONFIGURATIONS: Final = 64
 """Entries that an API server stores in one allocation."""
 
 
-def configuration(claim: ClaimDemand, chosen: Sequence[Wanted]) -> tuple[AllocationConfiguration, ...]:
+def configuration(claim: ClaimDemand, chosen: Sequence[SearchableRequest]) -> tuple[AllocationConfiguration, ...]:
     """The entries for a claim whose request i was served by option `chosen[i]`.
 
     Each class appears once, with the names of all requests that use it.  An entry of the claim is kept if it is meant for
@@ -43,11 +43,13 @@ def configuration(claim: ClaimDemand, chosen: Sequence[Wanted]) -> tuple[Allocat
         detail = (
             f"classes and claim configure it {len(entries)} times, an API server stores {MAX_CONFIGURATIONS} at most"
         )
-        raise Fatal(Rejection(code=Code.REQUEST_UNSUPPORTED, claim=claim.label, detail=detail))
+        raise SearchEndedError(Rejection(code=Code.REQUEST_UNSUPPORTED, claim=claim.label, detail=detail))
     return tuple(_collapsed(entry, claim, chosen) for entry in entries)
 
 
-def _collapsed(entry: AllocationConfiguration, claim: ClaimDemand, chosen: Sequence[Wanted]) -> AllocationConfiguration:
+def _collapsed(
+    entry: AllocationConfiguration, claim: ClaimDemand, chosen: Sequence[SearchableRequest]
+) -> AllocationConfiguration:
     covers_all = entry.requests and all(
         request.name in entry.requests or wanted.name in entry.requests
         for request, wanted in zip(claim.requests, chosen, strict=True)

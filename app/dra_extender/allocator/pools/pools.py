@@ -63,7 +63,7 @@ class SliceView:
     reachable: bytes | None
 
 
-class Ignored(NamedTuple):
+class IgnoredSlices(NamedTuple):
     """Slices of a pool that are treated as if they did not exist: why, and how many devices they have."""
 
     detail: str
@@ -84,7 +84,7 @@ class NodePools:
     devices: tuple[Device, ...]
     views: tuple[SliceView, ...]
     features: Features
-    ignored: tuple[Ignored, ...] = ()
+    ignored: tuple[IgnoredSlices, ...] = ()
     ready_first: DeviceOrder | None = None
 
     @property
@@ -178,14 +178,16 @@ def _offers(published: ResourceSlice, *, beside_counters: bool) -> bool:
     return not published.counter_sets or (beside_counters and bool(published.devices))
 
 
-def _ignored(pool_id: PoolId, ignored: Sequence[ResourceSlice], relevant: Sequence[ResourceSlice]) -> Ignored | None:
+def _ignored(
+    pool_id: PoolId, ignored: Sequence[ResourceSlice], relevant: Sequence[ResourceSlice]
+) -> IgnoredSlices | None:
     """What is not there, unless it is out of date in any case."""
     newest = max(each.generation for each in (*ignored, *relevant))
     current = [each for each in ignored if each.generation == newest]
     if not current:
         return None
     words = _ignored_words([each.name for each in current])
-    return Ignored(f"pool {pool_id[0]}/{pool_id[1]}: {words}", sum(len(each.devices) for each in current))
+    return IgnoredSlices(f"pool {pool_id[0]}/{pool_id[1]}: {words}", sum(len(each.devices) for each in current))
 
 
 def _ignored_words(names: Sequence[str]) -> str:
@@ -197,7 +199,7 @@ def _flat(
     node: Node,
     built: Sequence[tuple[bool, Pool, tuple[ResourceSlice, ...]]],
     features: Features,
-    ignored: tuple[Ignored, ...],
+    ignored: tuple[IgnoredSlices, ...],
 ) -> NodePools:
     pools: list[Pool] = []
     devices: list[Device] = []

@@ -24,13 +24,15 @@ class CapacityError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class CapacityMismatch:
     """Why a device can never give what is requested; `reason` follows the device's name in a sentence."""
 
     reason: str
 
 
-def needs(requests: Mapping[str, int], capacities: Capacities, *, fractional: bool) -> tuple[int, ...] | Misfit:
+def needs(
+    requests: Mapping[str, int], capacities: Capacities, *, fractional: bool
+) -> tuple[int, ...] | CapacityMismatch:
     """What these requests take of each capacity of a device nobody uses, in the order of `capacities`.
 
     A capacity that is not requested counts with the policy's default, or else whole.
@@ -41,14 +43,16 @@ def needs(requests: Mapping[str, int], capacities: Capacities, *, fractional: bo
     known = {name for name, _ in capacities}
     for name in requests:
         if name not in known:
-            return Misfit(f"has no capacity {name}")
+            return CapacityMismatch(f"has no capacity {name}")
     amounts = [_amount(name, capacity, requests.get(name), fractional=fractional) for name, capacity in capacities]
     for (name, capacity), amount in zip(capacities, amounts, strict=True):
         if not _allowed(amount, capacity.policy, fractional=fractional):
-            return Misfit(f"does not give {amount_text(amount, capacity.text)} of {name}, its request policy says")
+            return CapacityMismatch(
+                f"does not give {amount_text(amount, capacity.text)} of {name}, its request policy says"
+            )
         if amount > capacity.value:
             asked = amount_text(amount, capacity.text)
-            return Misfit(f"has {capacity.text} of {name} in all, {asked} would be needed")
+            return CapacityMismatch(f"has {capacity.text} of {name} in all, {asked} would be needed")
     return tuple(amounts)
 
 

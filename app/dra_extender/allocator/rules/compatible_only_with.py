@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.demand.selectors import Deadline, SelectionTimeoutError, SelectorError, SelectorList
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.held_consumption import held_consumption
-from dra_extender.allocator.rules.node_view import NodeFacts
-from dra_extender.allocator.state.result import Fatal
+from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.allocator.state.trail import Trail
 from dra_extender.allocator.state.usage import PoolId, PoolUsage
 from dra_extender.cel.runtime.budget import Budget
@@ -38,7 +38,7 @@ Held = Callable[[Pool], Iterable[tuple[str, CounterConsumption]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class DeviceLocation:
     """Where a device is published: its slice and its place in it."""
 
     published: ResourceSlice
@@ -50,7 +50,7 @@ class Site:
         return self.published.devices[self.position]
 
 
-class Spot(NamedTuple):
+class NeighbourScope(NamedTuple):
     """What makes devices neighbours: the pool, the node it is local to (None: of several), and what it draws on."""
 
     pool_id: PoolId
@@ -65,36 +65,36 @@ class Rule(NamedTuple):
     on: str
 
 
-IsTrue = Callable[[str, Site], bool]
+IsTrue = Callable[[str, DeviceLocation], bool]
 """Whether an expression is true for a device; one without a value is not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class Neighbour:
     """A device that is allocated or chosen; `site` is None when it is not published any more."""
 
     name: str
-    spot: Spot
+    spot: NeighbourScope
     rules: tuple[Rule, ...]
-    site: Site | None
+    site: DeviceLocation | None
     allocated: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class NeighbourConflict:
     """Why a device may not join a member: whose expression is not true for the other one, and what went wrong if it failed.
 
     `crowd` is the number of neighbours when there are too many of them to be compared.
     """
 
-    member: Member
+    member: Neighbour
     expression: str = ""
     of_member: bool = True
     problem: str = ""
     crowd: int = 0
 
 
-def is_neighbour(on: str, one: Spot, other: Spot) -> bool:
+def is_neighbour(on: str, one: NeighbourScope, other: NeighbourScope) -> bool:
     """Whether a rule about `on`, of a device at the first spot, concerns one at the other."""
     if on == NODE:
         return one.node is not None and one.node == other.node
@@ -103,11 +103,11 @@ def is_neighbour(on: str, one: Spot, other: Spot) -> bool:
     return on == POOL or not one.counter_sets or not one.counter_sets.isdisjoint(other.counter_sets)
 
 
-def spot_of(published: ResourceSlice, device: Device, counter_sets: Iterable[str] | None = None) -> Spot:
+def spot_of(published: ResourceSlice, device: Device, counter_sets: Iterable[str] | None = None) -> NeighbourScope:
     """Where a published device is; `counter_sets` are those that were frozen, without them those that the slice has."""
     if counter_sets is None:
         counter_sets = (entry.counter_set for entry in device.consumes_counters)
-    return Spot(published.pool_id, published.node_name or device.node_name, frozenset(counter_sets))
+    return NeighbourScope(published.pool_id, published.node_name or device.node_name, frozenset(counter_sets))
 
 
 def frozen_rules(holdings: Iterable[DeviceHolding], device: Device | None) -> tuple[Rule, ...]:
@@ -130,8 +130,8 @@ def frozen_rules(holdings: Iterable[DeviceHolding], device: Device | None) -> tu
 class _Members(NamedTuple):
     """The members in one pool, and those among them that have rules."""
 
-    all: list[Member]
-    ruling: list[Member]
+    all: list[Neighbour]
+    ruling: list[Neighbour]
 
 
 class NeighbourTable:
@@ -139,25 +139,25 @@ class NeighbourTable:
 
     __slots__ = ("_facts", "_held", "_judge", "_members")
 
-    def __init__(self, facts: NodeFacts, judge: Judge, held: Held) -> None:
+    def __init__(self, facts: NodeView, judge: Judge, held: Held) -> None:
         self._facts = facts
         self._judge = judge
         self._held = held
         self._members: dict[PoolId, _Members] = {}
 
-    def join(self, pool: Pool, site: Site, trail: Trail) -> bool:
+    def join(self, pool: Pool, site: DeviceLocation, trail: Trail) -> bool:
         """Make a device a member, unless it and a neighbour do not go together (the caller then undoes)."""
         if self.refusal(pool, site) is not None:
             return False
         device = site.device
-        member = Member(device.name, spot_of(site.published, device), _rules(device), site, allocated=False)
+        member = Neighbour(device.name, spot_of(site.published, device), _rules(device), site, allocated=False)
         members = self.members(pool)
         trail.append(members.all, member)
         if member.rules:
             trail.append(members.ruling, member)
         return True
 
-    def refusal(self, pool: Pool, site: Site) -> Conflict | None:
+    def refusal(self, pool: Pool, site: DeviceLocation) -> NeighbourConflict | None:
         """The first neighbour that does not go together with this device."""
         spot, rules = spot_of(site.published, site.device), _rules(site.device)
         pools = [self.members(each) for each in (self._facts.choosy if self._facts.judges_node else (pool,))]
@@ -166,29 +166,33 @@ class NeighbourTable:
         self._charge(len(ruling) + len(others))
         return self._ruled(spot, site, ruling) or self._ruling(spot, rules, others)
 
-    def _ruled(self, spot: Spot, site: Site, members: Sequence[Member]) -> Conflict | None:
+    def _ruled(
+        self, spot: NeighbourScope, site: DeviceLocation, members: Sequence[Neighbour]
+    ) -> NeighbourConflict | None:
         """The first member of which a rule is not true for this device."""
         near = [(each, rule) for each in members for rule in each.rules if is_neighbour(rule.on, each.spot, spot)]
         if len(near) > MAX_NEIGHBOURS:
-            return Conflict(near[0][0], crowd=len(near))
+            return NeighbourConflict(near[0][0], crowd=len(near))
         for member, rule in near:
             problem = self._problem(rule.expression, site)
             if problem is not None:
-                return Conflict(member, rule.expression, of_member=True, problem=problem)
+                return NeighbourConflict(member, rule.expression, of_member=True, problem=problem)
         return None
 
-    def _ruling(self, spot: Spot, rules: Sequence[Rule], members: Sequence[Member]) -> Conflict | None:
+    def _ruling(
+        self, spot: NeighbourScope, rules: Sequence[Rule], members: Sequence[Neighbour]
+    ) -> NeighbourConflict | None:
         """The first member for which a rule of this device is not true."""
         for rule in rules:
             near = [each for each in members if is_neighbour(rule.on, spot, each.spot)]
             if len(near) > MAX_NEIGHBOURS:
-                return Conflict(near[0], rule.expression, of_member=False, crowd=len(near))
+                return NeighbourConflict(near[0], rule.expression, of_member=False, crowd=len(near))
             for member in near:
                 problem: str | None = "it is not published any more"
                 if member.site is not None:
                     problem = self._problem(rule.expression, member.site)
                 if problem is not None:
-                    return Conflict(member, rule.expression, of_member=False, problem=problem)
+                    return NeighbourConflict(member, rule.expression, of_member=False, problem=problem)
         return None
 
     def members(self, pool: Pool) -> _Members:
@@ -204,7 +208,7 @@ class NeighbourTable:
         if isinstance(budget, Budget):
             budget.spend(COMPARISON_UNITS * neighbours)
 
-    def _problem(self, expression: str, site: Site) -> str | None:
+    def _problem(self, expression: str, site: DeviceLocation) -> str | None:
         """None if the expression is true for the device; empty if it is false, else why it has no value."""
         deadline = self._facts.deadline
         try:
@@ -214,11 +218,13 @@ class NeighbourTable:
             return str(problem)
         except (SelectionTimeoutError, CelBudgetError) as problem:
             detail = "time was up while compatibleOnlyWith was running"
-            raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=detail)) from problem
+            raise SearchEndedError(Rejection(code=Code.SEARCH_LIMIT, detail=detail)) from problem
         return None if matches else ""
 
 
-def _held_members(pool: Pool, usage: PoolUsage, drawing: Iterable[tuple[str, CounterConsumption]]) -> Iterator[Member]:
+def _held_members(
+    pool: Pool, usage: PoolUsage, drawing: Iterable[tuple[str, CounterConsumption]]
+) -> Iterator[Neighbour]:
     """The devices of a pool of which something is held; `drawing` says what each draws on."""
     drawn: dict[str, set[str]] = {}
     for name, entry in drawing:
@@ -231,10 +237,10 @@ def _held_members(pool: Pool, usage: PoolUsage, drawing: Iterable[tuple[str, Cou
         site, counter_sets = sites.get(name), drawn.get(name, ())
         device = None if site is None else site.device
         if site is None or device is None:
-            spot = Spot(pool.pool_id, home, frozenset(counter_sets))
+            spot = NeighbourScope(pool.pool_id, home, frozenset(counter_sets))
         else:
             spot = spot_of(site.published, device, counter_sets)
-        yield Member(name, spot, frozen_rules(usage[name], device), site, allocated=True)
+        yield Neighbour(name, spot, frozen_rules(usage[name], device), site, allocated=True)
 
 
 def unsuited(pool: Pool, usage: PoolUsage, addition: Sequence[DeviceHolding], is_true: IsTrue) -> str | None:
@@ -254,7 +260,7 @@ def unsuited(pool: Pool, usage: PoolUsage, addition: Sequence[DeviceHolding], is
     return None
 
 
-def _suits(one: Member, other: Member, is_true: IsTrue) -> bool:
+def _suits(one: Neighbour, other: Neighbour, is_true: IsTrue) -> bool:
     """Whether every rule of the first is true for the second, as far as that is a neighbour."""
     return all(
         other.site is not None and is_true(rule.expression, other.site)
@@ -263,7 +269,7 @@ def _suits(one: Member, other: Member, is_true: IsTrue) -> bool:
     )
 
 
-def conflict_words(device: Device, conflict: Conflict) -> str:
+def conflict_words(device: Device, conflict: NeighbourConflict) -> str:
     """E.g. `gpu-0-mig-0 is compatible only with device.x == 1, which is false for gpu-0-vgpu-0 (allocated)`."""
     member = conflict.member
     other = f"{member.name} ({'allocated' if member.allocated else 'for the same pod'})"
@@ -282,11 +288,11 @@ def _rules(device: Device) -> tuple[Rule, ...]:
     return (Rule(device.compatible_only_with, device.neighbours_on),)
 
 
-def _sites(pool: Pool, names: Iterable[str]) -> dict[str, Site]:
+def _sites(pool: Pool, names: Iterable[str]) -> dict[str, DeviceLocation]:
     wanted = set(names)
-    found: dict[str, Site] = {}
+    found: dict[str, DeviceLocation] = {}
     for published in pool.published if wanted else ():
         for position, device in enumerate(published.devices):
             if device.name in wanted and device.name not in found:
-                found[device.name] = Site(published, position)
+                found[device.name] = DeviceLocation(published, position)
     return found

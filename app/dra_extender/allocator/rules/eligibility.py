@@ -3,19 +3,19 @@
 from enum import IntEnum
 from typing import Final
 
-from dra_extender.allocator.demand.demand import ALL, Wanted
+from dra_extender.allocator.demand.demand import ALL, SearchableRequest
 from dra_extender.allocator.demand.selectors import SelectionTimeoutError, SelectorError, VerdictRow
 from dra_extender.allocator.pools.node_match import MALFORMED, REACHABLE
 from dra_extender.allocator.pools.pools import SliceView
-from dra_extender.allocator.rules.capacity import CapacityError, Misfit
-from dra_extender.allocator.rules.node_view import NodeFacts as NodeFacts
+from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch
+from dra_extender.allocator.rules.node_view import NodeView as NodeFacts
 from dra_extender.allocator.rules.taints import untolerated
-from dra_extender.allocator.state.result import Fatal
+from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.device import Device
 from dra_extender.model.rejection import Code, Rejection
 
 
-class Standing(IntEnum):
+class DeviceVerdict(IntEnum):
     """The first thing that speaks against a device, in the order of the tests; ELIGIBLE if nothing does."""
 
     UNKNOWN = 0
@@ -35,11 +35,11 @@ class Standing(IntEnum):
 
 UNSELECTABLE = frozenset(
     {
-        Standing.BINDING_CONDITIONS_OFF,
-        Standing.GROUPS_OFF,
-        Standing.NO_MATCH,
-        Standing.OTHER_NODE,
-        Standing.MISFIT,
+        DeviceVerdict.BINDING_CONDITIONS_OFF,
+        DeviceVerdict.GROUPS_OFF,
+        DeviceVerdict.NO_MATCH,
+        DeviceVerdict.OTHER_NODE,
+        DeviceVerdict.MISFIT,
     }
 )
 """Standings of devices that a request does not mean at all; mode All leaves them out, while any other bad standing makes
@@ -54,7 +54,7 @@ class Eligibility:
 
     __slots__ = ("_exact", "_facts", "_label", "_rows", "_sharing", "_standings", "_wanted")
 
-    def __init__(self, wanted: Wanted, label: str, facts: NodeFacts) -> None:
+    def __init__(self, wanted: SearchableRequest, label: str, facts: NodeFacts) -> None:
         self._wanted = wanted
         self._label = label
         self._facts = facts
@@ -68,7 +68,7 @@ class Eligibility:
         self._rows: dict[int, VerdictRow] = {}
 
     def of(self, location: int) -> int:
-        """The standing (a `Standing` value) of the device at a location.
+        """The standing (a `DeviceVerdict` value) of the device at a location.
 
         Mode ExactCount looks first whether the device is taken, so that selectors are not evaluated on taken devices; mode All
         looks later.
@@ -100,12 +100,12 @@ class Eligibility:
         view = self._facts.pools.views[location]
         return self._wanted.selectors.always or self._selected(view, location - view.base)
 
-    def told(self, location: int) -> Standing:
+    def told(self, location: int) -> DeviceVerdict:
         """As `of`, for explanations: UNKNOWN where a selector fails."""
         try:
-            return Standing(self.of(location))
-        except Fatal:
-            return Standing.UNKNOWN
+            return DeviceVerdict(self.of(location))
+        except SearchEndedError:
+            return DeviceVerdict.UNKNOWN
 
     def _find(self, location: int) -> int:
         facts, wanted = self._facts, self._wanted
@@ -114,22 +114,22 @@ class Eligibility:
         pools = facts.pools
         device, view = pools.devices[location], pools.views[location]
         if facts.groups_hide and any(each.compatibility_groups for each in device.consumes_counters):
-            return Standing.GROUPS_OFF
+            return DeviceVerdict.GROUPS_OFF
         taken = not wanted.admin and facts.is_taken(location)
         if taken and self._exact:
-            return Standing.TAKEN
+            return DeviceVerdict.TAKEN
         if device.binding_conditions and facts.conditions_hide:
-            return Standing.BINDING_CONDITIONS_OFF
+            return DeviceVerdict.BINDING_CONDITIONS_OFF
         if not wanted.selectors.always and not self._selected(view, location - view.base):
-            return Standing.NO_MATCH
+            return DeviceVerdict.NO_MATCH
         if view.reachable is not None and not self._reachable(device, view.reachable[location - view.base]):
-            return Standing.OTHER_NODE
+            return DeviceVerdict.OTHER_NODE
         if self._sharing.on and (device.capacity or wanted.capacity):
             lacking = self._lacking(location)
             if lacking:
                 return lacking
         if taken:
-            return Standing.TAKEN
+            return DeviceVerdict.TAKEN
         return self._usable(location)
 
     def _selected(self, view: SliceView, position: int) -> bool:
@@ -141,32 +141,34 @@ class Eligibility:
         except SelectorError as problem:
             device = view.published.devices[position].name
             where = {"claim": self._label, "request": self._wanted.name, "device": device}
-            raise Fatal(Rejection(code=problem.code, detail=str(problem), **where)) from problem
+            raise SearchEndedError(Rejection(code=problem.code, detail=str(problem), **where)) from problem
         except SelectionTimeoutError as problem:
             rejection = Rejection(code=Code.SEARCH_LIMIT, detail="time was up while a selector was running")
-            raise Fatal(rejection) from problem
+            raise SearchEndedError(rejection) from problem
 
-    def _lacking(self, location: int) -> Standing | None:
+    def _lacking(self, location: int) -> DeviceVerdict | None:
         """What is wrong with the capacity of the device; what is given already counts later for mode All, as it makes it fail."""
         try:
-            if isinstance(self._sharing.needs(self._wanted, location), Misfit):
-                return Standing.MISFIT
+            if isinstance(self._sharing.needs(self._wanted, location), CapacityMismatch):
+                return DeviceVerdict.MISFIT
         except CapacityError as problem:
             device = self._facts.pools.devices[location].name
             where = {"claim": self._label, "request": self._wanted.name, "device": device}
-            raise Fatal(Rejection(code=Code.AMOUNT_INVALID, detail=f"device {device}: {problem}", **where)) from problem
+            raise SearchEndedError(
+                Rejection(code=Code.AMOUNT_INVALID, detail=f"device {device}: {problem}", **where)
+            ) from problem
         if (
             (self._exact or not self._facts.rules.all_needs_used_up_devices)
             and self._facts.holdings(location)
             and self._sharing.exhausted(self._wanted, location) is not None
         ):
-            return Standing.EXHAUSTED
+            return DeviceVerdict.EXHAUSTED
         return None
 
     def _reachable(self, device: Device, reach: int) -> bool:
         if reach == MALFORMED:
             where = {"claim": self._label, "request": self._wanted.name, "device": device.name}
-            raise Fatal(
+            raise SearchEndedError(
                 Rejection(code=Code.POOL_INVALID, detail=f"device {device.name}: malformed node selector", **where)
             )
         return reach == REACHABLE
@@ -175,13 +177,13 @@ class Eligibility:
         facts = self._facts
         device = facts.pools.devices[location]
         if facts.pools.views[location].published.skip_node_operations and not facts.operations:
-            return Standing.NODE_OPERATIONS
+            return DeviceVerdict.NODE_OPERATIONS
         if device.node_allocatable and not facts.rules.unaccounted_devices:
-            return Standing.NODE_ALLOCATABLE
+            return DeviceVerdict.NODE_ALLOCATABLE
         partitionable = facts.features.partitionable_devices
         if not partitionable and not all(each.synthetic for each in device.consumes_counters):
-            return Standing.PARTITIONABLE_OFF
+            return DeviceVerdict.PARTITIONABLE_OFF
         tainted = device.taints and facts.features.device_taints
         if tainted and untolerated(device.taints, self._wanted.tolerations) is not None:
-            return Standing.TAINTED
-        return Standing.ELIGIBLE
+            return DeviceVerdict.TAINTED
+        return DeviceVerdict.ELIGIBLE

@@ -3,12 +3,12 @@ from collections.abc import Hashable
 import msgspec
 
 from dra_extender.allocator.demand.constraints import lookup
-from dra_extender.allocator.demand.demand import Wanted
+from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline
 from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.shared_capacity import Sharing
 from dra_extender.allocator.state.release_rules import OWN, Rules
-from dra_extender.allocator.state.result import Fatal
+from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.allocator.state.usage import PoolUsage, Usage
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import NODE, Attribute
@@ -19,7 +19,7 @@ _POLL_DEVICES = 4_096
 """Looks at devices between two looks at the deadline: 5 to 20 ms."""
 
 
-class NodeFacts:
+class NodeView:
     """What one search reads of one node: its devices, what is taken, and the switches."""
 
     __slots__ = (
@@ -103,7 +103,7 @@ class NodeFacts:
             self._looked = 0
             if self.deadline is not None and self.deadline():
                 detail = "time was up while the devices of the node were looked at"
-                raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=detail))
+                raise SearchEndedError(Rejection(code=Code.SEARCH_LIMIT, detail=detail))
 
     def is_taken(self, location: int) -> bool:
         """Whether an allocated claim has the whole device; admin access takes nothing."""
@@ -132,7 +132,7 @@ class NodeFacts:
             self._used[id(pool)] = found
         return found
 
-    def attribute(self, wanted: Wanted, name: str, location: int) -> Attribute | None:
+    def attribute(self, wanted: SearchableRequest, name: str, location: int) -> Attribute | None:
         """What constraints compare for a device: what the request derives under this name, else what the device publishes.
 
         Raises:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.demand.demand import Wanted
+from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.pools.pools import NodePools
-from dra_extender.allocator.rules.capacity import Misfit, needs
+from dra_extender.allocator.rules.capacity import CapacityMismatch, needs
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import Device
 
@@ -13,7 +13,7 @@ Amounts = tuple[int, ...]
 """One amount in nano-units for each capacity of a device, in the device's order."""
 
 
-class Exhausted(NamedTuple):
+class CapacityShortage(NamedTuple):
     """A capacity of which not enough is left: what remains and what is asked, in nano-units."""
 
     name: str
@@ -21,14 +21,14 @@ class Exhausted(NamedTuple):
     asked: int
 
 
-class Given(NamedTuple):
+class SharedConsumption(NamedTuple):
     """Whether allocated claims have shares of a device, and what they have of it in all; no amounts without shares."""
 
     shares: bool
     amounts: Amounts
 
 
-_NOTHING: Final = Given(shares=False, amounts=())
+_NOTHING: Final = SharedConsumption(shares=False, amounts=())
 
 
 class Sharing:
@@ -42,14 +42,14 @@ class Sharing:
         self._holdings = holdings
         self.on = pools.features.consumable_capacity
         self._fractional = pools.features.fractional_capacity_range
-        self._needs: dict[tuple[int, int], Amounts | Misfit] = {}
-        self._given: dict[int, Given] = {}
+        self._needs: dict[tuple[int, int], Amounts | CapacityMismatch] = {}
+        self._given: dict[int, SharedConsumption] = {}
 
     def is_shareable(self, location: int) -> bool:
         """Whether several requests may have the device at once."""
         return self.on and self._pools.devices[location].allow_multiple_allocations
 
-    def needs(self, wanted: Wanted, location: int) -> Amounts | Misfit:
+    def needs(self, wanted: SearchableRequest, location: int) -> Amounts | CapacityMismatch:
         """What a request takes of a device that nobody uses, or why it never fits.
 
         Raises:
@@ -69,14 +69,14 @@ class Sharing:
         """Whether allocated claims have shares of the device."""
         return self.on and self._known(location).shares
 
-    def state(self, location: int) -> Given:
+    def state(self, location: int) -> SharedConsumption:
         """What allocated claims have of the device."""
         return self._known(location)
 
-    def exhausted(self, wanted: Wanted, location: int, picked: Amounts = ()) -> Exhausted | None:
+    def exhausted(self, wanted: SearchableRequest, location: int, picked: Amounts = ()) -> CapacityShortage | None:
         """The first capacity that does not suffice beside what is given and what this search has `picked`."""
         asked = self.needs(wanted, location)
-        if isinstance(asked, Misfit) or not asked:
+        if isinstance(asked, CapacityMismatch) or not asked:
             return None
         known = self._known(location)
         if not known.shares and not picked:
@@ -88,10 +88,10 @@ class Sharing:
             if picked:
                 remaining -= picked[index]
             if asked[index] > remaining:
-                return Exhausted(name, remaining, asked[index])
+                return CapacityShortage(name, remaining, asked[index])
         return None
 
-    def _known(self, location: int) -> Given:
+    def _known(self, location: int) -> SharedConsumption:
         found = self._given.get(location)
         if found is not None:
             return found
@@ -102,7 +102,7 @@ class Sharing:
         return found
 
 
-def _given(device: Device, holdings: Iterable[DeviceHolding]) -> Given:
+def _given(device: Device, holdings: Iterable[DeviceHolding]) -> SharedConsumption:
     shares = [each for each in holdings if each.share_id is not None and not each.admin]
     if not shares:
         return _NOTHING
@@ -111,4 +111,4 @@ def _given(device: Device, holdings: Iterable[DeviceHolding]) -> Given:
         for name, amount in share.consumed_capacity:
             if name in totals:
                 totals[name] += amount
-    return Given(shares=True, amounts=tuple(totals.values()))
+    return SharedConsumption(shares=True, amounts=tuple(totals.values()))

@@ -35,7 +35,7 @@ COUNTERS: Final = "counters"
 _Drawn = Sequence[tuple[str, CounterConsumption]]
 
 
-class Breach(NamedTuple):
+class Violation(NamedTuple):
     """What is broken: the kind, the device or counter set, and a half sentence with the amounts or groups."""
 
     kind: str
@@ -52,7 +52,7 @@ def published_pool(pool_id: PoolId, slices: Iterable[ResourceSlice]) -> Pool:
     return Pool(pool_id=pool_id, published=current, totals=totals)
 
 
-def verdict(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rules: Rules = OWN) -> Breach | None:
+def verdict(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rules: Rules = OWN) -> Violation | None:
     """The first thing that the addition breaks beside the usage, both of this pool; None if it may be allocated.
 
     `addition` is judged as a whole.  Counters that the pool does not declare are without limit.
@@ -82,7 +82,7 @@ def verdict(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rul
     )
 
 
-def contradictions(pool: Pool, usage: PoolUsage) -> Iterator[Breach]:
+def contradictions(pool: Pool, usage: PoolUsage) -> Iterator[Violation]:
     """Everything in the usage of this pool that should not be beside each other, whoever came first."""
     for device, holdings in _by_device(each for held in usage.values() for each in held).items():
         found = _shared_wrongly(pool, device, holdings, holdings)
@@ -112,10 +112,10 @@ def _present(holdings: Iterable[DeviceHolding]) -> tuple[DeviceHolding, ...]:
 
 def _shared_wrongly(
     pool: Pool, device: str, holdings: Sequence[DeviceHolding], asking: Sequence[DeviceHolding]
-) -> Breach | None:
+) -> Violation | None:
     """Whether one has the whole device beside others, or the shares exceed a capacity of which those asking take something."""
     if len(holdings) > 1 and any(each.share_id is None for each in holdings):
-        return Breach(DEVICE, device)
+        return Violation(DEVICE, device)
     asked = {name for each in asking for name, amount in each.consumed_capacity if amount > 0}
     if not asked:
         return None
@@ -128,7 +128,7 @@ def _shared_wrongly(
         next((f"{name}: {format_quantity(totals[name])} of {text} taken" for name, text in over), "")
         for over in _exceeded(pool, device, asked, totals)
     ]
-    return Breach(CAPACITY, device, details[0]) if details and all(details) else None
+    return Violation(CAPACITY, device, details[0]) if details and all(details) else None
 
 
 def _exceeded(
@@ -152,18 +152,18 @@ def _amounts(drawn: _Drawn) -> Mapping[tuple[str, str], int]:
     return sums
 
 
-def _overdrawn(pool: Pool, members: _Drawn, asked: Mapping[tuple[str, str], int]) -> Breach | None:
+def _overdrawn(pool: Pool, members: _Drawn, asked: Mapping[tuple[str, str], int]) -> Violation | None:
     """The first counter of which something is asked and which the members overdraw."""
     sums = _amounts(members)
     for key, amount in asked.items():
         total = pool.totals.get(key[0], {}).get(key[1])
         if total is not None and amount > 0 and sums[key] > total:
             names = ", ".join(sorted({device for device, entry in members if entry.counter_set == key[0]}))
-            return Breach(COUNTERS, key[0], f"{key[1]}: {sums[key]} of {total} nano-units drawn by {names}")
+            return Violation(COUNTERS, key[0], f"{key[1]}: {sums[key]} of {total} nano-units drawn by {names}")
     return None
 
 
-def _parted(members: _Drawn) -> Breach | None:
+def _parted(members: _Drawn) -> Violation | None:
     """The first counter set whose members have no group in common, unless none has any."""
     by_set: dict[str, list[tuple[str, CounterConsumption]]] = {}
     for each in members:
@@ -171,5 +171,5 @@ def _parted(members: _Drawn) -> Breach | None:
     for counter_set, found in by_set.items():
         if not together(entry.compatibility_groups for _, entry in found):
             listed = sorted(f"{device} [{', '.join(sorted(entry.compatibility_groups))}]" for device, entry in found)
-            return Breach(GROUPS, counter_set, "; ".join(listed))
+            return Violation(GROUPS, counter_set, "; ".join(listed))
     return None

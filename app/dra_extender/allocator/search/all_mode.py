@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping
 
-from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, Wanted
+from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, SearchableRequest
 from dra_extender.allocator.demand.validate import MAX_RESULTS
-from dra_extender.allocator.rules.eligibility import UNSELECTABLE, Eligibility, Standing
-from dra_extender.allocator.rules.node_view import NodeFacts
-from dra_extender.allocator.state.result import Fatal
+from dra_extender.allocator.rules.eligibility import UNSELECTABLE, DeviceVerdict, Eligibility
+from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.rejection import Code, Rejection
 
 Gathered = Mapping[tuple[int, int, int], tuple[int, ...]]
 """(claim, request, option) -> locations of every device that a request with mode All means."""
 
 
-class Gathering:
+class AllModeDevices:
     """The devices of every request with mode All, and the check of the sizes that follow from them.
 
     Whether a device is taken, tainted or blocked does not matter here: mode All means every device or nothing.
@@ -21,7 +21,7 @@ class Gathering:
 
     __slots__ = ("_demand", "_eligibility", "_facts", "_found")
 
-    def __init__(self, demand: Demand, facts: NodeFacts) -> None:
+    def __init__(self, demand: Demand, facts: NodeView) -> None:
         """Nothing is known yet."""
         self._demand = demand
         self._facts = facts
@@ -47,20 +47,20 @@ class Gathering:
                 least += _least(each, claim, request, self._found)
             if least > MAX_RESULTS:
                 detail = f"needs {least} devices on this node, a claim may have {MAX_RESULTS}"
-                raise Fatal(Rejection(code=Code.TOO_MANY_DEVICES, claim=wish.label, detail=detail))
+                raise SearchEndedError(Rejection(code=Code.TOO_MANY_DEVICES, claim=wish.label, detail=detail))
         return self._found
 
-    def _every(self, wanted: Wanted, label: str) -> tuple[int, ...]:
+    def _every(self, wanted: SearchableRequest, label: str) -> tuple[int, ...]:
         facts = self._facts
         for pool in facts.pools.troubled:
             if pool.problem is not None:
                 rejection = Rejection(code=pool.problem, claim=label, request=wanted.name, detail=pool.detail)
-                raise Fatal(rejection, facts.rules.all_beside_broken_pools)
+                raise SearchEndedError(rejection, facts.rules.all_beside_broken_pools)
         if self._eligibility is None:
             self._eligibility = Eligibility(wanted, label, facts)
             facts.look(len(facts.pools.devices))
         standings = self._eligibility.all()
-        left_out = UNSELECTABLE if facts.rules.all_needs_used_up_devices else UNSELECTABLE | {Standing.EXHAUSTED}
+        left_out = UNSELECTABLE if facts.rules.all_needs_used_up_devices else UNSELECTABLE | {DeviceVerdict.EXHAUSTED}
         found = tuple([location for location, standing in enumerate(standings) if standing not in left_out])
         self._eligibility = None
         return found

@@ -6,7 +6,7 @@ A bound may be too high, never too low.
 from collections.abc import Iterable, Sequence
 
 from dra_extender.allocator.pools.pools import Pool
-from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import PoolTables
 from dra_extender.model.device import CounterConsumption
 
@@ -26,7 +26,7 @@ def locations(mask: Mask) -> Iterable[int]:
 class Bounds:
     """Bounds from what is held on a node before the search picks anything."""
 
-    def __init__(self, facts: NodeFacts) -> None:
+    def __init__(self, facts: NodeView) -> None:
         self._facts = facts
         self._tables: dict[int, PoolTables] = {}
         self._known: dict[Mask, int] = {}

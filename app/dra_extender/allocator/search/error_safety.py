@@ -7,18 +7,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from dra_extender.allocator.demand.demand import ALL, ClaimDemand, Demand, RequestDemand, Wanted
+from dra_extender.allocator.demand.demand import ALL, ClaimDemand, Demand, RequestDemand, SearchableRequest
 from dra_extender.allocator.demand.validate import MAX_RESULTS
-from dra_extender.allocator.rules.eligibility import Eligibility, Standing
-from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
+from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import Gathered
-from dra_extender.allocator.state.result import Fatal
+from dra_extender.allocator.state.result import SearchEndedError
 
-FindEligibility = Callable[[int, int, int, Wanted], Eligibility]
+FindEligibility = Callable[[int, int, int, SearchableRequest], Eligibility]
 """The eligibility for (claim, request, option, wanted)."""
 
 
-def unfailing(demand: Demand, facts: NodeFacts, eligibility: FindEligibility) -> Demand:
+def unfailing(demand: Demand, facts: NodeView, eligibility: FindEligibility) -> Demand:
     """The claims and requests before the first that has a selector or a derived attribute that fails on some device of the node."""
     claims: list[ClaimDemand] = []
     for claim, each in enumerate(demand.claims):
@@ -37,16 +37,19 @@ def unfailing(demand: Demand, facts: NodeFacts, eligibility: FindEligibility) ->
 
 
 def _fails(
-    claim: ClaimDemand, wish: RequestDemand, facts: NodeFacts, eligibility: Callable[[int, Wanted], Eligibility]
+    claim: ClaimDemand,
+    wish: RequestDemand,
+    facts: NodeView,
+    eligibility: Callable[[int, SearchableRequest], Eligibility],
 ) -> bool:
     try:
         for index, wanted in enumerate(wish.options):
             standings = eligibility(index, wanted).all()
             for name in {claim.constraints[number].attribute for number in wanted.constraints} & set(wanted.derived):
                 for location, standing in enumerate(standings):
-                    if standing == Standing.ELIGIBLE:
+                    if standing == DeviceVerdict.ELIGIBLE:
                         facts.attribute(wanted, name, location)
-    except Fatal:
+    except SearchEndedError:
         return True
     return False
 

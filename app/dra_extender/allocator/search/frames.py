@@ -5,15 +5,15 @@ from enum import IntEnum
 from typing import Final, Protocol
 
 from dra_extender.allocator.demand.demand import RequestDemand
-from dra_extender.allocator.explain.device_reasons import Place
+from dra_extender.allocator.explain.device_reasons import DeviceSlot
 from dra_extender.allocator.explain.shortfall import Shortfall
 from dra_extender.allocator.pools.device_order import DeviceOrder
-from dra_extender.allocator.rules.eligibility import Eligibility, Standing
-from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
+from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.rules.shared_capacity import Amounts
 from dra_extender.allocator.search.bounds import Mask
-from dra_extender.allocator.search.pruning import Outlook
-from dra_extender.allocator.search_state import Attempt, Refusal
+from dra_extender.allocator.search.pruning import PruningIndex
+from dra_extender.allocator.search_state import Exclusion, SearchState
 
 NOT_CHOSEN: Final = -1
 """Option of a call that has not entered the alternatives of a request, or of a request that has none."""
@@ -22,7 +22,7 @@ _MAX_FAILED_STATES: Final = 12_000
 """A state of twelve picks takes 1.4 KB, so a search keeps about 16 MiB; what is not remembered is searched again."""
 
 
-class Outcome(IntEnum):
+class FrameResult(IntEnum):
     """What a call ended with; GOES_ON means that another call comes first."""
 
     GOES_ON = 0
@@ -31,18 +31,18 @@ class Outcome(IntEnum):
     TOO_MANY = 3
 
 
-class Machine(Protocol):
+class SearchContext(Protocol):
     """What frames use of the search they are part of."""
 
-    attempt: Attempt
+    attempt: SearchState
     chosen: dict[tuple[int, int], int]
-    facts: NodeFacts
+    facts: NodeView
     failed_states: set[Hashable]
     order: DeviceOrder | None
-    outlook: Outlook | None
+    outlook: PruningIndex | None
     shortfall: Shortfall
 
-    def call(self, claim: int, request: int, option: int = NOT_CHOSEN, picked: int = 0, start: int = 0) -> Outcome:
+    def call(self, claim: int, request: int, option: int = NOT_CHOSEN, picked: int = 0, start: int = 0) -> FrameResult:
         """Make this the next call; always GOES_ON."""
         ...
 
@@ -51,10 +51,10 @@ class Machine(Protocol):
         ...
 
 
-class Frame(Protocol):
+class SearchFrame(Protocol):
     """Waits for the outcome of a call it made."""
 
-    def resume(self, search: Machine, outcome: Outcome) -> Outcome:
+    def resume(self, search: SearchContext, outcome: FrameResult) -> FrameResult:
         """Judge the outcome: GOES_ON after making another call, else the outcome of this frame, which is then done."""
         ...
 
@@ -64,15 +64,15 @@ class ClaimEnd:
 
     __slots__ = ()
 
-    def resume(self, search: Machine, outcome: Outcome) -> Outcome:  # noqa: ARG002 - as every frame
-        """See `Frame`."""
-        return Outcome.FAILED if outcome is Outcome.TOO_MANY else outcome
+    def resume(self, search: SearchContext, outcome: FrameResult) -> FrameResult:  # noqa: ARG002 - as every frame
+        """See `SearchFrame`."""
+        return FrameResult.FAILED if outcome is FrameResult.TOO_MANY else outcome
 
 
 CLAIM_END: Final = ClaimEnd()
 
 
-class Remember:
+class NogoodFrame:
     """Remembers that a request failed in a state; too many devices is no failure of the state."""
 
     __slots__ = ("_state",)
@@ -80,9 +80,9 @@ class Remember:
     def __init__(self, state: Hashable) -> None:
         self._state = state
 
-    def resume(self, search: Machine, outcome: Outcome) -> Outcome:
-        """See `Frame`."""
-        if outcome is Outcome.FAILED and len(search.failed_states) < _MAX_FAILED_STATES:
+    def resume(self, search: SearchContext, outcome: FrameResult) -> FrameResult:
+        """See `SearchFrame`."""
+        if outcome is FrameResult.FAILED and len(search.failed_states) < _MAX_FAILED_STATES:
             search.failed_states.add(self._state)
         return outcome
 
@@ -99,20 +99,20 @@ class Alternatives:
         self._index = 0
         self._only_too_many = True
 
-    def resume(self, search: Machine, outcome: Outcome) -> Outcome:
-        """See `Frame`."""
-        if outcome is not Outcome.TOO_MANY:
+    def resume(self, search: SearchContext, outcome: FrameResult) -> FrameResult:
+        """See `SearchFrame`."""
+        if outcome is not FrameResult.TOO_MANY:
             self._only_too_many = False
-        if outcome is Outcome.FOUND:
+        if outcome is FrameResult.FOUND:
             search.chosen[self._claim, self._request] = self._index
             return outcome
         self._index += 1
         if self._index < len(self._wish.options):
             return search.call(self._claim, self._request, self._index)
-        return Outcome.TOO_MANY if self._only_too_many else Outcome.FAILED
+        return FrameResult.TOO_MANY if self._only_too_many else FrameResult.FAILED
 
 
-class Every:
+class AllModeFrame:
     """Holds one device of mode All."""
 
     __slots__ = ("_mark",)
@@ -120,9 +120,9 @@ class Every:
     def __init__(self, mark: int) -> None:
         self._mark = mark
 
-    def resume(self, search: Machine, outcome: Outcome) -> Outcome:
-        """See `Frame`."""
-        if outcome is not Outcome.FOUND:
+    def resume(self, search: SearchContext, outcome: FrameResult) -> FrameResult:
+        """See `SearchFrame`."""
+        if outcome is not FrameResult.FOUND:
             search.attempt.trail.back_to(self._mark)
         return outcome
 
@@ -132,7 +132,7 @@ class DeviceLoop:
 
     __slots__ = ("_candidates", "_eligibility", "_failed", "_mark", "_next", "_option", "_place", "_refusals", "_took")
 
-    def __init__(self, place: Place, option: int, start: int, eligibility: Eligibility, mark: int) -> None:
+    def __init__(self, place: DeviceSlot, option: int, start: int, eligibility: Eligibility, mark: int) -> None:
         """Fill this place from rank `start` on (without an order: location); `option` as called, `mark` to come back to."""
         self._place = place
         self._option = option
@@ -142,15 +142,15 @@ class DeviceLoop:
         self._took = False
         self._candidates: Mask | None = None
         self._failed: set[tuple[int, int, Amounts | None]] = set()
-        self._refusals: dict[int, Refusal] = {}
+        self._refusals: dict[int, Exclusion] = {}
 
-    def advance(self, search: Machine) -> Outcome:
+    def advance(self, search: SearchContext) -> FrameResult:
         """Take the next device that can be taken and call on, or fail."""
         attempt, standing, (claim, request, picked, wanted) = search.attempt, self._eligibility.of, self._place
         outlook, order = search.outlook, search.order
         rest = range(self._next, len(search.facts.pools.devices)) if order is None else order.locations[self._next :]
         for location in rest:
-            if attempt.is_picked(claim, wanted, location) or standing(location) != Standing.ELIGIBLE:
+            if attempt.is_picked(claim, wanted, location) or standing(location) != DeviceVerdict.ELIGIBLE:
                 continue
             if outlook is not None:
                 if _looks(outlook, attempt, location) in self._failed:
@@ -169,14 +169,14 @@ class DeviceLoop:
         if not self._took:
             search.shortfall.note(self._place, self._eligibility, self._refusals)
         search.dead_end(len(self._refusals))
-        return Outcome.FAILED
+        return FrameResult.FAILED
 
-    def resume(self, search: Machine, outcome: Outcome) -> Outcome:
-        """See `Frame`."""
-        if outcome is Outcome.FOUND:
+    def resume(self, search: SearchContext, outcome: FrameResult) -> FrameResult:
+        """See `SearchFrame`."""
+        if outcome is FrameResult.FOUND:
             return outcome
         search.attempt.trail.back_to(self._mark)
-        if outcome is Outcome.TOO_MANY:
+        if outcome is FrameResult.TOO_MANY:
             return outcome
         if search.outlook is not None:
             # An interchangeable device in the same place would fail in the same way.
@@ -185,7 +185,7 @@ class DeviceLoop:
             self._failed.add(_looks(search.outlook, search.attempt, location))
         return self.advance(search)
 
-    def _enough(self, outlook: Outlook, attempt: Attempt, rank: int, order: DeviceOrder | None) -> bool:
+    def _enough(self, outlook: PruningIndex, attempt: SearchState, rank: int, order: DeviceOrder | None) -> bool:
         """Whether the devices from here on are enough for what is still to be picked."""
         claim, request, picked, wanted = self._place
         if self._candidates is None:
@@ -195,6 +195,6 @@ class DeviceLoop:
         return (self._candidates >> rank).bit_count() >= wanted.count - picked
 
 
-def _looks(outlook: Outlook, attempt: Attempt, location: int) -> tuple[int, int, Amounts | None]:
+def _looks(outlook: PruningIndex, attempt: SearchState, location: int) -> tuple[int, int, Amounts | None]:
     """Equal for devices that the same picks make no difference between."""
     return outlook.alike[location], attempt.mark(location), attempt.shared(location)

@@ -6,27 +6,27 @@ Where such a rule has a say, nothing may be skipped: what a device that was give
 from collections.abc import Iterator, Sequence
 from typing import SupportsIndex
 
-from dra_extender.allocator.demand.constraints import REFUSED, Clash, Constraint, clash, differs
-from dra_extender.allocator.demand.demand import Demand, Wanted
+from dra_extender.allocator.demand.constraints import REFUSED, Constraint, ConstraintConflict, clash, differs
+from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.counters import CounterKey, CounterTable
-from dra_extender.allocator.rules.node_view import NodeFacts
-from dra_extender.allocator.search_state import Attempt, PoolTables, Refusal
+from dra_extender.allocator.rules.node_view import NodeView
+from dra_extender.allocator.search_state import Exclusion, PoolTables, SearchState
 from dra_extender.model.device import Attribute, CounterConsumption
 
 
-def begin(demand: Demand, facts: NodeFacts) -> tuple[Attempt, bool]:
+def begin(demand: Demand, facts: NodeView) -> tuple[SearchState, bool]:
     """An empty attempt by the rules of this search, and whether the search may skip what cannot succeed."""
     rules = facts.rules
     shared_names = not rules.counters_by_driver and _has_pools_of_one_name(facts)
     by_request = not rules.distinct_from_every_device and _has_distinct(demand)
     free_admin = not rules.admin_access_pays_counters and _has_admin_access(demand)
     if shared_names or by_request or free_admin:
-        return OtherAttempt(demand, facts), False
-    return Attempt(demand, facts), True
+        return ReleaseSearchState(demand, facts), False
+    return SearchState(demand, facts), True
 
 
-def _has_pools_of_one_name(facts: NodeFacts) -> bool:
+def _has_pools_of_one_name(facts: NodeView) -> bool:
     names = [pool.pool_id[1] for pool in facts.pools.pools]
     return len(set(names)) < len(names)
 
@@ -76,12 +76,12 @@ class LooseCounterTable(CounterTable):
         return [draw for draw in super()._draws(consumption) if draw[0] in self._remaining]
 
 
-class OtherAttempt(Attempt):
+class ReleaseSearchState(SearchState):
     """An attempt whose undo may leave something behind; `refusal` still changes nothing."""
 
     __slots__ = ("_by_name", "_joined", "_paid")
 
-    def __init__(self, demand: Demand, facts: NodeFacts) -> None:
+    def __init__(self, demand: Demand, facts: NodeView) -> None:
         super().__init__(demand, facts)
         self._by_name: dict[str, CounterTable] = {}
         self._joined: dict[tuple[int, int], LastOfEachRequest] = {}
@@ -93,7 +93,7 @@ class OtherAttempt(Attempt):
                         self._joined[claim, index] = LastOfEachRequest()
 
     def tables(self, pool: Pool) -> PoolTables:
-        """See `Attempt`; the first pool of a name that is asked for makes the counters of them all."""
+        """See `SearchState`; the first pool of a name that is asked for makes the counters of them all."""
         new = id(pool) not in self._tables
         found = super().tables(pool)
         if new and not self._facts.rules.counters_by_driver:
@@ -103,8 +103,8 @@ class OtherAttempt(Attempt):
             found.counters = self._by_name[name]
         return found
 
-    def refusal(self, claim: int, wanted: Wanted, location: int) -> Refusal:
-        """See `Attempt`."""
+    def refusal(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
+        """See `SearchState`."""
         tables, by_name = dict(self._tables), dict(self._by_name)
         seen = {key: dict(each.seen) for key, each in self._joined.items()}
         found = super().refusal(claim, wanted, location)
@@ -113,8 +113,8 @@ class OtherAttempt(Attempt):
             each.seen = seen[key]
         return found
 
-    def refusing_constraint(self, claim: int, wanted: Wanted, location: int) -> Clash | None:
-        """See `Attempt`."""
+    def refusing_constraint(self, claim: int, wanted: SearchableRequest, location: int) -> ConstraintConflict | None:
+        """See `SearchState`."""
         for index, constraint, attribute in self._constraints(claim, wanted, location):
             joined = self._joined.get((claim, index))
             state = self._constraint_state.get((claim, index)) if joined is None else tuple(joined.seen.values())
@@ -124,28 +124,28 @@ class OtherAttempt(Attempt):
                 return clash(constraint, attribute, state)
         return None
 
-    def _constrain(self, claim: int, wanted: Wanted, location: int) -> Refusal:
+    def _constrain(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
         for index, constraint, attribute in self._constraints(claim, wanted, location):
             joined, key = self._joined.get((claim, index)), (claim, index)
             if joined is not None:
                 if not joined.admits(constraint, attribute):
-                    return Refusal.CONSTRAINT
+                    return Exclusion.CONSTRAINT
                 self.trail.append(joined, (wanted.main, attribute))
                 continue
             state = constraint.joined(self._constraint_state.get(key), attribute)
             if state is REFUSED:
-                return Refusal.CONSTRAINT
+                return Exclusion.CONSTRAINT
             self.trail.put(self._constraint_state, key, state)
-        return Refusal.NONE
+        return Exclusion.NONE
 
     def _constraints(
-        self, claim: int, wanted: Wanted, location: int
+        self, claim: int, wanted: SearchableRequest, location: int
     ) -> Iterator[tuple[int, Constraint, Attribute | None]]:
         for index in wanted.constraints:
             constraint = self._demand.claims[claim].constraints[index]
             yield index, constraint, self._facts.attribute(wanted, constraint.attribute, location)
 
-    def _draw(self, wanted: Wanted, location: int, *, pays: bool = True) -> Refusal:
+    def _draw(self, wanted: SearchableRequest, location: int, *, pays: bool = True) -> Exclusion:
         if self._facts.rules.admin_access_pays_counters:
             return super()._draw(wanted, location, pays=pays)
         refusal = super()._draw(wanted, location, pays=False)
@@ -155,8 +155,8 @@ class OtherAttempt(Attempt):
         # A share with admin access that came before has not paid for this one.
         sharing = self._facts.sharing
         if sharing.is_shareable(location) and (location in self._paid or sharing.is_shared(location)):
-            return Refusal.NONE
+            return Exclusion.NONE
         if not self.tables(self._facts.pools.views[location].pool).counters.reserve(consumption, self.trail):
-            return Refusal.COUNTERS
+            return Exclusion.COUNTERS
         self.trail.put(self._paid, location, True)
-        return Refusal.NONE
+        return Exclusion.NONE

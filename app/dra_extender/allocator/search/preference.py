@@ -8,10 +8,10 @@ from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.pools.device_order import DeviceOrder
-from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import Gathered
 from dra_extender.allocator.search.search import Search
-from dra_extender.allocator.state.result import Fatal
+from dra_extender.allocator.state.result import SearchEndedError
 
 _MAX_STEPS: Final = 2_000
 """Steps of the search with the preference: what is found at all is nearly always found in as many steps as there are devices."""
@@ -22,9 +22,7 @@ class PreferringSearch:
 
     __slots__ = ("_demand", "_facts", "_gathered", "_max_steps", "_preferred", "_spent", "_undecided", "search")
 
-    def __init__(
-        self, demand: Demand, facts: NodeFacts, gathered: Gathered, max_steps: int, order: DeviceOrder
-    ) -> None:
+    def __init__(self, demand: Demand, facts: NodeView, gathered: Gathered, max_steps: int, order: DeviceOrder) -> None:
         self._demand = demand
         self._facts = facts
         self._gathered = gathered
@@ -55,7 +53,7 @@ class PreferringSearch:
         """Whether there is a solution; None if that has still to be decided in upstream's order."""
         try:
             found = self.search.run()
-        except Fatal:
+        except SearchEndedError:
             return None
         if found and any(self.search.chosen.values()):
             self._preferred = self.search
@@ -66,7 +64,7 @@ class PreferringSearch:
         """Whether the solution with the preference took later alternatives than the one without: then the latter is the one."""
         try:
             better = self.search.run() and _alternatives(self.search) < _alternatives(preferred)
-        except Fatal:
+        except SearchEndedError:
             better = False
         if not better:
             self._spent, self.search = self.search.steps, preferred
@@ -76,7 +74,7 @@ class PreferringSearch:
         return Search(self._demand, self._facts, self._gathered, self._max_steps)
 
 
-def preference(demand: Demand, facts: NodeFacts) -> DeviceOrder | None:
+def preference(demand: Demand, facts: NodeView) -> DeviceOrder | None:
     """The order of preference; None where it changes nothing, or would change what is possible."""
     order, features = facts.pools.ready_first, facts.features
     if order is None or not facts.rules.ready_devices_first or not features.device_binding_and_status:

@@ -9,13 +9,13 @@ from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from dra_extender.allocator.demand.constraints import lookup, value_set
-from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, Wanted
-from dra_extender.allocator.rules.capacity import Misfit
-from dra_extender.allocator.rules.eligibility import Eligibility, Standing
-from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, SearchableRequest
+from dra_extender.allocator.rules.capacity import CapacityMismatch
+from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
+from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.all_mode import Gathered
 from dra_extender.allocator.search.bounds import Bounds, Mask, Wish, is_hopeless, locations
-from dra_extender.allocator.search_state import Attempt
+from dra_extender.allocator.search_state import SearchState
 from dra_extender.model.device import Attribute
 
 Option = tuple[int, int, int]
@@ -26,7 +26,7 @@ _FEW: Final = 64
 _ONE: Final = ord("1")
 
 
-class Rest(NamedTuple):
+class RemainingRequests(NamedTuple):
     """What matters to the requests from one on.
 
     `devices` are those that they can take, and those that draw on the pools that these draw on; `constraints` the indexes of those
@@ -37,7 +37,7 @@ class Rest(NamedTuple):
     constraints: tuple[int, ...]
 
 
-class Unlike:
+class ExactStateIndex:
     """What a search goes by that may end with an error: no two devices are interchangeable, and every device matters.
 
     Only the very same state can be known to fail again, and it does so without an error if it did before.
@@ -50,12 +50,12 @@ class Unlike:
         self._devices: Mask = (1 << devices) - 1
         self.alike: Sequence[int] = range(devices)
 
-    def rest(self, claim: int, _request: int) -> Rest:
+    def rest(self, claim: int, _request: int) -> RemainingRequests:
         """What matters from this request on."""
-        return Rest(self._devices, self._constraints[claim])
+        return RemainingRequests(self._devices, self._constraints[claim])
 
 
-class Outlook:
+class PruningIndex:
     """Which devices each option can take, and which devices are interchangeable.
 
     `alike[location]` is a number; devices with the same number are equal in everything that the rest of the search reads.
@@ -82,9 +82,9 @@ class Outlook:
     def __init__(
         self,
         demand: Demand,
-        facts: NodeFacts,
+        facts: NodeView,
         gathered: Gathered,
-        eligibility: Callable[[int, int, int, Wanted], Eligibility],
+        eligibility: Callable[[int, int, int, SearchableRequest], Eligibility],
     ) -> None:
         """Nothing is known before `find`."""
         self._demand = demand
@@ -102,7 +102,7 @@ class Outlook:
         self._by_value: dict[tuple[Option, int], dict[tuple[str, Any], Mask]] = {}
         self.alike: list[int] = []
         self._drawing: list[Mask] = []
-        self._rests: dict[tuple[int, int], Rest] = {}
+        self._rests: dict[tuple[int, int], RemainingRequests] = {}
 
     def find(self) -> None:
         """Find the standing of every device for every option.
@@ -120,7 +120,7 @@ class Outlook:
         self._find_alike()
         self._drawing = self._drawing_by_pool()
 
-    def _find(self, option: Option, wanted: Wanted) -> None:
+    def _find(self, option: Option, wanted: SearchableRequest) -> None:
         count = len(self._facts.pools.devices)
         look = option if wanted.look is None else wanted.look
         if look not in self._looks:
@@ -134,7 +134,7 @@ class Outlook:
         self.masks[option] = mask
         self._joined = None
 
-    def _joining(self, claim: int, wanted: Wanted, mask: Mask) -> Mask:
+    def _joining(self, claim: int, wanted: SearchableRequest, mask: Mask) -> Mask:
         """Those of the devices that every constraint could admit, each seen by itself."""
         done, mask = self._joined or (0, mask)
         for place, index in enumerate(wanted.constraints[done:], done):
@@ -153,7 +153,7 @@ class Outlook:
                     mask |= holders
         return mask
 
-    def _by_values(self, wanted: Wanted, name: str, mask: Mask) -> dict[tuple[str, Any], Mask]:
+    def _by_values(self, wanted: SearchableRequest, name: str, mask: Mask) -> dict[tuple[str, Any], Mask]:
         """Those of the devices that have a value, by value."""
         found: dict[tuple[str, Any], list[int]] = {}
         for location in locations(mask):
@@ -173,7 +173,7 @@ class Outlook:
                 found[pool] = found.get(pool, 0) | 1 << location
         return list(found.values())
 
-    def rest(self, claim: int, request: int) -> Rest:
+    def rest(self, claim: int, request: int) -> RemainingRequests:
         """What matters from this request on."""
         known = self._rests.get((claim, request))
         if known is None:
@@ -186,7 +186,7 @@ class Outlook:
                     devices |= drawing
             wishes = self._demand.claims[claim].requests[request:]
             bound = {index for wish in wishes for wanted in wish.options for index in wanted.constraints}
-            known = self._rests[claim, request] = Rest(devices, tuple(sorted(bound)))
+            known = self._rests[claim, request] = RemainingRequests(devices, tuple(sorted(bound)))
         return known
 
     @property
@@ -200,11 +200,11 @@ class Outlook:
             wanted = demand.claims[claim].requests[request].options[option]
             for location in locations(mask):
                 needed = sharing.needs(wanted, location)
-                if not isinstance(needed, Misfit) and any(amount < 0 for amount in needed):
+                if not isinstance(needed, CapacityMismatch) and any(amount < 0 for amount in needed):
                     return False
         return True
 
-    def candidates(self, option: Option, attempt: Attempt) -> Mask:
+    def candidates(self, option: Option, attempt: SearchState) -> Mask:
         """The devices that an option could take beside what this attempt has, at most."""
         claim, request, index = option
         wanted = self._demand.claims[claim].requests[request].options[index]
@@ -262,13 +262,13 @@ class Outlook:
                 union |= mask
         return (min(needs), union) if needs else None
 
-    def _derived(self, claim: int, wanted: Wanted, standings: bytes) -> Iterator[list[Attribute | None]]:
+    def _derived(self, claim: int, wanted: SearchableRequest, standings: bytes) -> Iterator[list[Attribute | None]]:
         """For each constraint of an option, what the option derives for it from each device that it can take."""
         for index in wanted.constraints:
             name = self._demand.claims[claim].constraints[index].attribute
             if name in wanted.derived:
                 yield [
-                    self._facts.attribute(wanted, name, location) if standing == Standing.ELIGIBLE else None
+                    self._facts.attribute(wanted, name, location) if standing == DeviceVerdict.ELIGIBLE else None
                     for location, standing in enumerate(standings)
                 ]
 
@@ -304,7 +304,7 @@ class Outlook:
 
 
 def _mask(standings: bytes) -> Mask:
-    return _mask_of(each == Standing.ELIGIBLE for each in standings)
+    return _mask_of(each == DeviceVerdict.ELIGIBLE for each in standings)
 
 
 def _mask_at(places: Sequence[int]) -> Mask:

@@ -10,28 +10,28 @@ from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, Wanted
+from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, SearchableRequest
 from dra_extender.allocator.demand.validate import MAX_RESULTS
-from dra_extender.allocator.explain.device_reasons import Place
+from dra_extender.allocator.explain.device_reasons import DeviceSlot
 from dra_extender.allocator.explain.shortfall import Shortfall
 from dra_extender.allocator.pools.device_order import DeviceOrder
-from dra_extender.allocator.rules.eligibility import Eligibility, Standing
-from dra_extender.allocator.rules.node_view import NodeFacts
+from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
+from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search.error_safety import is_never_too_large, may_break_off, unfailing
 from dra_extender.allocator.search.frames import (
     CLAIM_END,
     NOT_CHOSEN,
+    AllModeFrame,
     Alternatives,
     DeviceLoop,
-    Every,
-    Frame,
-    Outcome,
-    Remember,
+    FrameResult,
+    NogoodFrame,
+    SearchFrame,
 )
 from dra_extender.allocator.search.other_releases import begin
-from dra_extender.allocator.search.pruning import Outlook, Unlike
-from dra_extender.allocator.search_state import Refusal
-from dra_extender.allocator.state.result import Fatal, Paused
+from dra_extender.allocator.search.pruning import ExactStateIndex, PruningIndex
+from dra_extender.allocator.search_state import Exclusion
+from dra_extender.allocator.state.result import SearchEndedError, SearchPaused
 from dra_extender.model.rejection import Code, Rejection
 
 Option = tuple[int, int, int]
@@ -49,7 +49,7 @@ class _Lookout(NamedTuple):
 
     demand: Demand
     calm: int
-    outlook: Outlook | None
+    outlook: PruningIndex | None
 
 
 class Search:
@@ -88,7 +88,7 @@ class Search:
     def __init__(
         self,
         demand: Demand,
-        facts: NodeFacts,
+        facts: NodeView,
         gathered: Mapping[Option, tuple[int, ...]],
         max_steps: int,
         order: DeviceOrder | None = None,
@@ -100,23 +100,23 @@ class Search:
         self.steps = 0
         self.chosen: dict[tuple[int, int], int] = {}
         self.shortfall = Shortfall(demand, facts, self.attempt)
-        self.outlook: Outlook | None = None
-        self._memory: Outlook | Unlike | None = None
+        self.outlook: PruningIndex | None = None
+        self._memory: PruningIndex | ExactStateIndex | None = None
         self.failed_states: set[Hashable] = set()
         self._vain = 0
         self._looked_out = not may_skip
         self._demand = demand
         self._gathered = gathered
         self._max_steps = max_steps
-        self._frames: list[Frame] = []
+        self._frames: list[SearchFrame] = []
         self._eligibilities: dict[Option, Eligibility] = {}
         # The call that comes next.
         self._claim = self._request = self._picked = self._start = 0
         self._option = NOT_CHOSEN
         # What `run` goes on with: the outcome that the frame on top has still to judge, or the next call.
-        self._outcome = Outcome.GOES_ON
+        self._outcome = FrameResult.GOES_ON
         self._lookout: _Lookout | None = None
-        self._finding: Outlook | None = None
+        self._finding: PruningIndex | None = None
         self._alone: dict[int, Search] = {}
         self._met: bool | None = None
         self._poll = _POLL if len(facts.pools.devices) < _MANY_DEVICES else 0
@@ -132,89 +132,89 @@ class Search:
         depth, steps = len(frames), self.steps
         try:
             while not self._is_hopeless():
-                if outcome is Outcome.GOES_ON:
+                if outcome is FrameResult.GOES_ON:
                     outcome = self._enter()
                 elif not frames:
-                    return outcome is Outcome.FOUND
+                    return outcome is FrameResult.FOUND
                 else:
                     outcome = frames[-1].resume(self, outcome)
-                    if outcome is not Outcome.GOES_ON:
+                    if outcome is not FrameResult.GOES_ON:
                         frames.pop()
                 depth, steps = len(frames), self.steps
-        except Paused:
+        except SearchPaused:
             # The round that was interrupted is made again, and changes again what it changed so far.
             del frames[depth:]
             self._outcome, self.steps = outcome, steps
             raise
         return False
 
-    def call(self, claim: int, request: int, option: int = NOT_CHOSEN, picked: int = 0, start: int = 0) -> Outcome:
+    def call(self, claim: int, request: int, option: int = NOT_CHOSEN, picked: int = 0, start: int = 0) -> FrameResult:
         """Make this the next call."""
         self._claim, self._request, self._option, self._picked, self._start = claim, request, option, picked, start
-        return Outcome.GOES_ON
+        return FrameResult.GOES_ON
 
-    def _enter(self) -> Outcome:
+    def _enter(self) -> FrameResult:
         self.steps += 1
         self._check_limits()
         claim, request = self._claim, self._request
         claims = self._demand.claims
         if claim == len(claims):
-            return Outcome.FOUND
+            return FrameResult.FOUND
         requests = claims[claim].requests
         if request == len(requests):
             self._frames.append(CLAIM_END)
             return self.call(claim + 1, 0)
         fresh = self._option == NOT_CHOSEN and not self._picked
         if fresh and self._memory is not None and self._is_known_failure(self._memory):
-            return Outcome.FAILED
+            return FrameResult.FAILED
         wish = requests[request]
         if wish.prioritized and self._option == NOT_CHOSEN:
             self._frames.append(Alternatives(claim, request, wish))
             return self.call(claim, request, 0)
         return self._pick(claim, request, wish)
 
-    def _pick(self, claim: int, request: int, wish: RequestDemand) -> Outcome:
+    def _pick(self, claim: int, request: int, wish: RequestDemand) -> FrameResult:
         option = max(self._option, 0)
         wanted = wish.options[option]
-        place = Place(claim, request, self._picked, wanted)
+        place = DeviceSlot(claim, request, self._picked, wanted)
         every = self._gathered.get((claim, request, option)) if wanted.count == ALL else None
         count = wanted.count if every is None else len(every)
         if wanted.count == ALL and not every:
             self.shortfall.note(place, self.eligibility(claim, request, option, wanted), {})
-            return Outcome.FAILED
+            return FrameResult.FAILED
         if place.picked >= count:
             return self.call(claim, request + 1)
         total = self.attempt.size(claim) + count - place.picked
         if total > MAX_RESULTS:
             self.shortfall.note_too_many(place, total)
-            return Outcome.TOO_MANY
+            return FrameResult.TOO_MANY
         eligibility, mark = self.eligibility(claim, request, option, wanted), self.attempt.trail.mark()
-        frame: Every | DeviceLoop
+        frame: AllModeFrame | DeviceLoop
         if every is not None:
-            frame = Every(mark)
+            frame = AllModeFrame(mark)
             outcome = self._take_gathered(place, every[place.picked], eligibility)
         else:
             frame = DeviceLoop(place, self._option, self._start, eligibility, mark)
             outcome = frame.advance(self)
-        if outcome is Outcome.GOES_ON:
+        if outcome is FrameResult.GOES_ON:
             self._frames.append(frame)
         return outcome
 
-    def _take_gathered(self, place: Place, location: int, eligibility: Eligibility) -> Outcome:
+    def _take_gathered(self, place: DeviceSlot, location: int, eligibility: Eligibility) -> FrameResult:
         """Take the next device of mode All; no other candidate exists."""
         claim, request, picked, wanted = place
-        refusals: dict[int, Refusal] = {}
-        if eligibility.of(location) == Standing.ELIGIBLE:
+        refusals: dict[int, Exclusion] = {}
+        if eligibility.of(location) == DeviceVerdict.ELIGIBLE:
             refusal = self.attempt.take(claim, wanted, location)
             if not refusal:
                 return self.call(claim, request, self._option, picked + 1)
-            if refusal is Refusal.CONSTRAINT:
-                raise Fatal(self.shortfall.constraint_refuses(claim, wanted, location))
+            if refusal is Exclusion.CONSTRAINT:
+                raise SearchEndedError(self.shortfall.constraint_refuses(claim, wanted, location))
             refusals[location] = refusal
         self.shortfall.note(place, eligibility, refusals, only=location)
-        return Outcome.FAILED
+        return FrameResult.FAILED
 
-    def eligibility(self, claim: int, request: int, option: int, wanted: Wanted) -> Eligibility:
+    def eligibility(self, claim: int, request: int, option: int, wanted: SearchableRequest) -> Eligibility:
         """The standings of the devices for one request option, shared by all its frames."""
         key = (claim, request, option)
         found = self._eligibilities.get(key)
@@ -241,15 +241,15 @@ class Search:
         return hopeless
 
     def _look_out(self) -> "_Lookout":
-        self._memory = Unlike(self._demand, len(self.facts.pools.devices))
+        self._memory = ExactStateIndex(self._demand, len(self.facts.pools.devices))
         demand = unfailing(self._demand, self.facts, self.eligibility)
         calm = next((index for index, each in enumerate(demand.claims) if may_break_off(each)), len(demand.claims))
         if self._finding is None:
-            self._finding = Outlook(demand, self.facts, self._gathered, self.eligibility)
+            self._finding = PruningIndex(demand, self.facts, self._gathered, self.eligibility)
         outlook = self._finding
         try:
             outlook.find()
-        except Fatal:
+        except SearchEndedError:
             return _Lookout(demand, calm, None)  # the time is up
         if demand is self._demand and calm == len(demand.claims):
             self.outlook = self._memory = outlook
@@ -279,19 +279,19 @@ class Search:
         if self._met is None:
             try:
                 self._met = self.run()
-            except Fatal:
+            except SearchEndedError:
                 self._met = True
         return self._met
 
-    def _is_known_failure(self, memory: Outlook | Unlike) -> bool:
+    def _is_known_failure(self, memory: PruningIndex | ExactStateIndex) -> bool:
         """Whether this request failed before with equal devices picked; if not, its failure will be remembered."""
         state = self._state(memory)
         if state in self.failed_states:
             return True
-        self._frames.append(Remember(state))
+        self._frames.append(NogoodFrame(state))
         return False
 
-    def _state(self, memory: Outlook | Unlike) -> Hashable:
+    def _state(self, memory: PruningIndex | ExactStateIndex) -> Hashable:
         """Everything that decides whether the requests from here on can be met, up to interchangeable devices."""
         attempt, claim = self.attempt, self._claim
         rest, alike = memory.rest(claim, self._request), memory.alike
@@ -309,10 +309,10 @@ class Search:
 
     def _check_limits(self) -> None:
         if self.steps > self._max_steps:
-            raise Fatal(
+            raise SearchEndedError(
                 Rejection(code=Code.SEARCH_LIMIT, detail=f"no result after {self._max_steps} steps"), counted=True
             )
         deadline = self.facts.deadline
         # The first step asks too: a deadline that has passed before ends the shortest search.
         if deadline is not None and not (self.steps - 1) & self._poll and deadline():
-            raise Fatal(Rejection(code=Code.SEARCH_LIMIT, detail=f"time was up after {self.steps} steps"))
+            raise SearchEndedError(Rejection(code=Code.SEARCH_LIMIT, detail=f"time was up after {self.steps} steps"))

@@ -22,7 +22,7 @@ class NoFit:
     counted: bool = False
 
 
-class Fatal(Exception):  # noqa: N818 - control flow with a value, turned into a NoFit
+class SearchEndedError(Exception):
     """Ends a search, with verdict "fatal" unless it says otherwise; `counted` at the limit of steps."""
 
     def __init__(self, rejection: Rejection, verdict: Verdict = "fatal", *, counted: bool = False) -> None:
@@ -32,7 +32,7 @@ class Fatal(Exception):  # noqa: N818 - control flow with a value, turned into a
         self.verdict = verdict
 
 
-class Paused(Exception):  # noqa: N818 - control flow: whoever asked for the pause may go on with the search
+class SearchPaused(Exception):  # noqa: N818 - control flow: whoever asked for the pause may go on with the search
     """Raised by a deadline that wants the search to stop where it can go on; nothing that was found out is lost."""
 
 

@@ -17,7 +17,7 @@ _SUFFIXES: Final = SUFFIXES | CAPACITY_SUFFIXES
 _DEVICE_MAPS: Final = ("attributes", "capacity")
 
 
-class Kind(Enum):
+class AccessKind(Enum):
     """OTHER is everything that is not recognised."""
 
     OTHER = 0
@@ -29,7 +29,7 @@ class Kind(Enum):
     SEMVER = 6
 
 
-class Access(msgspec.Struct, frozen=True):
+class AttributeAccess(msgspec.Struct, frozen=True):
     """`device.attributes[domain].name` or the same of capacity.
 
     `domain` is a constant, or None for an expression; `own` says that this expression is `device.driver`. `guarded` says
@@ -49,30 +49,30 @@ class Access(msgspec.Struct, frozen=True):
         return self.place, domain, self.name
 
 
-def kind_of(node: s.Node) -> Kind:
+def kind_of(node: s.SyntaxNode) -> AccessKind:
     """What a node is."""
     if isinstance(node, s.Literal):
         if isinstance(node.value, str):
-            return Kind.TEXT
-        return Kind.NUMBER if type(node.value) in {int, float, Uint} else Kind.OTHER
-    if isinstance(node, s.Call) and node.function in {"quantity", "semver"} and node.target is None:
-        return Kind.QUANTITY if node.function == "quantity" else Kind.SEMVER
+            return AccessKind.TEXT
+        return AccessKind.NUMBER if type(node.value) in {int, float, Uint} else AccessKind.OTHER
+    if isinstance(node, s.CallExpression) and node.function in {"quantity", "semver"} and node.target is None:
+        return AccessKind.QUANTITY if node.function == "quantity" else AccessKind.SEMVER
     access = access_of(node)
     if access is None or (access.domain is not None and not is_domain_name(access.domain) and access.name in _SUFFIXES):
-        return Kind.OTHER
-    return Kind.ATTRIBUTE if access.place == "attributes" else Kind.CAPACITY
+        return AccessKind.OTHER
+    return AccessKind.ATTRIBUTE if access.place == "attributes" else AccessKind.CAPACITY
 
 
-def driver_of(node: s.Node) -> str | None:
+def driver_of(node: s.SyntaxNode) -> str | None:
     """The driver in `device.driver == "driver"`."""
-    if isinstance(node, s.Call) and node.function == "_==_":
+    if isinstance(node, s.CallExpression) and node.function == "_==_":
         for one, other in (node.arguments, node.arguments[::-1]):
             if is_device_field(one, "driver") and isinstance(other, s.Literal) and isinstance(other.value, str):
                 return other.value
     return None
 
 
-def access_of(node: s.Node) -> Access | None:
+def access_of(node: s.SyntaxNode) -> AttributeAccess | None:
     """The attribute or capacity that a node reads, if its name is constant."""
     step = step_of(node)
     if step is None:
@@ -82,14 +82,14 @@ def access_of(node: s.Node) -> Access | None:
     if place is None:
         return None
     inner = step_of(owner)
-    own = inner is None and isinstance(owner, s.Call) and is_device_field(owner.arguments[1], "driver")
+    own = inner is None and isinstance(owner, s.CallExpression) and is_device_field(owner.arguments[1], "driver")
     optional = step.optional or (inner is not None and inner.optional) or _is_optional(owner)
-    return Access(place, None if inner is None else inner.key, own, step.key, optional)
+    return AttributeAccess(place, None if inner is None else inner.key, own, step.key, optional)
 
 
-def map_of_domain(node: s.Node) -> str | None:
+def map_of_domain(node: s.SyntaxNode) -> str | None:
     """Which map of the device a node is a domain of, as `device.attributes[domain]`: attributes, capacity or neither."""
-    if isinstance(node, s.Call) and node.function in _INDEXES:
+    if isinstance(node, s.CallExpression) and node.function in _INDEXES:
         holder = node.arguments[0]
     elif isinstance(node, s.Select) and not node.test:
         holder = node.operand
@@ -98,10 +98,12 @@ def map_of_domain(node: s.Node) -> str | None:
     return next((place for place in _DEVICE_MAPS if is_device_field(holder, place)), None)
 
 
-def node_text(node: s.Node) -> str:
+def node_text(node: s.SyntaxNode) -> str:
     """The canonical text of a node."""
     return print_expression(node)
 
 
-def _is_optional(node: s.Node) -> bool:
-    return (isinstance(node, s.Call) and node.function == "_[?_]") or (isinstance(node, s.Select) and node.optional)
+def _is_optional(node: s.SyntaxNode) -> bool:
+    return (isinstance(node, s.CallExpression) and node.function == "_[?_]") or (
+        isinstance(node, s.Select) and node.optional
+    )

@@ -19,7 +19,7 @@ def named(domain: str, name: str) -> str:
     return f"{domain}/{name}"
 
 
-def attributes_read(root: s.Node) -> frozenset[str] | None:
+def attributes_read(root: s.SyntaxNode) -> frozenset[str] | None:
     """The attributes, as domain/name, whose values an expression can depend on; None if its text does not tell.
 
     Which attributes a device has at all may still matter.  `root` is the tree of an expression that compiles.
@@ -42,7 +42,7 @@ def attributes_read(root: s.Node) -> frozenset[str] | None:
             else:
                 pending.append(operand)
             continue
-        name = _attribute(node) if isinstance(node, s.Call) and node.function in _INDEXES else None
+        name = _attribute(node) if isinstance(node, s.CallExpression) and node.function in _INDEXES else None
         if name is not None:
             names.add(name)
         elif isinstance(node, s.Identifier) and node.name == "device":
@@ -52,7 +52,7 @@ def attributes_read(root: s.Node) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def _attribute(node: s.Node) -> str | None:
+def _attribute(node: s.SyntaxNode) -> str | None:
     """The attribute that a node stands for, if its text tells which."""
     owner, name = _selection(node)
     if owner is None or type(name) is not str:
@@ -65,11 +65,11 @@ def _attribute(node: s.Node) -> str | None:
     return named(ANY_DOMAIN, name) if isinstance(domain, s.Select) and is_device_field(domain, "driver") else None
 
 
-def _selection(node: s.Node) -> tuple[s.Node | None, str | s.Node]:
+def _selection(node: s.SyntaxNode) -> tuple[s.SyntaxNode | None, str | s.SyntaxNode]:
     """What a node selects from and the key, a text if that is constant; nothing for other nodes."""
     if isinstance(node, s.Select):
         return (None, "") if node.test else (node.operand, node.field)
-    if isinstance(node, s.Call) and node.function in _INDEXES:
+    if isinstance(node, s.CallExpression) and node.function in _INDEXES:
         operand, key = node.arguments
         return operand, key.value if isinstance(key, s.Literal) and type(key.value) is str else key
     return None, ""

@@ -10,7 +10,7 @@ import msgspec
 
 from dra_extender.cel.analysis.visitor import mapped
 from dra_extender.cel.support.errors import CelCompileError
-from dra_extender.cel.syntax.ast import Call, Identifier, Literal, Node, Select
+from dra_extender.cel.syntax.ast import CallExpression, Identifier, Literal, Select, SyntaxNode
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.cel.syntax.printer import is_plain_name, print_expression
 
@@ -20,10 +20,10 @@ _INDEX: Final = {"_[_]": False, "_[?_]": True}
 _PLAIN_INDEX: Final = "_[_]"
 
 
-class Step(msgspec.Struct, frozen=True):
+class SelectionStep(msgspec.Struct, frozen=True):
     """One selection, by name or by a constant key, as in `operand.key` and `operand["key"]`."""
 
-    operand: Node
+    operand: SyntaxNode
     key: str
     optional: bool
 
@@ -44,14 +44,14 @@ def rewrite_suffixes(expression: str) -> str:
         return expression
 
 
-def step_of(node: Node | None) -> Step | None:
+def step_of(node: SyntaxNode | None) -> SelectionStep | None:
     """The selection that a node is, if its key is constant and it is no presence test."""
     if isinstance(node, Select):
-        return None if node.test else Step(node.operand, node.field, node.optional)
-    if isinstance(node, Call) and node.function in _INDEX:
+        return None if node.test else SelectionStep(node.operand, node.field, node.optional)
+    if isinstance(node, CallExpression) and node.function in _INDEX:
         operand, key = node.arguments
         if isinstance(key, Literal) and isinstance(key.value, str):
-            return Step(operand, key.value, _INDEX[node.function])
+            return SelectionStep(operand, key.value, _INDEX[node.function])
     return None
 
 
@@ -60,14 +60,14 @@ def is_domain_name(key: str) -> bool:
     return "." in key and "/" not in key
 
 
-def is_device_field(node: Node, name: str) -> bool:
+def is_device_field(node: SyntaxNode, name: str) -> bool:
     """Whether a node is `device.name`."""
     if not isinstance(node, Select) or node.field != name:
         return False
     return isinstance(node.operand, Identifier) and node.operand.name == "device"
 
 
-def suffix_free(node: Select) -> Node | None:
+def suffix_free(node: Select) -> SyntaxNode | None:
     """What is meant by `....string`; None if the node has no suffix that can be dropped."""
     inner = step_of(node.operand)
     if node.field not in SUFFIXES or inner is None:
@@ -77,31 +77,31 @@ def suffix_free(node: Select) -> Node | None:
     return node.operand if _is_domain(inner.operand) else None
 
 
-def _is_domain(node: Node) -> bool:
+def _is_domain(node: SyntaxNode) -> bool:
     """Whether a node is `device.attributes[domain]`, whatever the domain."""
-    if isinstance(node, Call) and node.function in _INDEX:
+    if isinstance(node, CallExpression) and node.function in _INDEX:
         return is_device_field(node.arguments[0], "attributes")
     step = step_of(node)
     return step is not None and is_device_field(step.operand, "attributes")
 
 
-def _qualified(node: Select, step: Step) -> Node:
+def _qualified(node: Select, step: SelectionStep) -> SyntaxNode:
     """The attribute that a bare or qualified name means."""
     domain, slash, name = step.key.partition("/")
     place = node.offset
-    key: Node = Literal(place, 1, domain)
+    key: SyntaxNode = Literal(place, 1, domain)
     if not slash:
         name = domain
         key = Select(place, 2, Identifier(place, 1, "device"), "driver")
-    owner = Call(place, step.operand.depth + 1, _PLAIN_INDEX, None, (step.operand, key))
+    owner = CallExpression(place, step.operand.depth + 1, _PLAIN_INDEX, None, (step.operand, key))
     optional = node.optional or step.optional
     if is_plain_name(name):
         return Select(place, owner.depth + 1, owner, name, optional)
     function = "_[?_]" if optional else _PLAIN_INDEX
-    return Call(place, owner.depth + 1, function, None, (owner, Literal(place, 1, name)))
+    return CallExpression(place, owner.depth + 1, function, None, (owner, Literal(place, 1, name)))
 
 
-def _meant(node: Node) -> Node | None:
+def _meant(node: SyntaxNode) -> SyntaxNode | None:
     """What stands in place of a node with a suffix; None for all others."""
     if not isinstance(node, Select):
         return None

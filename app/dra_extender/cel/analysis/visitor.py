@@ -13,17 +13,17 @@ from dra_extender.cel.types.types import TYPE_NAMES
 _T = TypeVar("_T")
 
 
-def is_open(node: s.Node) -> bool:
+def is_open(node: s.SyntaxNode) -> bool:
     """Whether a part depends on the device or on a variable."""
     return any(map(is_free_name, nodes_of(node)))
 
 
-def is_free_name(node: s.Node) -> bool:
+def is_free_name(node: s.SyntaxNode) -> bool:
     """Whether a node is a name that stands for the device or for a variable."""
     return isinstance(node, s.Identifier) and node.name not in TYPE_NAMES
 
 
-def nodes_of(node: s.Node) -> Iterator[s.Node]:
+def nodes_of(node: s.SyntaxNode) -> Iterator[s.SyntaxNode]:
     """The node and everything below it, in the order of the text, apart from a filter's repeated variable."""
     pending = [node]
     while pending:
@@ -32,12 +32,12 @@ def nodes_of(node: s.Node) -> Iterator[s.Node]:
         pending.extend(reversed(children_of(found)))
 
 
-def children_of(node: s.Node) -> list[s.Node]:
+def children_of(node: s.SyntaxNode) -> list[s.SyntaxNode]:
     """The nodes directly below."""
     match node:
         case s.Select():
             return [node.operand]
-        case s.Call():
+        case s.CallExpression():
             if node.target is None or qualified_call(node) in FUNCTIONS:
                 return [*node.arguments]
             return [node.target, *node.arguments]
@@ -53,12 +53,12 @@ def children_of(node: s.Node) -> list[s.Node]:
 class Visit(msgspec.Struct, frozen=True):
     """A node with what is directly above it and the variables in its reach."""
 
-    node: s.Node
-    parent: s.Node | None
+    node: s.SyntaxNode
+    parent: s.SyntaxNode | None
     names: frozenset[str]
 
 
-def visits(root: s.Node) -> Iterator[Visit]:
+def visits(root: s.SyntaxNode) -> Iterator[Visit]:
     """Every node, in the order of the text."""
     pending = [Visit(root, None, frozenset())]
     while pending:
@@ -71,11 +71,11 @@ def visits(root: s.Node) -> Iterator[Visit]:
         pending.extend(Visit(each, node, visit.names if each is source else inner) for each in reversed(below))
 
 
-Change = Callable[[s.Node], s.Node | None]
+Change = Callable[[s.SyntaxNode], s.SyntaxNode | None]
 """What to put in place of a node; None leaves the node, and looks further below."""
 
 
-def mapped(node: s.Node, change: Change) -> s.Node:
+def mapped(node: s.SyntaxNode, change: Change) -> s.SyntaxNode:
     """The tree with some nodes replaced; the very same one if none is."""
     replacement = change(node)
     if replacement is not None:
@@ -84,7 +84,7 @@ def mapped(node: s.Node, change: Change) -> s.Node:
     match node:
         case s.Select():
             changes = {"operand": mapped(node.operand, change)}
-        case s.Call():
+        case s.CallExpression():
             target = None if node.target is None else mapped(node.target, change)
             changes = {"target": target, "arguments": _each(node.arguments, lambda item: mapped(item, change))}
         case s.ListLiteral():
@@ -100,13 +100,13 @@ def mapped(node: s.Node, change: Change) -> s.Node:
     return msgspec.structs.replace(node, **changes)
 
 
-def inlined(root: s.Node, worth: Callable[[s.Node], bool]) -> s.Node:
+def inlined(root: s.SyntaxNode, worth: Callable[[s.SyntaxNode], bool]) -> s.SyntaxNode:
     """The tree with the variables of cel.bind replaced by what they stand for, where that is worth it.
 
     The bindings themselves stay, so that nothing is lost.
     """
 
-    def change(node: s.Node) -> s.Node | None:
+    def change(node: s.SyntaxNode) -> s.SyntaxNode | None:
         if not isinstance(node, s.Comprehension) or node.kind != "bind":
             return None
         source = inlined(node.source, worth)
@@ -116,8 +116,8 @@ def inlined(root: s.Node, worth: Callable[[s.Node], bool]) -> s.Node:
     return mapped(root, change)
 
 
-def _substituted(root: s.Node, name: str, value: s.Node) -> s.Node:
-    def change(node: s.Node) -> s.Node | None:
+def _substituted(root: s.SyntaxNode, name: str, value: s.SyntaxNode) -> s.SyntaxNode:
+    def change(node: s.SyntaxNode) -> s.SyntaxNode | None:
         if isinstance(node, s.Identifier):
             return value if node.name == name else None
         if isinstance(node, s.Comprehension) and name in node.names:

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from dra_extender.cel.compiler.code import Code, Run
+from dra_extender.cel.compiler.code import CompiledPart, Run
 from dra_extender.cel.native.maps import charge_key
-from dra_extender.cel.runtime.cost import Frame
+from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.values import (
     LISTS,
     MAPS,
@@ -38,7 +38,7 @@ def no_key(key: Any) -> CelRuntimeError:
     return CelRuntimeError(f"no such key: {shown[:_SHOWN] if type(shown) is str else shown}")
 
 
-def compile_field(node: c.Field, operand: Code) -> Code:
+def compile_field(node: c.FieldSelection, operand: CompiledPart) -> CompiledPart:
     """Compile a selection by name."""
     shortcut = _device_path(node)
     if shortcut is not None:
@@ -51,11 +51,11 @@ def compile_field(node: c.Field, operand: Code) -> Code:
         run = _select(operand.run, node.name, opens=_opens(node))
     cost, path = _path_cost(operand)
     if node.test:
-        return Code(run=run, cost=cost, selection=True, path=0 if path else _TEST_OF_CHOICE)
-    return Code(run=run, cost=cost + 1, selection=True, path=path)
+        return CompiledPart(run=run, cost=cost, selection=True, path=0 if path else _TEST_OF_CHOICE)
+    return CompiledPart(run=run, cost=cost + 1, selection=True, path=path)
 
 
-def compile_index(node: c.Index, operand: Code, key: Code, source: str) -> Code:
+def compile_index(node: c.Index, operand: CompiledPart, key: CompiledPart, source: str) -> CompiledPart:
     """Compile a selection by index or key.
 
     Raises:
@@ -72,23 +72,23 @@ def compile_index(node: c.Index, operand: Code, key: Code, source: str) -> Code:
     else:
         run = _index(operand.run, key.run, key_cost, opens=_opens(node))
     cost, path = _path_cost(operand)
-    return Code(run=run, cost=cost + key_cost, selection=True, path=path)
+    return CompiledPart(run=run, cost=cost + key_cost, selection=True, path=path)
 
 
-def _path_cost(operand: Code) -> tuple[int, int]:
+def _path_cost(operand: CompiledPart) -> tuple[int, int]:
     """The cost before this selection, and the part of it that stands for the whole path."""
     return (operand.cost, operand.path) if operand.selection else (operand.cost + 1, 1)
 
 
-def _opens(node: c.Field | c.Index) -> bool:
+def _opens(node: c.FieldSelection | c.Index) -> bool:
     """Whether an optional operand is looked into: where the path begins with it, or has an optional selection before.
 
     One that is found on the way, as an element or entry, has neither entries nor elements.
     """
     operand = node.operand
-    if not isinstance(operand, (c.Field, c.Index)):
+    if not isinstance(operand, (c.FieldSelection, c.Index)):
         return True
-    while isinstance(operand, (c.Field, c.Index)):
+    while isinstance(operand, (c.FieldSelection, c.Index)):
         if operand.optional:
             return True
         operand = operand.operand
@@ -99,53 +99,64 @@ def _constant_key(name: str) -> Run:
     return lambda _: name
 
 
-def _device_path(node: c.Checked) -> Run | None:
+def _device_path(node: c.TypedNode) -> Run | None:
     """The shape of nearly every selector, `device.driver` and `device.attributes["domain"].name`, without detours."""
-    if not isinstance(node, (c.Field, c.Index)) or node.optional:
+    if not isinstance(node, (c.FieldSelection, c.Index)) or node.optional:
         return None
-    if isinstance(node.operand, c.Device):
-        return _DEVICE_FIELDS.get(node.name) if isinstance(node, c.Field) and not node.test else None
+    if isinstance(node.operand, c.DeviceVariable):
+        return _DEVICE_FIELDS.get(node.name) if isinstance(node, c.FieldSelection) and not node.test else None
     name = _constant_name(node)
-    if name is None or not isinstance(node.operand, (c.Field, c.Index)) or node.operand.optional:
+    if name is None or not isinstance(node.operand, (c.FieldSelection, c.Index)) or node.operand.optional:
         return None
-    if isinstance(node.operand.operand, c.Device):
-        if isinstance(node.operand, c.Field) and node.operand.name in _DOMAINS and not _tests(node):
+    if isinstance(node.operand.operand, c.DeviceVariable):
+        if isinstance(node.operand, c.FieldSelection) and node.operand.name in _DOMAINS and not _tests(node):
             return _DOMAINS[node.operand.name](name)
         return None
     domain = _constant_name(node.operand)
     maps = node.operand.operand
-    if domain is None or not isinstance(maps, c.Field) or not isinstance(maps.operand, c.Device) or maps.optional:
+    if (
+        domain is None
+        or not isinstance(maps, c.FieldSelection)
+        or not isinstance(maps.operand, c.DeviceVariable)
+        or maps.optional
+    ):
         return None
     shapes = _TESTS if _tests(node) else _NAMES
     return shapes[maps.name](domain, name) if maps.name in shapes else None
 
 
-def attribute_path(node: c.Checked) -> tuple[str, str] | None:
+def attribute_path(node: c.TypedNode) -> tuple[str, str] | None:
     """Domain and name, if a part is `device.attributes["domain"].name` without anything optional."""
-    if not isinstance(node, (c.Field, c.Index)) or node.optional or _tests(node):
+    if not isinstance(node, (c.FieldSelection, c.Index)) or node.optional or _tests(node):
         return None
     domains = node.operand
-    if not isinstance(domains, (c.Field, c.Index)) or domains.optional:
+    if not isinstance(domains, (c.FieldSelection, c.Index)) or domains.optional:
         return None
     maps, domain, name = domains.operand, _constant_name(domains), _constant_name(node)
-    if not isinstance(maps, c.Field) or maps.optional or maps.name != "attributes" or domain is None or name is None:
+    if (
+        not isinstance(maps, c.FieldSelection)
+        or maps.optional
+        or maps.name != "attributes"
+        or domain is None
+        or name is None
+    ):
         return None
-    return (domain, name) if isinstance(maps.operand, c.Device) else None
+    return (domain, name) if isinstance(maps.operand, c.DeviceVariable) else None
 
 
-def _tests(node: c.Checked) -> bool:
-    return isinstance(node, c.Field) and node.test
+def _tests(node: c.TypedNode) -> bool:
+    return isinstance(node, c.FieldSelection) and node.test
 
 
-def _constant_name(node: c.Field | c.Index) -> str | None:
-    if isinstance(node, c.Field):
+def _constant_name(node: c.FieldSelection | c.Index) -> str | None:
+    if isinstance(node, c.FieldSelection):
         return node.name
     key = node.key
     return key.value if isinstance(key, c.Constant) and isinstance(key.value, str) else None
 
 
 def _attribute(domain: str, name: str) -> Run:
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         try:
             return frame.device.attributes[domain][name]
         except KeyError:
@@ -155,7 +166,7 @@ def _attribute(domain: str, name: str) -> Run:
 
 
 def _capacity(domain: str, name: str) -> Run:
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         try:
             return frame.device.capacity[domain][name]
         except KeyError:
@@ -181,7 +192,7 @@ _TESTS: Final[dict[str, Callable[[str, str], Run]]] = {
 
 
 def _select(operand: Run, name: str, *, opens: bool) -> Run:
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         try:
             value = operand(frame)
         except CelRuntimeError:
@@ -200,7 +211,7 @@ def _select(operand: Run, name: str, *, opens: bool) -> Run:
 
 
 def _presence(operand: Run, name: str, *, opens: bool) -> Run:
-    def run(frame: Frame) -> bool:
+    def run(frame: EvaluationFrame) -> bool:
         try:
             value = operand(frame)
         except CelRuntimeError:
@@ -218,7 +229,7 @@ def _presence(operand: Run, name: str, *, opens: bool) -> Run:
 
 
 def _index(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         try:
             value = operand(frame)
         except CelRuntimeError:
@@ -244,7 +255,7 @@ def _index(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
 def _optionally(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
     """Select what may be absent; a selection that fails costs nothing, nor does a key that nobody asked for."""
 
-    def run(frame: Frame) -> Optional:
+    def run(frame: EvaluationFrame) -> Optional:
         unspent = key_cost
         try:
             value = operand(frame)
@@ -260,7 +271,7 @@ def _optionally(operand: Run, key: Run, key_cost: int, *, opens: bool) -> Run:
     return run
 
 
-def _refunding(frame: Frame, select: Callable[[], Any]) -> Any:
+def _refunding(frame: EvaluationFrame, select: Callable[[], Any]) -> Any:
     """Select from an optional value; a selection that fails costs nothing."""
     try:
         return select()
@@ -269,7 +280,7 @@ def _refunding(frame: Frame, select: Callable[[], Any]) -> Any:
         raise
 
 
-def _inside(frame: Frame, value: Any, key: Any, *, opens: bool = True) -> Optional:
+def _inside(frame: EvaluationFrame, value: Any, key: Any, *, opens: bool = True) -> Optional:
     """Look into a value or an optional one; a selection that finds nothing costs nothing."""
     if type(value) is Optional and opens:
         if not value.present:
@@ -284,7 +295,7 @@ def _inside(frame: Frame, value: Any, key: Any, *, opens: bool = True) -> Option
     return Optional(present=True, value=found)
 
 
-def _charge(frame: Frame, key: Any) -> None:
+def _charge(frame: EvaluationFrame, key: Any) -> None:
     if (type(key) is str and len(key) > _LONG) or type(key) is float:
         charge_key(frame, map_key(key), _LONG)
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.compiler.code import Code, constant
+from dra_extender.cel.compiler.code import CompiledPart, constant
 from dra_extender.cel.compiler.comparisons import compile_equality
 from dra_extender.cel.compiler.invocation import (
     binary_known,
@@ -20,7 +20,7 @@ from dra_extender.cel.library.optional import LAZY
 from dra_extender.cel.library.regex import OF_TYPES
 from dra_extender.cel.library.string_format import check_format
 from dra_extender.cel.native.patterns import PATTERN_FUNCTIONS, charge_pattern, compile_pattern
-from dra_extender.cel.runtime.cost import Extra, Frame
+from dra_extender.cel.runtime.cost import EvaluationFrame, Extra
 from dra_extender.cel.runtime.values import NUMBERS, UNHASHABLE, Optional, member_key, no_overload
 from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.cel.types import typed_ast as c
@@ -34,7 +34,9 @@ _FOLDED_WORK: Final = 5_000
 """Most units of work of a call whose value is computed in advance."""
 
 
-def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str, *, careful: bool, owner: str = "") -> Code:
+def compile_call(
+    node: c.Invoke, arguments: tuple[CompiledPart, ...], source: str, *, careful: bool, owner: str = ""
+) -> CompiledPart:
     """Compile a call of a function or operator; `careful` does not trust the static types of its arguments.
 
     A constant regular expression is kept for `owner`.
@@ -64,7 +66,7 @@ def compile_call(node: c.Invoke, arguments: tuple[Code, ...], source: str, *, ca
     return _compile_plain(node, arguments, careful=careful)
 
 
-def _compile_plain(node: c.Invoke, arguments: tuple[Code, ...], *, careful: bool) -> Code:
+def _compile_plain(node: c.Invoke, arguments: tuple[CompiledPart, ...], *, careful: bool) -> CompiledPart:
     single = node.candidates[0] if len(node.candidates) == 1 else None
     extra = node.function.extra or (single.extra if single is not None else None)
     cost = 1 + sum(argument.cost for argument in arguments)
@@ -75,18 +77,18 @@ def _compile_plain(node: c.Invoke, arguments: tuple[Code, ...], *, careful: bool
     if single is not None and (single.unguarded or not (doubtful or _guarded(single, node.arguments))):
         known = _known(single, arguments, extra, cost)
         if known is None and extra is None and len(runs) == _PAIR and arguments[1].known and not single.charges:
-            return Code(run=binary_known(single.run, runs[0], arguments[1].value), cost=cost)
+            return CompiledPart(run=binary_known(single.run, runs[0], arguments[1].value), cost=cost)
         if known is None and extra is None and len(runs) == _PAIR and arguments[1].known:
-            return Code(run=framed_known(with_frame(single), runs[0], arguments[1].value), cost=cost)
-        return known or Code(run=direct(single, runs, extra, costs, early=early), cost=cost)
+            return CompiledPart(run=framed_known(with_frame(single), runs[0], arguments[1].value), cost=cost)
+        return known or CompiledPart(run=direct(single, runs, extra, costs, early=early), cost=cost)
     overloads = (single,) if single is not None and not _is_one_for_all(node) else _of_arity(node)
     of_type = OF_TYPES.get((node.function.name, len(arguments)))
     if of_type is not None and arguments[1].constant:
         overloads += (of_type,)
-    return Code(run=dispatched(overloads, runs, extra, costs, early=early), cost=cost)
+    return CompiledPart(run=dispatched(overloads, runs, extra, costs, early=early), cost=cost)
 
 
-def _early(node: c.Invoke, arguments: tuple[Code, ...]) -> bool:
+def _early(node: c.Invoke, arguments: tuple[CompiledPart, ...]) -> bool:
     """Whether upstream leaves out the arguments behind a failed one, although there are only two."""
     name = node.function.name
     if name == "format" or (name in PATTERN_FUNCTIONS and arguments[1].constant):
@@ -108,7 +110,7 @@ def _of_arity(node: c.Invoke) -> tuple[Overload, ...]:
     return tuple(same)
 
 
-def _guarded(single: Overload, arguments: Sequence[c.Checked]) -> bool:
+def _guarded(single: Overload, arguments: Sequence[c.TypedNode]) -> bool:
     """Whether some argument's type is known at run time only and has to be looked at."""
     if single.unguarded:
         return False
@@ -116,15 +118,15 @@ def _guarded(single: Overload, arguments: Sequence[c.Checked]) -> bool:
     return any(_open(item.type, parameter) or _may_be_null(item, parameter) for item, parameter in pairs)
 
 
-def _may_be_null(item: c.Checked, parameter: Type) -> bool:
+def _may_be_null(item: c.TypedNode, parameter: Type) -> bool:
     """Whether null may have come in by a branch or an element, which is as good as any value of a library's type."""
     if parameter.kind not in NULLABLE or isinstance(item, c.Constant):
         return False
     if isinstance(item, c.Invoke):
         return any(candidate.result.kind == "variable" for candidate in item.candidates)
-    while isinstance(item, (c.Field, c.Index)):
+    while isinstance(item, (c.FieldSelection, c.Index)):
         item = item.operand
-    return not isinstance(item, c.Device)
+    return not isinstance(item, c.DeviceVariable)
 
 
 def _open(given: Type, parameter: Type) -> bool:
@@ -136,7 +138,9 @@ def _open(given: Type, parameter: Type) -> bool:
     return any(_open(*pair) for pair in zip(given.parameters, parameter.parameters, strict=True))
 
 
-def _known(single: Overload, arguments: tuple[Code, ...], extra: Extra | None, cost: int) -> Code | None:
+def _known(
+    single: Overload, arguments: tuple[CompiledPart, ...], extra: Extra | None, cost: int
+) -> CompiledPart | None:
     """A call such as quantity('1Gi') whose value can be had once and for all; what fails is left to fail when evaluated."""
     if single.metered or not arguments or not all(argument.known for argument in arguments):
         return None
@@ -147,15 +151,15 @@ def _known(single: Overload, arguments: tuple[Code, ...], extra: Extra | None, c
         value = single.run(*values)
     except CelRuntimeError:
         return None
-    total = cost + (extra(Frame(None, 0, ()), values, value) if extra is not None else 0)
-    return Code(run=lambda _: value, cost=total, known=True, value=value)
+    total = cost + (extra(EvaluationFrame(None, 0, ()), values, value) if extra is not None else 0)
+    return CompiledPart(run=lambda _: value, cost=total, known=True, value=value)
 
 
-def _compile_lazy(name: str, target: Code, argument: Code) -> Code:
+def _compile_lazy(name: str, target: CompiledPart, argument: CompiledPart) -> CompiledPart:
     run_target, run_argument, cost = target.run, argument.run, argument.cost
     unwrap = name == "orValue"
 
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         value = run_target(frame)
         if type(value) is not Optional:
             raise no_overload(value)
@@ -167,14 +171,14 @@ def _compile_lazy(name: str, target: Code, argument: Code) -> Code:
             raise no_overload(other)
         return other
 
-    return Code(run=run, cost=target.cost)
+    return CompiledPart(run=run, cost=target.cost)
 
 
-def _charged_pattern(argument: Code) -> Code:
+def _charged_pattern(argument: CompiledPart) -> CompiledPart:
     """A pattern that is computed: what it takes to compile it is charged with each call."""
     evaluate = argument.run
 
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         pattern = evaluate(frame)
         if type(pattern) is str:
             charge_pattern(frame, pattern)
@@ -200,7 +204,7 @@ def _require_format(node: c.Invoke, template: str, source: str) -> None:
         raise CelCompileError(str(error), source, given.offset) from None
 
 
-def _types_within(item: c.Checked) -> list[Type]:
+def _types_within(item: c.TypedNode) -> list[Type]:
     """The type of a part and, of a literal, those of its parts."""
     types = [item.type]
     if isinstance(item, c.MakeList):
@@ -210,7 +214,7 @@ def _types_within(item: c.Checked) -> list[Type]:
     return types
 
 
-def _compile_membership(operand: Code, values: Code) -> Code | None:
+def _compile_membership(operand: CompiledPart, values: CompiledPart) -> CompiledPart | None:
     """`x in [constants]` costs what x costs; in an empty list x is not even evaluated."""
     if not values.value:
         return constant(value=False)
@@ -219,7 +223,7 @@ def _compile_membership(operand: Code, values: Code) -> Code | None:
     members = frozenset(map(member_key, values.value))
     evaluate = operand.run
 
-    def run(frame: Frame) -> bool:
+    def run(frame: EvaluationFrame) -> bool:
         value = evaluate(frame)
         if type(value) in _MEMBERS:
             return member_key(value) in members
@@ -227,12 +231,12 @@ def _compile_membership(operand: Code, values: Code) -> Code | None:
             raise no_overload(value, values.value)
         return False
 
-    return Code(run=run, cost=operand.cost)
+    return CompiledPart(run=run, cost=operand.cost)
 
 
-def _fold_conversion(node: c.Invoke, arguments: tuple[Code, ...], source: str) -> Code:
+def _fold_conversion(node: c.Invoke, arguments: tuple[CompiledPart, ...], source: str) -> CompiledPart:
     value = arguments[0].value
-    frame = Frame(None, 0, ())
+    frame = EvaluationFrame(None, 0, ())
     try:
         return constant(find_overload(_of_arity(node), (value,))(frame, value))
     except CelRuntimeError as error:

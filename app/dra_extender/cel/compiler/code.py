@@ -5,15 +5,15 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.runtime.cost import Frame
+from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
 
-Run = Callable[[Frame], Any]
+Run = Callable[[EvaluationFrame], Any]
 FAILED: Final = object()
 """Stands for an argument or result that is an error; formulas take its size for one."""
 
 
-class Code(msgspec.Struct, frozen=True, kw_only=True):
+class CompiledPart(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled part.
 
     `cost` is charged by whoever decides that the part runs, so that a straight line of operations is charged once.
@@ -31,12 +31,12 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
     value: Any = None
 
 
-def constant(value: Any) -> Code:
+def constant(value: Any) -> CompiledPart:
     """A part that is a literal."""
-    return Code(run=lambda _: value, cost=0, constant=True, known=True, value=value)
+    return CompiledPart(run=lambda _: value, cost=0, constant=True, known=True, value=value)
 
 
-def evaluated(frame: Frame, run: Run) -> Any:
+def evaluated(frame: EvaluationFrame, run: Run) -> Any:
     """The value of a part whose outcome only counts for its cost; a marker object if it fails."""
     try:
         return run(frame)

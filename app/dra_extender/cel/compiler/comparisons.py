@@ -3,9 +3,9 @@
 from typing import Any, Final
 
 from dra_extender.cel.compiler.access import attribute_path, no_key
-from dra_extender.cel.compiler.code import Code, Run, evaluated
+from dra_extender.cel.compiler.code import CompiledPart, Run, evaluated
 from dra_extender.cel.native.equality import STRICT, equal, matches
-from dra_extender.cel.runtime.cost import Frame
+from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.values import NUMBERS, size_of
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.types import typed_ast as c
@@ -14,7 +14,7 @@ _SHORT: Final = 10
 _NUMERIC: Final = NUMBERS | {bool}
 
 
-def compile_equality(node: c.Invoke, left: Code, right: Code, *, negated: bool) -> Code:
+def compile_equality(node: c.Invoke, left: CompiledPart, right: CompiledPart, *, negated: bool) -> CompiledPart:
     """Compile a comparison of two parts."""
     cost = 1 + left.cost + right.cost
     swapped = left.known
@@ -35,13 +35,13 @@ def compile_equality(node: c.Invoke, left: Code, right: Code, *, negated: bool) 
             run = _equals_number(operand.run, known.value, negated=negated, swapped=swapped)
     else:
         run = _equals(left.run, right.run, negated=negated)
-    return Code(run=run, cost=cost)
+    return CompiledPart(run=run, cost=cost)
 
 
 def _equals_text(operand: Run, text: str, *, negated: bool, swapped: bool) -> Run:
     length = len(text)
 
-    def run(frame: Frame) -> bool:
+    def run(frame: EvaluationFrame) -> bool:
         value = operand(frame)
         if type(value) is str:
             shorter = len(value)
@@ -59,7 +59,7 @@ def _attribute_equals_text(path: tuple[str, str], text: str, *, negated: bool, s
     """As `_equals_text`, of an attribute and a text so short that only an empty value costs something else."""
     domain, name = path
 
-    def run(frame: Frame) -> bool:
+    def run(frame: EvaluationFrame) -> bool:
         try:
             value = frame.device.attributes[domain][name]
         except KeyError:
@@ -74,7 +74,7 @@ def _attribute_equals_text(path: tuple[str, str], text: str, *, negated: bool, s
 def _equals_number(operand: Run, number: Any, *, negated: bool, swapped: bool) -> Run:
     kind = type(number)
 
-    def run(frame: Frame) -> bool:
+    def run(frame: EvaluationFrame) -> bool:
         value = operand(frame)
         if type(value) is kind:
             return (value == number) is not negated
@@ -87,7 +87,7 @@ def _attribute_equals_number(path: tuple[str, str], number: Any, *, negated: boo
     domain, name = path
     kind = type(number)
 
-    def run(frame: Frame) -> bool:
+    def run(frame: EvaluationFrame) -> bool:
         try:
             value = frame.device.attributes[domain][name]
         except KeyError:
@@ -100,7 +100,7 @@ def _attribute_equals_number(path: tuple[str, str], number: Any, *, negated: boo
 
 
 def _equals(left: Run, right: Run, *, negated: bool) -> Run:
-    def run(frame: Frame) -> bool:
+    def run(frame: EvaluationFrame) -> bool:
         try:
             one = left(frame)
         except CelRuntimeError as error:
@@ -118,7 +118,7 @@ def _equals(left: Run, right: Run, *, negated: bool) -> Run:
     return run
 
 
-def _compare(frame: Frame, one: Any, other: Any, negated: bool) -> bool:
+def _compare(frame: EvaluationFrame, one: Any, other: Any, negated: bool) -> bool:
     kind = type(one)
     if kind is type(other) and kind in _NUMERIC:
         return (one == other) is not negated

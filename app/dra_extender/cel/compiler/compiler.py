@@ -8,7 +8,7 @@ import msgspec
 
 from dra_extender.cel.compiler.access import compile_field, compile_index
 from dra_extender.cel.compiler.calls import compile_call
-from dra_extender.cel.compiler.code import Code, Run, constant
+from dra_extender.cel.compiler.code import CompiledPart, Run, constant
 from dra_extender.cel.compiler.comprehensions import (
     compile_bind,
     compile_loop,
@@ -17,7 +17,7 @@ from dra_extender.cel.compiler.comprehensions import (
     lazy_variable,
 )
 from dra_extender.cel.native.maps import charge_key, key_work
-from dra_extender.cel.runtime.cost import FAILURE_WORK, LIST_COST, MAP_COST, Frame, round_work
+from dra_extender.cel.runtime.cost import FAILURE_WORK, LIST_COST, MAP_COST, EvaluationFrame, round_work
 from dra_extender.cel.runtime.values import Optional, map_key, no_overload
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.types import typed_ast as c
@@ -35,7 +35,7 @@ class Compiler:
         self._careful = careful
         self._size = 0
 
-    def compile(self, node: c.Checked) -> Code:
+    def compile(self, node: c.TypedNode) -> CompiledPart:
         """Compile a part.
 
         Raises:
@@ -44,34 +44,34 @@ class Compiler:
         self._size += 1
         return self._RULES[type(node)](self, node)
 
-    def _sized(self, node: c.Checked) -> tuple[Code, int]:
+    def _sized(self, node: c.TypedNode) -> tuple[CompiledPart, int]:
         """Compile a part that may run many times, and count its nodes: upstream charges nothing for some of them."""
         before = self._size
         code = self.compile(node)
         return code, self._size - before
 
-    def _constant(self, node: c.Constant) -> Code:
+    def _constant(self, node: c.Constant) -> CompiledPart:
         return constant(node.value)
 
-    def _device(self, _: c.Device) -> Code:
-        return Code(run=lambda frame: frame.device.fields, cost=1, selection=True, path=1)
+    def _device(self, _: c.DeviceVariable) -> CompiledPart:
+        return CompiledPart(run=lambda frame: frame.device.fields, cost=1, selection=True, path=1)
 
-    def _variable(self, node: c.Variable) -> Code:
+    def _variable(self, node: c.Variable) -> CompiledPart:
         slot = node.slot
         run: Run = lazy_variable(slot) if node.lazy else lambda frame: frame.slots[slot]
-        return Code(run=run, cost=1, selection=True, path=1)
+        return CompiledPart(run=run, cost=1, selection=True, path=1)
 
-    def _field(self, node: c.Field) -> Code:
+    def _field(self, node: c.FieldSelection) -> CompiledPart:
         return compile_field(node, self.compile(node.operand))
 
-    def _index(self, node: c.Index) -> Code:
+    def _index(self, node: c.Index) -> CompiledPart:
         return compile_index(node, self.compile(node.operand), self.compile(node.key), self._source)
 
-    def _invoke(self, node: c.Invoke) -> Code:
+    def _invoke(self, node: c.Invoke) -> CompiledPart:
         arguments = tuple(self.compile(item) for item in node.arguments)
         return compile_call(node, arguments, self._source, careful=self._careful, owner=self._owner)
 
-    def _logical(self, node: c.Logical) -> Code:
+    def _logical(self, node: c.Logical) -> CompiledPart:
         terms = [self.compile(term) for term in node.terms]
         first, *others = terms
         if len(others) == 1:
@@ -79,14 +79,14 @@ class Compiler:
         else:
             costs = accumulate((term.cost for term in others), initial=0)
             run = _logical(tuple(zip((term.run for term in terms), costs, strict=True)), absorbing=node.absorbing)
-        return Code(run=run, cost=first.cost)
+        return CompiledPart(run=run, cost=first.cost)
 
-    def _conditional(self, node: c.Conditional) -> Code:
+    def _conditional(self, node: c.Conditional) -> CompiledPart:
         condition, chosen, other = (self.compile(item) for item in (node.condition, node.chosen, node.other))
         test, chosen_run, other_run = condition.run, chosen.run, other.run
         chosen_cost, other_cost = chosen.cost - chosen.path, other.cost - other.path
 
-        def run(frame: Frame) -> Any:
+        def run(frame: EvaluationFrame) -> Any:
             value = test(frame)
             if value is True:
                 frame.cost += chosen_cost
@@ -96,9 +96,9 @@ class Compiler:
                 return other_run(frame)
             raise no_overload(value)
 
-        return Code(run=run, cost=condition.cost, selection=True)
+        return CompiledPart(run=run, cost=condition.cost, selection=True)
 
-    def _make_list(self, node: c.MakeList) -> Code:
+    def _make_list(self, node: c.MakeList) -> CompiledPart:
         before = self._size
         elements = [self.compile(item) for item in node.elements]
         if not any(node.optional) and all(item.constant for item in elements):
@@ -106,10 +106,10 @@ class Compiler:
             return constant(tuple(item.value for item in elements))
         cost = LIST_COST + sum(item.cost for item in elements)
         if not any(node.optional):
-            return Code(run=_filled_list(elements), cost=cost)
+            return CompiledPart(run=_filled_list(elements), cost=cost)
         parts = tuple(zip((item.run for item in elements), node.optional, _later_costs(elements), strict=True))
 
-        def run(frame: Frame) -> list[Any]:
+        def run(frame: EvaluationFrame) -> list[Any]:
             values = []
             unspent = 0
             try:
@@ -125,9 +125,9 @@ class Compiler:
                 raise
             return values
 
-        return Code(run=run, cost=cost)
+        return CompiledPart(run=run, cost=cost)
 
-    def _make_map(self, node: c.MakeMap) -> Code:
+    def _make_map(self, node: c.MakeMap) -> CompiledPart:
         keys = [self.compile(item) for item in node.keys]
         values = [self.compile(item) for item in node.values]
         after = _later_costs([part for pair in zip(keys, values, strict=True) for part in pair])
@@ -136,7 +136,7 @@ class Compiler:
             for key, value, skip, later, rest in zip(keys, values, node.optional, after[::2], after[1::2], strict=True)
         )
 
-        def run(frame: Frame) -> dict[Any, Any]:
+        def run(frame: EvaluationFrame) -> dict[Any, Any]:
             made: dict[Any, Any] = {}
             unspent = 0
             try:
@@ -159,48 +159,48 @@ class Compiler:
 
         if not any(node.optional) and all(item.constant for item in (*keys, *values)):
             try:
-                return constant(run(Frame(None, 0, ())))
+                return constant(run(EvaluationFrame(None, 0, ())))
             except CelRuntimeError:
-                return Code(run=run, cost=0)
+                return CompiledPart(run=run, cost=0)
         filled = None if any(node.optional) else _filled_map(keys, values)
-        return Code(run=filled or run, cost=MAP_COST + sum(item.cost for item in (*keys, *values)))
+        return CompiledPart(run=filled or run, cost=MAP_COST + sum(item.cost for item in (*keys, *values)))
 
-    def _loop(self, node: c.Loop) -> Code:
+    def _loop(self, node: c.ComprehensionLoop) -> CompiledPart:
         condition, test_size = (None, 0) if node.condition is None else self._sized(node.condition)
         body, size = self._sized(node.body)
         return compile_loop(node, self.compile(node.source), condition, body, round_work(test_size + size))
 
-    def _bind(self, node: c.Bind) -> Code:
+    def _bind(self, node: c.CelBind) -> CompiledPart:
         return compile_bind(node.slot, self.compile(node.value), self.compile(node.body))
 
-    def _optional_map(self, node: c.OptionalMap) -> Code:
+    def _optional_map(self, node: c.OptionalMap) -> CompiledPart:
         source, size = self._sized(node.source)
         made = compile_optional_map(node, source, self.compile(node.body), round_work(size))
         return msgspec.structs.replace(made, selection=True)  # upstream expands it to a `?:`
 
-    def _sort(self, node: c.Sort) -> Code:
+    def _sort(self, node: c.Sort) -> CompiledPart:
         key, size = self._sized(node.key)
         return compile_sort(node, self.compile(node.source), key, round_work(size))
 
-    _RULES: ClassVar[Mapping[type[c.Checked], Callable[[Any, Any], Code]]] = {
+    _RULES: ClassVar[Mapping[type[c.TypedNode], Callable[[Any, Any], CompiledPart]]] = {
         c.Constant: _constant,
-        c.Device: _device,
+        c.DeviceVariable: _device,
         c.Variable: _variable,
-        c.Field: _field,
+        c.FieldSelection: _field,
         c.Index: _index,
         c.Invoke: _invoke,
         c.Logical: _logical,
         c.Conditional: _conditional,
         c.MakeList: _make_list,
         c.MakeMap: _make_map,
-        c.Loop: _loop,
-        c.Bind: _bind,
+        c.ComprehensionLoop: _loop,
+        c.CelBind: _bind,
         c.OptionalMap: _optional_map,
         c.Sort: _sort,
     }
 
 
-def _later_costs(items: list[Code]) -> list[int]:
+def _later_costs(items: list[CompiledPart]) -> list[int]:
     """For each item, what all after it cost: a failure keeps them from being evaluated."""
     later = []
     total = 0
@@ -210,12 +210,12 @@ def _later_costs(items: list[Code]) -> list[int]:
     return later[::-1]
 
 
-def _filled_list(elements: list[Code]) -> Run:
+def _filled_list(elements: list[CompiledPart]) -> Run:
     """Copy a list that has the constants already, and fill the other places in."""
     template = [item.value if item.constant else None for item in elements]
     parts = _parts_to_fill(range(len(elements)), elements, _later_costs(elements))
 
-    def run(frame: Frame) -> list[Any]:
+    def run(frame: EvaluationFrame) -> list[Any]:
         values = template.copy()
         unspent = 0
         try:
@@ -229,7 +229,7 @@ def _filled_list(elements: list[Code]) -> Run:
     return run
 
 
-def _filled_map(keys: list[Code], values: list[Code]) -> Run | None:
+def _filled_map(keys: list[CompiledPart], values: list[CompiledPart]) -> Run | None:
     """As `_filled_list`; None if there is a key that is not constant, is there twice, or takes work to be looked for."""
     try:
         places = [map_key(key.value) for key in keys if key.constant]
@@ -240,7 +240,7 @@ def _filled_map(keys: list[Code], values: list[Code]) -> Run | None:
         return None
     parts = _parts_to_fill(places, values, _later_costs(values))
 
-    def run(frame: Frame) -> dict[Any, Any]:
+    def run(frame: EvaluationFrame) -> dict[Any, Any]:
         made = template.copy()
         unspent = 0
         try:
@@ -254,7 +254,9 @@ def _filled_map(keys: list[Code], values: list[Code]) -> Run | None:
     return run
 
 
-def _parts_to_fill(places: Iterable[Any], items: list[Code], later: list[int]) -> tuple[tuple[Any, Run, int], ...]:
+def _parts_to_fill(
+    places: Iterable[Any], items: list[CompiledPart], later: list[int]
+) -> tuple[tuple[Any, Run, int], ...]:
     """Where the items go that are not constant, and what all after each cost."""
     return tuple(
         (place, item.run, rest) for place, item, rest in zip(places, items, later, strict=True) if not item.constant
@@ -270,7 +272,7 @@ def _present(value: Any) -> bool:
 def _logical_pair(first: Run, second: Run, cost: int, *, absorbing: bool) -> Run:
     """Two terms, without bookkeeping as long as the first is a bool."""
 
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         try:
             value = first(frame)
         except CelCostError:
@@ -290,7 +292,7 @@ def _logical_pair(first: Run, second: Run, cost: int, *, absorbing: bool) -> Run
     return run
 
 
-def _after_failure(frame: Frame, second: Run, cost: int, failure: CelRuntimeError, absorbing: bool) -> bool:
+def _after_failure(frame: EvaluationFrame, second: Run, cost: int, failure: CelRuntimeError, absorbing: bool) -> bool:
     """The first term failed: the second may still decide."""
     frame.cost += cost
     frame.spend(FAILURE_WORK)
@@ -309,7 +311,7 @@ def _after_failure(frame: Frame, second: Run, cost: int, failure: CelRuntimeErro
 def _logical(terms: tuple[tuple[Run, int], ...], *, absorbing: bool) -> Run:
     """Terms, each with what it and those before it cost without the first; it is charged when it is clear how many are run."""
 
-    def run(frame: Frame) -> bool:
+    def run(frame: EvaluationFrame) -> bool:
         failure: str | None = None
         cost = 0
         for term, cost in terms:

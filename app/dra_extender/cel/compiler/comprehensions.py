@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.compiler.code import Code, Run
+from dra_extender.cel.compiler.code import CompiledPart, Run
 from dra_extender.cel.library.lists import self_compared, sort_by_keys
 from dra_extender.cel.native.maps import charge_key
-from dra_extender.cel.runtime.cost import FAILURE_WORK, LIST_COST, MAX_ELEMENTS, Frame
+from dra_extender.cel.runtime.cost import FAILURE_WORK, LIST_COST, MAX_ELEMENTS, EvaluationFrame
 from dra_extender.cel.runtime.values import (
     LISTS,
     MAPS,
@@ -40,10 +40,10 @@ _ENTRY_WORK: Final = 8
 _SHOWN: Final = 200
 """Characters of a key that a message names."""
 
-_Step = Callable[[Frame, Any], None]
+_Step = Callable[[EvaluationFrame, Any], None]
 
 
-class Failure:
+class FailedVariable:
     """A variable whose value could not be computed; every use fails alike, without trying again."""
 
     __slots__ = ("reason",)
@@ -52,22 +52,24 @@ class Failure:
         self.reason = reason
 
 
-def compile_loop(node: c.Loop, source: Code, condition: Code | None, body: Code, effort: int) -> Code:
+def compile_loop(
+    node: c.ComprehensionLoop, source: CompiledPart, condition: CompiledPart | None, body: CompiledPart, effort: int
+) -> CompiledPart:
     """Compile a loop over a list or map; `effort` is the work that a round counts for."""
     if node.kind in {"all", "exists"}:
         exists = node.kind == "exists"
         check = _EXISTS_CHECK if exists else _ALL_CHECK
         run = _quantifier(_range(node.slots, source.run), body, effort, check=check, absorbing=exists)
-        return Code(run=run, cost=source.cost)
+        return CompiledPart(run=run, cost=source.cost)
     if node.kind == "exists_one":
-        return Code(run=_exactly_one(_range(node.slots, source.run), body, effort), cost=source.cost)
+        return CompiledPart(run=_exactly_one(_range(node.slots, source.run), body, effort), cost=source.cost)
     loop = _Loop(*_range(node.slots, source.run), condition, effort)
     if node.kind == "list":
         step = body.cost + _APPEND + (0 if body.constant else LIST_COST)
-        return Code(run=_collect_list(loop, body, step), cost=source.cost)
+        return CompiledPart(run=_collect_list(loop, body, step), cost=source.cost)
     if node.kind == "map":
-        return Code(run=_collect_map(loop, body, node.slots[0]), cost=source.cost)
-    return Code(run=_collect_entries(loop, body), cost=source.cost)
+        return CompiledPart(run=_collect_map(loop, body, node.slots[0]), cost=source.cost)
+    return CompiledPart(run=_collect_entries(loop, body), cost=source.cost)
 
 
 _Range = tuple[Any, Run, Callable[[Any], Iterable[Any]]]
@@ -97,13 +99,13 @@ def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
     raise CelRuntimeError(f"no such overload: got '{type_name(value)}', expected iterable type")
 
 
-def _quantifier(over: _Range, body: Code, effort: int, *, check: int, absorbing: bool) -> Run:
+def _quantifier(over: _Range, body: CompiledPart, effort: int, *, check: int, absorbing: bool) -> Run:
     """Compile all and exists: errors count only if no round decides."""
     place, source, items = over
     predicate = body.run
     step = body.cost + check + 1
 
-    def run(frame: Frame) -> bool:
+    def run(frame: EvaluationFrame) -> bool:
         slots = frame.slots
         failure: str | None = None
         decided = False
@@ -133,7 +135,7 @@ def _quantifier(over: _Range, body: Code, effort: int, *, check: int, absorbing:
     return run
 
 
-def _failed(frame: Frame, error: CelRuntimeError, before: str | None) -> str:
+def _failed(frame: EvaluationFrame, error: CelRuntimeError, before: str | None) -> str:
     """Note that a round failed, which ends no loop: all rounds are charged. A limit that was reached does end it."""
     if isinstance(error, CelCostError):
         raise error
@@ -141,11 +143,11 @@ def _failed(frame: Frame, error: CelRuntimeError, before: str | None) -> str:
     return str(error) if before is None else before
 
 
-def _exactly_one(over: _Range, body: Code, effort: int) -> Run:
+def _exactly_one(over: _Range, body: CompiledPart, effort: int) -> Run:
     place, source, items = over
     predicate, step = body.run, body.cost
 
-    def run(frame: Frame) -> bool:
+    def run(frame: EvaluationFrame) -> bool:
         slots = frame.slots
         count = 0
         failure: str | None = None
@@ -179,7 +181,7 @@ class _Loop(msgspec.Struct, frozen=True):
     place: Any
     source: Run
     items: Callable[[Any], Iterable[Any]]
-    condition: Code | None
+    condition: CompiledPart | None
     effort: int
 
     def collecting(self, cost: int, take: _Step) -> _Step:
@@ -189,7 +191,7 @@ class _Loop(msgspec.Struct, frozen=True):
         passes = None if condition is None else condition.run
         step, cost_of_taken = (cost, 0) if condition is None else (condition.cost, cost)
 
-        def run(frame: Frame, into: Any) -> None:
+        def run(frame: EvaluationFrame, into: Any) -> None:
             slots = frame.slots
             failure: str | None = None
             for item in items(source(frame)):
@@ -222,7 +224,7 @@ def _truth(value: Any) -> bool:
 def _building(loop: _Loop, make: Callable[[], Any], cost: int, take: _Step) -> Run:
     collect = loop.collecting(cost, take)
 
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         built = make()
         collect(frame, built)
         frame.cost += _RESULT
@@ -231,25 +233,25 @@ def _building(loop: _Loop, make: Callable[[], Any], cost: int, take: _Step) -> R
     return run
 
 
-def _collect_list(loop: _Loop, body: Code, cost: int) -> Run:
+def _collect_list(loop: _Loop, body: CompiledPart, cost: int) -> Run:
     transform = body.run
 
-    def take(frame: Frame, into: list[Any]) -> None:
+    def take(frame: EvaluationFrame, into: list[Any]) -> None:
         into.append(transform(frame))
 
     return _building(loop, list, cost, take)
 
 
-def _collect_map(loop: _Loop, body: Code, slot: int) -> Run:
+def _collect_map(loop: _Loop, body: CompiledPart, slot: int) -> Run:
     transform = body.run
 
-    def take(frame: Frame, into: dict[Any, Any]) -> None:
+    def take(frame: EvaluationFrame, into: dict[Any, Any]) -> None:
         _insert(frame, into, frame.slots[slot], transform(frame))
 
     return _building(loop, dict, body.cost + _INSERT, take)
 
 
-def _insert(frame: Frame, into: dict[Any, Any], key: Any, value: Any) -> None:
+def _insert(frame: EvaluationFrame, into: dict[Any, Any], key: Any, value: Any) -> None:
     place = map_key(key)
     charge_key(frame, place, len(into))
     if place in into:
@@ -263,10 +265,10 @@ def _shown(key: Any) -> Any:
     return key[:_SHOWN] if type(key) is str else key
 
 
-def _collect_entries(loop: _Loop, body: Code) -> Run:
+def _collect_entries(loop: _Loop, body: CompiledPart) -> Run:
     transform = body.run
 
-    def take(frame: Frame, into: dict[Any, Any]) -> None:
+    def take(frame: EvaluationFrame, into: dict[Any, Any]) -> None:
         made = transform(frame)
         if type(made) not in MAPS:
             raise no_overload(made)
@@ -277,22 +279,22 @@ def _collect_entries(loop: _Loop, body: Code) -> Run:
     return _building(loop, dict, body.cost + _MERGE, take)
 
 
-def compile_bind(slot: int, value: Code, body: Code) -> Code:
+def compile_bind(slot: int, value: CompiledPart, body: CompiledPart) -> CompiledPart:
     """Compile cel.bind: the value is computed when first used, or never."""
     run_value, run_body, cost = value.run, body.run, value.cost
 
-    def evaluate(frame: Frame) -> Any:
+    def evaluate(frame: EvaluationFrame) -> Any:
         frame.cost += cost
         return run_value(frame)
 
-    def run(frame: Frame) -> Any:
-        frame.slots[slot] = Pending(evaluate)
+    def run(frame: EvaluationFrame) -> Any:
+        frame.slots[slot] = UnevaluatedVariable(evaluate)
         return run_body(frame)
 
-    return Code(run=run, cost=body.cost)
+    return CompiledPart(run=run, cost=body.cost)
 
 
-class Pending:
+class UnevaluatedVariable:
     """A variable that nobody has used yet."""
 
     __slots__ = ("evaluate",)
@@ -304,43 +306,43 @@ class Pending:
 def lazy_variable(slot: int) -> Run:
     """Read a variable of cel.bind."""
 
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         value = frame.slots[slot]
         kind = type(value)
-        if kind is Pending:
+        if kind is UnevaluatedVariable:
             try:
                 value = value.evaluate(frame)
             except CelCostError:
                 raise
             except CelRuntimeError as error:
-                frame.slots[slot] = Failure(str(error))
+                frame.slots[slot] = FailedVariable(str(error))
                 raise
             frame.slots[slot] = value
-        elif kind is Failure:
+        elif kind is FailedVariable:
             raise CelRuntimeError(value.reason)
         return value
 
     return run
 
 
-def compile_optional_map(node: c.OptionalMap, source: Code, body: Code, effort: int) -> Code:
+def compile_optional_map(node: c.OptionalMap, source: CompiledPart, body: CompiledPart, effort: int) -> CompiledPart:
     """Compile optMap and optFlatMap; upstream's expansion evaluates the source again for its value."""
     slot, flat = node.slot, node.flat
     run_source, run_body = source.run, body.run
     cost = body.cost + (0 if flat else 1)
     value_cost = source.cost + 1
 
-    def use(frame: Frame) -> Any:
+    def use(frame: EvaluationFrame) -> Any:
         frame.cost += value_cost
         frame.spend(4 * effort)
         return run_source(frame).value
 
-    def evaluate(frame: Frame) -> Any:
-        frame.slots[slot] = Pending(use)
+    def evaluate(frame: EvaluationFrame) -> Any:
+        frame.slots[slot] = UnevaluatedVariable(use)
         result = run_body(frame)
         return result if flat else Optional(present=True, value=result)
 
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         value = run_source(frame)
         if type(value) is not Optional:
             raise no_overload(value)
@@ -350,15 +352,15 @@ def compile_optional_map(node: c.OptionalMap, source: Code, body: Code, effort: 
         frame.cost += cost
         return evaluate(frame)
 
-    return Code(run=run, cost=source.cost + 1)
+    return CompiledPart(run=run, cost=source.cost + 1)
 
 
-def compile_sort(node: c.Sort, source: Code, key: Code, effort: int) -> Code:
+def compile_sort(node: c.Sort, source: CompiledPart, key: CompiledPart, effort: int) -> CompiledPart:
     """Compile sortBy."""
     run_source, run_key, slot, strict = source.run, key.run, node.slot, node.strict
     step = key.cost + _APPEND + (0 if key.constant else LIST_COST)
 
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         values = run_source(frame)
         keys = []
         failure: str | None = None
@@ -379,4 +381,4 @@ def compile_sort(node: c.Sort, source: Code, key: Code, effort: int) -> Code:
             frame.cost += self_compared(frame, (keys,), None)
         return sort_by_keys(frame, values, keys)
 
-    return Code(run=run, cost=source.cost + _SORT)
+    return CompiledPart(run=run, cost=source.cost + _SORT)

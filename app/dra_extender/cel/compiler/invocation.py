@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from dra_extender.cel.compiler.code import FAILED, Run, evaluated
-from dra_extender.cel.runtime.cost import Extra, Frame
+from dra_extender.cel.runtime.cost import EvaluationFrame, Extra
 from dra_extender.cel.runtime.values import LISTS, MAPS, no_overload
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
 from dra_extender.cel.types.declarations import Overload, accepts
@@ -15,7 +15,7 @@ _PAIR: Final = 2
 Chosen = Callable[..., Any]
 
 
-def _still_spent(frame: Frame, other: Run, error: CelRuntimeError) -> CelRuntimeError:
+def _still_spent(frame: EvaluationFrame, other: Run, error: CelRuntimeError) -> CelRuntimeError:
     """Evaluate the second of two arguments although the first failed: upstream does, and charges for it."""
     if not isinstance(error, CelCostError):
         evaluated(frame, other)
@@ -42,7 +42,7 @@ def _unary(function: Chosen, argument: Run) -> Run:
 
 
 def _binary(function: Chosen, first: Run, second: Run) -> Run:
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         try:
             one = first(frame)
         except CelRuntimeError as error:
@@ -80,7 +80,7 @@ def with_frame(item: Overload) -> Chosen:
     if not work:
         return taking_frame
 
-    def charging(frame: Frame, *values: Any) -> Any:
+    def charging(frame: EvaluationFrame, *values: Any) -> Any:
         frame.spend(work)
         return taking_frame(frame, *values)
 
@@ -90,7 +90,7 @@ def with_frame(item: Overload) -> Chosen:
 def _charged_unary(chosen: Chosen, argument: Run, extra: Extra) -> Run:
     """As `_charged`, for a single argument."""
 
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         try:
             value = argument(frame)
         except CelRuntimeError as error:
@@ -111,7 +111,7 @@ def _charged_binary(chosen: Chosen, runs: tuple[Run, ...], extra: Extra, costs: 
     """As `_charged`, for two arguments."""
     first, second = runs
 
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         values: list[Any] = []
         try:
             one = first(frame)
@@ -141,7 +141,7 @@ def _charged(
 ) -> Run:
     """Evaluate arguments, choose the implementation, run it, and charge what depends on values even if it fails."""
 
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         values: list[Any] = []
         try:
             for argument in runs:
@@ -163,7 +163,13 @@ def _charged(
 
 
 def _charge_failed(
-    frame: Frame, runs: tuple[Run, ...], values: list[Any], extra: Extra | None, costs: tuple[int, ...], *, early: bool
+    frame: EvaluationFrame,
+    runs: tuple[Run, ...],
+    values: list[Any],
+    extra: Extra | None,
+    costs: tuple[int, ...],
+    *,
+    early: bool,
 ) -> None:
     """Charge a call of which an argument failed: one of two does not keep the other from being evaluated, one of more does.
 
@@ -208,7 +214,7 @@ def dispatched(
 def _dispatched_pair(overloads: tuple[Overload, ...], first: Run, second: Run) -> Run:
     remembered: dict[tuple[type, type], Chosen] = {}
 
-    def run(frame: Frame) -> Any:
+    def run(frame: EvaluationFrame) -> Any:
         try:
             one = first(frame)
         except CelRuntimeError as error:

@@ -7,14 +7,14 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.cel.analysis.visitor import is_free_name, nodes_of
-from dra_extender.cel.compiler.code import Code
+from dra_extender.cel.compiler.code import CompiledPart
 from dra_extender.cel.compiler.compiler import Compiler
-from dra_extender.cel.compiler.comprehensions import Pending
+from dra_extender.cel.compiler.comprehensions import UnevaluatedVariable
 from dra_extender.cel.explain.values import LONGEST_TEXT, shortened
 from dra_extender.cel.library.environment import ENVIRONMENTS, LATEST, Release
 from dra_extender.cel.runtime.budget import Budget, spent_in
 from dra_extender.cel.runtime.compile_limits import CompileMeter
-from dra_extender.cel.runtime.cost import COST_LIMIT, Deadline, Frame, over_cost
+from dra_extender.cel.runtime.cost import COST_LIMIT, Deadline, EvaluationFrame, over_cost
 from dra_extender.cel.runtime.device import DeviceActivation
 from dra_extender.cel.runtime.values import LISTS, MAPS, from_map_key
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
@@ -29,14 +29,14 @@ _TEXT_UNITS: Final = 1_500
 _NODE_UNITS: Final = 20
 
 
-class Item(msgspec.Struct, frozen=True):
+class ExplainedPart(msgspec.Struct, frozen=True):
     """A part as written and as checked."""
 
-    node: s.Node
-    checked: c.Checked
+    node: s.SyntaxNode
+    checked: c.TypedNode
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class EvalResult(msgspec.Struct, frozen=True):
     """A value, or why there is none; `stopped` says that a limit was reached rather than a failure found."""
 
     value: Any = None
@@ -53,15 +53,15 @@ class _Recorder(Compiler):
 
     def __init__(self, source: str, *, careful: bool) -> None:
         super().__init__(source, careful=careful, owner=_OWNER)
-        self.codes: dict[int, tuple[c.Checked, Code]] = {}
+        self.codes: dict[int, tuple[c.TypedNode, CompiledPart]] = {}
 
-    def compile(self, node: c.Checked) -> Code:
+    def compile(self, node: c.TypedNode) -> CompiledPart:
         code = super().compile(node)
         self.codes[id(node)] = node, code
         return code
 
 
-class Prepared:
+class ExplainableExpression:
     """An expression compiled so that its parts can be evaluated, on any number of devices."""
 
     def __init__(self, source: str, emulate: Release = LATEST, budget: Budget | None = None) -> None:
@@ -75,7 +75,7 @@ class Prepared:
         environment = ENVIRONMENTS[emulate]
         checker = Checker(source, environment.functions, environment.device, meter)
         self.source = source
-        self.root = Item(tree, checker.check(tree))
+        self.root = ExplainedPart(tree, checker.check(tree))
         self.slots = checker.slots
         self.recorder = _Recorder(source, careful=checker.careful)
         self.recorder.compile(self.root.checked)
@@ -89,7 +89,7 @@ class Evaluation:
 
     def __init__(
         self,
-        source: str | Prepared,
+        source: str | ExplainableExpression,
         device: DeviceActivation,
         deadline: Deadline | None = None,
         emulate: Release = LATEST,
@@ -100,25 +100,25 @@ class Evaluation:
         Raises:
             CelCompileError: It is not valid.
         """
-        prepared = Prepared(source, emulate, budget) if isinstance(source, str) else source
+        prepared = ExplainableExpression(source, emulate, budget) if isinstance(source, str) else source
         self.root = prepared.root
         self.source = prepared.source
         self.device = device
         self._recorder = prepared.recorder
-        self._stopped: Outcome | None = None
+        self._stopped: EvalResult | None = None
         self._deadline = deadline
         self._budget = budget
         self._charged = 0
-        self._texts: dict[int, tuple[s.Node, str]] = {}
-        self._open: dict[int, tuple[s.Node, bool]] = {}
-        self._frame = Frame(device, 0, [None] * prepared.slots, self._interrupts, _OWNER)
+        self._texts: dict[int, tuple[s.SyntaxNode, str]] = {}
+        self._open: dict[int, tuple[s.SyntaxNode, bool]] = {}
+        self._frame = EvaluationFrame(device, 0, [None] * prepared.slots, self._interrupts, _OWNER)
 
-    def outcome(self, item: Item) -> Outcome:
+    def outcome(self, item: ExplainedPart) -> EvalResult:
         """What a part gives; the variables in its reach must have been set. Once stopped, nothing more is evaluated."""
         if self._stopped is not None:
             return self._stopped
         if not self.spend(_OUTCOME_UNITS):
-            self._stopped = Outcome(error="the limit for explanations was reached", stopped=True)
+            self._stopped = EvalResult(error="the limit for explanations was reached", stopped=True)
             return self._stopped
         found = self._evaluated(item)
         self._charge()
@@ -134,16 +134,16 @@ class Evaluation:
             self._budget.spend(units)
         return left
 
-    def text(self, item: Item | s.Node) -> str:
+    def text(self, item: ExplainedPart | s.SyntaxNode) -> str:
         """The canonical text of a part, cut if it is long."""
-        node = item.node if isinstance(item, Item) else item
+        node = item.node if isinstance(item, ExplainedPart) else item
         known = self._texts.get(id(node))
         if known is None:
             text = shortened(print_beginning(node, LONGEST_TEXT)) if self.spend(_TEXT_UNITS) else "..."
             known = self._texts[id(node)] = node, text
         return known[1]
 
-    def is_open(self, item: Item) -> bool:
+    def is_open(self, item: ExplainedPart) -> bool:
         """Whether a part depends on the device or on a variable; what there is no budget for is taken to."""
         known = self._open.get(id(item.node))
         if known is None:
@@ -165,7 +165,7 @@ class Evaluation:
             return True
         return self._deadline is not None and self._deadline()
 
-    def _evaluated(self, item: Item) -> Outcome:
+    def _evaluated(self, item: ExplainedPart) -> EvalResult:
         code = self._code(item)
         frame = self._frame
         frame.cost += code.cost
@@ -174,12 +174,12 @@ class Evaluation:
             if frame.cost > COST_LIMIT:
                 raise over_cost()
         except CelCostError as problem:
-            return Outcome(error=str(problem), stopped=True)
+            return EvalResult(error=str(problem), stopped=True)
         except CelRuntimeError as problem:
-            return Outcome(error=str(problem))
+            return EvalResult(error=str(problem))
         except RecursionError:
-            return Outcome(error="the expression is nested too deeply", stopped=True)
-        return Outcome(value)
+            return EvalResult(error="the expression is nested too deeply", stopped=True)
+        return EvalResult(value)
 
     @property
     def cost(self) -> int:
@@ -190,42 +190,42 @@ class Evaluation:
         """Give a loop's variable its value."""
         self._frame.slots[slot] = value
 
-    def defer(self, slot: int, item: Item) -> None:
+    def defer(self, slot: int, item: ExplainedPart) -> None:
         """Bind a variable as cel.bind does: its value is computed when first used."""
         code = self._code(item)
 
-        def evaluate(frame: Frame) -> Any:
+        def evaluate(frame: EvaluationFrame) -> Any:
             frame.cost += code.cost
             return code.run(frame)
 
-        self._frame.slots[slot] = Pending(evaluate)
+        self._frame.slots[slot] = UnevaluatedVariable(evaluate)
 
-    def _code(self, item: Item) -> Code:
+    def _code(self, item: ExplainedPart) -> CompiledPart:
         known = self._recorder.codes.get(id(item.checked))
         return self._recorder.compile(item.checked) if known is None else known[1]
 
 
-def operands(item: Item) -> list[Item]:
+def operands(item: ExplainedPart) -> list[ExplainedPart]:
     """The parts that are evaluated in the scope of the whole, in order; a loop's or binding's body is not among them."""
     node, checked = item.node, item.checked
     if isinstance(node, s.Comprehension):
         return [source_of(item)]
-    if isinstance(checked, c.Field) and isinstance(node, s.Select):
-        return [Item(node.operand, checked.operand)]
-    if isinstance(node, s.Call):
+    if isinstance(checked, c.FieldSelection) and isinstance(node, s.Select):
+        return [ExplainedPart(node.operand, checked.operand)]
+    if isinstance(node, s.CallExpression):
         return list(_arguments(node, checked))
     if isinstance(node, s.ListLiteral) and isinstance(checked, c.MakeList):
         values = (element.value for element in node.elements)
-        return [Item(*pair) for pair in zip(values, checked.elements, strict=True)]
+        return [ExplainedPart(*pair) for pair in zip(values, checked.elements, strict=True)]
     if isinstance(node, s.MapLiteral) and isinstance(checked, c.MakeMap):
         written = [each for entry in node.entries for each in (entry.key, entry.value)]
         known = [each for pair in zip(checked.keys, checked.values, strict=True) for each in pair]
-        return [Item(*pair) for pair in zip(written, known, strict=True)]
+        return [ExplainedPart(*pair) for pair in zip(written, known, strict=True)]
     return []
 
 
-def _arguments(node: s.Call, checked: c.Checked) -> Iterator[Item]:
-    known: tuple[c.Checked, ...] = ()
+def _arguments(node: s.CallExpression, checked: c.TypedNode) -> Iterator[ExplainedPart]:
+    known: tuple[c.TypedNode, ...] = ()
     match checked:
         case c.Logical():
             known = checked.terms
@@ -238,23 +238,23 @@ def _arguments(node: s.Call, checked: c.Checked) -> Iterator[Item]:
     written = node.arguments
     if len(known) > len(written) and node.target is not None:
         written = (node.target, *written)
-    return (Item(*pair) for pair in zip(written, known, strict=False))
+    return (ExplainedPart(*pair) for pair in zip(written, known, strict=False))
 
 
-def source_of(item: Item) -> Item:
+def source_of(item: ExplainedPart) -> ExplainedPart:
     """What a loop runs over, or the value that is bound."""
     assert isinstance(item.node, s.Comprehension)  # noqa: S101 - for the type checker; callers asked for it
     checked = item.checked
-    assert isinstance(checked, c.Loop | c.Bind | c.OptionalMap | c.Sort)  # noqa: S101
-    return Item(item.node.source, checked.value if isinstance(checked, c.Bind) else checked.source)
+    assert isinstance(checked, c.ComprehensionLoop | c.CelBind | c.OptionalMap | c.Sort)  # noqa: S101
+    return ExplainedPart(item.node.source, checked.value if isinstance(checked, c.CelBind) else checked.source)
 
 
-def body_of(item: Item) -> Item:
+def body_of(item: ExplainedPart) -> ExplainedPart:
     """The predicate, transformation, key or bound expression."""
     assert isinstance(item.node, s.Comprehension)  # noqa: S101 - for the type checker; callers asked for it
     checked = item.checked
-    assert isinstance(checked, c.Loop | c.Bind | c.OptionalMap | c.Sort)  # noqa: S101
-    return Item(item.node.body, checked.key if isinstance(checked, c.Sort) else checked.body)
+    assert isinstance(checked, c.ComprehensionLoop | c.CelBind | c.OptionalMap | c.Sort)  # noqa: S101
+    return ExplainedPart(item.node.body, checked.key if isinstance(checked, c.Sort) else checked.body)
 
 
 def rounds_of(values: Any, width: int, most: int) -> Iterator[tuple[Any, ...]]:

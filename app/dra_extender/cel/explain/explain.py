@@ -3,10 +3,10 @@
 from typing import Any, Final
 
 from dra_extender.cel.explain.evaluation import (
+    EvalResult,
     Evaluation,
-    Item,
-    Outcome,
-    Prepared,
+    ExplainableExpression,
+    ExplainedPart,
     body_of,
     operands,
     rounds_of,
@@ -14,7 +14,7 @@ from dra_extender.cel.explain.evaluation import (
 )
 from dra_extender.cel.explain.failure import failure_part
 from dra_extender.cel.explain.messages import condition_words
-from dra_extender.cel.explain.values import Part, Verdict, place_of, shown
+from dra_extender.cel.explain.values import EvalVerdict, Part, place_of, shown
 from dra_extender.cel.library.environment import LATEST, Release
 from dra_extender.cel.program import Program
 from dra_extender.cel.runtime.budget import Budget
@@ -28,11 +28,11 @@ _MOST_PARTS: Final = 60
 _MOST_CHILDREN: Final = 8
 _MOST_EXAMPLES: Final = 3
 _MOST_ROUNDS: Final = 100
-_TRUTH: Final = {True: Verdict.TRUE, False: Verdict.FALSE}
+_TRUTH: Final = {True: EvalVerdict.TRUE, False: EvalVerdict.FALSE}
 
 
 def explain(
-    program: Program | Prepared | str,
+    program: Program | ExplainableExpression | str,
     device: DeviceActivation,
     *,
     deadline: Deadline | None = None,
@@ -56,12 +56,12 @@ def explain(
         CelCompileError: The expression is not valid.
     """
     if isinstance(program, Program):
-        program = Prepared(program.expression, program.emulate, budget)
+        program = ExplainableExpression(program.expression, program.emulate, budget)
     evaluation = Evaluation(program, device, deadline, emulate, budget)
     root = evaluation.root
     if device.defect is not None:
         words = f"the device cannot be read: {device.defect}"
-        return Part(evaluation.text(root), *place_of(evaluation.source, 0), Verdict.ERROR, words)
+        return Part(evaluation.text(root), *place_of(evaluation.source, 0), EvalVerdict.ERROR, words)
     return _Explainer(evaluation).part(root, wanted=True)
 
 
@@ -70,7 +70,7 @@ class _Explainer:
         self._evaluation = evaluation
         self._left = _MOST_PARTS
 
-    def part(self, item: Item, *, wanted: bool) -> Part:
+    def part(self, item: ExplainedPart, *, wanted: bool) -> Part:
         """Explain a condition of which `wanted` would have been needed."""
         self._left -= 1
         outcome = self._evaluation.outcome(item)
@@ -81,34 +81,40 @@ class _Explainer:
             words = (
                 f"{self._evaluation.text(item)} is {shown(value)}, a {type_name(value)}, where true or false was wanted"
             )
-            return self._made(item, Verdict.VALUE, words)
+            return self._made(item, EvalVerdict.VALUE, words)
         if self._left <= 0:
             return self._made(item, _TRUTH[value], condition_words(self._evaluation, item, value=value, wanted=wanted))
         return self._decided(item, value=value, wanted=wanted)
 
     def _made(
-        self, item: Item, verdict: Verdict, words: str = "", parts: tuple[Part, ...] = (), *, cut: bool = False
+        self,
+        item: ExplainedPart,
+        verdict: EvalVerdict,
+        words: str = "",
+        parts: tuple[Part, ...] = (),
+        *,
+        cut: bool = False,
     ) -> Part:
         place = place_of(self._evaluation.source, item.node.offset)
         return Part(self._evaluation.text(item), *place, verdict, words, parts, cut)
 
-    def _decided(self, item: Item, *, value: bool, wanted: bool) -> Part:
+    def _decided(self, item: ExplainedPart, *, value: bool, wanted: bool) -> Part:
         checked, verdict = item.checked, _TRUTH[value]
         match checked:
             case c.Logical():
                 return self._logical(item, checked, value=value, wanted=wanted)
             case c.Conditional():
                 return self._conditional(item, value=value, wanted=wanted)
-            case c.Loop(kind="all" | "exists" | "exists_one"):
+            case c.ComprehensionLoop(kind="all" | "exists" | "exists_one"):
                 return self._quantified(item, checked, value=value, wanted=wanted)
-            case c.Bind():
+            case c.CelBind():
                 self._evaluation.defer(checked.slot, source_of(item))
                 return self._made(item, verdict, parts=(self.part(body_of(item), wanted=wanted),))
             case c.Invoke() if checked.function.name == "!_":
                 return self._made(item, verdict, parts=(self.part(operands(item)[0], wanted=not wanted),))
         return self._made(item, verdict, condition_words(self._evaluation, item, value=value, wanted=wanted))
 
-    def _logical(self, item: Item, checked: c.Logical, *, value: bool, wanted: bool) -> Part:
+    def _logical(self, item: ExplainedPart, checked: c.Logical, *, value: bool, wanted: bool) -> Part:
         """Of `&&` that is false, every operand that is false; of one that is true, all; and the reverse for `||`."""
         terms = operands(item)
         if value is checked.absorbing:
@@ -116,13 +122,13 @@ class _Explainer:
         parts, cut = self._parts(terms, wanted=wanted)
         return self._made(item, _TRUTH[value], parts=parts, cut=cut)
 
-    def _conditional(self, item: Item, *, value: bool, wanted: bool) -> Part:
+    def _conditional(self, item: ExplainedPart, *, value: bool, wanted: bool) -> Part:
         condition, chosen, other = operands(item)
         held = self._evaluation.outcome(condition).value is True
         parts = (self.part(condition, wanted=held), self.part(chosen if held else other, wanted=wanted))
         return self._made(item, _TRUTH[value], parts=parts)
 
-    def _parts(self, items: list[Item], *, wanted: bool) -> tuple[tuple[Part, ...], bool]:
+    def _parts(self, items: list[ExplainedPart], *, wanted: bool) -> tuple[tuple[Part, ...], bool]:
         """As many parts as there is room for, and whether some are missing."""
         parts = []
         for each in items[:_MOST_CHILDREN]:
@@ -131,7 +137,7 @@ class _Explainer:
             parts.append(self.part(each, wanted=wanted))
         return tuple(parts), len(parts) < len(items)
 
-    def _quantified(self, item: Item, checked: c.Loop, *, value: bool, wanted: bool) -> Part:
+    def _quantified(self, item: ExplainedPart, checked: c.ComprehensionLoop, *, value: bool, wanted: bool) -> Part:
         source, body = source_of(item), body_of(item)
         values = self._evaluation.outcome(source).value
         rounds = list(rounds_of(values, len(checked.slots), _MOST_ROUNDS))
@@ -150,12 +156,20 @@ class _Explainer:
         ]
         return self._made(item, _TRUTH[value], counted, tuple(parts), cut=len(parts) < len(chosen))
 
-    def _in_round(self, checked: c.Loop, body: Item, values: tuple[Any, ...]) -> Outcome:
+    def _in_round(self, checked: c.ComprehensionLoop, body: ExplainedPart, values: tuple[Any, ...]) -> EvalResult:
         for slot, value in zip(checked.slots, values, strict=True):
             self._evaluation.set(slot, value)
         return self._evaluation.outcome(body)
 
-    def _example(self, checked: c.Loop, item: Item, body: Item, values: tuple[Any, ...], *, wanted: bool) -> Part:
+    def _example(
+        self,
+        checked: c.ComprehensionLoop,
+        item: ExplainedPart,
+        body: ExplainedPart,
+        values: tuple[Any, ...],
+        *,
+        wanted: bool,
+    ) -> Part:
         """The body for one element, with the element's value."""
         self._left -= 1
         self._in_round(checked, body, values)
@@ -164,9 +178,9 @@ class _Explainer:
         found = self.part(body, wanted=wanted)
         return self._made(body, found.verdict, f"where {told}", (found,))
 
-    def _failure(self, item: Item, outcome: Outcome) -> Part:
+    def _failure(self, item: ExplainedPart, outcome: EvalResult) -> Part:
         self._left -= 1
-        verdict = Verdict.STOPPED if outcome.stopped else Verdict.ERROR
+        verdict = EvalVerdict.STOPPED if outcome.stopped else EvalVerdict.ERROR
         if outcome.stopped:
             return self._made(item, verdict, f"{self._evaluation.text(item)} was not decided: {outcome.error}")
         found = failure_part(self._evaluation, item)

@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
-from dra_extender.cel.explain.evaluation import Evaluation, Item, body_of, operands, rounds_of, source_of
+from dra_extender.cel.explain.evaluation import Evaluation, ExplainedPart, body_of, operands, rounds_of, source_of
 from dra_extender.cel.explain.messages import failure_words
 from dra_extender.cel.explain.missing import keys_words, missing_words
-from dra_extender.cel.explain.values import Part, Verdict, place_of, shown
+from dra_extender.cel.explain.values import EvalVerdict, Part, place_of, shown
 from dra_extender.cel.runtime.values import LISTS, MAPS, Optional, type_name
 from dra_extender.cel.syntax import ast as s
 from dra_extender.cel.types import typed_ast as c
@@ -13,13 +13,15 @@ from dra_extender.cel.types import typed_ast as c
 _MOST_ROUNDS: Final = 100
 
 
-def failure_part(evaluation: Evaluation, item: Item) -> Part:
+def failure_part(evaluation: Evaluation, item: ExplainedPart) -> Part:
     """The innermost part that failed, with words; `item` must have failed."""
     found, told = _Search(evaluation).innermost(item)
     error = evaluation.outcome(found).error or "it failed"
     words = _selection_words(evaluation, found) or failure_words(evaluation, found, error)
     where = f" (where {told})" if told else ""
-    return Part(evaluation.text(found), *place_of(evaluation.source, found.node.offset), Verdict.ERROR, words + where)
+    return Part(
+        evaluation.text(found), *place_of(evaluation.source, found.node.offset), EvalVerdict.ERROR, words + where
+    )
 
 
 class _Search:
@@ -27,9 +29,9 @@ class _Search:
 
     def __init__(self, evaluation: Evaluation) -> None:
         self._evaluation = evaluation
-        self._bound: dict[int, Item] = {}
+        self._bound: dict[int, ExplainedPart] = {}
 
-    def innermost(self, item: Item) -> tuple[Item, str]:
+    def innermost(self, item: ExplainedPart) -> tuple[ExplainedPart, str]:
         """The part, and the values of the loop variables around it."""
         told = ""
         while True:
@@ -38,10 +40,10 @@ class _Search:
                 return item, told
             item, told = inner, ", ".join(each for each in (told, more) if each)
 
-    def _fails(self, item: Item) -> bool:
+    def _fails(self, item: ExplainedPart) -> bool:
         return self._evaluation.outcome(item).error is not None
 
-    def _inside(self, item: Item) -> tuple[Item | None, str]:
+    def _inside(self, item: ExplainedPart) -> tuple[ExplainedPart | None, str]:
         """The part of this one that failed, if any."""
         checked = item.checked
         if isinstance(checked, c.Variable):
@@ -51,9 +53,9 @@ class _Search:
         for each in operands(item):
             if self._fails(each):
                 return each, ""
-        if isinstance(checked, c.Loop | c.Sort):
+        if isinstance(checked, c.ComprehensionLoop | c.Sort):
             return self._of_rounds(item, checked)
-        if isinstance(checked, c.Bind):
+        if isinstance(checked, c.CelBind):
             self._bound[checked.slot] = source_of(item)
             self._evaluation.defer(checked.slot, source_of(item))
         elif isinstance(checked, c.OptionalMap):
@@ -64,7 +66,7 @@ class _Search:
             return None, ""
         return (body_of(item) if self._fails(body_of(item)) else None), ""
 
-    def _of_conditional(self, item: Item) -> Item | None:
+    def _of_conditional(self, item: ExplainedPart) -> ExplainedPart | None:
         condition, chosen, other = operands(item)
         outcome = self._evaluation.outcome(condition)
         if outcome.error is not None:
@@ -72,13 +74,15 @@ class _Search:
         branch = chosen if outcome.value is True else other
         return branch if self._fails(branch) else None
 
-    def _of_rounds(self, item: Item, checked: c.Loop | c.Sort) -> tuple[Item | None, str]:
+    def _of_rounds(
+        self, item: ExplainedPart, checked: c.ComprehensionLoop | c.Sort
+    ) -> tuple[ExplainedPart | None, str]:
         node = item.node
         assert isinstance(node, s.Comprehension)  # noqa: S101 - for the type checker: loops come from comprehensions
         slots = (checked.slot,) if isinstance(checked, c.Sort) else checked.slots
         tried = [body_of(item)]
-        if isinstance(checked, c.Loop) and checked.condition is not None and node.condition is not None:
-            tried.insert(0, Item(node.condition, checked.condition))
+        if isinstance(checked, c.ComprehensionLoop) and checked.condition is not None and node.condition is not None:
+            tried.insert(0, ExplainedPart(node.condition, checked.condition))
         values = self._evaluation.outcome(source_of(item)).value
         for values_of_round in rounds_of(values, len(slots), _MOST_ROUNDS):
             for slot, value in zip(slots, values_of_round, strict=True):
@@ -90,14 +94,14 @@ class _Search:
         return None, ""
 
 
-def _selection_words(evaluation: Evaluation, item: Item) -> str:
+def _selection_words(evaluation: Evaluation, item: ExplainedPart) -> str:
     """About a key, index or field that is not there; empty where something else failed."""
     checked = item.checked
-    if not isinstance(checked, c.Field | c.Index):
+    if not isinstance(checked, c.FieldSelection | c.Index):
         return ""
     operand = operands(item)[0]
     holder = evaluation.outcome(operand).value
-    key = checked.name if isinstance(checked, c.Field) else evaluation.outcome(operands(item)[1]).value
+    key = checked.name if isinstance(checked, c.FieldSelection) else evaluation.outcome(operands(item)[1]).value
     text = evaluation.text(item)
     if type(holder) in MAPS:
         path = _device_path(evaluation, operand)
@@ -111,14 +115,14 @@ def _selection_words(evaluation: Evaluation, item: Item) -> str:
     )
 
 
-def _device_path(evaluation: Evaluation, item: Item) -> tuple[str, ...]:
+def _device_path(evaluation: Evaluation, item: ExplainedPart) -> tuple[str, ...]:
     """The names that lead from `device` to a part, such as ("attributes", domain); empty if it is no such path."""
     names: list[Any] = []
-    while isinstance(item.checked, c.Field | c.Index):
+    while isinstance(item.checked, c.FieldSelection | c.Index):
         parts = operands(item)
         checked = item.checked
-        names.append(checked.name if isinstance(checked, c.Field) else evaluation.outcome(parts[1]).value)
+        names.append(checked.name if isinstance(checked, c.FieldSelection) else evaluation.outcome(parts[1]).value)
         item = parts[0]
-    if not isinstance(item.checked, c.Device) or not all(isinstance(name, str) for name in names):
+    if not isinstance(item.checked, c.DeviceVariable) or not all(isinstance(name, str) for name in names):
         return ()
     return tuple(reversed(names))

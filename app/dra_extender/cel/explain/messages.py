@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.explain.evaluation import Evaluation, Item, operands
+from dra_extender.cel.explain.evaluation import Evaluation, ExplainedPart, operands
 from dra_extender.cel.explain.values import shown
 from dra_extender.cel.runtime.values import MAPS, Optional, from_map_key, type_name
 from dra_extender.cel.syntax import ast as s
@@ -35,12 +35,12 @@ _SHOWN_ARGUMENTS: Final = 4
 _NODE_UNITS: Final = 60
 
 
-def condition_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: bool) -> str:
+def condition_words(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
     """What decided a condition that gave `value`, where `wanted` would have been needed."""
     node = item.node
     if isinstance(node, s.Select):
         return _selection_words(evaluation, item, value=value, wanted=wanted)
-    if isinstance(node, s.Call):
+    if isinstance(node, s.CallExpression):
         symbol = "in" if node.function == "@in" else node.function.strip("_")
         if symbol in _OPPOSITE:
             return _comparison_words(evaluation, operands(item), symbol, met=value is wanted, wanted=wanted)
@@ -50,19 +50,19 @@ def condition_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: 
     return _flag_words(evaluation, item, value=value, wanted=wanted)
 
 
-def value_text(evaluation: Evaluation, item: Item) -> str:
+def value_text(evaluation: Evaluation, item: ExplainedPart) -> str:
     """The value of a part, or why it has none."""
     outcome = evaluation.outcome(item)
     return shown(outcome.value) if outcome.error is None else f"not known ({outcome.error})"
 
 
-def absence_words(evaluation: Evaluation, item: Item) -> str:
+def absence_words(evaluation: Evaluation, item: ExplainedPart) -> str:
     """Which optional selection inside of a part found nothing; empty if none."""
     pending = [item]
     while pending and evaluation.spend(_NODE_UNITS):
         found = pending.pop()
         checked = found.checked
-        if isinstance(checked, c.Field | c.Index) and checked.optional:
+        if isinstance(checked, c.FieldSelection | c.Index) and checked.optional:
             outcome = evaluation.outcome(found)
             if isinstance(outcome.value, Optional) and not outcome.value.present:
                 return f" ({evaluation.text(found)} is absent)"
@@ -70,7 +70,7 @@ def absence_words(evaluation: Evaluation, item: Item) -> str:
     return ""
 
 
-def _flag_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: bool) -> str:
+def _flag_words(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
     truth = "true" if value else "false"
     if not evaluation.is_open(item):
         return f"{evaluation.text(item)} is always {truth}"
@@ -79,20 +79,22 @@ def _flag_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: bool
     )
 
 
-def _selection_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: bool) -> str:
+def _selection_words(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
     node, checked = item.node, item.checked
-    if not isinstance(node, s.Select) or not node.test or not isinstance(checked, c.Field):
+    if not isinstance(node, s.Select) or not node.test or not isinstance(checked, c.FieldSelection):
         return _flag_words(evaluation, item, value=value, wanted=wanted)
     present = s.Select(node.offset, node.depth, node.operand, node.field)
     text = evaluation.text(present)
     if not value:
         return f"{text} is absent"
     plain = msgspec.structs.replace(checked, test=False)
-    outcome = evaluation.outcome(Item(present, plain))
+    outcome = evaluation.outcome(ExplainedPart(present, plain))
     return f"{text} is {shown(outcome.value)}" if outcome.error is None else f"{text} is present"
 
 
-def _comparison_words(evaluation: Evaluation, sides: list[Item], symbol: str, *, met: bool, wanted: bool) -> str:
+def _comparison_words(
+    evaluation: Evaluation, sides: list[ExplainedPart], symbol: str, *, met: bool, wanted: bool
+) -> str:
     """`A is 1, wanted 2`; compareTo against zero is told as the comparison that it means."""
     left, right = sides
     inner = _compared(left) if isinstance(right.node, s.Literal) and right.node.value == 0 else None
@@ -111,15 +113,15 @@ def _comparison_words(evaluation: Evaluation, sides: list[Item], symbol: str, *,
     return f"{text}, wanted {wish}"
 
 
-def _compared(item: Item) -> list[Item] | None:
+def _compared(item: ExplainedPart) -> list[ExplainedPart] | None:
     """Both sides of a call of compareTo."""
-    if isinstance(item.node, s.Call) and item.node.function == "compareTo":
+    if isinstance(item.node, s.CallExpression) and item.node.function == "compareTo":
         sides = operands(item)
         return sides if len(sides) == 2 else None  # noqa: PLR2004 - both sides
     return None
 
 
-def _membership_words(evaluation: Evaluation, sides: list[Item], *, met: bool, wanted: bool) -> str:
+def _membership_words(evaluation: Evaluation, sides: list[ExplainedPart], *, met: bool, wanted: bool) -> str:
     element, values = sides
     container = _elements_text(evaluation, values)
     if evaluation.is_open(element) or not evaluation.is_open(values):
@@ -132,16 +134,16 @@ def _membership_words(evaluation: Evaluation, sides: list[Item], *, met: bool, w
     return has if met else f"{has}, wanted {sought} {'in it' if wanted else 'not to be in it'}"
 
 
-def _elements_text(evaluation: Evaluation, values: Item) -> str:
+def _elements_text(evaluation: Evaluation, values: ExplainedPart) -> str:
     """A list as it is; of a map its keys, which is what membership asks for."""
     value = evaluation.outcome(values).value
     return shown([from_map_key(key) for key in value]) if type(value) in MAPS else value_text(evaluation, values)
 
 
-def _call_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: bool) -> str:
+def _call_words(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
     node = item.node
     arguments = operands(item)
-    if isinstance(node, s.Call) and node.function in _METHODS and len(arguments) == 2:  # noqa: PLR2004 - both sides
+    if isinstance(node, s.CallExpression) and node.function in _METHODS and len(arguments) == 2:  # noqa: PLR2004 - both sides
         subject, other = arguments
         text = f"{evaluation.text(subject)} is {value_text(evaluation, subject)}{absence_words(evaluation, subject)}"
         wish = _METHODS[node.function][0 if wanted else 1].format(value_text(evaluation, other))
@@ -155,7 +157,7 @@ def _call_words(evaluation: Evaluation, item: Item, *, value: bool, wanted: bool
     return f"{text}, where {', '.join(facts)}" if facts else text
 
 
-def failure_words(evaluation: Evaluation, item: Item, error: str) -> str:
+def failure_words(evaluation: Evaluation, item: ExplainedPart, error: str) -> str:
     """The operands of a part that failed, with their types where that may be what is wrong."""
     facts = []
     for each in operands(item)[:_SHOWN_ARGUMENTS]:

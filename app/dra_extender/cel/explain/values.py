@@ -26,7 +26,7 @@ _BINARY: Final = tuple(
 )
 
 
-class Verdict(StrEnum):
+class EvalVerdict(StrEnum):
     """What evaluating a part gave; STOPPED where the cost limit or the deadline left it undecided."""
 
     TRUE = "true"
@@ -46,7 +46,7 @@ class Part(msgspec.Struct, frozen=True):
     expression: str
     line: int
     column: int
-    verdict: Verdict
+    verdict: EvalVerdict
     words: str = ""
     parts: tuple["Part", ...] = ()
     cut: bool = False

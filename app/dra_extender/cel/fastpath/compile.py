@@ -18,7 +18,7 @@ from dra_extender.cel.fastpath.predicates import (
     ORDERINGS,
     Ask,
     Check,
-    Undecided,
+    NotOnFastPathError,
     certain,
     chain,
     comparison,
@@ -31,7 +31,7 @@ from dra_extender.cel.fastpath.predicates import (
     same_domain,
 )
 from dra_extender.cel.native.patterns import compile_pattern
-from dra_extender.cel.runtime.cost import COST_LIMIT, Frame, tenth
+from dra_extender.cel.runtime.cost import COST_LIMIT, EvaluationFrame, tenth
 from dra_extender.cel.runtime.device import DeviceActivation
 from dra_extender.cel.runtime.quantity import Quantity
 from dra_extender.cel.runtime.semver import Semver
@@ -45,11 +45,11 @@ _MIRRORED: Final = {"_<_": "_>_", "_>_": "_<_", "_<=_": "_>=_", "_>=_": "_<=_"}
 _TEXT_METHODS: Final = frozenset({"startsWith", "endsWith", "contains", "matches"})
 _ORDERED_METHODS: Final = frozenset({"compareTo", "isGreaterThan", "isLessThan"})
 
-GIVES_UP: Final = (Undecided, KeyError, CelRuntimeError)
+GIVES_UP: Final = (NotOnFastPathError, KeyError, CelRuntimeError)
 """What a quick answer raises instead of being wrong."""
 
 
-class Quick(msgspec.Struct, frozen=True):
+class FastPath(msgspec.Struct, frozen=True):
     """A compiled part: how to ask, the most that it costs, and the type of every answer if that is certain.
 
     `attribute` is the domain and name of an attribute that is read, `check` says what one is compared with, after its domain.
@@ -69,7 +69,7 @@ class _Making(msgspec.Struct, frozen=True):
     reads: set[str]
 
 
-def quick_answer(node: c.Checked, owner: str = "") -> tuple[Ask, int, frozenset[str]] | None:
+def quick_answer(node: c.TypedNode, owner: str = "") -> tuple[Ask, int, frozenset[str]] | None:
     """How to ask a device, the most it costs, and the attributes it reads; None for what only the other back end can do.
 
     Regular expressions are kept for `owner`. The attributes are those that `attributes_read` finds in the expression.
@@ -81,58 +81,58 @@ def quick_answer(node: c.Checked, owner: str = "") -> tuple[Ask, int, frozenset[
     return found.ask, found.cost, frozenset(making.reads)
 
 
-def _quick(node: c.Checked, making: _Making) -> Quick | None:
+def _quick(node: c.TypedNode, making: _Making) -> FastPath | None:
     rule = _RULES.get(type(node))
     return None if rule is None else rule(node, making)
 
 
-def _field(node: c.Field | c.Index, making: _Making) -> Quick | None:
+def _field(node: c.FieldSelection | c.Index, making: _Making) -> FastPath | None:
     name = _name(node)
     operand = node.operand
     if name is None or node.optional:
         return None
-    tests = type(node) is c.Field and node.test
-    if type(operand) is c.Device:
+    tests = type(node) is c.FieldSelection and node.test
+    if type(operand) is c.DeviceVariable:
         return None if tests or type(node) is c.Index else _OF_DEVICE.get(name)
-    if not isinstance(operand, (c.Field, c.Index)):
+    if not isinstance(operand, (c.FieldSelection, c.Index)):
         return None
     place = operand.operand
-    domain = None if operand.optional or (isinstance(operand, c.Field) and operand.test) else _name(operand)
-    if domain is None or not isinstance(place, c.Field) or place.optional or place.test:
+    domain = None if operand.optional or (isinstance(operand, c.FieldSelection) and operand.test) else _name(operand)
+    if domain is None or not isinstance(place, c.FieldSelection) or place.optional or place.test:
         return None
-    if not isinstance(place.operand, c.Device) or place.name not in {"attributes", "capacity"}:
+    if not isinstance(place.operand, c.DeviceVariable) or place.name not in {"attributes", "capacity"}:
         return None
     making.reads.add(named(domain, name))
     return _entry(place.name, domain, name, tests=tests)
 
 
-def _entry(place: str, domain: str, name: str, *, tests: bool) -> Quick:
+def _entry(place: str, domain: str, name: str, *, tests: bool) -> FastPath:
     if place == "attributes":
         if tests:
-            return Quick(lambda device: name in device.attributes[domain], _SELECTION_COST, bool)
-        return Quick(lambda device: device.attributes[domain][name], _SELECTION_COST, None, (domain, name))
+            return FastPath(lambda device: name in device.attributes[domain], _SELECTION_COST, bool)
+        return FastPath(lambda device: device.attributes[domain][name], _SELECTION_COST, None, (domain, name))
     if tests:
-        return Quick(lambda device: name in device.capacity[domain], _SELECTION_COST, bool)
-    return Quick(lambda device: device.capacity[domain][name], _SELECTION_COST, Quantity)
+        return FastPath(lambda device: name in device.capacity[domain], _SELECTION_COST, bool)
+    return FastPath(lambda device: device.capacity[domain][name], _SELECTION_COST, Quantity)
 
 
-def _name(node: c.Field | c.Index) -> str | None:
-    if isinstance(node, c.Field):
+def _name(node: c.FieldSelection | c.Index) -> str | None:
+    if isinstance(node, c.FieldSelection):
         return node.name
     key = node.key
     return key.value if type(key) is c.Constant and type(key.value) is str else None
 
 
-def _logical(node: c.Logical, making: _Making) -> Quick | None:
+def _logical(node: c.Logical, making: _Making) -> FastPath | None:
     terms = [_quick(term, making) for term in node.terms]
     known = [term for term in terms if term is not None]
     if len(known) < len(terms):
         return None
     asks = _fused(known) if node.absorbing is False else [_truth(term) for term in known]
-    return Quick(chain(asks, absorbing=node.absorbing), sum(term.cost for term in known), bool)
+    return FastPath(chain(asks, absorbing=node.absorbing), sum(term.cost for term in known), bool)
 
 
-def _fused(terms: Sequence[Quick]) -> list[Ask]:
+def _fused(terms: Sequence[FastPath]) -> list[Ask]:
     """One question each, or one for a row of attributes of one domain that are compared with constants."""
     asks: list[Ask] = []
     for domain, group in groupby(terms, lambda term: term.check and term.check[0]):
@@ -145,24 +145,24 @@ def _fused(terms: Sequence[Quick]) -> list[Ask]:
     return asks
 
 
-def _truth(term: Quick) -> Ask:
+def _truth(term: FastPath) -> Ask:
     return term.ask if term.kind is bool else certain(term.ask, bool)
 
 
-def _conditional(node: c.Conditional, making: _Making) -> Quick | None:
+def _conditional(node: c.Conditional, making: _Making) -> FastPath | None:
     condition, chosen, other = (_quick(each, making) for each in (node.condition, node.chosen, node.other))
     if condition is None or chosen is None or other is None:
         return None
     kind = chosen.kind if chosen.kind is other.kind else None
     cost = condition.cost + max(chosen.cost, other.cost)
-    return Quick(either(_truth(condition), chosen.ask, other.ask), cost, kind)
+    return FastPath(either(_truth(condition), chosen.ask, other.ask), cost, kind)
 
 
-def _invoke(node: c.Invoke, making: _Making) -> Quick | None:
+def _invoke(node: c.Invoke, making: _Making) -> FastPath | None:
     name, arguments = node.function.name, node.arguments
     if name == "!_":
         term = _quick(arguments[0], making)
-        return None if term is None else Quick(negation(_truth(term)), term.cost + 1, bool)
+        return None if term is None else FastPath(negation(_truth(term)), term.cost + 1, bool)
     if name in {"_==_", "_!=_"}:
         one, other = arguments if isinstance(arguments[1], c.Constant) else arguments[::-1]
         return _equality(one, other, making, same=name == "_==_")
@@ -175,7 +175,7 @@ def _invoke(node: c.Invoke, making: _Making) -> Quick | None:
     return _method(node, making) if node.member else None
 
 
-def _equality(part: c.Checked, constant: c.Checked, making: _Making, *, same: bool) -> Quick | None:
+def _equality(part: c.TypedNode, constant: c.TypedNode, making: _Making, *, same: bool) -> FastPath | None:
     operand = _quick(part, making)
     if operand is None or not isinstance(constant, c.Constant) or type(constant.value) not in _KINDS:
         return None
@@ -184,18 +184,18 @@ def _equality(part: c.Checked, constant: c.Checked, making: _Making, *, same: bo
     if operand.attribute is not None:
         ask = of_attribute(*operand.attribute, kind, value, same=same)
         domain, attribute = operand.attribute
-        return Quick(ask, cost, bool, None, (domain, (attribute, kind, value, same)))
-    return Quick(comparison(operand.ask, operand.kind, value, "_==_" if same else "_!=_"), cost, bool)
+        return FastPath(ask, cost, bool, None, (domain, (attribute, kind, value, same)))
+    return FastPath(comparison(operand.ask, operand.kind, value, "_==_" if same else "_!=_"), cost, bool)
 
 
-def _ordering(part: c.Checked, constant: c.Checked, name: str, making: _Making) -> Quick | None:
+def _ordering(part: c.TypedNode, constant: c.TypedNode, name: str, making: _Making) -> FastPath | None:
     operand = _quick(part, making)
     if operand is None or not isinstance(constant, c.Constant) or type(constant.value) is not int:
         return None
-    return Quick(comparison(operand.ask, operand.kind, constant.value, name), operand.cost + 2, bool)
+    return FastPath(comparison(operand.ask, operand.kind, constant.value, name), operand.cost + 2, bool)
 
 
-def _membership(part: c.Checked, among: c.Checked, making: _Making) -> Quick | None:
+def _membership(part: c.TypedNode, among: c.TypedNode, making: _Making) -> FastPath | None:
     operand = _quick(part, making)
     if operand is None or not isinstance(among, c.MakeList) or any(among.optional):
         return None
@@ -203,10 +203,10 @@ def _membership(part: c.Checked, among: c.Checked, making: _Making) -> Quick | N
     kinds = set(map(type, values))
     if len(values) < len(among.elements) or kinds not in ({str}, {int}):
         return None
-    return Quick(member(operand.ask, kinds.pop(), frozenset(values)), operand.cost + 1, bool)
+    return FastPath(member(operand.ask, kinds.pop(), frozenset(values)), operand.cost + 1, bool)
 
 
-def _method(node: c.Invoke, making: _Making) -> Quick | None:
+def _method(node: c.Invoke, making: _Making) -> FastPath | None:
     name = node.function.name
     operand = _quick(node.arguments[0], making)
     if operand is None or len(node.candidates) != 1:
@@ -214,14 +214,14 @@ def _method(node: c.Invoke, making: _Making) -> Quick | None:
     single = node.candidates[0]
     if name in CASES:
         ask = of_text(operand.ask, CASES[name])
-        return Quick(ask, operand.cost + 2 * tenth(LONGEST), str)
+        return FastPath(ask, operand.cost + 2 * tenth(LONGEST), str)
     if len(node.arguments) != len(single.parameters) or len(node.arguments) != _FEW - 1:
         return None
     argument = node.arguments[1]
     if name in _TEXT_METHODS and isinstance(argument, c.Constant) and type(argument.value) is str:
         if name == "matches":
             return _match(operand, argument.value, making)
-        return Quick(of_text(operand.ask, single.run, argument.value), _searched(operand, argument.value), bool)
+        return FastPath(of_text(operand.ask, single.run, argument.value), _searched(operand, argument.value), bool)
     if name in _ORDERED_METHODS:
         known = _known(argument)
         if known is not None:
@@ -229,25 +229,25 @@ def _method(node: c.Invoke, making: _Making) -> Quick | None:
             kind = int if name == "compareTo" else bool
             ask = certain(operand.ask, type(value)) if operand.kind is not type(value) else operand.ask
             run = single.run
-            return Quick(lambda device: run(ask(device), value), operand.cost + 1 + cost, kind)
+            return FastPath(lambda device: run(ask(device), value), operand.cost + 1 + cost, kind)
     return None
 
 
-def _searched(operand: Quick, wanted: str) -> int:
+def _searched(operand: FastPath, wanted: str) -> int:
     return operand.cost + tenth(LONGEST) * len(wanted) + tenth(LONGEST)
 
 
-def _match(operand: Quick, wanted: str, making: _Making) -> Quick | None:
+def _match(operand: FastPath, wanted: str, making: _Making) -> FastPath | None:
     try:
         compiled = compile_pattern(wanted, making.owner)
     except CelRuntimeError:
         return None
     if compiled.size > LARGEST_PATTERN:
         return None
-    return Quick(of_match(operand.ask, wanted), _searched(operand, wanted), bool)
+    return FastPath(of_match(operand.ask, wanted), _searched(operand, wanted), bool)
 
 
-def _known(node: c.Checked) -> tuple[Any, int] | None:
+def _known(node: c.TypedNode) -> tuple[Any, int] | None:
     """The quantity or version of a constant text, and the cost of making it."""
     if not isinstance(node, c.Invoke) or node.function.name not in {"quantity", "semver"} or len(node.candidates) != 1:
         return None
@@ -260,7 +260,7 @@ def _known(node: c.Checked) -> tuple[Any, int] | None:
     except CelRuntimeError:
         return None
     extra = node.function.extra or single.extra
-    cost = 1 if extra is None else 1 + extra(Frame(None, 0, ()), values, value)
+    cost = 1 if extra is None else 1 + extra(EvaluationFrame(None, 0, ()), values, value)
     return (value, cost) if type(value) in {Quantity, Semver} else None
 
 
@@ -272,11 +272,11 @@ def _shared(device: DeviceActivation) -> bool:
     return bool(device.fields["allowMultipleAllocations"])
 
 
-_DRIVER: Final = Quick(_driver, 2, str)
-_SHARED: Final = Quick(_shared, 2, bool)
+_DRIVER: Final = FastPath(_driver, 2, str)
+_SHARED: Final = FastPath(_shared, 2, bool)
 _OF_DEVICE: Final = {"driver": _DRIVER, "allowMultipleAllocations": _SHARED}
-_RULES: Final[Mapping[type[c.Checked], Callable[[Any, _Making], Quick | None]]] = {
-    c.Field: _field,
+_RULES: Final[Mapping[type[c.TypedNode], Callable[[Any, _Making], FastPath | None]]] = {
+    c.FieldSelection: _field,
     c.Index: _field,
     c.Logical: _logical,
     c.Conditional: _conditional,

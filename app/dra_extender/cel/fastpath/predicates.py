@@ -27,20 +27,20 @@ ORDERINGS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-class Undecided(Exception):  # noqa: N818 - no error: it asks for the rules of the other back end
+class NotOnFastPathError(Exception):
     """A value is not of the type for which the answer is plain."""
 
 
 def _lower(text: str) -> str:
     if text.isascii():
         return text.lower()
-    raise Undecided
+    raise NotOnFastPathError
 
 
 def _upper(text: str) -> str:
     if text.isascii():
         return text.upper()
-    raise Undecided
+    raise NotOnFastPathError
 
 
 CASES: Final[Mapping[str, Callable[[str], str]]] = {"lowerAscii": _lower, "upperAscii": _upper}
@@ -53,7 +53,7 @@ def certain(ask: Ask, kind: type) -> Ask:
         value = ask(device)
         if type(value) is kind:
             return value
-        raise Undecided
+        raise NotOnFastPathError
 
     return asked
 
@@ -65,7 +65,7 @@ def of_attribute(domain: str, name: str, kind: type, wanted: Any, *, same: bool)
         value = device.attributes[domain][name]
         if type(value) is kind:
             return (value == wanted) is same
-        raise Undecided
+        raise NotOnFastPathError
 
     return asked
 
@@ -78,7 +78,7 @@ def same_domain(domain: str, checks: tuple[Check, ...]) -> Ask:
         for name, kind, wanted, same in checks:
             value = values[name]
             if type(value) is not kind:
-                raise Undecided
+                raise NotOnFastPathError
             if (value == wanted) is not same:
                 return False
         return True
@@ -105,7 +105,7 @@ def member(ask: Ask, kind: type, among: frozenset[Any]) -> Ask:
         value = ask(device)
         if type(value) is kind:
             return value in among
-        raise Undecided
+        raise NotOnFastPathError
 
     return asked
 
@@ -116,7 +116,7 @@ def of_text(ask: Ask, run: Callable[..., Any], wanted: str | None = None) -> Ask
     def asked(device: DeviceActivation) -> Any:
         value = ask(device)
         if type(value) is not str or len(value) > LONGEST:
-            raise Undecided
+            raise NotOnFastPathError
         return run(value) if wanted is None else run(value, wanted)
 
     return asked
@@ -131,7 +131,7 @@ def of_match(ask: Ask, pattern: str) -> Ask:
             compiled = kept_pattern(pattern)
             if compiled is not None:
                 return compiled.regexp.search(value.encode()) is not None
-        raise Undecided
+        raise NotOnFastPathError
 
     return asked
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from dra_extender.cel.runtime.cost import Extra, Frame
+from dra_extender.cel.runtime.cost import EvaluationFrame, Extra
 from dra_extender.cel.runtime.values import size_of
 from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.types.declarations import Function, function, method
@@ -27,7 +27,7 @@ def _check(*_: Any) -> int:
     return _CHECK_COST - 1
 
 
-def _selector(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+def _selector(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of reading a selector of requirements: a tenth per character, and at most one requirement in two characters."""
     length = size_of(arguments[1])
     return _SELECTOR_BASE - (-length // 10) + -(-length // 2) * _REQUIREMENT_COST - 1

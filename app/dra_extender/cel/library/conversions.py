@@ -5,7 +5,7 @@ import re
 from typing import Any, Final
 
 from dra_extender.cel.native.strings import DECODE, ENCODE
-from dra_extender.cel.runtime.cost import Frame, first_traversed
+from dra_extender.cel.runtime.cost import EvaluationFrame, first_traversed
 from dra_extender.cel.runtime.values import MAX_INT, MIN_INT, TypeValue, Uint, integer, type_name, unsigned
 from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.types.declarations import Function, function, overload
@@ -110,7 +110,7 @@ def _spell(digits: str, scale: int) -> str:
     return f"{digits[: scale + 1]}.{digits[scale + 1 :]}"
 
 
-def decoded(frame: Frame, value: bytes) -> str:
+def decoded(frame: EvaluationFrame, value: bytes) -> str:
     """The text that bytes spell in UTF-8.
 
     Raises:
@@ -123,7 +123,7 @@ def decoded(frame: Frame, value: bytes) -> str:
         raise CelRuntimeError("invalid UTF-8 in bytes, cannot convert to string") from None
 
 
-def _to_bytes(frame: Frame, text: str) -> bytes:
+def _to_bytes(frame: EvaluationFrame, text: str) -> bytes:
     frame.build_text(len(text), plain=text.isascii())
     made: bytes = ENCODE(frame, text)
     return made

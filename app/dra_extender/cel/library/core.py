@@ -11,7 +11,7 @@ from dra_extender.cel.native.lists import copied
 from dra_extender.cel.native.maps import charge_key
 from dra_extender.cel.native.strings import CONTAINS, ENDS, ORDERS, STARTS
 from dra_extender.cel.runtime.cost import (
-    Frame,
+    EvaluationFrame,
     both_traversed,
     second_size,
     second_traversed,
@@ -80,21 +80,21 @@ def _divide_double(dividend: float, divisor: float) -> float:
     return math.copysign(math.inf, dividend) * math.copysign(1.0, divisor)
 
 
-def _add_text(frame: Frame, one: str, other: str) -> str:
+def _add_text(frame: EvaluationFrame, one: str, other: str) -> str:
     frame.build_text(len(one) + len(other), plain=one.isascii() and other.isascii())
     return one + other
 
 
-def _add_bytes(frame: Frame, one: bytes, other: bytes) -> bytes:
+def _add_bytes(frame: EvaluationFrame, one: bytes, other: bytes) -> bytes:
     frame.build_text(len(one) + len(other))
     return one + other
 
 
-def _add_lists(frame: Frame, one: list[Any], other: list[Any]) -> list[Any]:
+def _add_lists(frame: EvaluationFrame, one: list[Any], other: list[Any]) -> list[Any]:
     return copied(frame, one, other)
 
 
-def _in_map(frame: Frame, key: Any, values: dict[Any, Any]) -> bool:
+def _in_map(frame: EvaluationFrame, key: Any, values: dict[Any, Any]) -> bool:
     kind = type(key)
     if kind in UNHASHABLE and values:
         raise CelRuntimeError(f"unsupported map key type: {type_name(key)}")

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from dra_extender.cel.library.optional import some
 from dra_extender.cel.native.call import TEXT, Native
-from dra_extender.cel.runtime.cost import Frame, tenth
+from dra_extender.cel.runtime.cost import EvaluationFrame, tenth
 from dra_extender.cel.runtime.named_formats import FORMATS, NamedFormat
 from dra_extender.cel.runtime.urls import url_work
 from dra_extender.cel.runtime.values import NONE, Optional, size_of
@@ -31,12 +31,12 @@ def _validation_work(form: NamedFormat, text: str) -> int:
     return _VALIDATION_WORK + _CHARACTER_WORK * len(text)
 
 
-def _validate(frame: Frame, form: NamedFormat, text: str) -> Optional:
+def _validate(frame: EvaluationFrame, form: NamedFormat, text: str) -> Optional:
     problems = VALIDATE(frame, form, text)
     return some(problems) if problems else NONE
 
 
-def _validated(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+def _validated(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of running a pattern of the format's size over the text."""
     form, text = arguments
     if type(form) is not NamedFormat:

@@ -17,7 +17,7 @@ from dra_extender.cel.native.lists import (
     ordering_work,
     ranges,
 )
-from dra_extender.cel.runtime.cost import COMPARISON_WORK, Extra, Frame, elements_traversed
+from dra_extender.cel.runtime.cost import COMPARISON_WORK, EvaluationFrame, Extra, elements_traversed
 from dra_extender.cel.runtime.times import Duration, Timestamp, duration_of
 from dra_extender.cel.runtime.values import (
     LISTS,
@@ -70,13 +70,13 @@ def _comparable(one: Any, other: Any) -> bool:
     return kind is other_kind or (kind in NUMBERS and other_kind in NUMBERS)
 
 
-def _slice(frame: Frame, values: Elements, start: int, end: int) -> Elements:
+def _slice(frame: EvaluationFrame, values: Elements, start: int, end: int) -> Elements:
     if start < 0 or end < start or end > len(values):
         raise CelRuntimeError(f"cannot slice({start}, {end}) a list of length {len(values)}")
     return _sliced(frame, values, start, end)
 
 
-def _sliced(frame: Frame, values: Elements, start: int, end: int) -> list[Any]:
+def _sliced(frame: EvaluationFrame, values: Elements, start: int, end: int) -> list[Any]:
     frame.require_list(end - start)
     made: list[Any] = []
     for first, behind in ranges(end - start):
@@ -84,7 +84,7 @@ def _sliced(frame: Frame, values: Elements, start: int, end: int) -> list[Any]:
     return made
 
 
-def _flatten(frame: Frame, values: Elements, depth: int = 1) -> list[Any]:
+def _flatten(frame: EvaluationFrame, values: Elements, depth: int = 1) -> list[Any]:
     if type(values) not in LISTS or type(depth) is not int:
         raise no_overload(values, depth)
     if depth < 0:
@@ -102,7 +102,7 @@ def _flatten(frame: Frame, values: Elements, depth: int = 1) -> list[Any]:
     return flat
 
 
-def _range(frame: Frame, count: int) -> list[int]:
+def _range(frame: EvaluationFrame, count: int) -> list[int]:
     if count < 0:
         raise CelRuntimeError(f"lists.range: size must be non-negative, got {count}")
     frame.afford(count)
@@ -110,13 +110,13 @@ def _range(frame: Frame, count: int) -> list[int]:
     return number_range(frame, count)
 
 
-def _reverse(frame: Frame, values: Elements) -> list[Any]:
+def _reverse(frame: EvaluationFrame, values: Elements) -> list[Any]:
     made = copied(frame, values)
     made.reverse()
     return made
 
 
-def _distinct(frame: Frame, values: Elements) -> list[Any]:
+def _distinct(frame: EvaluationFrame, values: Elements) -> list[Any]:
     frame.spend(len(values) * len(values))
     if kinds_of(frame, values) in _PLAIN:
         return distinct_plain(frame, values)
@@ -127,18 +127,18 @@ def _distinct(frame: Frame, values: Elements) -> list[Any]:
     return unique
 
 
-def _meets(frame: Frame, value: Any, other: Any) -> bool:
+def _meets(frame: EvaluationFrame, value: Any, other: Any) -> bool:
     frame.spend(_ROUND_WORK)
     return matches(frame, value, other)
 
 
-def _sort(frame: Frame, values: Elements) -> Elements:
+def _sort(frame: EvaluationFrame, values: Elements) -> Elements:
     if type(values) not in LISTS:
         raise no_overload(values)
     return sort_by_keys(frame, values, values)
 
 
-def sort_by_keys(frame: Frame, values: Elements, keys: Elements) -> Elements:
+def sort_by_keys(frame: EvaluationFrame, values: Elements, keys: Elements) -> Elements:
     """Sort a list by the keys of its elements, which have to be of one type that has an order.
 
     Raises:
@@ -155,12 +155,12 @@ def sort_by_keys(frame: Frame, values: Elements, keys: Elements) -> Elements:
     return [values[place] for place in order_of(frame, keys)]
 
 
-def _is_sorted(frame: Frame, values: Elements) -> bool:
+def _is_sorted(frame: EvaluationFrame, values: Elements) -> bool:
     return not any(_comparable(one, other) and one > other for one, other in neighbours(frame, values))
 
 
-def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[Frame, Elements], Any]:
-    def run(frame: Frame, values: Elements) -> Any:
+def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[EvaluationFrame, Elements], Any]:
+    def run(frame: EvaluationFrame, values: Elements) -> Any:
         if not values:
             raise CelRuntimeError(f"{name} called on empty list")
         best = values[0]
@@ -173,10 +173,12 @@ def _extreme(name: str, better: Callable[[Any, Any], bool]) -> Callable[[Frame, 
     return run
 
 
-def _sum(kind: type, least: float, most: float, checked: Callable[[Any], Any]) -> Callable[[Frame, Elements], Any]:
+def _sum(
+    kind: type, least: float, most: float, checked: Callable[[Any], Any]
+) -> Callable[[EvaluationFrame, Elements], Any]:
     """Add numbers of one type; `checked` is asked about sums that are not between `least` and `most`."""
 
-    def run(frame: Frame, values: Elements) -> Any:
+    def run(frame: EvaluationFrame, values: Elements) -> Any:
         total: Any = kind(0)
         for start in range(0, len(values), _SUMMED_PIECE):
             piece = values if len(values) <= _SUMMED_PIECE else values[start : start + _SUMMED_PIECE]
@@ -192,7 +194,7 @@ def _sum(kind: type, least: float, most: float, checked: Callable[[Any], Any]) -
     return run
 
 
-def _sum_durations(frame: Frame, values: Elements) -> Duration:
+def _sum_durations(frame: EvaluationFrame, values: Elements) -> Duration:
     total = Duration(0)
     for value in values:
         frame.spend(2 * _ROUND_WORK)
@@ -202,22 +204,22 @@ def _sum_durations(frame: Frame, values: Elements) -> Duration:
     return total
 
 
-def _first_index(frame: Frame, values: Elements, wanted: Any) -> int:
+def _first_index(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
     return first_place(frame, wanted, values, turned=True)
 
 
-def _last_index(frame: Frame, values: Elements, wanted: Any) -> int:
+def _last_index(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
     found = first_place(frame, wanted, _reverse(frame, values), turned=True)
     return found if found < 0 else len(values) - 1 - found
 
 
-def _includes(frame: Frame, target: Any, wanted: Any) -> bool:
+def _includes(frame: EvaluationFrame, target: Any, wanted: Any) -> bool:
     if type(target) in LISTS:
         return first_place(frame, wanted, target, turned=True) >= 0
     return matches(frame, target, wanted)
 
 
-def _includes_capped(frame: Frame, target: Any, wanted: Any) -> bool:
+def _includes_capped(frame: EvaluationFrame, target: Any, wanted: Any) -> bool:
     """Look at as many elements as a device may have attribute values, then fail."""
     if type(target) not in LISTS or len(target) <= _MAX_INCLUDED:
         return _includes(frame, target, wanted)
@@ -226,28 +228,28 @@ def _includes_capped(frame: Frame, target: Any, wanted: Any) -> bool:
     raise CelRuntimeError(f"'includes' function cannot be applied to lists longer than {_MAX_INCLUDED} values")
 
 
-def _contains_all(frame: Frame, values: Elements, wanted: Elements) -> bool:
+def _contains_all(frame: EvaluationFrame, values: Elements, wanted: Elements) -> bool:
     return all(contains_element(frame, value, values) for value in wanted)
 
 
-def _equivalent(frame: Frame, one: Elements, other: Elements) -> bool:
+def _equivalent(frame: EvaluationFrame, one: Elements, other: Elements) -> bool:
     return _contains_all(frame, one, other) and _contains_all(frame, other, one)
 
 
-def _intersects(frame: Frame, one: Elements, other: Elements) -> bool:
+def _intersects(frame: EvaluationFrame, one: Elements, other: Elements) -> bool:
     return any(contains_element(frame, value, other) for value in one)
 
 
-def _result_size(_: Frame, __: tuple[Any, ...], result: Any) -> int:
+def _result_size(_: EvaluationFrame, __: tuple[Any, ...], result: Any) -> int:
     return size_of(result) + _BASE
 
 
-def _input_by_depth(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+def _input_by_depth(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     depth = arguments[1] if len(arguments) > 1 and type(arguments[1]) is int else 1
     return min(size_of(arguments[0]) * (depth if depth >= 0 else 1), MAX_INT) + _BASE
 
 
-def self_compared(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+def self_compared(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost above one unit of comparing each element of the last argument with each other."""
     values = arguments[-1]
     if type(values) not in LISTS:

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from dra_extender.cel.native.call import TEXT, Native
 from dra_extender.cel.runtime.addresses import AddressError, Cidr, IpAddress, parse_cidr, parse_ip
-from dra_extender.cel.runtime.cost import Frame, first_traversed, first_traversed_twice, tenth
+from dra_extender.cel.runtime.cost import EvaluationFrame, first_traversed, first_traversed_twice, tenth
 from dra_extender.cel.runtime.values import size_of
 from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.types.declarations import function, method, overload
@@ -78,7 +78,7 @@ def _global(address: IpAddress) -> bool:
 def _containing(parsed: bool, masked: bool) -> Any:
     """Cost of comparing the network's bytes, of reading the other operand if it is a text, and of masking it."""
 
-    def extra(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+    def extra(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
         size = size_of(arguments[0])
         cost = tenth(size * 2) + (tenth(size) + 1 if masked else 0)
         return cost + (tenth(size_of(arguments[1])) if parsed else 0) - 1

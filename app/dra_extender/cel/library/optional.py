@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from dra_extender.cel.runtime.cost import Frame
+from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.times import Duration, Timestamp, parse_timestamp
 from dra_extender.cel.runtime.values import NONE, Optional
 from dra_extender.cel.support.errors import CelRuntimeError
@@ -35,7 +35,7 @@ def _last(values: list[Any]) -> Optional:
     return Optional(present=True, value=values[-1]) if values else NONE
 
 
-def _unwrap(frame: Frame, values: list[Any]) -> list[Any]:
+def _unwrap(frame: EvaluationFrame, values: list[Any]) -> list[Any]:
     unwrapped: list[Any] = []
     for start in range(0, len(values), _PIECE):
         piece = values[start : start + _PIECE]

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from dra_extender.cel.native.patterns import pattern_in
 from dra_extender.cel.native.strings import ENCODE, decoded_lenient
-from dra_extender.cel.runtime.cost import Frame, pattern_searched
+from dra_extender.cel.runtime.cost import EvaluationFrame, pattern_searched
 from dra_extender.cel.runtime.values import TypeValue
 from dra_extender.cel.types.declarations import Implementation, Overload, function, method, overload
 from dra_extender.cel.types.types import BOOL, DYN, INT, STRING, Type, list_of, type_of
@@ -17,18 +17,18 @@ _KIND: Final = 0xC0
 _CONTINUATION: Final = 0x80
 
 
-def _searched(frame: Frame, text: str, pattern: str) -> Any:
+def _searched(frame: EvaluationFrame, text: str, pattern: str) -> Any:
     compiled = pattern_in(frame, pattern)
     raw = ENCODE(frame, text)
     frame.spend(compiled.scan_work(len(raw)))
     return compiled.regexp.search(raw)
 
 
-def _matches(frame: Frame, text: str, pattern: str) -> bool:
+def _matches(frame: EvaluationFrame, text: str, pattern: str) -> bool:
     return _searched(frame, text, pattern) is not None
 
 
-def _find(frame: Frame, text: str, pattern: str) -> str:
+def _find(frame: EvaluationFrame, text: str, pattern: str) -> str:
     found = _searched(frame, text, pattern)
     if found is None:
         return ""
@@ -36,7 +36,7 @@ def _find(frame: Frame, text: str, pattern: str) -> str:
     return decoded_lenient(frame, found.group())
 
 
-def _find_all(frame: Frame, text: str, pattern: str, limit: int = -1) -> list[str]:
+def _find_all(frame: EvaluationFrame, text: str, pattern: str, limit: int = -1) -> list[str]:
     """All matches from left to right; an empty one right behind another match does not count.
 
     Each search for the next may look at all that is left.
@@ -68,7 +68,7 @@ def _inside_a_character(raw: bytes, place: int) -> bool:
 
 
 def _of_type(run: Implementation, result: Type, *more: Type) -> Overload:
-    def named(frame: Frame, value: TypeValue, *others: Any) -> Any:
+    def named(frame: EvaluationFrame, value: TypeValue, *others: Any) -> Any:
         return run(frame, value.name, *others)
 
     return overload((type_of(DYN), STRING, *more), result, named, metered=True)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from dra_extender.cel.library.conversions import decoded, double_text
 from dra_extender.cel.native.strings import ENCODE, HEX, UPPER, quoted_in_pieces
-from dra_extender.cel.runtime.cost import Frame
+from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.semver import Semver
 from dra_extender.cel.runtime.times import Duration, Timestamp, seconds_text, timestamp_text
 from dra_extender.cel.runtime.values import LISTS, MAPS, TypeValue, Uint, from_map_key, type_name
@@ -32,7 +32,7 @@ _DIGITS_WORK: Final = 500
 """What a double's digits take at most before the point: 300 of them, as many again behind it take twice that."""
 
 
-def format_text(frame: Frame, template: str, arguments: list[Any]) -> str:
+def format_text(frame: EvaluationFrame, template: str, arguments: list[Any]) -> str:
     """Fill the clauses of a template with the arguments, in order.
 
     Raises:
@@ -108,7 +108,7 @@ def check_format(template: str, arguments: Sequence[Sequence[Type]]) -> None:
                 raise CelRuntimeError(f"error during formatting: %{verb} cannot show a value of type {kind}")
 
 
-def _clause(frame: Frame, verb: str, precision: str | None, value: Any) -> str:
+def _clause(frame: EvaluationFrame, verb: str, precision: str | None, value: Any) -> str:
     show = _VERBS.get(verb)
     if verb in {"f", "e"}:
         places = _DEFAULT_PRECISION if precision is None else int(precision)
@@ -146,15 +146,15 @@ def _integer(value: Any, verb: str) -> int:
     return int(value)
 
 
-def _decimal(_: Frame, value: Any) -> str:
+def _decimal(_: EvaluationFrame, value: Any) -> str:
     return str(_integer(value, "d"))
 
 
-def _binary(_: Frame, value: Any) -> str:
+def _binary(_: EvaluationFrame, value: Any) -> str:
     return f"{int(value) if isinstance(value, bool) else _integer(value, 'b'):b}"
 
 
-def _hexadecimal(frame: Frame, value: Any) -> str:
+def _hexadecimal(frame: EvaluationFrame, value: Any) -> str:
     if isinstance(value, str | bytes):
         raw = ENCODE(frame, value) if isinstance(value, str) else value
         frame.build_text(2 * len(raw))
@@ -162,7 +162,7 @@ def _hexadecimal(frame: Frame, value: Any) -> str:
     return f"{_integer(value, 'x'):x}"
 
 
-def _shown(frame: Frame, value: Any) -> str:
+def _shown(frame: EvaluationFrame, value: Any) -> str:
     """Show any value; nested values are charged, because one value can be in many places."""
     frame.spend(_VALUE_WORK)
     kind = type(value)
@@ -182,7 +182,7 @@ def _shown(frame: Frame, value: Any) -> str:
     raise _mismatch("s", value)
 
 
-def _listed(frame: Frame, opening: str, parts: list[str], closing: str) -> str:
+def _listed(frame: EvaluationFrame, opening: str, parts: list[str], closing: str) -> str:
     frame.spend(_PERCENT_WORK + len(parts))
     plain = all(map(str.isascii, parts))
     frame.build_text(sum(map(len, parts)) + 2 * len(parts) + 2, plain=plain)
@@ -194,13 +194,13 @@ def _sort_work(shown: list[tuple[str, str]]) -> int:
     return (8 * len(shown) + (length >> 5)) * len(shown).bit_length()
 
 
-def _key(frame: Frame, key: Any) -> str:
+def _key(frame: EvaluationFrame, key: Any) -> str:
     if type(key) in _KEYS:
         return _nested(frame, key)
     raise _mismatch("s", key)
 
 
-def _nested(frame: Frame, value: Any) -> str:
+def _nested(frame: EvaluationFrame, value: Any) -> str:
     """Inside of lists and maps texts are quoted, and doubles have six places."""
     if isinstance(value, str):
         return _quoted(frame, value)
@@ -215,7 +215,7 @@ def _nested(frame: Frame, value: Any) -> str:
     return _shown(frame, value)
 
 
-def _quoted(frame: Frame, value: str | bytes) -> str:
+def _quoted(frame: EvaluationFrame, value: str | bytes) -> str:
     text = _shown(frame, value)
     frame.build_text(2 * len(text), plain=text.isascii())
     return quoted_in_pieces(frame, text)
@@ -238,7 +238,7 @@ def _mismatch(verb: str, value: Any) -> CelRuntimeError:
     return CelRuntimeError(f"error during formatting: %{verb} cannot show a value of type {kind}")
 
 
-_VERBS: Final[dict[str, Callable[[Frame, Any], str]]] = {
+_VERBS: Final[dict[str, Callable[[EvaluationFrame, Any], str]]] = {
     "s": _shown,
     "d": _decimal,
     "b": _binary,

@@ -23,7 +23,7 @@ from dra_extender.cel.native.strings import (
 )
 from dra_extender.cel.runtime.cost import (
     PIECE,
-    Frame,
+    EvaluationFrame,
     elements_traversed,
     first_traversed,
     first_traversed_twice,
@@ -60,13 +60,13 @@ def _not_negative(index: int) -> int:
     return index
 
 
-def _index_of(frame: Frame, text: str, part: str, start: int = 0) -> int:
+def _index_of(frame: EvaluationFrame, text: str, part: str, start: int = 0) -> int:
     _not_negative(start)
     found: int = FIND(frame, text, part, start if part else min(start, len(text)), len(text))
     return found
 
 
-def _last_index_of(frame: Frame, text: str, part: str, start: int | None = None) -> int:
+def _last_index_of(frame: EvaluationFrame, text: str, part: str, start: int | None = None) -> int:
     if start is None or (not part and _not_negative(start) >= len(text)):
         end = len(text)
     elif _not_negative(start) < len(text):
@@ -77,7 +77,7 @@ def _last_index_of(frame: Frame, text: str, part: str, start: int | None = None)
     return found
 
 
-def _replace(frame: Frame, text: str, old: str, new: str, count: int = -1) -> str:
+def _replace(frame: EvaluationFrame, text: str, old: str, new: str, count: int = -1) -> str:
     if len(text) <= _SHORT and len(old) <= _SHORT and len(new) <= 1:
         frame.spend(_CALL_WORK + len(text))
         short: str = REPLACE.run(text, old, new, count)
@@ -90,7 +90,7 @@ def _replace(frame: Frame, text: str, old: str, new: str, count: int = -1) -> st
     return made
 
 
-def _split(frame: Frame, text: str, separator: str, count: int = -1) -> list[str]:
+def _split(frame: EvaluationFrame, text: str, separator: str, count: int = -1) -> list[str]:
     if count == 0:
         return []
     if not separator:
@@ -109,7 +109,7 @@ def _split(frame: Frame, text: str, separator: str, count: int = -1) -> list[str
     return made
 
 
-def _characters(frame: Frame, text: str, length: int) -> list[str]:
+def _characters(frame: EvaluationFrame, text: str, length: int) -> list[str]:
     """The first characters one by one, and the rest."""
     if not length:
         return []
@@ -121,7 +121,7 @@ def _characters(frame: Frame, text: str, length: int) -> list[str]:
     return found
 
 
-def _slice(frame: Frame, text: str, start: int, end: int) -> str:
+def _slice(frame: EvaluationFrame, text: str, start: int, end: int) -> str:
     if end - start <= _SHORT:
         return text[start:end]
     frame.build_text(max(0, end - start), plain=text.isascii())
@@ -129,14 +129,14 @@ def _slice(frame: Frame, text: str, start: int, end: int) -> str:
     return made
 
 
-def _substring(frame: Frame, text: str, start: int, end: int | None = None) -> str:
+def _substring(frame: EvaluationFrame, text: str, start: int, end: int | None = None) -> str:
     stop = len(text) if end is None else _in_range(text, end)
     if _in_range(text, start) > stop:
         raise CelRuntimeError(f"invalid substring range: start {start}, end {stop}")
     return _slice(frame, text, start, stop)
 
 
-def _trim(frame: Frame, text: str) -> str:
+def _trim(frame: EvaluationFrame, text: str) -> str:
     """In pieces, for blanks beyond ASCII take long; a text without blanks is looked at in two places."""
     start, end = 0, len(text)
     while start < end:
@@ -154,7 +154,7 @@ def _trim(frame: Frame, text: str) -> str:
     return _slice(frame, text, start, end) if end - start < len(text) else text
 
 
-def _join(frame: Frame, parts: list[Any], separator: str = "") -> str:
+def _join(frame: EvaluationFrame, parts: list[Any], separator: str = "") -> str:
     frame.spend(_CALL_WORK)
     length = len(separator) * max(0, len(parts) - 1)
     plain = separator.isascii()
@@ -171,13 +171,13 @@ def _join(frame: Frame, parts: list[Any], separator: str = "") -> str:
     return made
 
 
-def _quote(frame: Frame, text: str) -> str:
+def _quote(frame: EvaluationFrame, text: str) -> str:
     frame.spend(_CALL_WORK)
     frame.build_text(2 * len(text) + 2, plain=text.isascii())
     return quoted_in_pieces(frame, text, plain=True)
 
 
-def _recased(frame: Frame, text: str, change: Native) -> str:
+def _recased(frame: EvaluationFrame, text: str, change: Native) -> str:
     """Only the letters of ASCII change; of bytes, Python changes no others either."""
     if len(text) <= _SHORT and text.isascii():
         return str(change.run(text))
@@ -187,11 +187,11 @@ def _recased(frame: Frame, text: str, change: Native) -> str:
     return decoded_lenient(frame, change(frame, ENCODE(frame, text)))
 
 
-def _lower(frame: Frame, text: str) -> str:
+def _lower(frame: EvaluationFrame, text: str) -> str:
     return _recased(frame, text, LOWER)
 
 
-def _upper(frame: Frame, text: str) -> str:
+def _upper(frame: EvaluationFrame, text: str) -> str:
     return _recased(frame, text, UPPER)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from dra_extender.cel.native.call import TEXT, Native
-from dra_extender.cel.runtime.cost import Frame
+from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.times import (
     HOUR,
     MINUTE,
@@ -49,7 +49,7 @@ def _wrapped(seconds: int) -> int:
     return (seconds + 2**31) % 2**32 - 2**31
 
 
-def _offset(frame: Frame, moment: Timestamp, zone: str) -> int:
+def _offset(frame: EvaluationFrame, moment: Timestamp, zone: str) -> int:
     """Seconds from UTC of a zone such as "Europe/Berlin" or "+01:00" at a moment."""
     if len(zone) > _LONGEST_ZONE:
         raise CelRuntimeError(f"unknown time zone {zone[:60]}")
@@ -62,7 +62,7 @@ def _offset(frame: Frame, moment: Timestamp, zone: str) -> int:
     return _wrapped((int(hours) * 60 + (-rest if zone.startswith("-") else rest)) * 60)
 
 
-def _named_offset(frame: Frame, moment: Timestamp, zone: str) -> int:
+def _named_offset(frame: EvaluationFrame, moment: Timestamp, zone: str) -> int:
     if zone in _UTC_NAMES:
         return 0
     frame.spend(_ZONE_WORK)
@@ -91,7 +91,7 @@ def _of_moment(name: str, take: Callable[[Civil], int], *others: tuple[Any, Any]
     def plain(moment: Timestamp) -> int:
         return take(civil(moment, 0))
 
-    def in_zone(frame: Frame, moment: Timestamp, zone: str) -> int:
+    def in_zone(frame: EvaluationFrame, moment: Timestamp, zone: str) -> int:
         frame.spend(_CALENDAR_WORK)
         return take(civil(moment, _offset(frame, moment, zone)))
 
@@ -146,7 +146,7 @@ def _orderings() -> tuple[Function, ...]:
     )
 
 
-def _duration(frame: Frame, text: str) -> Duration:
+def _duration(frame: EvaluationFrame, text: str) -> Duration:
     frame.begin_call("duration", _PARSING_WORK + (len(text) >> 3))
     return parse_duration(text, frame.spend)
 

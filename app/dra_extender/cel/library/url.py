@@ -3,7 +3,7 @@
 from typing import Final
 
 from dra_extender.cel.native.call import TEXT, Native
-from dra_extender.cel.runtime.cost import Frame, first_traversed
+from dra_extender.cel.runtime.cost import EvaluationFrame, first_traversed
 from dra_extender.cel.runtime.urls import Url, UrlError, check_url, parse_url, url_work
 from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.types.declarations import function, method, overload
@@ -28,7 +28,7 @@ def _is_url(text: str) -> bool:
     return True
 
 
-def _parameters(frame: Frame, url: Url) -> dict[str, list[str]]:
+def _parameters(frame: EvaluationFrame, url: Url) -> dict[str, list[str]]:
     frame.spend(_QUERY_WORK + _CHARACTER_WORK * len(url.query))
     return url.parameters()
 

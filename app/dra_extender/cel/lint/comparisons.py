@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from dra_extender.cel.analysis.attribute_access import Kind, access_of, kind_of, node_text
+from dra_extender.cel.analysis.attribute_access import AccessKind, access_of, kind_of, node_text
 from dra_extender.cel.analysis.visitor import nodes_of
-from dra_extender.cel.lint.findings import Finding, LintCode, error, warning
+from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.runtime.quantity import is_quantity
 from dra_extender.cel.runtime.semver import SemverError, parse_lenient, parse_semver
 from dra_extender.cel.syntax import ast as s
@@ -18,16 +18,16 @@ _EQUALITY: Final = {"_==_": "==", "_!=_": "!="}
 _OPERATORS: Final = {**_ORDER, **_EQUALITY}
 _MIRRORED: Final = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _METHODS: Final = frozenset({"compareTo", "isGreaterThan", "isLessThan"})
-_PLAIN: Final = frozenset({Kind.TEXT, Kind.NUMBER})
-_QUANTITIES: Final = frozenset({Kind.CAPACITY, Kind.QUANTITY})
+_PLAIN: Final = frozenset({AccessKind.TEXT, AccessKind.NUMBER})
+_QUANTITIES: Final = frozenset({AccessKind.CAPACITY, AccessKind.QUANTITY})
 _VERSION: Final = re.compile(r"v?[0-9]{1,9}(\.[0-9]{1,9}){0,2}([-+].{1,100})?")
 _DOTTED: Final = re.compile(r"v?[0-9]{1,9}\.[0-9]{1,9}(\.[0-9]{1,9})?([-+].{1,100})?")
 
 
-def comparison_findings(root: s.Node) -> Iterator[Finding]:
+def comparison_findings(root: s.SyntaxNode) -> Iterator[LintFinding]:
     """The findings of a tree."""
     for node in nodes_of(root):
-        if not isinstance(node, s.Call):
+        if not isinstance(node, s.CallExpression):
             continue
         if node.function in _OPERATORS:
             left, right = node.arguments
@@ -41,30 +41,32 @@ def comparison_findings(root: s.Node) -> Iterator[Finding]:
             yield from _method(node, node.target, node.arguments[0])
 
 
-def _operator(node: s.Call, subject: s.Node, other: s.Node, symbol: str) -> Finding | None:
+def _operator(node: s.CallExpression, subject: s.SyntaxNode, other: s.SyntaxNode, symbol: str) -> LintFinding | None:
     """About `subject symbol other`."""
     one, two = kind_of(subject), kind_of(other)
     ordered = symbol in _ORDER.values()
     if one in _QUANTITIES and (two in _PLAIN or (ordered and two in _QUANTITIES)):
-        what = "a capacity is a quantity, which" if one is Kind.CAPACITY else "a quantity"
+        what = "a capacity is a quantity, which" if one is AccessKind.CAPACITY else "a quantity"
         how = "compares with quantities only" if two in _PLAIN else f"compares by compareTo, not by {symbol}"
         message = f"{what} {how}"
         return error(LintCode.CAPACITY_COMPARISON, node.offset, message, _compare(subject, _quantity(other), symbol))
-    if one is Kind.ATTRIBUTE and two is Kind.QUANTITY:
+    if one is AccessKind.ATTRIBUTE and two is AccessKind.QUANTITY:
         return _of_attribute(node, subject, certain=ordered)
-    if one is Kind.SEMVER and two in _PLAIN:
-        message = f"a version does not compare with {'text' if two is Kind.TEXT else 'a number'}"
+    if one is AccessKind.SEMVER and two in _PLAIN:
+        message = f"a version does not compare with {'text' if two is AccessKind.TEXT else 'a number'}"
         return error(LintCode.VERSION_COMPARISON, node.offset, message, _compare(subject, _semver(other), symbol))
-    if one is Kind.ATTRIBUTE and two is Kind.SEMVER and ordered:
+    if one is AccessKind.ATTRIBUTE and two is AccessKind.SEMVER and ordered:
         message = f"versions compare by compareTo, not by {symbol}"
         suggestion = _compare(subject, node_text(other), symbol)
         return error(LintCode.VERSION_COMPARISON, node.offset, message, suggestion)
-    if one is Kind.ATTRIBUTE and two is Kind.TEXT:
+    if one is AccessKind.ATTRIBUTE and two is AccessKind.TEXT:
         return _version_as_text(node, subject, other, symbol)
     return None
 
 
-def _version_as_text(node: s.Call, subject: s.Node, other: s.Node, symbol: str) -> Finding | None:
+def _version_as_text(
+    node: s.CallExpression, subject: s.SyntaxNode, other: s.SyntaxNode, symbol: str
+) -> LintFinding | None:
     access = access_of(subject)
     assert access is not None and isinstance(other, s.Literal)  # noqa: S101, PT018 - for the type checker; their kinds say so
     named = access.name.casefold().endswith("version")
@@ -80,42 +82,42 @@ def _version_as_text(node: s.Call, subject: s.Node, other: s.Node, symbol: str) 
     return error(LintCode.VERSION_COMPARISON, node.offset, message, suggestion)
 
 
-def _method(node: s.Call, target: s.Node, argument: s.Node) -> Iterator[Finding]:
+def _method(node: s.CallExpression, target: s.SyntaxNode, argument: s.SyntaxNode) -> Iterator[LintFinding]:
     """About `target.compareTo(argument)` and its like."""
     one, two = kind_of(target), kind_of(argument)
     if one in _QUANTITIES and two in _PLAIN:
         message = f"{node.function} of a quantity needs a quantity"
         suggestion = _call(target, node.function, _quantity(argument))
         yield error(LintCode.CAPACITY_COMPARISON, node.offset, message, suggestion)
-    elif one is Kind.ATTRIBUTE and two is Kind.QUANTITY:
+    elif one is AccessKind.ATTRIBUTE and two is AccessKind.QUANTITY:
         yield _of_attribute(node, target, certain=True)
-    elif one in {Kind.ATTRIBUTE, Kind.SEMVER} and two is Kind.TEXT:
+    elif one in {AccessKind.ATTRIBUTE, AccessKind.SEMVER} and two is AccessKind.TEXT:
         suggestion = _call(target, node.function, _semver(argument))
         yield error(
             LintCode.VERSION_COMPARISON, node.offset, f"{node.function} of a version needs a version", suggestion
         )
-    elif one is Kind.CAPACITY and two is Kind.SEMVER:
+    elif one is AccessKind.CAPACITY and two is AccessKind.SEMVER:
         yield error(LintCode.CAPACITY_COMPARISON, node.offset, "a capacity is a quantity, not a version")
 
 
-def _of_attribute(node: s.Call, subject: s.Node, *, certain: bool) -> Finding:
+def _of_attribute(node: s.CallExpression, subject: s.SyntaxNode, *, certain: bool) -> LintFinding:
     message = "an attribute is never a quantity; amounts such as memory are capacities"
     text = node_text(subject).replace("device.attributes", "device.capacity", 1)
     return (error if certain else warning)(LintCode.QUANTITY_OF_ATTRIBUTE, node.offset, message, text)
 
 
-def _compare(subject: s.Node, other: str, symbol: str) -> str:
+def _compare(subject: s.SyntaxNode, other: str, symbol: str) -> str:
     """What to write instead; nothing if it is not known what to compare with."""
     if symbol in _EQUALITY.values():
         return other and f"{node_text(subject)} {symbol} {other}"
     return other and f"{_call(subject, 'compareTo', other)} {symbol} 0"
 
 
-def _call(target: s.Node, method: str, argument: str) -> str:
+def _call(target: s.SyntaxNode, method: str, argument: str) -> str:
     return argument and f"{node_text(target)}.{method}({argument})"
 
 
-def _quantity(node: s.Node) -> str:
+def _quantity(node: s.SyntaxNode) -> str:
     """The quantity that a constant means, empty if it means none."""
     if not isinstance(node, s.Literal):
         return node_text(node)
@@ -123,7 +125,7 @@ def _quantity(node: s.Node) -> str:
     return f"quantity({text_literal(text)})" if is_quantity(text) else ""
 
 
-def _semver(node: s.Node) -> str:
+def _semver(node: s.SyntaxNode) -> str:
     """The version that a constant means, forgivingly read if it is no strict one; empty if it means none."""
     text = str(node.value) if isinstance(node, s.Literal) else ""
     for read, more in ((parse_semver, ""), (parse_lenient, ", true")):

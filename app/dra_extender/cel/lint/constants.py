@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from dra_extender.cel.analysis.attribute_access import node_text
 from dra_extender.cel.analysis.visitor import is_open
-from dra_extender.cel.explain.evaluation import Evaluation, Item, body_of, operands, source_of
+from dra_extender.cel.explain.evaluation import Evaluation, ExplainedPart, body_of, operands, source_of
 from dra_extender.cel.explain.failure import failure_part
-from dra_extender.cel.lint.findings import Finding, LintCode, error, warning
+from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.syntax import ast as s
 from dra_extender.cel.types import typed_ast as c
 
@@ -15,7 +15,7 @@ _MOST_CONSTANTS: Final = 1000
 _EQUALITY: Final = "_==_"
 
 
-def constant_findings(evaluation: Evaluation) -> Iterator[Finding]:
+def constant_findings(evaluation: Evaluation) -> Iterator[LintFinding]:
     """The findings of an expression that compiles."""
     root = evaluation.root
     truth = _truth(evaluation, root)
@@ -34,19 +34,19 @@ def constant_findings(evaluation: Evaluation) -> Iterator[Finding]:
         yield warning(LintCode.ALWAYS_TRUE, 0, "every device is selected, whatever it is")
 
 
-def _fails(evaluation: Evaluation, item: Item) -> bool:
+def _fails(evaluation: Evaluation, item: ExplainedPart) -> bool:
     outcome = evaluation.outcome(item)
     return outcome.error is not None and not outcome.stopped
 
 
-def _remedy(node: s.Node) -> str:
+def _remedy(node: s.SyntaxNode) -> str:
     """The forgiving form of a version that is no strict one."""
-    if isinstance(node, s.Call) and node.function == "semver" and len(node.arguments) == 1:
+    if isinstance(node, s.CallExpression) and node.function == "semver" and len(node.arguments) == 1:
         return f"semver({node_text(node.arguments[0])}, true)"
     return ""
 
 
-def _closed(root: Item) -> Iterator[Item]:
+def _closed(root: ExplainedPart) -> Iterator[ExplainedPart]:
     """The largest calls without device and variables."""
     pending = [root]
     for _ in range(_MOST_CONSTANTS):
@@ -59,7 +59,7 @@ def _closed(root: Item) -> Iterator[Item]:
             pending.extend(operands(item))
 
 
-def _truth(evaluation: Evaluation, item: Item) -> bool | None:
+def _truth(evaluation: Evaluation, item: ExplainedPart) -> bool | None:
     """What a condition is on every device, if that can be told."""
     checked = item.checked
     if not is_open(item.node):
@@ -75,7 +75,7 @@ def _truth(evaluation: Evaluation, item: Item) -> bool | None:
             if held is not None:
                 return _truth(evaluation, chosen if held else other)
             return branches.pop() if len(branches) == 1 else None
-        case c.Bind():
+        case c.CelBind():
             evaluation.defer(checked.slot, source_of(item))
             return _truth(evaluation, body_of(item))
         case c.Invoke() if checked.function.name == "!_":
@@ -84,7 +84,7 @@ def _truth(evaluation: Evaluation, item: Item) -> bool | None:
     return _reflexive(item.node)
 
 
-def _logical(evaluation: Evaluation, item: Item, checked: c.Logical) -> bool | None:
+def _logical(evaluation: Evaluation, item: ExplainedPart, checked: c.Logical) -> bool | None:
     terms = [_truth(evaluation, each) for each in operands(item)]
     if checked.absorbing in terms:
         return checked.absorbing
@@ -93,15 +93,15 @@ def _logical(evaluation: Evaluation, item: Item, checked: c.Logical) -> bool | N
     return False if not checked.absorbing and _contradiction(item) else None
 
 
-def _reflexive(node: s.Node) -> bool | None:
+def _reflexive(node: s.SyntaxNode) -> bool | None:
     """`x == x` and `x != x`."""
-    if isinstance(node, s.Call) and node.function in {_EQUALITY, "_!=_"}:
+    if isinstance(node, s.CallExpression) and node.function in {_EQUALITY, "_!=_"}:
         one, other = map(node_text, node.arguments)
         return node.function == _EQUALITY if one == other else None
     return None
 
 
-def _contradiction(item: Item) -> str:
+def _contradiction(item: ExplainedPart) -> str:
     """Two operands of `&&` that ask the same part for different values; empty if there are none."""
     allowed: dict[str, list[Any]] = {}
     forbidden: dict[str, list[Any]] = {}
@@ -121,20 +121,20 @@ def _contradiction(item: Item) -> str:
     return ""
 
 
-def _conjuncts(node: s.Node) -> Iterator[s.Node]:
-    if isinstance(node, s.Call) and node.function == "_&&_":
+def _conjuncts(node: s.SyntaxNode) -> Iterator[s.SyntaxNode]:
+    if isinstance(node, s.CallExpression) and node.function == "_&&_":
         for each in node.arguments:
             yield from _conjuncts(each)
     else:
         yield node
 
 
-def _demand(node: s.Node) -> tuple[str, list[Any], bool] | None:
+def _demand(node: s.SyntaxNode) -> tuple[str, list[Any], bool] | None:
     """(subject, values, whether it must be one of them) of a comparison with constants."""
-    if isinstance(node, s.Call) and node.function == "!_":
+    if isinstance(node, s.CallExpression) and node.function == "!_":
         found = _demand(node.arguments[0])
         return None if found is None else (found[0], found[1], not found[2])
-    if not isinstance(node, s.Call) or node.function not in {_EQUALITY, "_!=_", "@in"}:
+    if not isinstance(node, s.CallExpression) or node.function not in {_EQUALITY, "_!=_", "@in"}:
         return None
     left, right = node.arguments
     if node.function == "@in":
@@ -147,7 +147,7 @@ def _demand(node: s.Node) -> tuple[str, list[Any], bool] | None:
     return (node_text(subject), [value], node.function == _EQUALITY) if value is not None and is_open(subject) else None
 
 
-def _constant(node: s.Node) -> tuple[str, Any] | None:
+def _constant(node: s.SyntaxNode) -> tuple[str, Any] | None:
     """A text or a bool; numbers of different types can be equal, so they are left alone unless they are alike."""
     if isinstance(node, s.Literal) and type(node.value) in {str, bool, int}:
         return type(node.value).__name__, node.value

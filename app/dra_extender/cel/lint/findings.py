@@ -35,7 +35,7 @@ class LintCode(StrEnum):
     VERSION_COMPARISON = "version-comparison"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class LintFinding(msgspec.Struct, frozen=True):
     """Something wrong at `offset` of the expression; `suggestion` is what to write instead, or empty."""
 
     code: LintCode
@@ -45,11 +45,11 @@ class Finding(msgspec.Struct, frozen=True):
     suggestion: str = ""
 
 
-def error(code: LintCode, offset: int, message: str, suggestion: str = "") -> Finding:
+def error(code: LintCode, offset: int, message: str, suggestion: str = "") -> LintFinding:
     """A finding that keeps the expression from working."""
-    return Finding(code, Severity.ERROR, offset, message, suggestion)
+    return LintFinding(code, Severity.ERROR, offset, message, suggestion)
 
 
-def warning(code: LintCode, offset: int, message: str, suggestion: str = "") -> Finding:
+def warning(code: LintCode, offset: int, message: str, suggestion: str = "") -> LintFinding:
     """A finding about something doubtful."""
-    return Finding(code, Severity.WARNING, offset, message, suggestion)
+    return LintFinding(code, Severity.WARNING, offset, message, suggestion)

@@ -6,7 +6,7 @@ from typing import Final
 from dra_extender.cel.analysis.attribute_access import access_of, driver_of
 from dra_extender.cel.analysis.visitor import nodes_of
 from dra_extender.cel.explain.evaluation import Evaluation
-from dra_extender.cel.lint.findings import Finding, LintCode, error, warning
+from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.runtime.compile_limits import CLAIM_COMPILE_LIMIT, COMPILE_LIMIT
 from dra_extender.cel.runtime.cost import COST_LIMIT
 from dra_extender.cel.runtime.device import DeviceActivation, prepare_device
@@ -21,7 +21,7 @@ _LONGEST_VALUE: Final = 64
 _DRIVER: Final = "largest.example.com"
 
 
-def limit_findings(source: str, tree: s.Node, units: int) -> Iterator[Finding]:
+def limit_findings(source: str, tree: s.SyntaxNode, units: int) -> Iterator[LintFinding]:
     """Findings about an expression that compiles in `units`; its cost is that on a device as large as the API allows."""
     if units > _COSTLY * COMPILE_LIMIT:
         message = f"compiling it takes {units} of {COMPILE_LIMIT} units that an expression may take"
@@ -38,7 +38,7 @@ def limit_findings(source: str, tree: s.Node, units: int) -> Iterator[Finding]:
         yield warning(LintCode.COST_LIMIT, 0, message)
 
 
-def together_findings(units: int) -> Iterator[Finding]:
+def together_findings(units: int) -> Iterator[LintFinding]:
     """Findings about the different expressions of a claim, which together compile in `units`."""
     message = (
         f"compiling the expressions of the claim takes {units} of {CLAIM_COMPILE_LIMIT} units that a claim may take"
@@ -49,7 +49,7 @@ def together_findings(units: int) -> Iterator[Finding]:
         yield warning(LintCode.COMPILE_LIMIT, 0, message)
 
 
-def _largest_device(tree: s.Node) -> DeviceActivation:
+def _largest_device(tree: s.SyntaxNode) -> DeviceActivation:
     """A device that has what the expression reads and is filled up with further attributes."""
     value = Attribute(string_value="x" * _LONGEST_VALUE)
     driver = next((name for name in map(driver_of, nodes_of(tree)) if name), _DRIVER)

@@ -10,7 +10,7 @@ from dra_extender.cel.analysis.visitor import inlined, nodes_of
 from dra_extender.cel.explain.evaluation import Evaluation
 from dra_extender.cel.lint.comparisons import comparison_findings
 from dra_extender.cel.lint.constants import constant_findings
-from dra_extender.cel.lint.findings import Finding, LintCode, Severity, error
+from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error
 from dra_extender.cel.lint.guards import Fact, facts_of, guard_findings
 from dra_extender.cel.lint.limits import limit_findings
 from dra_extender.cel.lint.paths import path_findings
@@ -18,7 +18,7 @@ from dra_extender.cel.program import compile_expression
 from dra_extender.cel.runtime.compile_limits import COMPILE_LIMIT, TOO_LARGE
 from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.support.errors import CelCompileError
-from dra_extender.cel.syntax.ast import Call, Node
+from dra_extender.cel.syntax.ast import CallExpression, SyntaxNode
 from dra_extender.cel.syntax.parser import MAX_LENGTH, parse
 
 _NO_DEVICE: Final = prepare_device("", {}, {}, allow_multiple_allocations=False)
@@ -29,7 +29,7 @@ _WORD: Final = re.compile(r"\w+|[=!<>&|]+")
 _AFTER_NOT: Final = re.compile(r"(.*\W)?not\s+", re.DOTALL)
 
 
-def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool = True) -> tuple[Finding, ...]:
+def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool = True) -> tuple[LintFinding, ...]:
     """The findings of an expression in the order of its text; none says that nothing is wrong as far as can be told.
 
     Args:
@@ -63,14 +63,16 @@ def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool 
     return _ordered(found)
 
 
-def _is_path(node: Node) -> bool:
+def _is_path(node: SyntaxNode) -> bool:
     """Whether a variable for this is worth looking through: `device.attributes`, and its domains by a plain key.
 
     Other keys could use variables twice, and what they stand for would double with each binding.
     """
     if map_of_domain(node) is None:
         return is_device_field(node, "attributes") or is_device_field(node, "capacity")
-    return step_of(node) is not None or (isinstance(node, Call) and is_device_field(node.arguments[1], "driver"))
+    return step_of(node) is not None or (
+        isinstance(node, CallExpression) and is_device_field(node.arguments[1], "driver")
+    )
 
 
 def units_of(expression: str, *, condition: bool) -> int:
@@ -86,7 +88,7 @@ def _compiled(expression: str, *, condition: bool) -> tuple[Evaluation, int]:
     return Evaluation(expression, _NO_DEVICE), units
 
 
-def _of_constants(evaluation: Evaluation, *, condition: bool) -> Iterator[Finding]:
+def _of_constants(evaluation: Evaluation, *, condition: bool) -> Iterator[LintFinding]:
     for each in constant_findings(evaluation):
         if condition or each.code is LintCode.CONSTANT_FAILURE:
             yield each
@@ -102,7 +104,7 @@ def _facts(before: Sequence[str]) -> frozenset[Fact]:
     return facts_of(trees)
 
 
-def _not_compiling(problem: CelCompileError) -> Finding:
+def _not_compiling(problem: CelCompileError) -> LintFinding:
     if problem.reason == TOO_LARGE:
         return error(LintCode.COMPILE_LIMIT, 0, problem.reason)
     words = _WORD.finditer(problem.source)
@@ -114,5 +116,5 @@ def _not_compiling(problem: CelCompileError) -> Finding:
     return error(LintCode.DOES_NOT_COMPILE, problem.offset, problem.reason, suggestion)
 
 
-def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
+def _ordered(findings: list[LintFinding]) -> tuple[LintFinding, ...]:
     return tuple(sorted(dict.fromkeys(findings), key=lambda each: (each.offset, each.severity, each.code)))

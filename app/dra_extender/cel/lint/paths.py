@@ -8,7 +8,7 @@ from dra_extender.cel.analysis.attribute_access import CAPACITY_SUFFIXES, access
 from dra_extender.cel.analysis.rewrite import SUFFIXES, is_domain_name, step_of, suffix_free
 from dra_extender.cel.analysis.visitor import Visit, visits
 from dra_extender.cel.library.environment import DEVICE_FIELDS
-from dra_extender.cel.lint.findings import Finding, LintCode, error, warning
+from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.syntax import ast as s
 from dra_extender.cel.syntax.printer import access_text
 
@@ -16,7 +16,7 @@ _COMPARISONS: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "
 _ABOUT_MAPS: Final = frozenset({"size", "includes"})
 
 
-def path_findings(root: s.Node, drivers: frozenset[str]) -> Iterator[Finding]:
+def path_findings(root: s.SyntaxNode, drivers: frozenset[str]) -> Iterator[LintFinding]:
     """The findings of a tree; `drivers` are names that are domains although they have no dot."""
     for visit in visits(root):
         node = visit.node
@@ -24,7 +24,7 @@ def path_findings(root: s.Node, drivers: frozenset[str]) -> Iterator[Finding]:
             yield from _bare_field(visit)
         elif isinstance(node, s.Select) and isinstance(node.operand, s.Identifier) and node.operand.name == "device":
             yield from _unknown_field(node, node.field)
-        elif isinstance(node, s.Call) and _indexes_device(node):
+        elif isinstance(node, s.CallExpression) and _indexes_device(node):
             yield from _indexed_device(node)
         if isinstance(node, s.Select):
             yield from _suffix(node)
@@ -32,7 +32,7 @@ def path_findings(root: s.Node, drivers: frozenset[str]) -> Iterator[Finding]:
             yield from _domain(visit, drivers)
 
 
-def _bare_field(visit: Visit) -> Iterator[Finding]:
+def _bare_field(visit: Visit) -> Iterator[LintFinding]:
     node = visit.node
     assert isinstance(node, s.Identifier)  # noqa: S101 - for the type checker
     if node.name in DEVICE_FIELDS and node.name not in visit.names:
@@ -40,7 +40,7 @@ def _bare_field(visit: Visit) -> Iterator[Finding]:
         yield error(LintCode.UNKNOWN_FIELD, node.offset, message, f"device.{node.name}")
 
 
-def _unknown_field(node: s.Node, name: str) -> Iterator[Finding]:
+def _unknown_field(node: s.SyntaxNode, name: str) -> Iterator[LintFinding]:
     if name not in DEVICE_FIELDS:
         close = get_close_matches(name, sorted(DEVICE_FIELDS), n=1)
         fields = ", ".join(DEVICE_FIELDS)
@@ -48,20 +48,20 @@ def _unknown_field(node: s.Node, name: str) -> Iterator[Finding]:
         yield error(LintCode.UNKNOWN_FIELD, node.offset, f"device has no field {name}; it has {fields}", suggestion)
 
 
-def _indexes_device(node: s.Call) -> bool:
+def _indexes_device(node: s.CallExpression) -> bool:
     if node.function not in {"_[_]", "_[?_]"}:
         return False
     return isinstance(node.arguments[0], s.Identifier) and node.arguments[0].name == "device"
 
 
-def _indexed_device(node: s.Call) -> Iterator[Finding]:
+def _indexed_device(node: s.CallExpression) -> Iterator[LintFinding]:
     key = node.arguments[1]
     known = isinstance(key, s.Literal) and key.value in DEVICE_FIELDS
     suggestion = f"device.{key.value}" if known and isinstance(key, s.Literal) else ""
     yield error(LintCode.UNKNOWN_FIELD, node.offset, "fields of device are read with a dot, not by index", suggestion)
 
 
-def _suffix(node: s.Select) -> Iterator[Finding]:
+def _suffix(node: s.Select) -> Iterator[LintFinding]:
     """`....string` behind an attribute, or in place of its name."""
     plain = s.Select(node.offset, node.depth, node.operand, node.field, node.optional)
     meant = suffix_free(plain)
@@ -76,7 +76,7 @@ def _suffix(node: s.Select) -> Iterator[Finding]:
         yield error(LintCode.VALUE_SUFFIX, node.offset, message, node_text(node.operand))
 
 
-def _domain(visit: Visit, drivers: frozenset[str]) -> Iterator[Finding]:
+def _domain(visit: Visit, drivers: frozenset[str]) -> Iterator[LintFinding]:
     """Keys of device.attributes and device.capacity that are no domains."""
     step = step_of(visit.node)
     place = map_of_domain(visit.node)
@@ -97,7 +97,7 @@ def _domain(visit: Visit, drivers: frozenset[str]) -> Iterator[Finding]:
     yield found(LintCode.UNQUALIFIED_NAME, visit.node.offset, message, access_text(place, None, step.key))
 
 
-def _qualified(visit: Visit, place: str, key: str) -> Iterator[Finding]:
+def _qualified(visit: Visit, place: str, key: str) -> Iterator[LintFinding]:
     parent = visit.parent
     if isinstance(parent, s.Select) and parent.field in SUFFIXES and place == "attributes":
         return
@@ -108,7 +108,7 @@ def _qualified(visit: Visit, place: str, key: str) -> Iterator[Finding]:
     yield found(LintCode.QUALIFIED_KEY, visit.node.offset, message, access_text(place, domain, name))
 
 
-def _others(parent: s.Call, node: s.Node) -> Iterator[s.Node]:
+def _others(parent: s.CallExpression, node: s.SyntaxNode) -> Iterator[s.SyntaxNode]:
     return (each for each in parent.arguments if each is not node)
 
 
@@ -117,7 +117,7 @@ def _is_value(visit: Visit) -> bool:
     parent = visit.parent
     if parent is None:
         return True
-    if not isinstance(parent, s.Call):
+    if not isinstance(parent, s.CallExpression):
         return False
     if parent.target is visit.node:
         return parent.function not in _ABOUT_MAPS

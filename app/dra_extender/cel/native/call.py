@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.runtime.cost import CALL_LIMIT, Frame
+from dra_extender.cel.runtime.cost import CALL_LIMIT, EvaluationFrame
 
 TEXT: Final = "text"
 BYTES: Final = "bytes"
@@ -30,7 +30,7 @@ class Native(msgspec.Struct, frozen=True):
     run: Callable[..., Any]
     work: Callable[..., int]
 
-    def __call__(self, frame: Frame, *arguments: Any) -> Any:
+    def __call__(self, frame: EvaluationFrame, *arguments: Any) -> Any:
         """Charge the worst case, then run.
 
         Raises:
@@ -53,8 +53,10 @@ class Native(msgspec.Struct, frozen=True):
 _PAIR: Final = 2
 
 
-def _bound_unary(name: str, run: Callable[[Any], Any], work: Callable[[Any], int]) -> Callable[[Frame, Any], Any]:
-    def call(frame: Frame, value: Any) -> Any:
+def _bound_unary(
+    name: str, run: Callable[[Any], Any], work: Callable[[Any], int]
+) -> Callable[[EvaluationFrame, Any], Any]:
+    def call(frame: EvaluationFrame, value: Any) -> Any:
         units = work(value)
         if units:
             if units > CALL_LIMIT:
@@ -68,8 +70,8 @@ def _bound_unary(name: str, run: Callable[[Any], Any], work: Callable[[Any], int
 
 def _bound_binary(
     name: str, run: Callable[[Any, Any], Any], work: Callable[[Any, Any], int]
-) -> Callable[[Frame, Any, Any], Any]:
-    def call(frame: Frame, one: Any, other: Any) -> Any:
+) -> Callable[[EvaluationFrame, Any, Any], Any]:
+    def call(frame: EvaluationFrame, one: Any, other: Any) -> Any:
         units = work(one, other)
         if units:
             if units > CALL_LIMIT:

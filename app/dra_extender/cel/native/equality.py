@@ -7,7 +7,7 @@ from dra_extender.cel.native.lists import kinds_of, place_of, same_elements
 from dra_extender.cel.native.maps import key_work
 from dra_extender.cel.native.strings import SAME
 from dra_extender.cel.runtime.addresses import Cidr, IpAddress
-from dra_extender.cel.runtime.cost import COMPARISON_WORK, Frame
+from dra_extender.cel.runtime.cost import COMPARISON_WORK, EvaluationFrame
 from dra_extender.cel.runtime.named_formats import NamedFormat
 from dra_extender.cel.runtime.quantity import Quantity, QuantitySum
 from dra_extender.cel.runtime.semver import Semver
@@ -28,7 +28,7 @@ _TEXTS: Final = frozenset({str, bytes})
 _CONTAINERS: Final = LISTS | MAPS | {Optional}
 
 
-def equal(frame: Frame, one: Any, other: Any) -> bool:
+def equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
     """Whether two values are equal; numbers compare across types, everything else only within its type.
 
     Raises:
@@ -56,14 +56,14 @@ def equal(frame: Frame, one: Any, other: Any) -> bool:
     return False
 
 
-def _strictly_equal(frame: Frame, one: Any, other: Any) -> bool:
+def _strictly_equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
     """Versions have many parts, and URLs are texts."""
     if type(one) is Semver or type(one) is Url:
         frame.spend(len(one.text))
     return bool(one == other)
 
 
-def _equal_containers(frame: Frame, one: Any, other: Any) -> bool:
+def _equal_containers(frame: EvaluationFrame, one: Any, other: Any) -> bool:
     """Pairs that come again, as in a tree whose branches are one object, are looked at once."""
     pairs = frame.same
     if pairs is None:
@@ -82,7 +82,7 @@ def _equal_containers(frame: Frame, one: Any, other: Any) -> bool:
     return True
 
 
-def _equal_contents(frame: Frame, one: Any, other: Any) -> bool:
+def _equal_contents(frame: EvaluationFrame, one: Any, other: Any) -> bool:
     if type(one) in LISTS:
         if type(other) not in LISTS or len(one) != len(other):
             return False
@@ -112,7 +112,7 @@ def _counterpart(values: dict[Any, Any], key: Any) -> Any:
         return _ABSENT
 
 
-def _equal_lists(frame: Frame, one: Elements, other: Elements) -> bool:
+def _equal_lists(frame: EvaluationFrame, one: Elements, other: Elements) -> bool:
     if len(one) > _FEW and _alike(frame, one) and _alike(frame, other):
         return same_elements(frame, one, other)
     for left, right in zip(one, other, strict=True):
@@ -122,20 +122,20 @@ def _equal_lists(frame: Frame, one: Elements, other: Elements) -> bool:
     return True
 
 
-def _alike(frame: Frame, values: Elements) -> bool:
+def _alike(frame: EvaluationFrame, values: Elements) -> bool:
     """Whether Python's comparison of the elements, which is faster, means the same as CEL's."""
     kinds = kinds_of(frame, values)
     return kinds <= _INTEGERS or kinds <= _STRINGS
 
 
-def _element_equal(frame: Frame, one: Any, other: Any) -> bool:
+def _element_equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
     """Inside of containers strangers are not equal rather than an error."""
     if type(one) in STRICT:
         return type(other) in STRICT and _strictly_equal(frame, one, other)
     return equal(frame, one, other)
 
 
-def matches(frame: Frame, one: Any, other: Any) -> bool:
+def matches(frame: EvaluationFrame, one: Any, other: Any) -> bool:
     """Whether two values are equal, where a comparison that does not exist counts as "no"."""
     try:
         return equal(frame, one, other)
@@ -145,7 +145,7 @@ def matches(frame: Frame, one: Any, other: Any) -> bool:
         raise
 
 
-def first_place(frame: Frame, element: Any, values: Elements, *, turned: bool = False) -> int:
+def first_place(frame: EvaluationFrame, element: Any, values: Elements, *, turned: bool = False) -> int:
     """The index of the first element equal to this one, -1 if there is none; `turned` asks the elements instead of it."""
     kind = type(element)
     if len(values) > _FEW and (kind in _INTEGERS or kind in _STRINGS) and _alike(frame, values):
@@ -159,6 +159,6 @@ def first_place(frame: Frame, element: Any, values: Elements, *, turned: bool = 
     return -1
 
 
-def contains_element(frame: Frame, element: Any, values: Elements) -> bool:
+def contains_element(frame: EvaluationFrame, element: Any, values: Elements) -> bool:
     """Whether a list has an element equal to this one."""
     return first_place(frame, element, values) >= 0

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from dra_extender.cel.native.call import ANY, INDEX, LIST, Native
-from dra_extender.cel.runtime.cost import PIECE, Frame
+from dra_extender.cel.runtime.cost import PIECE, EvaluationFrame
 
 Elements = list[Any] | tuple[Any, ...]
 
@@ -71,7 +71,7 @@ def ranges(length: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + PIECE, length)) for start in range(0, length, PIECE))
 
 
-def copied(frame: Frame, *lists: Elements) -> list[Any]:
+def copied(frame: EvaluationFrame, *lists: Elements) -> list[Any]:
     """The elements of all lists, one list after the other."""
     frame.require_list(sum(map(len, lists)))
     made: list[Any] = []
@@ -81,7 +81,7 @@ def copied(frame: Frame, *lists: Elements) -> list[Any]:
     return made
 
 
-def kinds_of(frame: Frame, values: Elements) -> set[type]:
+def kinds_of(frame: EvaluationFrame, values: Elements) -> set[type]:
     """The types of the elements."""
     if len(values) <= PIECE:
         return set(KINDS(frame, values, 0, len(values)))
@@ -91,12 +91,12 @@ def kinds_of(frame: Frame, values: Elements) -> set[type]:
     return found
 
 
-def charge_texts(frame: Frame, values: Elements, start: int, end: int, shift: int) -> None:
+def charge_texts(frame: EvaluationFrame, values: Elements, start: int, end: int, shift: int) -> None:
     """Charge the characters of texts that are about to be looked at, a unit for each 2**shift."""
     frame.spend(LENGTHS(frame, values, start, end) >> shift)
 
 
-def number_range(frame: Frame, count: int) -> list[int]:
+def number_range(frame: EvaluationFrame, count: int) -> list[int]:
     """The numbers from 0 on."""
     made: list[int] = []
     for start, end in ranges(count):
@@ -104,7 +104,7 @@ def number_range(frame: Frame, count: int) -> list[int]:
     return made
 
 
-def place_of(frame: Frame, values: Elements, wanted: Any) -> int:
+def place_of(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
     """The place of the first element that Python takes for equal, -1 if there is none; the elements are numbers or texts."""
     length = len(wanted) if type(wanted) in _TEXTS else 0
     for start, end in ranges(len(values)):
@@ -116,7 +116,7 @@ def place_of(frame: Frame, values: Elements, wanted: Any) -> int:
     return -1
 
 
-def same_elements(frame: Frame, one: Elements, other: Elements) -> bool:
+def same_elements(frame: EvaluationFrame, one: Elements, other: Elements) -> bool:
     """Whether lists of one length are equal as Python takes it; the elements are numbers or texts."""
     texts = bool(one) and type(one[0]) in _TEXTS
     for start, end in ranges(len(one)):
@@ -127,7 +127,7 @@ def same_elements(frame: Frame, one: Elements, other: Elements) -> bool:
     return True
 
 
-def order_of(frame: Frame, keys: Elements) -> Iterable[int]:
+def order_of(frame: EvaluationFrame, keys: Elements) -> Iterable[int]:
     """The places of keys of one type in ascending order; equal ones stay in the order they have."""
     if type(keys[0]) in _TEXTS:
         for start, end in ranges(len(keys)):
@@ -140,7 +140,7 @@ def order_of(frame: Frame, keys: Elements) -> Iterable[int]:
     return _merged(frame, runs, keys)
 
 
-def _merged(frame: Frame, runs: list[list[int]], keys: Elements) -> list[int]:
+def _merged(frame: EvaluationFrame, runs: list[list[int]], keys: Elements) -> list[int]:
     step = _MERGE_WORK + _COMPARED_WORK * len(runs).bit_length()
     order = []
     for place in merge(*runs, key=keys.__getitem__):
@@ -152,7 +152,7 @@ def _merged(frame: Frame, runs: list[list[int]], keys: Elements) -> list[int]:
 _MERGE_WORK: Final = 10
 
 
-def distinct_plain(frame: Frame, values: Elements) -> list[Any]:
+def distinct_plain(frame: EvaluationFrame, values: Elements) -> list[Any]:
     """The elements without those that came before, all of one type that Python compares as CEL does; hashes may collide."""
     if type(values[0]) in _TEXTS:
         for start, end in ranges(len(values)):
@@ -165,7 +165,7 @@ def distinct_plain(frame: Frame, values: Elements) -> list[Any]:
     return list(unique)
 
 
-def neighbours(frame: Frame, values: Elements) -> Iterator[tuple[Any, Any]]:
+def neighbours(frame: EvaluationFrame, values: Elements) -> Iterator[tuple[Any, Any]]:
     """Each element with the next; comparing the two is charged."""
     for one, other in pairwise(values):
         frame.spend(ordering_work(one, other))

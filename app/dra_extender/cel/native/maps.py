@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dra_extender.cel.runtime.addresses import Cidr, IpAddress
-from dra_extender.cel.runtime.cost import Frame
+from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.times import Duration, Timestamp
 from dra_extender.cel.runtime.values import DoubleKey
 
@@ -25,7 +25,7 @@ def key_work(key: Any, size: int) -> int:
     return min(_OF_ONE_HASH.get(kind, 0), 4 * size)
 
 
-def charge_key(frame: Frame, key: Any, size: int) -> None:
+def charge_key(frame: EvaluationFrame, key: Any, size: int) -> None:
     """Charge looking for a dict key."""
     work = key_work(key, size)
     if work:

@@ -12,7 +12,7 @@ import msgspec
 import re2
 
 from dra_extender.cel.native.pattern_size import estimated_size
-from dra_extender.cel.runtime.cost import Frame
+from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.support.bounded_cache import BoundedCache
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
 
@@ -98,7 +98,7 @@ def kept_pattern(pattern: str) -> Pattern | None:
     return SMALL_PATTERNS.peek(pattern) or LARGE_PATTERNS.peek(pattern)
 
 
-def pattern_in(frame: Frame, pattern: str) -> Pattern:
+def pattern_in(frame: EvaluationFrame, pattern: str) -> Pattern:
     """What an evaluation searches with; a constant pattern that is not kept any more is charged and compiled again.
 
     The budget of the call pays for that: whether a pattern is kept depends on what else is, so the evaluation's own limits do
@@ -128,7 +128,7 @@ def is_pattern(pattern: str, owner: str = "") -> bool:
     return True
 
 
-def charge_pattern(frame: Frame, pattern: str) -> None:
+def charge_pattern(frame: EvaluationFrame, pattern: str) -> None:
     """Charge the compilation of a pattern that is only known now, whether or not it is remembered.
 
     Raises:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dra_extender.cel.native.call import ANY, BYTES, INDEX, LIST, TEXT, Native
-from dra_extender.cel.runtime.cost import PIECE, Frame
+from dra_extender.cel.runtime.cost import PIECE, EvaluationFrame
 from dra_extender.cel.support.quoting import quoted
 
 _NEAR: Final = 2_500
@@ -120,7 +120,7 @@ def quote_work(text: str) -> int:
     return len(text) // 4 if len(text) <= _QUOTED_PIECE and text.isprintable() else 22 * len(text)
 
 
-def decoded_lenient(frame: Frame, raw: bytes) -> str:
+def decoded_lenient(frame: EvaluationFrame, raw: bytes) -> str:
     """The text of bytes that may spell surrogates; Python decodes each of these on its own, which takes long."""
     try:
         return str(DECODE(frame, raw))
@@ -128,7 +128,7 @@ def decoded_lenient(frame: Frame, raw: bytes) -> str:
         return str(DECODE_SURROGATES(frame, raw))
 
 
-def quoted_in_pieces(frame: Frame, text: str, *, plain: bool = False) -> str:
+def quoted_in_pieces(frame: EvaluationFrame, text: str, *, plain: bool = False) -> str:
     """The text between quotes, put together from pieces: what cannot be printed takes long."""
     quote = QUOTE_PLAIN if plain else QUOTE
     if len(text) <= _QUOTED_PIECE:

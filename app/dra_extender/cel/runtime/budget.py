@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from dra_extender.cel.runtime.cost import COST_LIMIT, Deadline, Frame
+from dra_extender.cel.runtime.cost import COST_LIMIT, Deadline, EvaluationFrame
 from dra_extender.cel.support.errors import CelBudgetError
 
 CALL_COST: Final = 40 * COST_LIMIT
@@ -98,11 +98,11 @@ class Budget:
                 return True
         return self.deadline is not None and self.deadline()
 
-    def charge(self, frame: Frame) -> None:
+    def charge(self, frame: EvaluationFrame) -> None:
         """Take off what an evaluation spent: its cost, or our own count of its work where that is more."""
         self.left -= spent_in(frame)
 
-    def watch(self, frame: Frame) -> None:
+    def watch(self, frame: EvaluationFrame) -> None:
         """Pay for what an evaluation that is about to begin compiles, and have it end where this budget does if it is strict."""
         frame.budget = self
         if self.strict:
@@ -110,6 +110,6 @@ class Budget:
             frame.deadline = lambda: spent_in(frame) > self.left or (asked is not None and asked())
 
 
-def spent_in(frame: Frame) -> int:
+def spent_in(frame: EvaluationFrame) -> int:
     """What an evaluation has spent so far."""
     return max(frame.cost, frame.work // _WORK_PER_COST)

@@ -42,7 +42,7 @@ _FREE_NODES: Final = 4
 Deadline = Callable[[], bool]
 
 
-class Frame(msgspec.Struct):
+class EvaluationFrame(msgspec.Struct):
     """One evaluation: the device, the variables, and what was spent.
 
     `same` holds pairs of containers (by identity) that the comparison under way has found equal; None if none is under way.
@@ -141,56 +141,56 @@ def tenth(size: int) -> int:
     return (size + 9) // 10
 
 
-Extra = Callable[[Frame, tuple[Any, ...], Any], int]
+Extra = Callable[[EvaluationFrame, tuple[Any, ...], Any], int]
 """From a call's arguments and result to its cost above one unit; what takes long to find out is charged to the frame."""
 
 
-def first_traversed(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+def first_traversed(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of reading the first argument."""
     return tenth(size_of(arguments[0])) - 1
 
 
-def first_traversed_twice(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+def first_traversed_twice(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of reading the first argument and writing as much."""
     return -(-size_of(arguments[0]) * 2 // 10) - 1
 
 
-def second_traversed(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+def second_traversed(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of reading the second argument."""
     return tenth(size_of(arguments[1])) - 1
 
 
-def result_traversed_twice(_: Frame, __: tuple[Any, ...], result: Any) -> int:
+def result_traversed_twice(_: EvaluationFrame, __: tuple[Any, ...], result: Any) -> int:
     """Cost of writing the result."""
     return -(-size_of(result) * 2 // 10) - 1
 
 
-def both_traversed(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+def both_traversed(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of copying two strings into one."""
     return tenth(size_of(arguments[0]) + size_of(arguments[1])) - 1
 
 
-def shorter_traversed(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+def shorter_traversed(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of comparing up to the end of the shorter argument."""
     return tenth(min(size_of(arguments[0]), size_of(arguments[1]))) - 1
 
 
-def substring_searched(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+def substring_searched(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of looking for one string in another."""
     return tenth(size_of(arguments[0])) * tenth(size_of(arguments[1])) - 1
 
 
-def pattern_searched(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+def pattern_searched(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of running a regular expression over a string."""
     return tenth(1 + size_of(arguments[0])) * -(-size_of(arguments[1]) // 4) - 1
 
 
-def second_size(_: Frame, arguments: tuple[Any, ...], __: Any) -> int:
+def second_size(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     """Cost of comparing with each element of the second argument."""
     return size_of(arguments[1]) - 1
 
 
-def elements_traversed(frame: Frame, arguments: tuple[Any, ...], _: Any) -> int:
+def elements_traversed(frame: EvaluationFrame, arguments: tuple[Any, ...], _: Any) -> int:
     """Cost of visiting every leaf of the first argument."""
     value = arguments[0]
     if type(value) is str and value.isascii():
@@ -209,7 +209,7 @@ PIECE: Final = 10_000
 """Elements or characters that are gone through before limits and deadline are looked at again."""
 
 
-def _leaves(frame: Frame, value: Any, known: dict[int, int]) -> int:
+def _leaves(frame: EvaluationFrame, value: Any, known: dict[int, int]) -> int:
     """Count leaves, strings by tenths of their UTF-8 length; a value that is in many places is gone through once."""
     kind = type(value)
     if kind in _TEXTS:
@@ -225,7 +225,7 @@ def _leaves(frame: Frame, value: Any, known: dict[int, int]) -> int:
     return found
 
 
-def _leaves_of_piece(frame: Frame, items: Any, known: dict[int, int]) -> int:
+def _leaves_of_piece(frame: EvaluationFrame, items: Any, known: dict[int, int]) -> int:
     frame.spend(len(items) if len(items) > _FEW else 0)
     kinds = set(map(type, items))
     if kinds <= _PLAIN:
@@ -237,7 +237,7 @@ def _leaves_of_piece(frame: Frame, items: Any, known: dict[int, int]) -> int:
 _LEAF_WORK: Final = 8
 
 
-def _text_leaves(frame: Frame, value: Any, known: dict[int, int]) -> int:
+def _text_leaves(frame: EvaluationFrame, value: Any, known: dict[int, int]) -> int:
     if type(value) is bytes or value.isascii():
         return len(value) // 10
     found = known.get(id(value))

@@ -8,70 +8,70 @@ MAX_DEPTH = 100
 """Deepest accepted tree; checking and evaluating recurse along it."""
 
 
-class Node(msgspec.Struct, frozen=True, gc=False):
+class SyntaxNode(msgspec.Struct, frozen=True, gc=False):
     """A piece of the expression that starts at `offset`; `depth` counts the levels below and including it."""
 
     offset: int
     depth: int
 
 
-class Literal(Node, frozen=True, gc=False):
+class Literal(SyntaxNode, frozen=True, gc=False):
     """A constant: None, bool, int, Uint, float, str or bytes."""
 
     value: Any
 
 
-class Identifier(Node, frozen=True, gc=False):
+class Identifier(SyntaxNode, frozen=True, gc=False):
     """A bare name."""
 
     name: str
 
 
-class Select(Node, frozen=True, gc=False):
+class Select(SyntaxNode, frozen=True, gc=False):
     """`operand.field`, `operand.?field`, or, with `test`, `has(operand.field)`."""
 
-    operand: Node
+    operand: SyntaxNode
     field: str
     optional: bool = False
     test: bool = False
 
 
-class Call(Node, frozen=True, gc=False):
+class CallExpression(SyntaxNode, frozen=True, gc=False):
     """A function or operator; `target` is set for `target.function(arguments)`."""
 
     function: str
-    target: Node | None
-    arguments: tuple[Node, ...]
+    target: SyntaxNode | None
+    arguments: tuple[SyntaxNode, ...]
 
 
 class Element(msgspec.Struct, frozen=True, gc=False):
     """An element of a list literal; `optional` is `[?value]`."""
 
-    value: Node
+    value: SyntaxNode
     optional: bool
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """An entry of a map literal; `optional` is `{?key: value}`."""
 
-    key: Node
-    value: Node
+    key: SyntaxNode
+    value: SyntaxNode
     optional: bool
 
 
-class ListLiteral(Node, frozen=True, gc=False):
+class ListLiteral(SyntaxNode, frozen=True, gc=False):
     """`[a, b]`."""
 
     elements: tuple[Element, ...]
 
 
-class MapLiteral(Node, frozen=True, gc=False):
+class MapLiteral(SyntaxNode, frozen=True, gc=False):
     """`{k: v}`."""
 
     entries: tuple[Entry, ...]
 
 
-class Comprehension(Node, frozen=True, gc=False):
+class Comprehension(SyntaxNode, frozen=True, gc=False):
     """A loop or binding made by a macro.
 
     `kind` is the macro's meaning: all, exists, exists_one, list, map, entries, bind, sort, opt_map or opt_flat_map.
@@ -80,13 +80,13 @@ class Comprehension(Node, frozen=True, gc=False):
     """
 
     kind: str
-    source: Node
+    source: SyntaxNode
     names: tuple[str, ...]
-    condition: Node | None
-    body: Node
+    condition: SyntaxNode | None
+    body: SyntaxNode
 
 
-def depth_above(*children: Node | None) -> int:
+def depth_above(*children: SyntaxNode | None) -> int:
     """The depth of a node with these children."""
     deepest = 0
     for child in children:

@@ -4,13 +4,15 @@ from collections.abc import Callable
 from typing import Final
 
 from dra_extender.cel.support.errors import CelCompileError
-from dra_extender.cel.syntax.ast import Call, Comprehension, Identifier, Node, Select, depth_above
+from dra_extender.cel.syntax.ast import CallExpression, Comprehension, Identifier, Select, SyntaxNode, depth_above
 
-_Expansion = Callable[[str, Node, tuple[Node, ...], int], Node]
+_Expansion = Callable[[str, SyntaxNode, tuple[SyntaxNode, ...], int], SyntaxNode]
 _HIDDEN: Final = "__result__"
 
 
-def expand(source: str, function: str, target: Node | None, arguments: tuple[Node, ...], offset: int) -> Node | None:
+def expand(
+    source: str, function: str, target: SyntaxNode | None, arguments: tuple[SyntaxNode, ...], offset: int
+) -> SyntaxNode | None:
     """Turn a macro call into what it means, or return None when the call is not a macro.
 
     Raises:
@@ -26,21 +28,21 @@ def expand(source: str, function: str, target: Node | None, arguments: tuple[Nod
     return None if expansion is None else expansion(source, target, arguments, offset)
 
 
-def _presence_test(source: str, argument: Node) -> Node:
+def _presence_test(source: str, argument: SyntaxNode) -> SyntaxNode:
     # A presence test is a selection, too: `has(has(a.b))` is `has(a.b)`, as in cel-go.
     if not isinstance(argument, Select) or argument.optional:
         raise CelCompileError("invalid argument to has() macro", source, argument.offset)
     return Select(argument.offset, argument.depth, argument.operand, argument.field, test=True)
 
 
-def _bind(source: str, arguments: tuple[Node, ...], offset: int) -> Node:
+def _bind(source: str, arguments: tuple[SyntaxNode, ...], offset: int) -> SyntaxNode:
     name, value, body = arguments
     names = (_name(source, name),)
     return Comprehension(offset, depth_above(value, body), "bind", value, names, None, body)
 
 
 def _loop(kind: str, variables: int, *, filtered: bool = False) -> _Expansion:
-    def expansion(source: str, target: Node, arguments: tuple[Node, ...], offset: int) -> Node:
+    def expansion(source: str, target: SyntaxNode, arguments: tuple[SyntaxNode, ...], offset: int) -> SyntaxNode:
         names = tuple(_name(source, argument) for argument in arguments[:variables])
         if len(set(names)) < variables:
             raise CelCompileError(f"duplicate variable name: {names[0]}", source, arguments[1].offset)
@@ -51,13 +53,13 @@ def _loop(kind: str, variables: int, *, filtered: bool = False) -> _Expansion:
     return expansion
 
 
-def _filter(source: str, target: Node, arguments: tuple[Node, ...], offset: int) -> Node:
+def _filter(source: str, target: SyntaxNode, arguments: tuple[SyntaxNode, ...], offset: int) -> SyntaxNode:
     variable, condition = arguments
     names = (_name(source, variable),)
     return Comprehension(offset, depth_above(target, condition), "list", target, names, condition, variable)
 
 
-def _name(source: str, argument: Node) -> str:
+def _name(source: str, argument: SyntaxNode) -> str:
     if not isinstance(argument, Identifier) or argument.name.startswith("."):
         raise CelCompileError("argument must be a simple name", source, argument.offset)
     if argument.name == _HIDDEN:
@@ -88,7 +90,7 @@ _RECEIVER: Final[dict[tuple[str, int], _Expansion]] = {
 }
 
 
-def dotted_name(target: Node | None) -> str | None:
+def dotted_name(target: SyntaxNode | None) -> str | None:
     """The dotted name that a chain of selections spells, such as "optional" or "a.b", else None."""
     names: list[str] = []
     node = target
@@ -100,7 +102,7 @@ def dotted_name(target: Node | None) -> str | None:
     return ".".join([node.name, *reversed(names)])
 
 
-def qualified_call(call: Call) -> str | None:
+def qualified_call(call: CallExpression) -> str | None:
     """The full name of `a.b.f(...)` if its target spells a namespace, for example "sets.contains"."""
     prefix = dotted_name(call.target)
     return None if prefix is None else f"{prefix}.{call.function}"

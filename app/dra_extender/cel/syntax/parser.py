@@ -8,15 +8,15 @@ from dra_extender.cel.runtime.compile_limits import CompileMeter
 from dra_extender.cel.support.errors import CelCompileError
 from dra_extender.cel.syntax.ast import (
     MAX_DEPTH,
-    Call,
+    CallExpression,
     Element,
     Entry,
     Identifier,
     ListLiteral,
     Literal,
     MapLiteral,
-    Node,
     Select,
+    SyntaxNode,
     depth_above,
 )
 from dra_extender.cel.syntax.lexer import Token, tokenize
@@ -60,7 +60,7 @@ _RESERVED: Final = frozenset(
 )
 
 
-def parse(source: str, meter: CompileMeter | None = None) -> Node:
+def parse(source: str, meter: CompileMeter | None = None) -> SyntaxNode:
     """Parse an expression and recognise its macros; `meter` counts what all stages of compiling it take together.
 
     Raises:
@@ -82,7 +82,7 @@ class _Parser:
         self._here = self._tokens[0]
         self._nesting = 0
 
-    def expression(self) -> Node:
+    def expression(self) -> SyntaxNode:
         self._nesting += 1
         if self._nesting > _MAX_NESTING:
             raise self._error(f"the expression is nested deeper than {_MAX_NESTING} levels")
@@ -125,15 +125,15 @@ class _Parser:
             raise self._unexpected(repr(symbol))
         return token
 
-    def _deep(self, node: Node) -> Node:
+    def _deep(self, node: SyntaxNode) -> SyntaxNode:
         if node.depth > MAX_DEPTH:
             raise self._error(f"the expression is nested deeper than {MAX_DEPTH} levels", node.offset)
         return node
 
-    def _call(self, function: str, offset: int, *arguments: Node) -> Node:
-        return self._deep(Call(offset, depth_above(*arguments), function, None, arguments))
+    def _call(self, function: str, offset: int, *arguments: SyntaxNode) -> SyntaxNode:
+        return self._deep(CallExpression(offset, depth_above(*arguments), function, None, arguments))
 
-    def _binary(self, lowest: int) -> Node:
+    def _binary(self, lowest: int) -> SyntaxNode:
         left = self._unary()
         while True:
             token = self._here
@@ -147,7 +147,7 @@ class _Parser:
             right = self._binary(precedence + 1)
             left = self._call(f"_{token.text}_" if token.text != "in" else "@in", token.offset, left, right)
 
-    def _logical(self, symbol: str, first: Node, precedence: int) -> Node:
+    def _logical(self, symbol: str, first: SyntaxNode, precedence: int) -> SyntaxNode:
         """Take a whole chain of one logical operator as one call: order and absorption of errors do not depend on grouping."""
         terms = [first]
         offset = self._here.offset
@@ -156,13 +156,13 @@ class _Parser:
             terms.append(self._binary(precedence + 1))
         return self._call(f"_{symbol}_", offset, *terms)
 
-    def _unary(self) -> Node:
+    def _unary(self) -> SyntaxNode:
         token = self._here
         if token.text in _PREFIXES:
             return self._prefixed(token)
         return self._postfix(self._primary())
 
-    def _prefixed(self, first: Token) -> Node:
+    def _prefixed(self, first: Token) -> SyntaxNode:
         """An even number of equal prefixes is no operation at all, whatever the operand's type: upstream's grammar."""
         count = 0
         while self._accept(first.text) is not None:
@@ -174,7 +174,7 @@ class _Parser:
         operand = self._postfix(self._primary())
         return self._call(f"{first.text}_", first.offset, operand) if count % 2 else operand
 
-    def _postfix(self, node: Node) -> Node:
+    def _postfix(self, node: SyntaxNode) -> SyntaxNode:
         while True:
             token = self._here
             text = token.text
@@ -194,7 +194,7 @@ class _Parser:
             else:
                 return node
 
-    def _member(self, operand: Node, offset: int) -> Node:
+    def _member(self, operand: SyntaxNode, offset: int) -> SyntaxNode:
         optional = self._accept("?") is not None
         token = self._here
         name = token.text
@@ -205,10 +205,10 @@ class _Parser:
             self._advance()
             arguments = tuple(self._list_of(self.expression, ")"))
             expanded = expand(self._source, name, operand, arguments, offset)
-            return expanded or Call(offset, depth_above(operand, *arguments), name, operand, arguments)
+            return expanded or CallExpression(offset, depth_above(operand, *arguments), name, operand, arguments)
         return Select(offset, operand.depth + 1, operand, name.strip("`"), optional)
 
-    def _primary(self) -> Node:
+    def _primary(self) -> SyntaxNode:
         token = self._here
         if token.kind == "name":
             return self._named(token)
@@ -233,7 +233,7 @@ class _Parser:
             return self._named(self._here)
         raise self._unexpected("an expression")
 
-    def _named(self, token: Token) -> Node:
+    def _named(self, token: Token) -> SyntaxNode:
         self._advance()
         if token.text in _KEYWORDS:
             return Literal(token.offset, 1, _KEYWORDS[token.text])
@@ -242,12 +242,12 @@ class _Parser:
         if self._accept("(") is not None:
             arguments = tuple(self._list_of(self.expression, ")"))
             expanded = expand(self._source, token.text, None, arguments, token.offset)
-            return expanded or Call(token.offset, depth_above(*arguments), token.text, None, arguments)
+            return expanded or CallExpression(token.offset, depth_above(*arguments), token.text, None, arguments)
         if token.text in _RESERVED:
             raise self._error(f"reserved identifier: {token.text}", token.offset)
         return Identifier(token.offset, 1, token.text)
 
-    def _number(self, token: Token, *, negative: bool) -> Node:
+    def _number(self, token: Token, *, negative: bool) -> SyntaxNode:
         if token.kind == "double":
             double = float(token.text)
             if math.isinf(double):
@@ -258,7 +258,7 @@ class _Parser:
         except ValueError as error:
             raise self._error(str(error), token.offset) from None
 
-    def _string(self, token: Token) -> Node:
+    def _string(self, token: Token) -> SyntaxNode:
         try:
             return Literal(token.offset, 1, string_value(token.text))
         except ValueError as error:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from dra_extender.cel.runtime.values import Uint
 from dra_extender.cel.syntax.ast import (
     MAX_DEPTH,
-    Call,
+    CallExpression,
     Comprehension,
     Element,
     Entry,
@@ -15,8 +15,8 @@ from dra_extender.cel.syntax.ast import (
     ListLiteral,
     Literal,
     MapLiteral,
-    Node,
     Select,
+    SyntaxNode,
 )
 
 _T = TypeVar("_T")
@@ -61,12 +61,12 @@ _MACROS: Final = {
 }
 
 
-def print_expression(node: Node) -> str:
+def print_expression(node: SyntaxNode) -> str:
     """The text of a tree; parsing it gives the tree again, apart from offsets."""
     return _Printer(None).text(node)
 
 
-def print_beginning(node: Node, characters: int) -> str:
+def print_beginning(node: SyntaxNode, characters: int) -> str:
     """The text of a tree, right in its first characters; behind them parts may be left out."""
     return _Printer(characters).text(node)
 
@@ -95,8 +95,8 @@ def access_text(place: str, domain: str | None, name: str) -> str:
     return f"{path}.{name}" if is_plain_name(name) else f"{path}[{text_literal(name)}]"
 
 
-def _precedence(node: Node) -> int:
-    if isinstance(node, Call) and node.target is None:
+def _precedence(node: SyntaxNode) -> int:
+    if isinstance(node, CallExpression) and node.target is None:
         return _PRECEDENCE.get(node.function, _POSTFIX)
     if isinstance(node, Literal) and type(node.value) in {int, float} and str(node.value).startswith("-"):
         return _UNARY
@@ -126,7 +126,7 @@ class _Printer:
         self._characters = characters
         self._left = None if characters is None else 2 * characters + MAX_DEPTH
 
-    def text(self, node: Node) -> str:
+    def text(self, node: SyntaxNode) -> str:
         """The text of a node, three dots where there is no room for it."""
         if self._left is not None:
             if not self._left:
@@ -138,7 +138,7 @@ class _Printer:
         """As many as there is room for."""
         return items if self._left is None else items[: self._left + 1]
 
-    def _at_least(self, node: Node, lowest: int) -> str:
+    def _at_least(self, node: SyntaxNode, lowest: int) -> str:
         """The text of an operand, in parentheses if it binds weaker than its place demands."""
         return self.text(node) if _precedence(node) >= lowest else f"({self.text(node)})"
 
@@ -160,7 +160,7 @@ class _Printer:
         text = f"{self._at_least(node.operand, _POSTFIX)}{'.?' if node.optional else '.'}{member_text(node.field)}"
         return f"has({text})" if node.test else text
 
-    def _call(self, node: Call) -> str:
+    def _call(self, node: CallExpression) -> str:
         arguments = node.arguments
         if node.target is not None:
             return f"{self._at_least(node.target, _POSTFIX)}.{node.function}({self._listed(arguments)})"
@@ -176,12 +176,12 @@ class _Printer:
             return self._operation(node)
         return f"{node.function}({self._listed(arguments)})"
 
-    def _prefixed(self, symbol: str, operand: Node) -> str:
+    def _prefixed(self, symbol: str, operand: SyntaxNode) -> str:
         """A minus in front of a digit would become part of the number."""
         text = self._at_least(operand, _POSTFIX)
         return f"-({text})" if symbol == "-" and text[0].isdigit() else symbol + text
 
-    def _operation(self, node: Call) -> str:
+    def _operation(self, node: CallExpression) -> str:
         """Chains of one logical operator are one call; a nested one was written in parentheses."""
         own = _PRECEDENCE[node.function]
         symbol = "in" if node.function == "@in" else node.function.strip("_")
@@ -189,7 +189,7 @@ class _Printer:
         left = self._at_least(first, own + 1 if node.function in _LOGICAL else own)
         return f" {symbol} ".join([left, *(self._at_least(each, own + 1) for each in self._first(tuple(others)))])
 
-    def _listed(self, nodes: tuple[Node, ...]) -> str:
+    def _listed(self, nodes: tuple[SyntaxNode, ...]) -> str:
         return ", ".join(map(self.text, self._first(nodes)))
 
     def _list(self, node: ListLiteral) -> str:
@@ -209,7 +209,7 @@ class _Printer:
         if node.kind == "bind":
             return f"cel.bind({names}, {self.text(node.source)}, {self.text(node.body)})"
         conditions = () if node.condition is None else (node.condition,)
-        parts: tuple[Node, ...] = (*conditions, node.body)
+        parts: tuple[SyntaxNode, ...] = (*conditions, node.body)
         if node.kind == "list":
             macro = "map" if len(node.names) == 1 else "transformList"
             if macro == "map" and conditions and isinstance(node.body, Identifier) and node.body.name == node.names[0]:
@@ -218,11 +218,11 @@ class _Printer:
             macro = _MACROS[node.kind, bool(conditions)]
         return f"{self._at_least(node.source, _POSTFIX)}.{macro}({names}, {self._listed(parts)})"
 
-    _RULES: ClassVar[Mapping[type[Node], Callable[[Any, Any], str]]] = {
+    _RULES: ClassVar[Mapping[type[SyntaxNode], Callable[[Any, Any], str]]] = {
         Literal: _literal,
         Identifier: lambda _, node: node.name,
         Select: _select,
-        Call: _call,
+        CallExpression: _call,
         ListLiteral: _list,
         MapLiteral: _map,
         Comprehension: _comprehension,

@@ -7,11 +7,11 @@ from dra_extender.cel.native.patterns import PATTERN_FUNCTIONS, pattern_cost
 from dra_extender.cel.runtime.compile_limits import CALL_UNITS, FOLD_UNITS
 from dra_extender.cel.types import typed_ast as c
 
-_READS: Final = frozenset({c.Device, c.Variable, c.Field, c.Index})
+_READS: Final = frozenset({c.DeviceVariable, c.Variable, c.FieldSelection, c.Index})
 _WORK_PER_UNIT: Final = 2
 
 
-def call_units(name: str, arguments: Sequence[c.Checked]) -> int:
+def call_units(name: str, arguments: Sequence[c.TypedNode]) -> int:
     """Units for compiling a call: with nothing but constants it is evaluated, and a constant pattern is compiled."""
     units = CALL_UNITS
     if name in PATTERN_FUNCTIONS:
@@ -21,5 +21,5 @@ def call_units(name: str, arguments: Sequence[c.Checked]) -> int:
     return units
 
 
-def _texts(arguments: Sequence[c.Checked]) -> list[str]:
+def _texts(arguments: Sequence[c.TypedNode]) -> list[str]:
     return [each.value for each in arguments if type(each) is c.Constant and type(each.value) is str]

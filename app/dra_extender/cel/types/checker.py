@@ -56,7 +56,7 @@ _METERED_NODES: Final = 16
 class Checker(Expansions):
     """Checks one expression; what compiling it will take is charged at the end."""
 
-    def check(self, node: s.Node) -> c.Checked:
+    def check(self, node: s.SyntaxNode) -> c.TypedNode:
         """Check a whole expression.
 
         Raises:
@@ -72,28 +72,28 @@ class Checker(Expansions):
         self._meter.spend(unmetered + self._steps() + NODE_UNITS * self.nodes + self._calls)
         return result
 
-    def _check(self, node: s.Node, scopes: Scopes) -> c.Checked:
+    def _check(self, node: s.SyntaxNode, scopes: Scopes) -> c.TypedNode:
         self.nodes += 1
         if not self.nodes % _METERED_NODES:
             self._meter.spend(CHECK_UNITS * _METERED_NODES + self._steps(), node.offset)
         return self._RULES[type(node)](self, node, scopes)
 
-    def _literal(self, node: s.Literal, _: Scopes) -> c.Checked:
+    def _literal(self, node: s.Literal, _: Scopes) -> c.TypedNode:
         self.constants += 1
         return c.Constant(node.offset, _LITERALS[type(node.value)], node.value)
 
-    def _identifier(self, node: s.Identifier, scopes: Scopes) -> c.Checked:
+    def _identifier(self, node: s.Identifier, scopes: Scopes) -> c.TypedNode:
         scope = scopes.get(node.name)
         if scope is not None:
             self._require_value(scope.type, node.name, node)
             return c.Variable(node.offset, scope.type, scope.slot, scope.lazy)
         if node.name == "device":
-            return c.Device(node.offset, DEVICE)
+            return c.DeviceVariable(node.offset, DEVICE)
         if node.name in TYPE_NAMES:
             return c.Constant(node.offset, type_of(TYPE_NAMES[node.name]), TypeValue(node.name))
         raise self._error(f"undeclared reference to {node.name!r}", node)
 
-    def _qualified(self, node: s.Select, scopes: Scopes) -> c.Checked | None:
+    def _qualified(self, node: s.Select, scopes: Scopes) -> c.TypedNode | None:
         """A name with dots that stands for a type, or for the one constant of protocol buffers that is left."""
         names = [node.field]
         operand = node.operand
@@ -109,7 +109,7 @@ class Checker(Expansions):
             return None
         return c.Constant(node.offset, type_of(TYPE_NAMES[name]), TypeValue(name))
 
-    def _select(self, node: s.Select, scopes: Scopes) -> c.Checked:
+    def _select(self, node: s.Select, scopes: Scopes) -> c.TypedNode:
         if not node.test and not node.optional:
             name = self._qualified(node, scopes)
             if name is not None:
@@ -122,7 +122,7 @@ class Checker(Expansions):
             result = BOOL
         elif inner is not found or node.optional:
             result = optional_of(result)
-        return c.Field(node.offset, result, operand, node.field, node.optional, node.test)
+        return c.FieldSelection(node.offset, result, operand, node.field, node.optional, node.test)
 
     def _member_type(self, node: s.Select, operand: Type) -> Type:
         if operand.kind == "map":
@@ -137,21 +137,21 @@ class Checker(Expansions):
             raise self._error(f"type '{operand}' does not support field selection", node)
         return DYN
 
-    def _call(self, node: s.Call, scopes: Scopes) -> c.Checked:
+    def _call(self, node: s.CallExpression, scopes: Scopes) -> c.TypedNode:
         if node.function in _LOGICAL and node.target is None:
             return self._logical(node, scopes)
         if node.function == "format":
             return self._exempted(node, scopes)
         return self._function(node, scopes)
 
-    def _exempted(self, node: s.Call, scopes: Scopes) -> c.Checked:
+    def _exempted(self, node: s.CallExpression, scopes: Scopes) -> c.TypedNode:
         """Literals anywhere inside of a call of format may mix types."""
         self._exempt += 1
         result = self._function(node, scopes)
         self._exempt -= 1
         return result
 
-    def _function(self, node: s.Call, scopes: Scopes) -> c.Checked:
+    def _function(self, node: s.CallExpression, scopes: Scopes) -> c.TypedNode:
         qualified = None if node.target is None else qualified_call(node)
         if qualified is not None and qualified in self._functions:
             return self._resolve(node, qualified, None, scopes)
@@ -159,9 +159,9 @@ class Checker(Expansions):
             raise self._error(f"undeclared reference to {node.function!r}", node)
         return self._resolve(node, node.function, node.target, scopes)
 
-    def _logical(self, node: s.Call, scopes: Scopes) -> c.Checked:
-        terms: list[c.Checked] = []
-        open_terms: list[tuple[int, c.Checked, s.Node]] = []
+    def _logical(self, node: s.CallExpression, scopes: Scopes) -> c.TypedNode:
+        terms: list[c.TypedNode] = []
+        open_terms: list[tuple[int, c.TypedNode, s.SyntaxNode]] = []
         last = len(node.arguments) - 1
         for place, written in enumerate(node.arguments):
             term = self._check(written, scopes)
@@ -175,7 +175,7 @@ class Checker(Expansions):
                     self._expect_bool(earlier, shown)
         return c.Logical(node.offset, BOOL, _LOGICAL[node.function], tuple(terms))
 
-    def _resolve(self, node: s.Call, name: str, target: s.Node | None, scopes: Scopes) -> c.Checked:
+    def _resolve(self, node: s.CallExpression, name: str, target: s.SyntaxNode | None, scopes: Scopes) -> c.TypedNode:
         arguments = tuple([self._check(item, scopes) for item in node.arguments])
         if target is not None:
             arguments = (self._check(target, scopes), *arguments)
@@ -209,7 +209,7 @@ class Checker(Expansions):
             self.careful = closed or any(self._types.resolve(item).kind == "dyn" for item in types)
         return self._specialise(node, name, result, tuple(candidates), arguments)
 
-    def _simple(self, node: s.Call, name: str, left: c.Checked, right: c.Checked) -> c.Checked | None:
+    def _simple(self, node: s.CallExpression, name: str, left: c.TypedNode, right: c.TypedNode) -> c.TypedNode | None:
         """What most comparisons and selections are, where it takes no unification to see that they fit."""
         one, other = left.type, right.type
         if one.free or other.free:
@@ -224,12 +224,12 @@ class Checker(Expansions):
 
     def _specialise(
         self,
-        node: s.Call,
+        node: s.CallExpression,
         name: str,
         result: Type,
         candidates: tuple[Overload, ...],
-        arguments: tuple[c.Checked, ...],
-    ) -> c.Checked:
+        arguments: tuple[c.TypedNode, ...],
+    ) -> c.TypedNode:
         if name == "_?_:_":
             condition, chosen, other = arguments
             return c.Conditional(node.offset, result, condition, chosen, other)
@@ -239,8 +239,8 @@ class Checker(Expansions):
         member = candidates[0].member
         return c.Invoke(node.offset, result, self._functions[name], candidates, arguments, member)
 
-    def _list_literal(self, node: s.ListLiteral, scopes: Scopes) -> c.Checked:
-        values: list[c.Checked] = []
+    def _list_literal(self, node: s.ListLiteral, scopes: Scopes) -> c.TypedNode:
+        values: list[c.TypedNode] = []
         common = None
         for element in node.elements:
             value = self._check(element.value, scopes)
@@ -250,9 +250,9 @@ class Checker(Expansions):
         optional = tuple([item.optional for item in node.elements])
         return c.MakeList(node.offset, list_of(self._joined(common)), tuple(values), optional)
 
-    def _map_literal(self, node: s.MapLiteral, scopes: Scopes) -> c.Checked:
-        keys: list[c.Checked] = []
-        values: list[c.Checked] = []
+    def _map_literal(self, node: s.MapLiteral, scopes: Scopes) -> c.TypedNode:
+        keys: list[c.TypedNode] = []
+        values: list[c.TypedNode] = []
         common_key = common_value = None
         for entry in node.entries:
             key = self._check(entry.key, scopes)
@@ -266,7 +266,7 @@ class Checker(Expansions):
         result = map_of(self._joined(common_key), self._joined(common_value))
         return c.MakeMap(node.offset, result, tuple(keys), tuple(values), optional)
 
-    def _comprehension(self, node: s.Comprehension, scopes: Scopes) -> c.Checked:
+    def _comprehension(self, node: s.Comprehension, scopes: Scopes) -> c.TypedNode:
         if node.kind in {"opt_map", "opt_flat_map"}:
             return self._optional_map(node, scopes)
         source = self._check(node.source, scopes)
@@ -282,15 +282,15 @@ class Checker(Expansions):
             self._expect_bool(condition, node.condition)
         result = self._loop_type(node, body, inner)
         slots = tuple(range(slot, slot + len(node.names)))
-        return c.Loop(node.offset, result, node.kind, source, slots, condition, body)
+        return c.ComprehensionLoop(node.offset, result, node.kind, source, slots, condition, body)
 
-    def _bind(self, node: s.Comprehension, value: c.Checked, scopes: Scopes) -> c.Checked:
+    def _bind(self, node: s.Comprehension, value: c.TypedNode, scopes: Scopes) -> c.TypedNode:
         self._require_value(value.type, node.names[0], node)
         slot, inner = self._declare(node.names, (value.type,), scopes, lazy=True)
         body = self._check(node.body, inner)
-        return c.Bind(node.offset, self._types.resolve(body.type), slot, value, body)
+        return c.CelBind(node.offset, self._types.resolve(body.type), slot, value, body)
 
-    def _optional_map(self, node: s.Comprehension, scopes: Scopes) -> c.Checked:
+    def _optional_map(self, node: s.Comprehension, scopes: Scopes) -> c.TypedNode:
         """Check the source twice if that makes a difference: cel-go asks one copy whether it has a value, another for it."""
         flat = node.kind == "opt_flat_map"
         known = self._open_variables(scopes)
@@ -306,11 +306,11 @@ class Checker(Expansions):
         result = self._optional_result(node.body, body.type, flat=flat)
         return c.OptionalMap(node.offset, result, source, slot, body, flat)
 
-    _RULES: ClassVar[Mapping[type[s.Node], Callable[[Any, Any, Scopes], c.Checked]]] = {
+    _RULES: ClassVar[Mapping[type[s.SyntaxNode], Callable[[Any, Any, Scopes], c.TypedNode]]] = {
         s.Literal: _literal,
         s.Identifier: _identifier,
         s.Select: _select,
-        s.Call: _call,
+        s.CallExpression: _call,
         s.ListLiteral: _list_literal,
         s.MapLiteral: _map_literal,
         s.Comprehension: _comprehension,

@@ -68,14 +68,14 @@ class Expansions(Inference):
         numbers: dict[Type, Type] = {}
         return [_numbered(self._types.resolve(item.type), numbers) for item in scopes.values() if item.type.free]
 
-    def _value_of(self, source: c.Checked, written: s.Node) -> Type:
+    def _value_of(self, source: c.TypedNode, written: s.SyntaxNode) -> Type:
         """The type of the value of an optional one."""
         value = self._types.fresh()
         if not self._types.assign((source.type,), (optional_of(value),)):
             raise self._error(f"expected an optional value but found '{self.final(source.type)}'", written)
         return self._types.resolve(value)
 
-    def _optional_result(self, written: s.Node, body: Type, *, flat: bool) -> Type:
+    def _optional_result(self, written: s.SyntaxNode, body: Type, *, flat: bool) -> Type:
         """`source.hasValue() ? optional.of(body) : optional.none()`, or the body itself if `flat`."""
         found = self._types.resolve(body)
         either = self._types.fresh()
@@ -99,7 +99,7 @@ class Expansions(Inference):
             raise self._error(message, node.source)
         return (DYN,) * len(node.names)
 
-    def _loop_type(self, node: s.Comprehension, body: c.Checked, inner: Scopes) -> Type:
+    def _loop_type(self, node: s.Comprehension, body: c.TypedNode, inner: Scopes) -> Type:
         if node.kind == "list":
             return list_of(self._types.resolve(body.type))
         if node.kind == "map":
@@ -111,7 +111,7 @@ class Expansions(Inference):
         self._expect_bool(body, node.body)
         return BOOL
 
-    def _merged(self, node: s.Comprehension, body: c.Checked) -> Type:
+    def _merged(self, node: s.Comprehension, body: c.TypedNode) -> Type:
         """The map that all entries are put into, which is empty at first."""
         result = map_of(self._types.fresh(), self._types.fresh())
         either = map_of(self._types.fresh(), self._types.fresh())

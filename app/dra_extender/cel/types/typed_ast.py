@@ -8,117 +8,117 @@ from dra_extender.cel.types.declarations import Function, Overload
 from dra_extender.cel.types.types import Type
 
 
-class Checked(msgspec.Struct, frozen=True, gc=False):
+class TypedNode(msgspec.Struct, frozen=True, gc=False):
     """A node with its static type; `offset` is its place in the expression."""
 
     offset: int
     type: Type
 
 
-class Constant(Checked, frozen=True, gc=False):
+class Constant(TypedNode, frozen=True, gc=False):
     """A literal or the name of a type."""
 
     value: Any
 
 
-class Device(Checked, frozen=True, gc=False):
+class DeviceVariable(TypedNode, frozen=True, gc=False):
     """The variable `device`."""
 
 
-class Variable(Checked, frozen=True, gc=False):
+class Variable(TypedNode, frozen=True, gc=False):
     """A variable that a macro introduced; `slot` is its place in the frame, `lazy` says it is bound by cel.bind."""
 
     slot: int
     lazy: bool
 
 
-class Field(Checked, frozen=True, gc=False):
+class FieldSelection(TypedNode, frozen=True, gc=False):
     """Selection by name; `test` asks for presence only."""
 
-    operand: Checked
+    operand: TypedNode
     name: str
     optional: bool
     test: bool
 
 
-class Index(Checked, frozen=True, gc=False):
+class Index(TypedNode, frozen=True, gc=False):
     """Selection by index or key."""
 
-    operand: Checked
-    key: Checked
+    operand: TypedNode
+    key: TypedNode
     optional: bool
 
 
-class Logical(Checked, frozen=True, gc=False):
+class Logical(TypedNode, frozen=True, gc=False):
     """`&&` (absorbing false) or `||` (absorbing true) over all its terms."""
 
     absorbing: bool
-    terms: tuple[Checked, ...]
+    terms: tuple[TypedNode, ...]
 
 
-class Conditional(Checked, frozen=True, gc=False):
+class Conditional(TypedNode, frozen=True, gc=False):
     """`condition ? chosen : other`."""
 
-    condition: Checked
-    chosen: Checked
-    other: Checked
+    condition: TypedNode
+    chosen: TypedNode
+    other: TypedNode
 
 
-class Invoke(Checked, frozen=True, gc=False):
+class Invoke(TypedNode, frozen=True, gc=False):
     """A call; `candidates` are the overloads that fit the static types, at least one."""
 
     function: Function
     candidates: tuple[Overload, ...]
-    arguments: tuple[Checked, ...]
+    arguments: tuple[TypedNode, ...]
     member: bool
 
 
-class MakeList(Checked, frozen=True, gc=False):
+class MakeList(TypedNode, frozen=True, gc=False):
     """A list literal; `optional` marks elements that may be left out."""
 
-    elements: tuple[Checked, ...]
+    elements: tuple[TypedNode, ...]
     optional: tuple[bool, ...]
 
 
-class MakeMap(Checked, frozen=True, gc=False):
+class MakeMap(TypedNode, frozen=True, gc=False):
     """A map literal."""
 
-    keys: tuple[Checked, ...]
-    values: tuple[Checked, ...]
+    keys: tuple[TypedNode, ...]
+    values: tuple[TypedNode, ...]
     optional: tuple[bool, ...]
 
 
-class Loop(Checked, frozen=True, gc=False):
+class ComprehensionLoop(TypedNode, frozen=True, gc=False):
     """A loop of kind all, exists, exists_one, list, map or entries; `slots` are its variables' places."""
 
     kind: str
-    source: Checked
+    source: TypedNode
     slots: tuple[int, ...]
-    condition: Checked | None
-    body: Checked
+    condition: TypedNode | None
+    body: TypedNode
 
 
-class Bind(Checked, frozen=True, gc=False):
+class CelBind(TypedNode, frozen=True, gc=False):
     """`body` with a variable that is evaluated when first used."""
 
     slot: int
-    value: Checked
-    body: Checked
+    value: TypedNode
+    body: TypedNode
 
 
-class OptionalMap(Checked, frozen=True, gc=False):
+class OptionalMap(TypedNode, frozen=True, gc=False):
     """optMap and, if `flat`, optFlatMap."""
 
-    source: Checked
+    source: TypedNode
     slot: int
-    body: Checked
+    body: TypedNode
     flat: bool
 
 
-class Sort(Checked, frozen=True, gc=False):
+class Sort(TypedNode, frozen=True, gc=False):
     """sortBy: `key` is evaluated per element; `strict` says its type is known to be comparable."""
 
-    source: Checked
+    source: TypedNode
     slot: int
-    key: Checked
+    key: TypedNode
     strict: bool

@@ -6,7 +6,13 @@ import aiohttp
 import msgspec
 
 from dra_extender.kube.client.protobuf import MAGIC
-from dra_extender.scheduling.ports.cluster import ClusterError, Conflict, NotFound, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import (
+    ClusterError,
+    ConflictError,
+    NotFoundError,
+    RequestRejectedError,
+    ServerUnavailableError,
+)
 
 GONE = 410
 MESSAGE_LIMIT = 256
@@ -62,7 +68,7 @@ def read_status(code: int, body: bytes) -> ApiStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
+class RequestIntent:
     """What a request wants, for messages and counts: verb ("update"), resource ("resourceclaims/status"), "namespace/name"."""
 
     verb: str
@@ -79,7 +85,9 @@ class CallFailed(Exception):  # noqa: N818 - it says what happened to the call
     `status` is None when there was no answer; `retry_after` is in seconds, 0 if the server did not ask for a pause.
     """
 
-    def __init__(self, intent: Intent, status: ApiStatus | None, problem: str = "", retry_after: float = 0.0) -> None:
+    def __init__(
+        self, intent: RequestIntent, status: ApiStatus | None, problem: str = "", retry_after: float = 0.0
+    ) -> None:
         self.intent = intent
         self.status = status
         self.retry_after = retry_after
@@ -115,36 +123,36 @@ class CallFailed(Exception):  # noqa: N818 - it says what happened to the call
         return _error_type(code)(str(self))
 
 
-class Forbidden(Refused):
+class ForbiddenError(RequestRejectedError):
     """The account lacks a right; the message names verb and resource."""
 
 
 def _error_type(code: int) -> type[ClusterError]:
     if code == _FORBIDDEN:
-        return Forbidden
+        return ForbiddenError
     if code == 404:  # noqa: PLR2004 - HTTP's own numbers
-        return NotFound
+        return NotFoundError
     if code == 409:  # noqa: PLR2004
-        return Conflict
+        return ConflictError
     # 410 refuses only a version that was asked for, 408 and 429 ask for patience: another try may succeed.
     if 400 <= code < 500 and code not in (_REQUEST_TIMEOUT, GONE, _TOO_MANY_REQUESTS):  # noqa: PLR2004
-        return Refused
-    return Unavailable
+        return RequestRejectedError
+    return ServerUnavailableError
 
 
 class WriteStopped(aiohttp.ClientError):
     """A write that was not sent because this replica may not write (any more); the text says why."""
 
 
-class TooLong(CallFailed):
+class ResponseTooLongError(CallFailed):
     """The answer is longer than the caller can take; the rest of it was not read."""
 
 
-class FellSilent(CallFailed):
+class StreamSilentError(CallFailed):
     """A stream that had begun brought nothing for a while: the connection is dead, or there was nothing to say."""
 
 
-def no_answer(intent: Intent, problem: BaseException, seconds: float) -> CallFailed:
+def no_answer(intent: RequestIntent, problem: BaseException, seconds: float) -> CallFailed:
     """A request that got no usable answer, with a sentence; `seconds` is how long one was ready to wait."""
     return CallFailed(intent, None, _sentence(problem, seconds))
 

@@ -40,7 +40,7 @@ class Observer(Protocol):
         ...
 
 
-class Unobserved:
+class NullObserver:
     """Counts nothing."""
 
     def watch_event(self, kind: str, event: str) -> None:

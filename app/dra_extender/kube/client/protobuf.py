@@ -19,7 +19,7 @@ class ProtobufError(ValueError):
     """The bytes are not a message of the expected form."""
 
 
-class Field(NamedTuple):
+class ProtobufField(NamedTuple):
     """One field of a message: its number, its bytes with tag and length, and its content (empty unless it has a length)."""
 
     number: int
@@ -27,7 +27,7 @@ class Field(NamedTuple):
     content: bytes
 
 
-def fields(message: bytes) -> list[Field]:
+def fields(message: bytes) -> list[ProtobufField]:
     """The fields of a message, in their order.
 
     Raises:
@@ -51,23 +51,23 @@ def fields(message: bytes) -> list[Field]:
             raise ProtobufError(f"field {number} has wire type {kind}, which no message of the API has")
         if end > len(message):
             raise ProtobufError(f"field {number} ends after its message")
-        found.append(Field(number, message[at:end], message[start:end] if kind == _BYTES else b""))
+        found.append(ProtobufField(number, message[at:end], message[start:end] if kind == _BYTES else b""))
         at = end
     return found
 
 
-def field(number: int, content: bytes) -> Field:
+def field(number: int, content: bytes) -> ProtobufField:
     """A text, or an embedded message."""
     tag, length = _written(number << 3 | _BYTES), _written(len(content))
-    return Field(number, b"".join((tag, length, content)), content)
+    return ProtobufField(number, b"".join((tag, length, content)), content)
 
 
-def message_of(parts: Iterable[Field]) -> bytes:
+def message_of(parts: Iterable[ProtobufField]) -> bytes:
     """The message with these fields."""
     return b"".join(each.encoded for each in parts)
 
 
-def text(parts: Iterable[Field], number: int) -> str:
+def text(parts: Iterable[ProtobufField], number: int) -> str:
     """The text of a field, empty if it is absent.
 
     Raises:
@@ -83,7 +83,7 @@ def text(parts: Iterable[Field], number: int) -> str:
         raise ProtobufError(f"field {number} is not UTF-8 text") from problem
 
 
-def one(parts: Iterable[Field], number: int) -> Field:
+def one(parts: Iterable[ProtobufField], number: int) -> ProtobufField:
     """The only field with this number; an empty one if there is none.
 
     Raises:
@@ -95,7 +95,7 @@ def one(parts: Iterable[Field], number: int) -> Field:
     return found[0] if found else field(number, b"")
 
 
-def replaced(parts: Iterable[Field], new: Field) -> list[Field]:
+def replaced(parts: Iterable[ProtobufField], new: ProtobufField) -> list[ProtobufField]:
     """The fields with this one in the place of the one with its number, or at the end."""
     before = list(parts)
     if any(each.number == new.number for each in before):
@@ -106,7 +106,7 @@ def replaced(parts: Iterable[Field], new: Field) -> list[Field]:
 class Envelope(NamedTuple):
     """An object as the API server sends and takes it: type and content are fields of one message behind a magic number."""
 
-    parts: list[Field]
+    parts: list[ProtobufField]
 
     @classmethod
     def opened(cls, body: bytes, api_version: str, kind: str) -> "Envelope":

@@ -1,11 +1,11 @@
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from dra_extender.scheduling.ports.cluster import Refused
+from dra_extender.scheduling.ports.cluster import RequestRejectedError
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ResourceKind:
     """A collection of the API: plural name, `apiVersion`, and whether its objects live in namespaces."""
 
     plural: str
@@ -27,17 +27,17 @@ class Kind:
 def _segment(text: str) -> str:
     # Names arrive from outside; the API server refuses these for objects, and in a URL they would mean another object.
     if text in ("", ".", "..") or "/" in text or "%" in text:
-        raise Refused(f"{text!r} cannot be the name of an object or namespace")
+        raise RequestRejectedError(f"{text!r} cannot be the name of an object or namespace")
     return quote(text, safe="")
 
 
-RESOURCE_SLICES = Kind("resourceslices", "resource.k8s.io/v1", namespaced=False)
-RESOURCE_CLAIMS = Kind("resourceclaims", "resource.k8s.io/v1")
-CLAIM_TEMPLATES = Kind("resourceclaimtemplates", "resource.k8s.io/v1")
-DEVICE_CLASSES = Kind("deviceclasses", "resource.k8s.io/v1", namespaced=False)
-PODS = Kind("pods", "v1")
-NODES = Kind("nodes", "v1", namespaced=False)
-EVENTS = Kind("events", "events.k8s.io/v1")
+RESOURCE_SLICES = ResourceKind("resourceslices", "resource.k8s.io/v1", namespaced=False)
+RESOURCE_CLAIMS = ResourceKind("resourceclaims", "resource.k8s.io/v1")
+CLAIM_TEMPLATES = ResourceKind("resourceclaimtemplates", "resource.k8s.io/v1")
+DEVICE_CLASSES = ResourceKind("deviceclasses", "resource.k8s.io/v1", namespaced=False)
+PODS = ResourceKind("pods", "v1")
+NODES = ResourceKind("nodes", "v1", namespaced=False)
+EVENTS = ResourceKind("events", "events.k8s.io/v1")
 
 WATCHED = {kind.plural: kind for kind in (RESOURCE_SLICES, RESOURCE_CLAIMS, DEVICE_CLASSES, PODS, NODES)}
 """The kinds that every server we work with serves; those whose version varies come from discovery."""

@@ -2,10 +2,10 @@ import asyncio
 from dataclasses import replace
 
 from dra_extender.kube.client.errors import CallFailed
-from dra_extender.kube.client.transport import Call, Transport
+from dra_extender.kube.client.transport import ApiCall, ApiTransport
 
 
-async def perform(transport: Transport, call: Call) -> bytes:
+async def perform(transport: ApiTransport, call: ApiCall) -> bytes:
     """Send a request on behalf of a use case; the body of the answer.
 
     A server that is too busy does nothing and says when to come again (429 with `Retry-After`); that is done, as other clients of

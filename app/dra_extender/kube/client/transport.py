@@ -12,9 +12,9 @@ from yarl import URL
 from dra_extender.kube.client.credentials import ConfigurationError, Credentials
 from dra_extender.kube.client.errors import (
     CallFailed,
-    FellSilent,
-    Intent,
-    TooLong,
+    RequestIntent,
+    ResponseTooLongError,
+    StreamSilentError,
     WriteStopped,
     no_answer,
     read_status,
@@ -38,13 +38,13 @@ Permit = Callable[[], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiCall:
     """One request: what it wants, HTTP method, path, query, body (sent unchanged) and how long it may take in seconds.
 
     `accept` is the media type of the answer, `most` the bytes that it may have at most, 0 for any number.
     """
 
-    intent: Intent
+    intent: RequestIntent
     method: str
     path: str
     seconds: float
@@ -71,7 +71,7 @@ class _Rest(RESTClientObject):
         return session
 
 
-class Transport:
+class ApiTransport:
     """Requests to one API server over at most `connections` kept-alive connections.  Bodies are bytes, both ways.
 
     The official client decides about trust, proxies and authentication.  Requests do not go through its `call_api`, which
@@ -122,7 +122,7 @@ class Transport:
         if session is not None:
             await session.close()
 
-    async def send(self, call: Call) -> bytes:
+    async def send(self, call: ApiCall) -> bytes:
         """The whole body of a successful answer.
 
         Raises:
@@ -145,7 +145,7 @@ class Transport:
             self._observer.request(call.intent.verb, call.intent.resource, status, self._clock.monotonic() - started)
 
     @asynccontextmanager
-    async def stream(self, call: Call, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(self, call: ApiCall, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """The body of a successful answer in pieces as they arrive; at most `silence` seconds may pass between two.
 
         Raises:
@@ -160,11 +160,11 @@ class Transport:
                 yield response.content.iter_any()
         except _NETWORK_PROBLEMS as problem:
             if begun and isinstance(problem, TimeoutError):
-                raise FellSilent(call.intent, None, f"nothing came for {silence:g} s") from problem
+                raise StreamSilentError(call.intent, None, f"nothing came for {silence:g} s") from problem
             raise no_answer(call.intent, problem, silence) from problem
 
     @asynccontextmanager
-    async def _answer(self, call: Call, patience: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _answer(self, call: ApiCall, patience: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
         if self._session is None or self._credentials is None:
             raise CallFailed(call.intent, None, "there is no connection to an API server")
         response = await self._request(self._session, self._credentials, call, patience)
@@ -179,7 +179,7 @@ class Transport:
             yield response
 
     async def _request(
-        self, session: aiohttp.ClientSession, credentials: Credentials, call: Call, patience: aiohttp.ClientTimeout
+        self, session: aiohttp.ClientSession, credentials: Credentials, call: ApiCall, patience: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         headers = {**self._headers, "Accept": call.accept, **await credentials.headers()}
         if call.body is not None:
@@ -197,13 +197,13 @@ class Transport:
         )
 
 
-async def _bounded(response: aiohttp.ClientResponse, call: Call) -> bytes:
+async def _bounded(response: aiohttp.ClientResponse, call: ApiCall) -> bytes:
     """The body, of which no more is read than the call takes."""
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
         if len(body) > call.most:
-            raise TooLong(call.intent, None, f"the answer is longer than {call.most} bytes")
+            raise ResponseTooLongError(call.intent, None, f"the answer is longer than {call.most} bytes")
     return bytes(body)
 
 

@@ -4,13 +4,13 @@ from typing import Final, TypeVar
 import msgspec
 import structlog
 
-from dra_extender.kube.client.errors import CallFailed, Intent
-from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.errors import CallFailed, RequestIntent
+from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Call, Transport
+from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.discovery.schema import has_allocation_groups
 from dra_extender.kube.discovery.server_features import ServerFacts, Support, supports
-from dra_extender.scheduling.ports.cluster import NotFound, Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import NotFoundError, RequestRejectedError, ServerUnavailableError
 
 RESOURCE_GROUP: Final = "resource.k8s.io"
 SCHEDULING_GROUP: Final = "scheduling.k8s.io"
@@ -27,7 +27,7 @@ _GATE = re.compile(rb'^kubernetes_feature_enabled\{[^}\n]*\bname="([^"]+)"[^}\n]
 _Shape = TypeVar("_Shape")
 
 
-class _Absent(NotFound):
+class _Absent(NotFoundError):
     """There is nothing at this path."""
 
 
@@ -58,7 +58,7 @@ class _Resources(msgspec.Struct, frozen=True):
 class Discovery:
     """Asks an API server what it is and what it serves."""
 
-    def __init__(self, transport: Transport, settings: KubeSettings) -> None:
+    def __init__(self, transport: ApiTransport, settings: KubeSettings) -> None:
         self._transport = transport
         self._timeouts = settings.timeouts
 
@@ -92,7 +92,7 @@ class Discovery:
         if "v1" in served:
             return
         said = f"{RESOURCE_GROUP} only as {', '.join(served)}" if served else f"nothing of {RESOURCE_GROUP}"
-        raise Refused(
+        raise RequestRejectedError(
             f"This API server ({version.git_version}, behaves as 1.{version.behaving()}) serves {said}. "
             f"dra-extender needs {RESOURCE_GROUP}/v1: Kubernetes 1.{NEEDED_MINOR} or newer, with that version not disabled."
         )
@@ -107,7 +107,7 @@ class Discovery:
 
     async def _kind(
         self, plural: str, group: str, candidates: tuple[str, ...], served: tuple[str, ...], *, namespaced: bool
-    ) -> Kind | None:
+    ) -> ResourceKind | None:
         """A kind in the newest version that serves it: a version may be served without it."""
         for candidate in candidates:
             if candidate not in served:
@@ -117,13 +117,15 @@ class Discovery:
             except _Absent:
                 continue
             if any(each.name == plural for each in found.resources):
-                return Kind(plural, f"{group}/{candidate}", namespaced)
+                return ResourceKind(plural, f"{group}/{candidate}", namespaced)
         return None
 
     async def _gates(self) -> dict[str, bool] | None:
         """Feature gates by name; None if the server does not tell us."""
         try:
-            page = await self._transport.send(Call(Intent("get", "/metrics"), "GET", "/metrics", self._timeouts.page))
+            page = await self._transport.send(
+                ApiCall(RequestIntent("get", "/metrics"), "GET", "/metrics", self._timeouts.page)
+            )
         except CallFailed as failed:
             _LOG.info("the feature gates of the API server cannot be read", problem=str(failed))
             return None
@@ -133,20 +135,22 @@ class Discovery:
         """Whether the schema has groups in allocations; a gate that is off shows only in what is written."""
         path = f"/openapi/v3/apis/{RESOURCE_GROUP}/v1"
         try:
-            document = await self._transport.send(Call(Intent("get", path), "GET", path, self._timeouts.page))
+            document = await self._transport.send(ApiCall(RequestIntent("get", path), "GET", path, self._timeouts.page))
             return Support.KEPT if has_allocation_groups(document) else Support.DROPPED
         except (CallFailed, msgspec.DecodeError, UnicodeDecodeError) as failed:
             _LOG.info("the schema of the API server cannot be read", problem=str(failed))
             return Support.UNKNOWN
 
     async def _read(self, path: str, shape: type[_Shape]) -> _Shape:
-        intent = Intent("get", path)
+        intent = RequestIntent("get", path)
         try:
-            body = await self._transport.send(Call(intent, "GET", path, self._timeouts.read))
+            body = await self._transport.send(ApiCall(intent, "GET", path, self._timeouts.read))
             return msgspec.json.decode(body, type=shape)
         except CallFailed as failed:
             if failed.status is not None and failed.status.code == _NOT_FOUND:
                 raise _Absent(str(failed)) from failed
             raise failed.as_cluster_error() from failed
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-            raise Unavailable(f"{intent}: the answer cannot be read, is this an API server? {problem}") from problem
+            raise ServerUnavailableError(
+                f"{intent}: the answer cannot be read, is this an API server? {problem}"
+            ) from problem

@@ -4,7 +4,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.resources import ResourceKind
 
 
 class Support(StrEnum):
@@ -70,8 +70,8 @@ class ServerFacts:
     minor: int
     resource_versions: tuple[str, ...]
     scheduling_versions: tuple[str, ...]
-    pod_groups: Kind | None
-    taint_rules: Kind | None
+    pod_groups: ResourceKind | None
+    taint_rules: ResourceKind | None
     fields: Mapping[str, Support]
     allocation_groups: Support = Support.UNKNOWN
 

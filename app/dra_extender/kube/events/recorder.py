@@ -3,11 +3,11 @@ import asyncio
 import msgspec
 import structlog
 
-from dra_extender.kube.client.errors import CallFailed, Intent
+from dra_extender.kube.client.errors import CallFailed, RequestIntent
 from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.resources import EVENTS
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import MERGE_PATCH, Call, Transport
+from dra_extender.kube.client.transport import MERGE_PATCH, ApiCall, ApiTransport
 from dra_extender.kube.events.fair_queue import FairQueue
 from dra_extender.kube.events.series import RecentSeries, Series
 from dra_extender.model.pod import Pod
@@ -36,7 +36,7 @@ class KubeEvents:
     limit of all namespaces together waits in a queue that serves them in turn, so that no namespace can silence another.
     """
 
-    def __init__(self, transport: Transport, settings: KubeSettings, clock: Clock, observer: Observer) -> None:
+    def __init__(self, transport: ApiTransport, settings: KubeSettings, clock: Clock, observer: Observer) -> None:
         self.trouble: str | None = None
         self._transport = transport
         self._settings = settings
@@ -117,8 +117,8 @@ class KubeEvents:
         self._observer.pod_event("repeated")
 
     async def _send(self, verb: str, method: str, path: str, series: Series, body: object) -> None:
-        call = Call(
-            Intent(verb, EVENTS.plural, f"{series.pod.namespace}/{series.name}"),
+        call = ApiCall(
+            RequestIntent(verb, EVENTS.plural, f"{series.pod.namespace}/{series.name}"),
             method,
             path,
             self._settings.timeouts.write,

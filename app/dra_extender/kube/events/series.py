@@ -10,7 +10,7 @@ _REASON_LIMIT = 128
 _ELLIPSIS = "…".encode()
 
 
-class Regarded(NamedTuple):
+class RegardingPod(NamedTuple):
     """The pod that an Event is about; the rest of the pod is not kept."""
 
     namespace: str
@@ -30,7 +30,7 @@ _Key = tuple[str, str, str, str]
 class Series:
     """One text about one pod, and how often it was said.  Times are wall clock seconds; `name` is that of the Event object."""
 
-    pod: Regarded
+    pod: RegardingPod
     kind: str
     reason: str
     note: str
@@ -105,7 +105,7 @@ class RecentSeries:
         self._number += 1
         # As client-go names Events; the number keeps apart what one clock tick cannot.
         name = f"{pod.name[:220].rstrip('-.')}.{int(now * 1e6):x}.{self._number:x}"
-        regarded = Regarded(pod.namespace, pod.name, pod.uid)
+        regarded = RegardingPod(pod.namespace, pod.name, pod.uid)
         made = Series(regarded, kind, reason, note, name, first=now, last=now)
         self._size += known is None
         heard[made.key] = made

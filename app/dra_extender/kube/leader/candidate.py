@@ -42,7 +42,7 @@ class LeaseRecord:
         return mine == (other.holder, other.duration, other.transitions, other.acquired, other.renewed)
 
 
-class Candidate:
+class LeaseCandidate:
     """One replica's view of the lease: whether it may take it, and until when it leads."""
 
     def __init__(self, identity: str, times: LeaseTimes) -> None:

@@ -9,11 +9,11 @@ from dra_extender.kube.client.credentials import Credentials
 from dra_extender.kube.client.errors import CallFailed
 from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Transport
-from dra_extender.kube.leader.candidate import Candidate, LeaseRecord, LeaseTimes, held_on
+from dra_extender.kube.client.transport import ApiTransport
+from dra_extender.kube.leader.candidate import LeaseCandidate, LeaseRecord, LeaseTimes, held_on
 from dra_extender.kube.leader.lease_client import CONFLICT, NOT_FOUND, KubeLease, answered
 from dra_extender.kube.leader.lease_object import held_lease, released_lease
-from dra_extender.kube.watch.reflector import Chance
+from dra_extender.kube.watch.reflector import SleepAndJitter
 from dra_extender.scheduling.ports.cluster import Clock
 
 _JITTER: Final = 0.2
@@ -60,16 +60,16 @@ class LeaderElection:
         observer: Observer,
         terms: TermObserver,
         clock: Clock | None = None,
-        chance: Chance | None = None,
+        chance: SleepAndJitter | None = None,
     ) -> None:
         self.trouble: str | None = None
         self._settings = settings
         self._clock = clock or SystemClock()
         self._terms = terms
-        self._chance = chance or Chance()
-        self._candidate = Candidate(settings.identity, settings.times)
+        self._chance = chance or SleepAndJitter()
+        self._candidate = LeaseCandidate(settings.identity, settings.times)
         self._scheduler = ""
-        self._transport = Transport(kube, self._clock, observer)
+        self._transport = ApiTransport(kube, self._clock, observer)
         self._lease = self._named(settings.name, kube)
         self._followed = self._named(settings.follow, kube) if settings.follow else None
 

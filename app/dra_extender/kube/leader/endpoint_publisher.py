@@ -5,13 +5,13 @@ import msgspec
 import structlog
 
 from dra_extender.kube.client.backoff import Backoff
-from dra_extender.kube.client.errors import CallFailed, Intent
-from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.errors import CallFailed, RequestIntent
+from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import APPLY, Call, Transport
-from dra_extender.kube.watch.reflector import Chance
+from dra_extender.kube.client.transport import APPLY, ApiCall, ApiTransport
+from dra_extender.kube.watch.reflector import SleepAndJitter
 
-ENDPOINT_SLICES: Final = Kind("endpointslices", "discovery.k8s.io/v1")
+ENDPOINT_SLICES: Final = ResourceKind("endpointslices", "discovery.k8s.io/v1")
 PORT_NAME: Final = "http"
 _AGAIN_SECONDS: Final = 30.0
 
@@ -27,21 +27,21 @@ class ServiceRoute:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: ApiTransport,
         settings: KubeSettings,
         *,
         namespace: str,
         service: str,
         address: str,
         port: int,
-        chance: Chance | None = None,
+        chance: SleepAndJitter | None = None,
     ) -> None:
         self.trouble: str | None = None
         self._transport = transport
-        self._chance = chance or Chance()
+        self._chance = chance or SleepAndJitter()
         self._seconds = settings.timeouts.write
         self._query = {"fieldManager": settings.identity, "force": "true"}
-        self._intent = Intent("apply", ENDPOINT_SLICES.plural, f"{namespace}/{service}")
+        self._intent = RequestIntent("apply", ENDPOINT_SLICES.plural, f"{namespace}/{service}")
         self._path = ENDPOINT_SLICES.path(namespace, service)
         self._body = _endpoint_slice(namespace, service, address, port)
 
@@ -49,7 +49,7 @@ class ServiceRoute:
         """Publish now and again every half minute, in case somebody changed it, until cancelled."""
         backoff = Backoff(self._chance.number)
         while True:
-            call = Call(
+            call = ApiCall(
                 self._intent,
                 "PATCH",
                 self._path,

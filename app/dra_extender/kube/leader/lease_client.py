@@ -2,8 +2,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dra_extender.kube.client.errors import CallFailed, Intent
-from dra_extender.kube.client.transport import Call, Transport
+from dra_extender.kube.client.errors import CallFailed, RequestIntent
+from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.leader.candidate import LeaseRecord
 from dra_extender.kube.leader.lease_object import LEASES, read_lease
 
@@ -15,7 +15,7 @@ class KubeLease:
     """One Lease on an API server.  `seconds` is how long an answer may take.  Every method raises CallFailed."""
 
     def __init__(
-        self, transport: Transport, namespace: str, name: str, *, query: Mapping[str, str], seconds: float
+        self, transport: ApiTransport, namespace: str, name: str, *, query: Mapping[str, str], seconds: float
     ) -> None:
         self.namespace = namespace
         self.name = name
@@ -44,9 +44,9 @@ class KubeLease:
         return await self._send("update", "PUT", LEASES.path(self.namespace, self.name), body)
 
     async def _send(self, verb: str, method: str, path: str, body: bytes | None = None) -> LeaseRecord:
-        intent = Intent(verb, LEASES.plural, str(self))
+        intent = RequestIntent(verb, LEASES.plural, str(self))
         query = {} if body is None else self._query
-        data = await self._transport.send(Call(intent, method, path, self._seconds, query=query, body=body))
+        data = await self._transport.send(ApiCall(intent, method, path, self._seconds, query=query, body=body))
         try:
             return read_lease(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:

@@ -2,11 +2,11 @@
 
 import msgspec
 
-from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.timestamps import micro_time
 from dra_extender.kube.leader.candidate import LeaseRecord
 
-LEASES = Kind("leases", "coordination.k8s.io/v1")
+LEASES = ResourceKind("leases", "coordination.k8s.io/v1")
 
 
 class _Metadata(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@ import msgspec
 
 from dra_extender.kube.client.protobuf import (
     Envelope,
-    Field,
     ProtobufError,
+    ProtobufField,
     field,
     fields,
     message_of,
@@ -23,7 +23,7 @@ from dra_extender.kube.client.protobuf import (
 from dra_extender.model.base import Value, decode
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.resource_claim import ConsumerReference
-from dra_extender.scheduling.ports.cluster import Conflict
+from dra_extender.scheduling.ports.cluster import ConflictError
 
 _METADATA, _STATUS = 1, 3
 _UID, _RESOURCE_VERSION, _ANNOTATIONS, _FINALIZERS = 5, 6, 12, 14
@@ -128,23 +128,23 @@ def with_reservations(body: bytes, wanted: WantedStatus) -> bytes:
     return envelope.holding(message_of(replaced(claim, field(_STATUS, message_of(status)))))
 
 
-def _claim(body: bytes) -> tuple[Envelope, list[Field]]:
+def _claim(body: bytes) -> tuple[Envelope, list[ProtobufField]]:
     envelope = Envelope.opened(body, "resource.k8s.io/v1", "ResourceClaim")
     return envelope, fields(envelope.content)
 
 
-def _checked(claim: list[Field], uid: str, version: str) -> list[Field]:
+def _checked(claim: list[ProtobufField], uid: str, version: str) -> list[ProtobufField]:
     """The metadata, if they are those of this object in this version."""
     metadata = fields(one(claim, _METADATA).content)
     found = (text(metadata, _UID), text(metadata, _RESOURCE_VERSION))
     if found != (uid, version):
-        raise Conflict(
+        raise ConflictError(
             f"the claim has UID {found[0]} and version {found[1]} now, the change is for UID {uid}, version {version}"
         )
     return metadata
 
 
-def _results(status: list[Field]) -> list[_Result]:
+def _results(status: list[ProtobufField]) -> list[_Result]:
     """What is allocated: `allocation.devices.results`, all with field number 1."""
     devices = fields(one(fields(one(status, _ALLOCATION).content), 1).content)
     found = [fields(each.content) for each in devices if each.number == 1]
@@ -153,16 +153,16 @@ def _results(status: list[Field]) -> list[_Result]:
     ]
 
 
-def _annotation(part: Field) -> str | None:
+def _annotation(part: ProtobufField) -> str | None:
     """The name of an annotation; None for any other field."""
     return text(fields(part.content), _KEY) if part.number == _ANNOTATIONS else None
 
 
-def _entry(key: str, value: str) -> Field:
+def _entry(key: str, value: str) -> ProtobufField:
     return field(_ANNOTATIONS, message_of((field(_KEY, key.encode()), field(_VALUE, value.encode()))))
 
 
-def _consumer(consumer: ConsumerReference) -> Field:
+def _consumer(consumer: ConsumerReference) -> ProtobufField:
     return field(
         _RESERVED_FOR, message_of(field(number, getattr(consumer, name).encode()) for name, number in _CONSUMER)
     )

@@ -3,19 +3,19 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.kube.client.errors import Intent
-from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.errors import RequestIntent
+from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.retry import perform
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import STRATEGIC_MERGE_PATCH, Call, Transport
+from dra_extender.kube.client.transport import STRATEGIC_MERGE_PATCH, ApiCall, ApiTransport
 from dra_extender.model.base import ModelError, Value, decode
-from dra_extender.scheduling.ports.cluster import Refused, Unavailable
+from dra_extender.scheduling.ports.cluster import RequestRejectedError, ServerUnavailableError
 
 
-class Recorded(NamedTuple):
+class StatusPrecondition(NamedTuple):
     """The state of a pod or PodGroup from which it was decided what to record."""
 
-    kind: Kind
+    kind: ResourceKind
     namespace: str
     name: str
     uid: str
@@ -39,7 +39,7 @@ _DECODER: Final = msgspec.json.Decoder(_Stored)
 
 
 async def record_claims(
-    transport: Transport, settings: KubeSettings, thing: Recorded, claims: Mapping[str, str]
+    transport: ApiTransport, settings: KubeSettings, thing: StatusPrecondition, claims: Mapping[str, str]
 ) -> None:
     """Add {entry: claim} to `status.resourceClaimStatuses`; other entries stay.
 
@@ -50,13 +50,13 @@ async def record_claims(
         Refused: also if the server did not keep the entries.
         ClusterError: any other kind.
     """
-    intent = Intent("patch", f"{thing.kind.plural}/status", f"{thing.namespace}/{thing.name}")
+    intent = RequestIntent("patch", f"{thing.kind.plural}/status", f"{thing.namespace}/{thing.name}")
     entries = [{"name": entry, "resourceClaimName": claim} for entry, claim in sorted(claims.items())]
     change = {
         "metadata": {"uid": thing.uid, "resourceVersion": thing.version},
         "status": {"resourceClaimStatuses": entries},
     }
-    call = Call(
+    call = ApiCall(
         intent,
         "PATCH",
         thing.kind.path(thing.namespace, thing.name, "status"),
@@ -69,11 +69,11 @@ async def record_claims(
     try:
         stored = decode(str(intent), _DECODER, answer)
     except ModelError as problem:
-        raise Unavailable(f"the answer cannot be read: {problem}") from problem
+        raise ServerUnavailableError(f"the answer cannot be read: {problem}") from problem
     kept = {each.name: each.resource_claim_name for each in stored.status.resource_claim_statuses}
     lost = [entry for entry, claim in sorted(claims.items()) if kept.get(entry) != claim]
     if lost:
-        raise Refused(
+        raise RequestRejectedError(
             f"{intent}: the API server does not keep status.resourceClaimStatuses of {', '.join(lost)} "
             "(DRAWorkloadResourceClaims is off there?)"
         )

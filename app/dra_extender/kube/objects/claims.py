@@ -4,15 +4,15 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.kube.client.errors import CallFailed, Intent
+from dra_extender.kube.client.errors import CallFailed, RequestIntent
 from dra_extender.kube.client.protobuf import MEDIA_TYPE, ProtobufError
 from dra_extender.kube.client.resources import RESOURCE_CLAIMS
 from dra_extender.kube.client.retry import perform
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import MERGE_PATCH, Call, Transport
+from dra_extender.kube.client.transport import MERGE_PATCH, ApiCall, ApiTransport
 from dra_extender.kube.objects.claim_messages import has_driver_data, wanted_status, with_metadata, with_reservations
 from dra_extender.model.claim_edits import MetadataChange
-from dra_extender.scheduling.ports.cluster import Refused
+from dra_extender.scheduling.ports.cluster import RequestRejectedError
 
 _LEFT_ALONE: Final = frozenset({"spec", "status.allocation", "status.devices"})
 """Fields that our writes do not change.  A refusal for a change of one means that the API server has spelled it anew."""
@@ -26,7 +26,7 @@ class KubeClaims:
     """
 
     def __init__(
-        self, transport: Transport, settings: KubeSettings, keeps_groups: Callable[[], bool] = lambda: False
+        self, transport: ApiTransport, settings: KubeSettings, keeps_groups: Callable[[], bool] = lambda: False
     ) -> None:
         """`keeps_groups`: what the API's schema says (see `keeps_groups`)."""
         self._keeps_groups = keeps_groups
@@ -41,16 +41,16 @@ class KubeClaims:
 
     async def read(self, namespace: str, name: str) -> bytes:
         """The live object.  Raises NotFound, Refused, Unavailable."""
-        intent = Intent("get", RESOURCE_CLAIMS.plural, f"{namespace}/{name}")
+        intent = RequestIntent("get", RESOURCE_CLAIMS.plural, f"{namespace}/{name}")
         path = RESOURCE_CLAIMS.path(namespace, name)
-        return await perform(self._transport, Call(intent, "GET", path, self._timeouts.read))
+        return await perform(self._transport, ApiCall(intent, "GET", path, self._timeouts.read))
 
     async def create(self, namespace: str, body: bytes) -> bytes:
         """Store a new claim.  Raises Conflict if there is one of that name, and every other ClusterError."""
-        intent = Intent("create", RESOURCE_CLAIMS.plural, namespace)
+        intent = RequestIntent("create", RESOURCE_CLAIMS.plural, namespace)
         path = RESOURCE_CLAIMS.path(namespace)
         return await perform(
-            self._transport, Call(intent, "POST", path, self._timeouts.write, query=self._query, body=body)
+            self._transport, ApiCall(intent, "POST", path, self._timeouts.write, query=self._query, body=body)
         )
 
     async def delete(self, namespace: str, name: str, uid: str, version: str | None = None) -> None:
@@ -60,11 +60,11 @@ class KubeClaims:
             Conflict: the claim of that name has another UID or version.
             ClusterError: any other kind.
         """
-        intent = Intent("delete", RESOURCE_CLAIMS.plural, f"{namespace}/{name}")
+        intent = RequestIntent("delete", RESOURCE_CLAIMS.plural, f"{namespace}/{name}")
         path = RESOURCE_CLAIMS.path(namespace, name)
         wanted = {"uid": uid} if version is None else {"uid": uid, "resourceVersion": version}
         body = msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": wanted})
-        await perform(self._transport, Call(intent, "DELETE", path, self._timeouts.write, body=body))
+        await perform(self._transport, ApiCall(intent, "DELETE", path, self._timeouts.write, body=body))
 
     async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
         """Change finalizers and annotations and nothing else.
@@ -73,12 +73,12 @@ class KubeClaims:
             Conflict: the claim is not the object or not the version for which the change is.
             ClusterError: any other kind.
         """
-        intent = Intent("patch", RESOURCE_CLAIMS.plural, f"{namespace}/{name}")
+        intent = RequestIntent("patch", RESOURCE_CLAIMS.plural, f"{namespace}/{name}")
         path = RESOURCE_CLAIMS.path(namespace, name)
-        call = Call(intent, "PATCH", path, self._timeouts.write, self._query, change.merge_patch(), MERGE_PATCH)
+        call = ApiCall(intent, "PATCH", path, self._timeouts.write, self._query, change.merge_patch(), MERGE_PATCH)
         try:
             return await perform(self._transport, call)
-        except Refused as problem:
+        except RequestRejectedError as problem:
             refused = problem
         return await self._as_protobuf(call, path, lambda stored: with_metadata(stored, change), refused)
 
@@ -91,22 +91,22 @@ class KubeClaims:
             ModelError: `body` is no claim.
             ClusterError: of every kind.
         """
-        intent = Intent("update", f"{RESOURCE_CLAIMS.plural}/status", f"{namespace}/{name}")
+        intent = RequestIntent("update", f"{RESOURCE_CLAIMS.plural}/status", f"{namespace}/{name}")
         path = RESOURCE_CLAIMS.path(namespace, name, "status")
-        call = Call(intent, "PUT", path, self._timeouts.write, self._query, body)
+        call = ApiCall(intent, "PUT", path, self._timeouts.write, self._query, body)
         refused = None
         # The API server guards what drivers say by a right of its own, but only from Kubernetes 1.36 on.
         if not has_driver_data(body):
             try:
                 return await perform(self._transport, call)
-            except Refused as problem:
+            except RequestRejectedError as problem:
                 refused = problem
         wanted = wanted_status(body)
         claim = RESOURCE_CLAIMS.path(namespace, name)
         return await self._as_protobuf(call, claim, lambda stored: with_reservations(stored, wanted), refused)
 
     async def _as_protobuf(
-        self, call: Call, claim: str, edit: Callable[[bytes], bytes], refused: Refused | None
+        self, call: ApiCall, claim: str, edit: Callable[[bytes], bytes], refused: RequestRejectedError | None
     ) -> bytes:
         """Make the change in the object's protobuf form, where every byte that is not edited stays; the answer is JSON.
 
@@ -117,17 +117,17 @@ class KubeClaims:
         if refused is not None and not _respelled(refused):
             raise refused
         intent = replace(call.intent, verb="get", resource=RESOURCE_CLAIMS.plural)
-        stored = await perform(self._transport, Call(intent, "GET", claim, self._timeouts.read, accept=MEDIA_TYPE))
+        stored = await perform(self._transport, ApiCall(intent, "GET", claim, self._timeouts.read, accept=MEDIA_TYPE))
         try:
             body = edit(stored)
         except ProtobufError as problem:
-            raise refused or Refused(f"{call.intent}: the claim cannot be edited: {problem}") from problem
+            raise refused or RequestRejectedError(f"{call.intent}: the claim cannot be edited: {problem}") from problem
         intent = replace(call.intent, verb="update")
         again = replace(call, intent=intent, method="PUT", body=body, content_type=MEDIA_TYPE)
         return await perform(self._transport, again)
 
 
-def _respelled(refused: Refused) -> bool:
+def _respelled(refused: RequestRejectedError) -> bool:
     failed = refused.__cause__
     status = failed.status if isinstance(failed, CallFailed) else None
     return status is not None and not _LEFT_ALONE.isdisjoint(status.invalid_fields)

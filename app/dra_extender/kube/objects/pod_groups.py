@@ -2,21 +2,23 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from dra_extender.kube.client.errors import Intent
-from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.errors import RequestIntent
+from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.retry import perform
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import MERGE_PATCH, Call, Transport
-from dra_extender.kube.objects.claim_status import Recorded, record_claims
+from dra_extender.kube.client.transport import MERGE_PATCH, ApiCall, ApiTransport
+from dra_extender.kube.objects.claim_status import StatusPrecondition, record_claims
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod_group import PodGroup, read_pod_group
-from dra_extender.scheduling.ports.cluster import NotFound, Unavailable
+from dra_extender.scheduling.ports.cluster import NotFoundError, ServerUnavailableError
 
 
 class KubePodGroups:
     """PodGroups of an API server in the version that it serves (`dra_extender.scheduling.ports.cluster.PodGroups`)."""
 
-    def __init__(self, transport: Transport, settings: KubeSettings, served: Callable[[], Kind | None]) -> None:
+    def __init__(
+        self, transport: ApiTransport, settings: KubeSettings, served: Callable[[], ResourceKind | None]
+    ) -> None:
         """`served`: the kind as discovery has found it, None where there is none."""
         self._transport = transport
         self._settings = settings
@@ -31,13 +33,13 @@ class KubePodGroups:
     async def read(self, namespace: str, name: str) -> PodGroup:
         """The live object.  Raises NotFound (also where none are served), Refused, Unavailable."""
         kind = self._kind()
-        intent = Intent("get", kind.plural, f"{namespace}/{name}")
-        call = Call(intent, "GET", kind.path(namespace, name), self._settings.timeouts.read)
+        intent = RequestIntent("get", kind.plural, f"{namespace}/{name}")
+        call = ApiCall(intent, "GET", kind.path(namespace, name), self._settings.timeouts.read)
         body = await perform(self._transport, call)
         try:
             return read_pod_group(body)
         except ModelError as problem:
-            raise Unavailable(f"{intent}: the answer cannot be read: {problem}") from problem
+            raise ServerUnavailableError(f"{intent}: the answer cannot be read: {problem}") from problem
 
     async def record_claims(self, group: PodGroup, claims: Mapping[str, str]) -> None:
         """Add entries to `status.resourceClaimStatuses`.
@@ -47,7 +49,7 @@ class KubePodGroups:
             ClusterError: any other kind.
         """
         meta = group.metadata
-        thing = Recorded(self._kind(), meta.namespace, meta.name, meta.uid, meta.resource_version)
+        thing = StatusPrecondition(self._kind(), meta.namespace, meta.name, meta.uid, meta.resource_version)
         await record_claims(self._transport, self._settings, thing, claims)
 
     async def unprotect(self, group: PodGroup, finalizer: str) -> None:
@@ -55,8 +57,8 @@ class KubePodGroups:
         meta, kind = group.metadata, self._kind()
         left = [each for each in meta.finalizers if each != finalizer]
         change = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left or None}}
-        call = Call(
-            Intent("patch", kind.plural, f"{meta.namespace}/{meta.name}"),
+        call = ApiCall(
+            RequestIntent("patch", kind.plural, f"{meta.namespace}/{meta.name}"),
             "PATCH",
             kind.path(meta.namespace, meta.name),
             self._settings.timeouts.write,
@@ -66,8 +68,8 @@ class KubePodGroups:
         )
         await perform(self._transport, call)
 
-    def _kind(self) -> Kind:
+    def _kind(self) -> ResourceKind:
         kind = self._served()
         if kind is None:
-            raise NotFound("podgroups are not served by this API server")
+            raise NotFoundError("podgroups are not served by this API server")
         return kind

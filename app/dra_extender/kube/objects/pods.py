@@ -3,21 +3,21 @@ from typing import Any
 
 import msgspec
 
-from dra_extender.kube.client.errors import Intent
+from dra_extender.kube.client.errors import RequestIntent
 from dra_extender.kube.client.resources import PODS
 from dra_extender.kube.client.retry import perform
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import MERGE_PATCH, Call, Transport
-from dra_extender.kube.objects.claim_status import Recorded, record_claims
+from dra_extender.kube.client.transport import MERGE_PATCH, ApiCall, ApiTransport
+from dra_extender.kube.objects.claim_status import StatusPrecondition, record_claims
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod import Pod, read_pod
-from dra_extender.scheduling.ports.cluster import Unavailable
+from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 
 
 class KubePods:
     """Pods of an API server (`dra_extender.scheduling.ports.cluster.Pods`)."""
 
-    def __init__(self, transport: Transport, settings: KubeSettings) -> None:
+    def __init__(self, transport: ApiTransport, settings: KubeSettings) -> None:
         self._transport = transport
         self._settings = settings
         self._timeouts = settings.timeouts
@@ -25,12 +25,12 @@ class KubePods:
 
     async def read(self, namespace: str, name: str) -> Pod:
         """The live pod.  Raises NotFound, Refused, Unavailable."""
-        intent = Intent("get", PODS.plural, f"{namespace}/{name}")
-        body = await perform(self._transport, Call(intent, "GET", PODS.path(namespace, name), self._timeouts.read))
+        intent = RequestIntent("get", PODS.plural, f"{namespace}/{name}")
+        body = await perform(self._transport, ApiCall(intent, "GET", PODS.path(namespace, name), self._timeouts.read))
         try:
             return read_pod(body)
         except ModelError as problem:
-            raise Unavailable(f"{intent}: the answer cannot be read: {problem}") from problem
+            raise ServerUnavailableError(f"{intent}: the answer cannot be read: {problem}") from problem
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Post the Binding, guarded by the UID.
@@ -39,10 +39,12 @@ class KubePods:
             Conflict: the pod is bound already (also to this node), is being deleted, has scheduling gates, or has another UID.
             ClusterError: any other kind.
         """
-        intent = Intent("create", f"{PODS.plural}/binding", f"{namespace}/{name}")
+        intent = RequestIntent("create", f"{PODS.plural}/binding", f"{namespace}/{name}")
         path = PODS.path(namespace, name, "binding")
         body = _binding(namespace, name, uid, node)
-        await perform(self._transport, Call(intent, "POST", path, self._timeouts.write, query=self._query, body=body))
+        await perform(
+            self._transport, ApiCall(intent, "POST", path, self._timeouts.write, query=self._query, body=body)
+        )
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Set `status.nominatedNodeName`, or take it away for an empty node.
@@ -68,7 +70,7 @@ class KubePods:
         try:
             return read_pod(stored).extended_claim == claim
         except ModelError as problem:
-            raise Unavailable(
+            raise ServerUnavailableError(
                 f"patch pods/status {namespace}/{name}: the answer cannot be read: {problem}"
             ) from problem
 
@@ -79,14 +81,16 @@ class KubePods:
             Conflict: the pod is not in this version any more.
             ClusterError: any other kind.
         """
-        await record_claims(self._transport, self._settings, Recorded(PODS, namespace, name, uid, version), claims)
+        await record_claims(
+            self._transport, self._settings, StatusPrecondition(PODS, namespace, name, uid, version), claims
+        )
 
     async def _patch_status(self, namespace: str, name: str, uid: str, status: Mapping[str, Any]) -> bytes:
-        intent = Intent("patch", f"{PODS.plural}/status", f"{namespace}/{name}")
+        intent = RequestIntent("patch", f"{PODS.plural}/status", f"{namespace}/{name}")
         path = PODS.path(namespace, name, "status")
         # The UID of a pod cannot be changed, so that a patch for another one is refused.
         body = msgspec.json.encode({"metadata": {"uid": uid}, "status": status})
-        call = Call(
+        call = ApiCall(
             intent,
             "PATCH",
             path,

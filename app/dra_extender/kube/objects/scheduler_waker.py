@@ -3,13 +3,13 @@ from typing import Final
 import msgspec
 import structlog
 
-from dra_extender.kube.client.errors import Intent
+from dra_extender.kube.client.errors import RequestIntent
 from dra_extender.kube.client.resources import DEVICE_CLASSES
 from dra_extender.kube.client.retry import perform
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.timestamps import micro_time
-from dra_extender.kube.client.transport import MERGE_PATCH, Call, Transport
-from dra_extender.scheduling.ports.cluster import Clock, NotFound, Refused
+from dra_extender.kube.client.transport import MERGE_PATCH, ApiCall, ApiTransport
+from dra_extender.scheduling.ports.cluster import Clock, NotFoundError, RequestRejectedError
 
 WAKE_UP_CLASS: Final = "wake-up.dra-extender.io"
 WOKEN_AT_ANNOTATION: Final = "dra-extender.io/woken-at"
@@ -25,7 +25,7 @@ class KubeWaker:
     kube-scheduler's own retry, at most five minutes.
     """
 
-    def __init__(self, transport: Transport, settings: KubeSettings, clock: Clock) -> None:
+    def __init__(self, transport: ApiTransport, settings: KubeSettings, clock: Clock) -> None:
         self.trouble: str | None = None
         self._transport = transport
         self._clock = clock
@@ -34,9 +34,9 @@ class KubeWaker:
 
     async def wake(self) -> None:
         """One write.  Raises Unavailable or Conflict, after which it may be tried again."""
-        intent = Intent("patch", DEVICE_CLASSES.plural, WAKE_UP_CLASS)
+        intent = RequestIntent("patch", DEVICE_CLASSES.plural, WAKE_UP_CLASS)
         change = {"metadata": {"annotations": {WOKEN_AT_ANNOTATION: micro_time(self._clock.now())}}}
-        call = Call(
+        call = ApiCall(
             intent,
             "PATCH",
             DEVICE_CLASSES.path(name=WAKE_UP_CLASS),
@@ -47,12 +47,12 @@ class KubeWaker:
         )
         try:
             await perform(self._transport, call)
-        except NotFound:
+        except NotFoundError:
             self._report(
                 f"rejected pods cannot be woken: DeviceClass {WAKE_UP_CLASS} does not exist (apply it from deploy/); "
                 "they wait for kube-scheduler's own retry"
             )
-        except Refused as refused:
+        except RequestRejectedError as refused:
             self._report(f"rejected pods cannot be woken: {refused}; they wait for kube-scheduler's own retry")
         else:
             self.trouble = None

@@ -42,7 +42,7 @@ def read_meta(data: bytes) -> Meta | None:
         return None
 
 
-class Delivery:
+class EventDispatcher:
     """What a feed was told of one kind, and so what is new to it.
 
     Keeps (resourceVersion, UID) of each object and nothing else.  No object can stop it: one that cannot be read is

@@ -4,9 +4,9 @@ from typing import Final
 import msgspec
 import structlog
 
-from dra_extender.kube.client.errors import CallFailed, Intent, TooLong
-from dra_extender.kube.client.resources import Kind
-from dra_extender.kube.client.transport import Call, Transport
+from dra_extender.kube.client.errors import CallFailed, RequestIntent, ResponseTooLongError
+from dra_extender.kube.client.resources import ResourceKind
+from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.client.turns import in_turns
 
 _LOG = structlog.get_logger(__name__)
@@ -37,7 +37,7 @@ _SHRINKING: Final = 16
 
 
 async def list_pages(
-    transport: Transport, kind: Kind, path: str, limit: int, seconds: float
+    transport: ApiTransport, kind: ResourceKind, path: str, limit: int, seconds: float
 ) -> AsyncGenerator[Page, None]:
     """The pages of a consistent list of everything at `path`, of `limit` objects at most.
 
@@ -51,7 +51,7 @@ async def list_pages(
         query = {"limit": str(size), "continue": token} if token else {"limit": str(size)}
         try:
             page, read = await _page(transport, kind, path, query, seconds, MOST_BYTES if size > 1 else 0)
-        except TooLong:
+        except ResponseTooLongError:
             # Objects before these were small, which says nothing of these.
             size = max(1, size // _SHRINKING)
             continue
@@ -76,11 +76,11 @@ def next_size(size: int, objects: int, read: int, limit: int) -> int:
 
 
 async def _page(
-    transport: Transport, kind: Kind, path: str, query: dict[str, str], seconds: float, most: int
+    transport: ApiTransport, kind: ResourceKind, path: str, query: dict[str, str], seconds: float, most: int
 ) -> tuple[Page, int]:
     """A page, and the bytes that it took; raises TooLong if these are more than `most` (0 for any number)."""
-    intent = Intent("list", kind.plural)
-    body = await transport.send(Call(intent, "GET", path, seconds, query=query, most=most))
+    intent = RequestIntent("list", kind.plural)
+    body = await transport.send(ApiCall(intent, "GET", path, seconds, query=query, most=most))
     try:
         # What decoding costs is up to whoever wrote the objects: a long page must not keep the event loop.
         return await in_turns(_PAGE, body), len(body)

@@ -8,12 +8,12 @@ from typing import Final
 import structlog
 
 from dra_extender.kube.client.backoff import Backoff
-from dra_extender.kube.client.errors import GONE, ApiStatus, CallFailed, FellSilent, Intent
+from dra_extender.kube.client.errors import GONE, ApiStatus, CallFailed, RequestIntent, StreamSilentError
 from dra_extender.kube.client.observer import Observer
-from dra_extender.kube.client.resources import Kind
+from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.transport import Transport
-from dra_extender.kube.watch.dispatch import Delivery, Key, read_meta
+from dra_extender.kube.client.transport import ApiTransport
+from dra_extender.kube.watch.dispatch import EventDispatcher, Key, read_meta
 from dra_extender.kube.watch.listing import list_pages
 from dra_extender.kube.watch.stream import WatchEvent, failure, watch_events
 from dra_extender.ledger.updates.sink import Feed
@@ -29,7 +29,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Chance:
+class SleepAndJitter:
     """What is left to time and chance, so that tests can decide it: sleeping, and random numbers in [0, 1)."""
 
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -47,14 +47,14 @@ class Reflector:
 
     def __init__(
         self,
-        transport: Transport,
-        kind: Kind,
+        transport: ApiTransport,
+        kind: ResourceKind,
         feed: Feed,
         settings: KubeSettings,
         clock: Clock,
         *,
         observer: Observer,
-        chance: Chance | None = None,
+        chance: SleepAndJitter | None = None,
     ) -> None:
         self.kind = kind
         self.synced = asyncio.Event()
@@ -67,9 +67,9 @@ class Reflector:
         self._settings = settings
         self._clock = clock
         self._observer = observer
-        self._chance = chance or Chance()
+        self._chance = chance or SleepAndJitter()
         self._backoff = Backoff(self._chance.number)
-        self._delivery = Delivery(kind.plural, feed, observer)
+        self._delivery = EventDispatcher(kind.plural, feed, observer)
         self._version = ""
         self._asked = False
         self._stumbles = 0
@@ -173,7 +173,7 @@ class Reflector:
                         self._take(event)
                         seen = True
                     await asyncio.sleep(0)
-        except FellSilent:
+        except StreamSilentError:
             # No failure: bookmarks are not promised, and for a quiet kind none may come.
             return
         except TimeoutError:
@@ -194,7 +194,7 @@ class Reflector:
         if 0 < version_number(version) < version_number(self._version):
             # The server's store was set back (restored from a backup): what we hold is not its past.
             sentence = f"the server's version went back from {self._version} to {version}"
-            raise CallFailed(Intent("watch", self.kind.plural), ApiStatus(code=GONE, message=sentence))
+            raise CallFailed(RequestIntent("watch", self.kind.plural), ApiStatus(code=GONE, message=sentence))
         if event.type == "DELETED":
             self._delivery.removed(meta)
         elif event.type != "BOOKMARK":

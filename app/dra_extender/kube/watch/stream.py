@@ -2,9 +2,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 import msgspec
 
-from dra_extender.kube.client.errors import CallFailed, Intent, read_status
-from dra_extender.kube.client.resources import Kind
-from dra_extender.kube.client.transport import Call, Transport
+from dra_extender.kube.client.errors import CallFailed, RequestIntent, read_status
+from dra_extender.kube.client.resources import ResourceKind
+from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.client.turns import in_turns
 
 LONGEST_LINE = 64 * 2**20
@@ -23,8 +23,8 @@ _EVENT = msgspec.json.Decoder(WatchEvent)
 
 
 async def watch_events(
-    transport: Transport,
-    kind: Kind,
+    transport: ApiTransport,
+    kind: ResourceKind,
     path: str,
     version: str,
     *,
@@ -47,7 +47,7 @@ async def watch_events(
         "resourceVersion": version,
         "timeoutSeconds": str(seconds),
     }
-    call = Call(Intent("watch", kind.plural), "GET", path, seconds + _GRACE_SECONDS, query=query)
+    call = ApiCall(RequestIntent("watch", kind.plural), "GET", path, seconds + _GRACE_SECONDS, query=query)
     async with transport.stream(call, silence) as pieces:
         opened()
         async for line in lines(pieces):
@@ -59,11 +59,11 @@ async def watch_events(
             yield event
 
 
-def failure(kind: Kind, event: WatchEvent) -> CallFailed:
+def failure(kind: ResourceKind, event: WatchEvent) -> CallFailed:
     """What an ERROR event says."""
     status = read_status(0, bytes(event.object))
     pause = status.details.retry_after_seconds if status.details else None
-    return CallFailed(Intent("watch", kind.plural), status, retry_after=pause or 0.0)
+    return CallFailed(RequestIntent("watch", kind.plural), status, retry_after=pause or 0.0)
 
 
 async def lines(pieces: AsyncIterator[bytes], longest: int = LONGEST_LINE) -> AsyncIterator[bytes]:
@@ -89,4 +89,4 @@ async def lines(pieces: AsyncIterator[bytes], longest: int = LONGEST_LINE) -> As
             begun.append(rest)
             size += len(rest)
             if size > longest:
-                raise CallFailed(Intent("watch", "a stream"), None, f"one event is longer than {longest} bytes")
+                raise CallFailed(RequestIntent("watch", "a stream"), None, f"one event is longer than {longest} bytes")

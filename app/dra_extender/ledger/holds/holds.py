@@ -13,10 +13,10 @@ from typing import Final
 
 from dra_extender.allocator.state.usage import PoolId
 from dra_extender.ledger.holds.union import kept_by
-from dra_extender.ledger.state.notifier import Signal
+from dra_extender.ledger.state.notifier import Notifier
 from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
-from dra_extender.model.score_terms import Merits
+from dra_extender.model.score_terms import ScoreTerms
 
 MOST_OF_A_NAMESPACE: Final = 10_000
 """How many claims of one namespace can have a hold at a time; each keeps as many placements as nodes are offered."""
@@ -38,7 +38,7 @@ class Hold:
     versions: dict[str, int]
     expires: float
     pods: set[str] = field(default_factory=set)
-    merits: Mapping[str, Merits] = field(default_factory=dict)
+    merits: Mapping[str, ScoreTerms] = field(default_factory=dict)
     nominated: bool = False
     namespace: str = ""
     unit: str = ""
@@ -72,7 +72,7 @@ class HoldBook:
         # No hold ends by itself before this time.
         self._earliest = math.inf
         self.overlay = UsageTable()
-        self.changed = Signal()
+        self.changed = Notifier()
         self.ended = 0
         self.expired = 0
 

@@ -9,7 +9,7 @@ from dra_extender.ledger.index.orphans import Orphan, Orphans
 from dra_extender.ledger.state.claim_record import ClaimRecord, digest_of_spec
 from dra_extender.ledger.state.deliveries import Deliveries
 from dra_extender.ledger.state.kept_claims import KeptBytes, Specs, kept, kept_bytes, kept_short
-from dra_extender.ledger.state.notifier import Signal
+from dra_extender.ledger.state.notifier import Notifier
 from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.base import ModelError
@@ -208,7 +208,7 @@ class ClaimIndex:
             return True
         return await self._deliveries.wait(uid, wanted, seconds)
 
-    def change_of(self, uid: str) -> Signal:
+    def change_of(self, uid: str) -> Notifier:
         """Fires, once, when this claim changes or goes away; ask again for the time after."""
         return self._deliveries.change_of(uid)
 

@@ -6,7 +6,7 @@ from dra_extender.model.resource_slice import ResourceSlice
 K = TypeVar("K")
 
 
-class Groups(Generic[K]):
+class GroupedSlices(Generic[K]):
     """Slices in groups, each in order of names; a group is sorted again when it was asked for and has changed since."""
 
     __slots__ = ("_members", "_sorted")

@@ -32,7 +32,7 @@ class Kubelet(NamedTuple):
         return cls(node.uid, node.boot_id, node.kubelet_version)
 
 
-class Ability(StrEnum):
+class GroupEntrySupport(StrEnum):
     """Whether a pod starts on a node if only its PodGroup is in `reservedFor`."""
 
     ABLE = "able"
@@ -42,7 +42,7 @@ class Ability(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class GroupEntryTrial:
     """A pod that was bound, or is being bound, to a node with nothing but its group's entry in these claims (UIDs)."""
 
     pod: Pod
@@ -76,21 +76,21 @@ class GroupStarts:
         self._claims = claims
         self._proven: dict[str, Kubelet] = {}
         self._unable: dict[tuple[str, str], Kubelet] = {}
-        self._trials: dict[str, Trial] = {}
+        self._trials: dict[str, GroupEntryTrial] = {}
         self._by_claim: dict[str, set[str]] = {}
         self._by_place: dict[tuple[str, str], set[str]] = {}
         # By claim: the pods to which an entry is owed, and the state of the claim for which that was counted.
         self._owed: dict[str, tuple[ClaimHead | None, frozenset[str]]] = {}
         self._unstarted: dict[str, Pod] = {}
-        self._started: dict[str, Trial] = {}
+        self._started: dict[str, GroupEntryTrial] = {}
 
-    def ability(self, namespace: str, node: Node, pod_uid: str = "") -> Ability:
+    def ability(self, namespace: str, node: Node, pod_uid: str = "") -> GroupEntrySupport:
         """What is known for pods of this namespace; a trial of the pod itself is no trial to it."""
         found = self._found_out(namespace, node)
-        if found is not Ability.UNKNOWN:
+        if found is not GroupEntrySupport.UNKNOWN:
             return found
         tried = self._by_place.get((namespace, node.name), ())
-        return Ability.ON_TRIAL if len(tried) > (pod_uid in tried) else Ability.UNKNOWN
+        return GroupEntrySupport.ON_TRIAL if len(tried) > (pod_uid in tried) else GroupEntrySupport.UNKNOWN
 
     def begin(self, pod: Pod, node: Node, claims: Collection[str]) -> None:
         """The pod goes to this node with nothing but its group's entry in these claims (UIDs)."""
@@ -98,7 +98,7 @@ class GroupStarts:
         if before is not None and (before.node, before.claims) == (node.name, claims):
             return
         self.end(pod.uid)
-        trial = Trial(pod, node.name, Kubelet.on(node), frozenset(claims))
+        trial = GroupEntryTrial(pod, node.name, Kubelet.on(node), frozenset(claims))
         self._trials[pod.uid] = trial
         self._owed.clear()
         self._by_place.setdefault((pod.namespace, node.name), set()).add(pod.uid)
@@ -150,19 +150,19 @@ class GroupStarts:
         """The bound members of PodGroups that have not started and are on no trial yet."""
         return [pod for uid, pod in self._unstarted.items() if uid not in self._trials]
 
-    def waiting(self) -> Iterable[Trial]:
+    def waiting(self) -> Iterable[GroupEntryTrial]:
         """The trials of pods that are bound and have not started."""
         return [trial for uid, trial in self._trials.items() if uid in self._unstarted]
 
-    def started(self) -> Iterable[Trial]:
+    def started(self) -> Iterable[GroupEntryTrial]:
         """The trials of pods that have started, as the watch tells."""
         return list(self._started.values())
 
-    def is_open(self, trial: Trial) -> bool:
+    def is_open(self, trial: GroupEntryTrial) -> bool:
         """Whether the trial goes on."""
         return self._trials.get(trial.pod.uid) is trial
 
-    def prove(self, trial: Trial) -> bool:
+    def prove(self, trial: GroupEntryTrial) -> bool:
         """The pod has started with its group's entry alone; whether that says something of the kubelet that runs now."""
         self.end(trial.pod.uid)
         node = self._nodes.get(trial.node)
@@ -172,7 +172,7 @@ class GroupStarts:
         self._unable.pop((trial.pod.namespace, trial.node), None)
         return True
 
-    def fail(self, trial: Trial) -> None:
+    def fail(self, trial: GroupEntryTrial) -> None:
         """The pod has not started in time."""
         self._owed.clear()
         self._unable[trial.pod.namespace, trial.node] = trial.kubelet
@@ -216,17 +216,17 @@ class GroupStarts:
         """Whether it is not known that the pod will start."""
         trial = self._trials[pod_uid]
         node = self._nodes.get(trial.node)
-        return node is None or self._found_out(trial.pod.namespace, node) is not Ability.ABLE
+        return node is None or self._found_out(trial.pod.namespace, node) is not GroupEntrySupport.ABLE
 
-    def _found_out(self, namespace: str, node: Node) -> Ability:
+    def _found_out(self, namespace: str, node: Node) -> GroupEntrySupport:
         """What is known without regard to trials that go on."""
         known = known_on(node)
         if known is not None:
-            return Ability.ABLE if known else Ability.UNABLE
+            return GroupEntrySupport.ABLE if known else GroupEntrySupport.UNABLE
         kubelet = Kubelet.on(node)
         if self._unable.get((namespace, node.name)) == kubelet:
-            return Ability.UNABLE
-        return Ability.ABLE if self._proven.get(node.name) == kubelet else Ability.UNKNOWN
+            return GroupEntrySupport.UNABLE
+        return GroupEntrySupport.ABLE if self._proven.get(node.name) == kubelet else GroupEntrySupport.UNKNOWN
 
 
 def _leave(index: dict[_Key, set[str]], key: _Key, pod_uid: str) -> None:

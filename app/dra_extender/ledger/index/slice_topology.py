@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from dra_extender.ledger.index.device_groups import Groups
+from dra_extender.ledger.index.device_groups import GroupedSlices
 from dra_extender.model.base import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.node_selector import NODE_NAME_FIELD, NodeSelectorTerm
@@ -23,7 +23,7 @@ class NearbySlices:
     __slots__ = ("_groups",)
 
     def __init__(self) -> None:
-        self._groups: Groups[Anchor] = Groups()
+        self._groups: GroupedSlices[Anchor] = GroupedSlices()
 
     def put(self, item: ResourceSlice) -> None:
         """Add a slice; one of the same name has to be dropped before."""

@@ -2,7 +2,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dra_extender.allocator.state.usage import PoolId
-from dra_extender.ledger.index.device_groups import Groups
+from dra_extender.ledger.index.device_groups import GroupedSlices
 from dra_extender.ledger.index.slice_topology import NearbySlices
 from dra_extender.model.device import Device
 from dra_extender.model.node import Node
@@ -18,8 +18,8 @@ class SliceIndex:
 
     def __init__(self) -> None:
         self._by_name: dict[str, ResourceSlice] = {}
-        self._by_pool: Groups[PoolId] = Groups()
-        self._by_node: Groups[str] = Groups()
+        self._by_pool: GroupedSlices[PoolId] = GroupedSlices()
+        self._by_node: GroupedSlices[str] = GroupedSlices()
         self._nearby = NearbySlices()
         self._reached: dict[PoolId, frozenset[str] | None] = {}
         # Names of the slices that have devices with nodeAllocatableResources.

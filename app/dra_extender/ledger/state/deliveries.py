@@ -1,6 +1,6 @@
 import asyncio
 
-from dra_extender.ledger.state.notifier import Signal
+from dra_extender.ledger.state.notifier import Notifier
 
 
 class Deliveries:
@@ -8,7 +8,7 @@ class Deliveries:
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[tuple[int, asyncio.Future[bool]]]] = {}
-        self._changes: dict[str, Signal] = {}
+        self._changes: dict[str, Notifier] = {}
 
     async def wait(self, uid: str, wanted: int, seconds: float) -> bool:
         """Wait until this version or a later one has been delivered; False if the claim is gone.
@@ -44,9 +44,9 @@ class Deliveries:
         else:
             del self._waiting[uid]
 
-    def change_of(self, uid: str) -> Signal:
+    def change_of(self, uid: str) -> Notifier:
         """Fires, once, when this claim changes or goes away; ask again for the time after."""
-        return self._changes.setdefault(uid, Signal())
+        return self._changes.setdefault(uid, Notifier())
 
     def changed(self, uid: str) -> None:
         """The claim is another than before."""

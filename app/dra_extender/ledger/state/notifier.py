@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Collection
 
 
-class Signal:
+class Notifier:
     """Lets coroutines wait until something happens next; what happened is read elsewhere."""
 
     __slots__ = ("_waiters",)
@@ -30,7 +30,7 @@ class Signal:
         self._waiters.discard(waiter)
 
 
-async def wait_for_any(signals: Collection[Signal], seconds: float | None = None) -> bool:
+async def wait_for_any(signals: Collection[Notifier], seconds: float | None = None) -> bool:
     """Wait for the next `fire` of one of these; False if `seconds` pass before."""
     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     for signal in signals:

@@ -6,10 +6,10 @@ from functools import partial
 
 import msgspec
 
-from dra_extender.allocator.state.result import Paused
+from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
-from dra_extender.ledger.state.notifier import Signal, wait_for_any
+from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod import Pod
@@ -24,19 +24,19 @@ from dra_extender.scheduling.binding.prebind import PreBind
 from dra_extender.scheduling.binding.running_bind import ALREADY, RunningBind
 from dra_extender.scheduling.claims.group_entries import most_entries, relying
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims, names_missing
-from dra_extender.scheduling.claims.releaser import GivingBack
+from dra_extender.scheduling.claims.releaser import ClaimReleaser
 from dra_extender.scheduling.claims.reserver import Reservations
-from dra_extender.scheduling.claims.writer import ClaimWriting, OutcomeUnknown, is_kept
-from dra_extender.scheduling.evaluation.device_backoff import CoolDowns
-from dra_extender.scheduling.extended_resources.claims import Claimed, ExtendedClaims
+from dra_extender.scheduling.claims.writer import ClaimWriting, OutcomeUnknownError, is_kept
+from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
+from dra_extender.scheduling.extended_resources.claims import ExtendedClaims, ExtendedResourceClaim
 from dra_extender.scheduling.permit.members import gang_of
-from dra_extender.scheduling.permit.permit import GangGate, NotTogether
+from dra_extender.scheduling.permit.permit import Permit, QuorumNotReachedError
 from dra_extender.scheduling.pod_resolver import PodResolver
-from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, Conflict, Unavailable
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, ServerUnavailableError
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.ports.shutdown import Stopping
-from dra_extender.scheduling.requeue.unschedulable import Refusals
+from dra_extender.scheduling.ports.shutdown import Shutdown
+from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 from dra_extender.telemetry.metrics import Metrics
 
 
@@ -51,18 +51,18 @@ class Bind:
         self,
         ledger: Ledger,
         decision: BindDecision,
-        refusals: Refusals,
-        cool_downs: CoolDowns,
+        refusals: UnschedulablePods,
+        cool_downs: DeviceBackoff,
         cluster: Cluster,
         metrics: Metrics,
         options: Options,
-        stopping: Stopping,
+        stopping: Shutdown,
     ) -> None:
         self._ledger = ledger
         self._decision = decision
         self._refusals = refusals
         self._cool_downs = cool_downs
-        self.gate = GangGate(ledger, cluster.clock, options.reclaim_grace_seconds)
+        self.gate = Permit(ledger, cluster.clock, options.reclaim_grace_seconds)
         self._cluster = cluster
         self._metrics = metrics
         self._options = options
@@ -71,14 +71,14 @@ class Bind:
         self._writing = ClaimWriting(ledger, cluster.claims, metrics)
         self._supervisor = Supervisor(metrics.background_failed)
         self._reserve = Reservations(self._writing, self._supervisor)
-        self._giving_back = GivingBack(ledger, self._writing)
+        self._giving_back = ClaimReleaser(ledger, self._writing)
         self.release_overlaps = OverlapRelease(
             ledger, decision, self._giving_back, cool_downs, metrics, cluster.clock, options.yield_policy
         )
         self._extended = ExtendedClaims(ledger, self._writing, cluster, options.field_manager)
         self._ready = BindingWait(ledger, self._giving_back, cool_downs, cluster, metrics, options)
         self._running: dict[str, RunningBind] = {}
-        self._written = Signal()
+        self._written = Notifier()
         self._set_aside: set[str] = set()
         self._in_doubt: dict[str, asyncio.Task[None]] = {}
 
@@ -115,11 +115,11 @@ class Bind:
             running.nudge.fire()
             await asyncio.wait((running.task,))
         if running is not None and running.pod != f"{namespace}/{name}":
-            raise TryAgain(f"the pod with UID {uid} is {running.pod}, not {namespace}/{name}")
+            raise RetryableError(f"the pod with UID {uid} is {running.pod}, not {namespace}/{name}")
         if running is None:
             running = self._running[uid] = RunningBind(f"{namespace}/{name}", node)
             transaction = self._transaction(running, namespace, name, uid)
-            running.task = self._supervisor.begin(BackgroundTask.BIND, transaction, (TryAgain,))
+            running.task = self._supervisor.begin(BackgroundTask.BIND, transaction, (RetryableError,))
             running.task.add_done_callback(lambda done: self._ended(uid, done))
         running.callers.append(hung_up)
         watcher = asyncio.ensure_future(hung_up.wait())
@@ -159,7 +159,7 @@ class Bind:
         pod = await self._pod(namespace, name, uid)
         if pod.node_name:
             if pod.node_name != node:
-                raise TryAgain(ALREADY.format(pod.key, pod.node_name))
+                raise RetryableError(ALREADY.format(pod.key, pod.node_name))
             return
         async with self._extended.claimed(pod, node) as extended:
             try:
@@ -168,7 +168,9 @@ class Bind:
                 self._ledger.group_starts.not_bound(uid)
                 raise
 
-    async def _bound(self, running: RunningBind, pod: Pod, extended: Claimed | None, begun: float) -> None:
+    async def _bound(
+        self, running: RunningBind, pod: Pod, extended: ExtendedResourceClaim | None, begun: float
+    ) -> None:
         """Everything from the decision to the Binding; `extended` is the pod's claim for extended resources, if it needs one."""
         node, uid, clock = running.node, pod.uid, self._cluster.clock
         if not pod.needs_devices:
@@ -223,7 +225,7 @@ class Bind:
                 prebind.pause()
                 with self._giving_back.at_the_point(pod):
                     await self._post(pod, running.node)
-        except NotTogether:
+        except QuorumNotReachedError:
             for each in found:
                 await self._giving_back(each, pod)
             raise
@@ -234,10 +236,12 @@ class Bind:
             # kube-scheduler may have seen a later state of the pod than our watch has brought.
             return await self.pods.read(namespace, name, uid)
         if pod.deleting or self._ledger.pods.gone(uid):
-            raise TryAgain(f"pod {namespace}/{name} with UID {uid} does not exist any more")
+            raise RetryableError(f"pod {namespace}/{name} with UID {uid} does not exist any more")
         return pod
 
-    async def _decided(self, running: RunningBind, pod: Pod, extended: Claimed | None) -> tuple[FoundClaim, ...]:
+    async def _decided(
+        self, running: RunningBind, pod: Pod, extended: ExtendedResourceClaim | None
+    ) -> tuple[FoundClaim, ...]:
         """Decide for every open claim of the pod and take it; without any await between decision and taking."""
         budget = self._decision.begin(pod)
         while True:
@@ -245,7 +249,7 @@ class Bind:
             try:
                 decided = self._decision(pod, running.node, found, budget)
                 break
-            except Paused:
+            except SearchPaused:
                 await self._decision.pause(pod, budget)
             except SpecNotKeptError as missing:
                 await self._decision.read(pod, missing, budget)
@@ -260,7 +264,9 @@ class Bind:
             self._ledger.group_starts.begin(pod, node, claims)
         return found
 
-    async def _ours_to_decide(self, running: RunningBind, pod: Pod, extended: Claimed | None) -> tuple[FoundClaim, ...]:
+    async def _ours_to_decide(
+        self, running: RunningBind, pod: Pod, extended: ExtendedResourceClaim | None
+    ) -> tuple[FoundClaim, ...]:
         """The claims of the pod, none of which another bind is writing."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._options.shared_claim_wait_seconds
@@ -268,14 +274,14 @@ class Bind:
             running.check_sensible(pod.uid, self._ledger, self._stopping)
             found = find_claims(pod, self._ledger, self._ledger.nodes.get(running.node))
             if isinstance(found, Rejection):
-                raise TryAgain(found.text)
+                raise RetryableError(found.text)
             if extended is not None:
                 found = (*found, self._extended.known(extended))
             if not any(self._being_written(each.record) for each in found):
                 return found
             left = end - loop.time()
             if left <= 0 or not await wait_for_any((self._written, running.nudge), left):
-                raise TryAgain(f"pod {pod.key}: another pod's bind is still writing a shared claim")
+                raise RetryableError(f"pod {pod.key}: another pod's bind is still writing a shared claim")
 
     def _being_written(self, record: ClaimRecord) -> bool:
         return record.taken is not None or record.claim.metadata.uid in self._set_aside
@@ -298,7 +304,7 @@ class Bind:
         if record.taken is not None:
             try:
                 await self._writing.allocate(record, record.taken, claim.consumer)
-            except OutcomeUnknown:
+            except OutcomeUnknownError:
                 self._find_out(record)
                 raise
             self._settle(record)
@@ -342,9 +348,9 @@ class Bind:
                     meta.uid, meta.resource_version, self._options.watch_lag_seconds
                 )
             except TimeoutError as late:
-                raise TryAgain(f"claim {'/'.join(meta.key)}: the claim watch is behind") from late
+                raise RetryableError(f"claim {'/'.join(meta.key)}: the claim watch is behind") from late
             if not alive:
-                raise TryAgain(f"claim {'/'.join(meta.key)} was deleted while pod {pod.key} was being bound")
+                raise RetryableError(f"claim {'/'.join(meta.key)} was deleted while pod {pod.key} was being bound")
 
     async def _restore(self, found: Sequence[FoundClaim], before: Sequence[ClaimHead]) -> None:
         """See to it that our allocations have their finalizer, and the snapshot that they had `before` the wait."""
@@ -356,10 +362,10 @@ class Bind:
     async def _post(self, pod: Pod, node: str) -> None:
         try:
             await self._cluster.pods.bind(pod.namespace, pod.name, pod.uid, node)
-        except (Conflict, Unavailable) as unclear:
+        except (ConflictError, ServerUnavailableError) as unclear:
             await self._check_bound(pod, node, unclear)
         except ClusterError as problem:
-            raise TryAgain(f"pod {pod.key}: {problem}") from problem
+            raise RetryableError(f"pod {pod.key}: {problem}") from problem
         self._refusals.settled(pod.uid)
         self._cool_downs.forget(pod.uid)
         self._ledger.holds.leave(pod.uid)
@@ -369,6 +375,6 @@ class Bind:
         try:
             live = await self._cluster.pods.read(pod.namespace, pod.name)
         except (ClusterError, ModelError) as problem:
-            raise TryAgain(f"pod {pod.key}: {unclear}; reading it back: {problem}") from problem
+            raise RetryableError(f"pod {pod.key}: {unclear}; reading it back: {problem}") from problem
         if live.uid != pod.uid or live.node_name != node:
-            raise TryAgain(f"pod {pod.key}: {unclear}") from unclear
+            raise RetryableError(f"pod {pod.key}: {unclear}") from unclear

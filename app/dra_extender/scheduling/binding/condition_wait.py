@@ -4,18 +4,18 @@ from typing import Final, NamedTuple
 import structlog
 
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.notifier import Signal, wait_for_any
+from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import ClaimHead
 from dra_extender.model.snapshot import allocated_at
-from dra_extender.scheduling.binding.prebind import DevicesTookTooLong
-from dra_extender.scheduling.claims.conditions import Readiness, Verdict, conditional_devices, judge
+from dra_extender.scheduling.binding.prebind import BindingTimeoutError
+from dra_extender.scheduling.claims.conditions import ConditionVerdict, Readiness, conditional_devices, judge
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.releaser import GivenBack, GivingBack
-from dra_extender.scheduling.evaluation.device_backoff import CoolDowns
+from dra_extender.scheduling.claims.releaser import ClaimReleasedError, ClaimReleaser
+from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Cluster, ClusterError
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
 
@@ -29,10 +29,10 @@ GoOn = Callable[[], Awaitable[None]]
 
 class _Judged(NamedTuple):
     found: FoundClaim
-    verdict: Verdict
+    verdict: ConditionVerdict
 
 
-class _DevicesFailed(GivenBack):
+class _DevicesFailedError(ClaimReleasedError):
     """A device reports a binding failure condition."""
 
 
@@ -42,8 +42,8 @@ class BindingWait:
     def __init__(
         self,
         ledger: Ledger,
-        giving_back: GivingBack,
-        cool_downs: CoolDowns,
+        giving_back: ClaimReleaser,
+        cool_downs: DeviceBackoff,
         cluster: Cluster,
         metrics: Metrics,
         options: Options,
@@ -57,7 +57,7 @@ class BindingWait:
         self._waiting = 0
         metrics.before_render(lambda: metrics.binding.waiting(self._waiting))
 
-    async def __call__(self, found: Sequence[FoundClaim], pod: Pod, node: str, go_on: GoOn, nudge: Signal) -> None:
+    async def __call__(self, found: Sequence[FoundClaim], pod: Pod, node: str, go_on: GoOn, nudge: Notifier) -> None:
         """Return when every device of these claims is ready.
 
         `go_on` is asked at every turn; `nudge` fires when it should be asked.
@@ -76,10 +76,10 @@ class BindingWait:
         try:
             await self._wait(found, pod, node, go_on, nudge)
             status = "success"
-        except _DevicesFailed:
+        except _DevicesFailedError:
             status = "failed"
             raise
-        except DevicesTookTooLong:
+        except BindingTimeoutError:
             status = "timeout"
             raise
         finally:
@@ -112,13 +112,13 @@ class BindingWait:
             return
         try:
             pending = await self._pending(found, pod, self._cluster.clock.now())
-        except (_DevicesFailed, DevicesTookTooLong):
+        except (_DevicesFailedError, BindingTimeoutError):
             await self._nominate(pod, "")
             raise
         if pending:
-            raise TryAgain(f"not ready any more: {'; '.join(each.verdict.text for each in pending)}")
+            raise RetryableError(f"not ready any more: {'; '.join(each.verdict.text for each in pending)}")
 
-    async def _wait(self, found: Sequence[FoundClaim], pod: Pod, node: str, go_on: GoOn, nudge: Signal) -> None:
+    async def _wait(self, found: Sequence[FoundClaim], pod: Pod, node: str, go_on: GoOn, nudge: Notifier) -> None:
         since, told, nominated = self._cluster.clock.now(), "", pod.nominated_node_name == node
         try:
             while pending := await self._pending(found, pod, since):
@@ -133,7 +133,7 @@ class BindingWait:
                     nominated = True
                     await self._nominate(pod, node)
                 await go_on()
-        except GivenBack:
+        except ClaimReleasedError:
             if nominated:
                 await self._nominate(pod, "")
             raise
@@ -146,7 +146,7 @@ class BindingWait:
             _DevicesFailed, DevicesTookTooLong: the claims of such devices are given back.
         """
         judged = [self._judged(each, pod, since) for each in found]
-        for readiness, problem in ((Readiness.FAILED, _DevicesFailed), (Readiness.TIMED_OUT, DevicesTookTooLong)):
+        for readiness, problem in ((Readiness.FAILED, _DevicesFailedError), (Readiness.TIMED_OUT, BindingTimeoutError)):
             bad = [each for each in judged if each.verdict.readiness is readiness]
             if bad:
                 self._leave_alone(bad, pod)
@@ -180,7 +180,9 @@ class BindingWait:
         except ClusterError as problem:
             _LOG.warning("the nominated node could not be published", pod=pod.key, node=node, problem=str(problem))
 
-    async def _something_changes(self, found: Sequence[FoundClaim], pending: Sequence[_Judged], nudge: Signal) -> None:
+    async def _something_changes(
+        self, found: Sequence[FoundClaim], pending: Sequence[_Judged], nudge: Notifier
+    ) -> None:
         """Until a claim changes (one that is ready may fail yet), the first clock runs out, or there is a nudge."""
         claims = self._ledger.claims
         left = min(each.verdict.deadline for each in pending) - self._cluster.clock.now()

@@ -6,17 +6,17 @@ import structlog
 from dra_extender.allocator.rules.verdict import DEVICE
 from dra_extender.ledger.index.guards import whole_devices
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.notifier import Signal, wait_for_any
+from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.binding.conflicts import FOREIGN, Overlap, overlap
+from dra_extender.scheduling.binding.conflicts import FOREIGN, AllocationConflict, overlap
 from dra_extender.scheduling.binding.decision import BindDecision
 from dra_extender.scheduling.binding.guard_claims import GuardClaims
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.releaser import GivenBack, GivingBack
-from dra_extender.scheduling.evaluation.device_backoff import CoolDowns
+from dra_extender.scheduling.claims.releaser import ClaimReleasedError, ClaimReleaser
+from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.scheduling.ports.options import Yield
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.options import YieldPolicy
 from dra_extender.telemetry.metrics import Metrics
 
 _LOOK_SECONDS: Final = 0.25
@@ -26,18 +26,18 @@ _LOG = structlog.get_logger(__name__)
 class OverlapRelease:
     """Releases what a bind has written and others were allocated first; the pod leaves the node alone after the second time.
 
-    Where the other one is another scheduler, the release waits until it harms nobody (`Yield`).
+    Where the other one is another scheduler, the release waits until it harms nobody (`YieldPolicy`).
     """
 
     def __init__(
         self,
         ledger: Ledger,
         decision: BindDecision,
-        giving_back: GivingBack,
-        cool_downs: CoolDowns,
+        giving_back: ClaimReleaser,
+        cool_downs: DeviceBackoff,
         metrics: Metrics,
         clock: Clock,
-        mode: Yield,
+        mode: YieldPolicy,
     ) -> None:
         self.guards: GuardClaims | None = None
         self._ledger = ledger
@@ -54,7 +54,7 @@ class OverlapRelease:
         pod: Pod,
         node: str,
         check: Callable[[], None],
-        nudge: Signal,
+        nudge: Notifier,
         end: float,
     ) -> None:
         """Returns if nothing overlaps, or if another pod runs on ours already.
@@ -85,11 +85,11 @@ class OverlapRelease:
             await self._giving_back(each, pod)
         if told:
             self._cool_downs.nodes.undone(pod.uid, node)
-            raise GivenBack(told)
+            raise ClaimReleasedError(told)
 
     async def _settled(
-        self, claim: FoundClaim, pod: Pod, node: str, check: Callable[[], None], nudge: Signal, end: float
-    ) -> Overlap | None:
+        self, claim: FoundClaim, pod: Pod, node: str, check: Callable[[], None], nudge: Notifier, end: float
+    ) -> AllocationConflict | None:
         """What the claim overlaps that it is to be released for now, if anything."""
         while True:
             clash = self._clash(claim, pod, node)
@@ -97,17 +97,17 @@ class OverlapRelease:
                 return clash
             if self._clock.monotonic() >= end:
                 name = "/".join(claim.record.claim.metadata.key)
-                raise TryAgain(f"claim {name}: {clash.text}; pod {pod.key} waits for the end of that allocation")
+                raise RetryableError(f"claim {name}: {clash.text}; pod {pod.key} waits for the end of that allocation")
             await wait_for_any((nudge,), _LOOK_SECONDS)
             check()
 
-    def _clash(self, claim: FoundClaim, pod: Pod, node: str) -> Overlap | None:
+    def _clash(self, claim: FoundClaim, pod: Pod, node: str) -> AllocationConflict | None:
         pools = self._decision.pools_of(node)
         clash = overlap(claim.record, self._ledger.claims, self._ledger.slices, pools, self._decision.judge)
         return None if clash is None or self._giving_back.runs_somewhere(claim, pod) else clash
 
-    def _must_wait(self, clash: Overlap, pod: Pod) -> bool:
+    def _must_wait(self, clash: AllocationConflict, pod: Pod) -> bool:
         """Whether a release now could make another scheduler allocate a device twice."""
-        if self._mode is Yield.CLEAR or (clash.kind, clash.writer) != (DEVICE, FOREIGN):
+        if self._mode is YieldPolicy.CLEAR or (clash.kind, clash.writer) != (DEVICE, FOREIGN):
             return False
-        return self._mode is Yield.WAIT or self._ledger.pods.others_want_devices(pod.scheduler_name)
+        return self._mode is YieldPolicy.WAIT or self._ledger.pods.others_want_devices(pod.scheduler_name)

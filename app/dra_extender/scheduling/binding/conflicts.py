@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.compatible_only_with import IsTrue, unsuited
-from dra_extender.allocator.rules.verdict import CAPACITY, COUNTERS, Breach, published_pool, verdict
+from dra_extender.allocator.rules.verdict import CAPACITY, COUNTERS, Violation, published_pool, verdict
 from dra_extender.allocator.state.usage import PoolId, Usage
 from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.index.slices import SliceIndex
@@ -27,7 +27,7 @@ NEIGHBOURS: Final = "neighbours"
 PoolOf = Callable[[PoolId], Pool]
 
 
-class Overlap(NamedTuple):
+class AllocationConflict(NamedTuple):
     """What is given away twice: the kind, the device or counter set as driver/pool/name, and who allocated it besides.
 
     `writer` is FOREIGN (another scheduler), OWN (this program, here or in another replica), or NOBODY: the slices as published now
@@ -66,7 +66,7 @@ def pools_of(slices: SliceIndex, node: NodePools | None = None) -> PoolOf:
 
 def broken(
     holdings: Iterable[DeviceHolding], usage: Usage, pool_of: PoolOf, judge: IsTrue | None = None
-) -> Overlap | None:
+) -> AllocationConflict | None:
     """The first thing that these holdings break beside the usage, of which they are no part.
 
     Neighbours of one pool are judged by `judge`, if there is one.
@@ -83,7 +83,7 @@ def broken(
     return None
 
 
-def _unsuited(pool: Pool, usage: Usage, found: Sequence[DeviceHolding], judge: IsTrue | None) -> Breach | None:
+def _unsuited(pool: Pool, usage: Usage, found: Sequence[DeviceHolding], judge: IsTrue | None) -> Violation | None:
     if judge is None or not (
         pool.choosy
         or usage.has_compatibility_rules(pool.pool_id)
@@ -91,7 +91,7 @@ def _unsuited(pool: Pool, usage: Usage, found: Sequence[DeviceHolding], judge: I
     ):
         return None
     name = unsuited(pool, usage.pool(pool.pool_id), found, judge)
-    return None if name is None else Breach(NEIGHBOURS, name)
+    return None if name is None else Violation(NEIGHBOURS, name)
 
 
 def overlap(
@@ -100,7 +100,7 @@ def overlap(
     slices: SliceIndex,
     node: NodePools | None = None,
     judge: IsTrue | None = None,
-) -> Overlap | None:
+) -> AllocationConflict | None:
     """What this stored allocation cannot have beside what others hold that it must yield to; None if all is well.
 
     Those are foreign allocations, those of this program that the watch has delivered before this one, and those of deleted claims
@@ -131,7 +131,7 @@ def overlap(
 
 def overlapped(
     record: ClaimRecord, claims: ClaimIndex, slices: SliceIndex
-) -> tuple[Overlap, tuple[ClaimRecord, ...]] | None:
+) -> tuple[AllocationConflict, tuple[ClaimRecord, ...]] | None:
     """What this allocation and others give away twice, whoever was first, and the other claims with devices in the same pools."""
     holdings, pool_of = record.holdings, pools_of(slices)
     found = broken(holdings, Reduced(claims.usage, record.counted), pool_of)
@@ -151,8 +151,8 @@ def overlapped(
     return None if stored is None else (stored, tuple(others))
 
 
-def _overlap(pool_id: PoolId, breach: Breach) -> Overlap:
-    return Overlap(breach.kind, "/".join((*pool_id, breach.name)))
+def _overlap(pool_id: PoolId, breach: Violation) -> AllocationConflict:
+    return AllocationConflict(breach.kind, "/".join((*pool_id, breach.name)))
 
 
 def _is_foreign(record: ClaimRecord) -> bool:

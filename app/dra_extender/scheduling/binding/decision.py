@@ -12,15 +12,15 @@ from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code, Rejection
-from dra_extender.scheduling.binding.conflicts import Overlap, broken, pools_of
+from dra_extender.scheduling.binding.conflicts import AllocationConflict, broken, pools_of
 from dra_extender.scheduling.claims.group_entries import fully_reserved
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.claims.preconditions import Sorted, excluded, sort_claims
+from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, sort_claims
 from dra_extender.scheduling.claims.short_claims import ShortClaims
-from dra_extender.scheduling.evaluation.device_backoff import CoolDowns, SetAside
-from dra_extender.scheduling.evaluation.node_allocator import Searching
+from dra_extender.scheduling.evaluation.device_backoff import BackoffUsage, DeviceBackoff
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, extended_need
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.search_time.deadline import CallBudget
 from dra_extender.scheduling.search_time.time_slices import SHARE_USED_UP
@@ -35,7 +35,7 @@ class BindDecision:
     """
 
     def __init__(
-        self, ledger: Ledger, searching: Searching, cool_downs: CoolDowns, short: ShortClaims, options: Options
+        self, ledger: Ledger, searching: NodeAllocator, cool_downs: DeviceBackoff, short: ShortClaims, options: Options
     ) -> None:
         self._ledger = ledger
         self._short = short
@@ -57,13 +57,13 @@ class BindDecision:
         ledger = self._ledger
         node = ledger.nodes.get(node_name)
         if node is None:
-            raise TryAgain(f"node {node_name} is not known yet")
+            raise RetryableError(f"node {node_name} is not known yet")
         claims = sort_claims(found, ledger)
         refusal = (
             self._unserved(pod, node, found) or fully_reserved(found, ledger) or excluded(pod, node, claims, ledger)
         )
         if refusal is not None:
-            raise TryAgain(refusal.text)
+            raise RetryableError(refusal.text)
         undecided = (*claims.held, *claims.open)
         if not undecided:
             return ()
@@ -76,12 +76,12 @@ class BindDecision:
         clash = self._clash(anew, node_name)
         if clash is not None:
             self._cool_downs.nodes.undone(pod.uid, node_name)
-            raise TryAgain(f"pod does not fit on node {node_name} any more: {clash.kind} {clash.what}")
+            raise RetryableError(f"pod does not fit on node {node_name} any more: {clash.kind} {clash.what}")
         return anew
 
     @property
     def judge(self) -> IsTrue | None:
-        """See `Searching`."""
+        """See `NodeAllocator`."""
         return self._searching.judge
 
     def pools_of(self, node_name: str) -> NodePools | None:
@@ -104,7 +104,7 @@ class BindDecision:
             TryAgain: the pod's namespace has used up its share of time.
         """
         if not await self._slices.next(pod, budget):
-            raise TryAgain(f"pod {pod.key}: {SHARE_USED_UP}")
+            raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}")
 
     async def read(self, pod: Pod, missing: SpecNotKeptError, budget: CallBudget) -> None:
         """Read claims without which no decision about the pod can be made.
@@ -143,7 +143,7 @@ class BindDecision:
             for claim, placement in decided
         ]
 
-    def _clash(self, decided: _Decided, node_name: str) -> Overlap | None:
+    def _clash(self, decided: _Decided, node_name: str) -> AllocationConflict | None:
         """What these placements would break beside what is allocated: they would be undone after they are written."""
         holdings = [holding for _, placement in decided for holding in placement.holdings]
         pool_of = pools_of(self._ledger.slices, self.pools_of(node_name))
@@ -161,15 +161,15 @@ class BindDecision:
         return placements
 
     def _anew(
-        self, pod: Pod, undecided: tuple[FoundClaim, ...], claims: Sorted, node: Node, budget: CallBudget
+        self, pod: Pod, undecided: tuple[FoundClaim, ...], claims: ClaimsByState, node: Node, budget: CallBudget
     ) -> Sequence[tuple[FoundClaim, ClaimPlacement]]:
         demand = self._searching.demand(undecided, budget)
         for claim in claims.held:
             self._ledger.holds.end(claim.record.claim.metadata.uid)
         if isinstance(demand, Rejection):
-            raise TryAgain(demand.text)
-        usage = SetAside(self._ledger.usage(), self._cool_downs.of(pod.uid))
+            raise RetryableError(demand.text)
+        usage = BackoffUsage(self._ledger.usage(), self._cool_downs.of(pod.uid))
         answer = self._searching.once(demand, node, usage, budget, self._cool_downs.of(pod.uid))
         if isinstance(answer, NoFit):
-            raise TryAgain(f"pod does not fit on node {node.name} any more: {answer.rejections[0].text}")
+            raise RetryableError(f"pod does not fit on node {node.name} any more: {answer.rejections[0].text}")
         return list(zip(undecided, answer.claims, strict=True))

@@ -11,7 +11,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.base import ModelError
 from dra_extender.model.claim_edits import with_only_device, without_allocation
 from dra_extender.model.snapshot import is_snapshotted
-from dra_extender.scheduling.ports.cluster import Claims, ClusterError, Conflict, NotFound
+from dra_extender.scheduling.ports.cluster import Claims, ClusterError, ConflictError, NotFoundError
 
 MOST_GUARDS: Final = 256
 GUARD_LABEL: Final = "dra-extender.io/guard"
@@ -101,7 +101,7 @@ class GuardClaims:
                 return
             try:
                 guard = self._take_over(await self._claims.create(self._namespace, _body(self._namespace, device)))
-            except Conflict:
+            except ConflictError:
                 guard = self._take_over(await self._claims.read(self._namespace, name_of_guard(device)))
         if guard.device is not None:
             guard = await self._write(guard, without_allocation(guard.raw))
@@ -111,13 +111,13 @@ class GuardClaims:
     async def _remove(self, guard: Guard) -> None:
         try:
             await self._claims.delete(self._namespace, guard.name, guard.uid)
-        except NotFound:
+        except NotFoundError:
             self._ledger.guards.drop(guard.name, guard.uid)
 
     async def _write(self, guard: Guard, body: bytes) -> Guard:
         try:
             return self._take_over(await self._claims.update_status(self._namespace, guard.name, body))
-        except Conflict:
+        except ConflictError:
             self._take_over(await self._claims.read(self._namespace, guard.name))
             raise
 

@@ -3,7 +3,7 @@
 from types import TracebackType
 from typing import Final, Self
 
-from dra_extender.scheduling.claims.releaser import GivenBack
+from dra_extender.scheduling.claims.releaser import ClaimReleasedError
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.telemetry.metrics import Metrics
 
@@ -12,7 +12,7 @@ FAILURE: Final = "failure"
 TIMEOUT: Final = "timeout"
 
 
-class DevicesTookTooLong(GivenBack):
+class BindingTimeoutError(ClaimReleasedError):
     """Binding conditions were not met in time."""
 
 
@@ -52,5 +52,5 @@ class PreBind:
         status = SUCCESS
         if not self._passed:
             self._seconds += self._clock.monotonic() - self._since
-            status = TIMEOUT if isinstance(problem, DevicesTookTooLong) else FAILURE
+            status = TIMEOUT if isinstance(problem, BindingTimeoutError) else FAILURE
         self._metrics.binding.prebind(status, self._seconds, requires_conditions=self._requires)

@@ -3,9 +3,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.notifier import Signal
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.scheduling.ports.shutdown import Stopping
+from dra_extender.ledger.state.notifier import Notifier
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.ports.shutdown import Shutdown
 
 ALREADY: Final = "pod {} is bound to node {} already"
 
@@ -22,7 +22,7 @@ class RunningBind:
     node: str
     callers: list[asyncio.Event] = field(default_factory=list)
     other_node: str = ""
-    nudge: Signal = field(default_factory=Signal)
+    nudge: Notifier = field(default_factory=Notifier)
     task: asyncio.Task[None] | None = None
 
     @property
@@ -30,25 +30,27 @@ class RunningBind:
         """Whether nobody waits for it any more."""
         return all(caller.is_set() for caller in self.callers)
 
-    def check_sensible(self, uid: str, ledger: Ledger, stopping: Stopping) -> None:
+    def check_sensible(self, uid: str, ledger: Ledger, stopping: Shutdown) -> None:
         """Raises TryAgain if the bind of the pod with this UID makes no sense any more."""
         if stopping.reason is not None:
-            raise TryAgain(f"{stopping.reason}; the next bind of pod {self.pod} carries on")
+            raise RetryableError(f"{stopping.reason}; the next bind of pod {self.pod} carries on")
         pod = ledger.pods.by_uid(uid)
         if ledger.pods.gone(uid) or (pod is not None and pod.deleting):
-            raise TryAgain(f"pod {self.pod} does not exist any more")
+            raise RetryableError(f"pod {self.pod} does not exist any more")
         if pod is not None and pod.node_name not in ("", self.node):
-            raise TryAgain(ALREADY.format(self.pod, pod.node_name))
+            raise RetryableError(ALREADY.format(self.pod, pod.node_name))
         if self.other_node:
-            raise TryAgain(f"pod {self.pod} is to be bound to node {self.other_node} now, no more to {self.node}")
+            raise RetryableError(f"pod {self.pod} is to be bound to node {self.other_node} now, no more to {self.node}")
 
-    def check_waited_for(self, uid: str, ledger: Ledger, stopping: Stopping) -> None:
+    def check_waited_for(self, uid: str, ledger: Ledger, stopping: Shutdown) -> None:
         """As above, and if nobody would hear of a Binding: its scheduler gives the pod's CPU and memory to others then.
 
         To a node that is gone the API server would bind, too, and the pod would be deleted soon after.
         """
         self.check_sensible(uid, ledger, stopping)
         if self.node not in ledger.nodes:
-            raise TryAgain(f"node {self.node} does not exist any more")
+            raise RetryableError(f"node {self.node} does not exist any more")
         if self.abandoned:
-            raise TryAgain(f"nobody waits for the bind of pod {self.pod} any more; its devices stay reserved for it")
+            raise RetryableError(
+                f"nobody waits for the bind of pod {self.pod} any more; its devices stay reserved for it"
+            )

@@ -20,7 +20,7 @@ class Readiness(StrEnum):
     TIMED_OUT = "timed out"
 
 
-class Trouble(NamedTuple):
+class DeviceProblem(NamedTuple):
     """A device that is not ready, and the conditions that it waits for, or the one that says it failed."""
 
     device: DeviceId
@@ -33,11 +33,11 @@ class Trouble(NamedTuple):
         return "/".join(self.device)
 
 
-class Verdict(NamedTuple):
+class ConditionVerdict(NamedTuple):
     """The readiness of a claim, the devices it is about (none when ready), and when its clock runs out (as `now`)."""
 
     readiness: Readiness
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[DeviceProblem, ...] = ()
     deadline: float = 0.0
 
     @property
@@ -56,7 +56,7 @@ def conditional_devices(claim: ClaimHead) -> tuple[DeviceResult, ...]:
     return tuple(result for result in results_of(claim) if result.binding_conditions)
 
 
-def judge(claim: ClaimHead, *, now: float, waiting_since: float, timeout: float) -> Verdict:
+def judge(claim: ClaimHead, *, now: float, waiting_since: float, timeout: float) -> ConditionVerdict:
     """The readiness of an allocated claim at `now` (seconds since the epoch).
 
     Ready: each device with binding conditions has a status entry in which all of them are "True"; of a share it is the entry of
@@ -66,32 +66,32 @@ def judge(claim: ClaimHead, *, now: float, waiting_since: float, timeout: float)
     """
     devices = conditional_devices(claim)
     if not devices:
-        return Verdict(Readiness.READY)
+        return ConditionVerdict(Readiness.READY)
     reported = [(result, _true_conditions(claim.status.devices, result)) for result in devices]
     failed = tuple(_failures(reported))
     deadline = min(waiting_since, _timestamp(claim, default=waiting_since)) + timeout
     if failed:
-        return Verdict(Readiness.FAILED, failed, deadline)
+        return ConditionVerdict(Readiness.FAILED, failed, deadline)
     pending = tuple(_missing(reported))
     if not pending:
-        return Verdict(Readiness.READY, (), deadline)
-    return Verdict(Readiness.TIMED_OUT if now > deadline else Readiness.PENDING, pending, deadline)
+        return ConditionVerdict(Readiness.READY, (), deadline)
+    return ConditionVerdict(Readiness.TIMED_OUT if now > deadline else Readiness.PENDING, pending, deadline)
 
 
-def _failures(reported: Iterable[tuple[DeviceResult, dict[str, Condition]]]) -> Iterable[Trouble]:
+def _failures(reported: Iterable[tuple[DeviceResult, dict[str, Condition]]]) -> Iterable[DeviceProblem]:
     for result, true in reported:
         for name in result.binding_failure_conditions or ():
             if name in true:
                 said = true[name].message or true[name].reason
-                yield Trouble(result.device_id, (name,), said)
+                yield DeviceProblem(result.device_id, (name,), said)
                 break
 
 
-def _missing(reported: Iterable[tuple[DeviceResult, dict[str, Condition]]]) -> Iterable[Trouble]:
+def _missing(reported: Iterable[tuple[DeviceResult, dict[str, Condition]]]) -> Iterable[DeviceProblem]:
     for result, true in reported:
         missing = tuple(name for name in result.binding_conditions or () if name not in true)
         if missing:
-            yield Trouble(result.device_id, missing)
+            yield DeviceProblem(result.device_id, missing)
 
 
 def _true_conditions(statuses: Iterable[AllocatedDeviceStatus], result: DeviceResult) -> dict[str, Condition]:

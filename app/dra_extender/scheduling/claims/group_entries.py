@@ -8,7 +8,7 @@ time (scheduling/group_trials.py), for which there is always room: nobody else g
 from collections.abc import Iterable
 from typing import Final
 
-from dra_extender.ledger.index.group_starts import Ability
+from dra_extender.ledger.index.group_starts import GroupEntrySupport
 from dra_extender.ledger.index.pod_groups import START_LABEL, GroupReservation, known_on
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.node import Node
@@ -42,16 +42,18 @@ def crowded_out(found: FoundClaim, pod: Pod, node: Node, ledger: Ledger) -> Reje
         return None
     starts = ledger.group_starts
     ability = starts.ability(pod.namespace, node, pod.uid)
-    if ability is Ability.ON_TRIAL:
+    if ability is GroupEntrySupport.ON_TRIAL:
         return Rejection(code=Code.CLAIM_ON_TRIAL, claim=found.label)
     detail = ""
-    if ability is Ability.UNABLE and starts.room(claim, pod.uid) <= 0:
+    if ability is GroupEntrySupport.UNABLE and starts.room(claim, pod.uid) <= 0:
         detail = (
             f"its label {START_LABEL} says so" if known_on(node) is False else f"a pod did not start there; {_ADVICE}"
         )
-    elif ability is Ability.UNKNOWN and _waits_for_its_gang(pod, ledger):
+    elif ability is GroupEntrySupport.UNKNOWN and _waits_for_its_gang(pod, ledger):
         detail = f"nothing is found out by members of a gang of which none is bound; {_ADVICE}"
-    elif ability is Ability.UNKNOWN and starts.room(claim, pod.uid) < (1 if claim.reserved_by(group.uid) else 2):
+    elif ability is GroupEntrySupport.UNKNOWN and starts.room(claim, pod.uid) < (
+        1 if claim.reserved_by(group.uid) else 2
+    ):
         detail = f"there is no entry left for a pod that would find out; {_ADVICE}"
     return Rejection(code=Code.CLAIM_CROWDED, claim=found.label, detail=detail) if detail else None
 
@@ -60,7 +62,7 @@ def most_entries(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger)
     """How many entries the claim may have when this consumer has come to it, but for those that are owed to pods on trial."""
     if is_group(found.consumer) or found.group is None or not _is_automatic(ledger):
         return MAX_RESERVATIONS
-    unable = node is not None and ledger.group_starts.ability(pod.namespace, node, pod.uid) is Ability.UNABLE
+    unable = node is not None and ledger.group_starts.ability(pod.namespace, node, pod.uid) is GroupEntrySupport.UNABLE
     return MAX_RESERVATIONS if unable else OWN_ENTRIES
 
 

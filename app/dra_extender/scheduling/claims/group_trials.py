@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from dra_extender.ledger.index.group_starts import Trial
+from dra_extender.ledger.index.group_starts import GroupEntryTrial
 from dra_extender.ledger.index.pod_groups import GroupReservation, known_on
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
@@ -16,8 +16,8 @@ from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, read_claim
 from dra_extender.scheduling.claims.lookup import consumer_of
 from dra_extender.scheduling.claims.writer import ClaimWriting
-from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, NotFound
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, NotFoundError
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
 
@@ -100,17 +100,17 @@ class GroupTrials:
                 found.add(record.claim.metadata.uid)
         return frozenset(found)
 
-    def _claims_of(self, trial: Trial) -> Sequence[ClaimRecord]:
+    def _claims_of(self, trial: GroupEntryTrial) -> Sequence[ClaimRecord]:
         """The claims of the trial that still exist."""
         return [record for uid in trial.claims if (record := self._ledger.claims.by_uid(uid)) is not None]
 
-    async def _verify(self, trial: Trial) -> None:
+    async def _verify(self, trial: GroupEntryTrial) -> None:
         """The pod has started: whether with nothing but its group's entry only the live claims tell."""
         alone = False
         for record in self._claims_of(trial):
             try:
                 live = read_claim(await self._claims.read(*record.claim.metadata.key))
-            except NotFound:
+            except NotFoundError:
                 continue
             except (ClusterError, ModelError):
                 return
@@ -128,7 +128,7 @@ class GroupTrials:
             self._metrics.group_trial("outdated")
         self._ledger.helpful_claim()
 
-    async def _help(self, trial: Trial) -> None:
+    async def _help(self, trial: GroupEntryTrial) -> None:
         """The pod has not started in time: reserve its claims for itself, and try its node no more for a while."""
         pod, starts, now = trial.pod, self._ledger.group_starts, self._clock.monotonic()
         starts.fail(trial)
@@ -138,7 +138,7 @@ class GroupTrials:
         for record in self._claims_of(trial):
             try:
                 without = await self._writing.reserve(record, ((consumer_of(pod), MAX_RESERVATIONS),))
-            except TryAgain as problem:
+            except RetryableError as problem:
                 _LOG.warning(
                     "a pod that does not start cannot be reserved for itself", pod=pod.key, problem=str(problem)
                 )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from dra_extender.ledger.index.group_starts import Ability
+from dra_extender.ledger.index.group_starts import GroupEntrySupport
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
@@ -89,7 +89,7 @@ def goes_by_group(found: FoundClaim, pod: Pod, node: Node | None, ledger: Ledger
     return (
         node is not None
         and is_crowded(found, ledger)
-        and ledger.group_starts.ability(pod.namespace, node, pod.uid) is not Ability.UNABLE
+        and ledger.group_starts.ability(pod.namespace, node, pod.uid) is not GroupEntrySupport.UNABLE
     )
 
 

@@ -14,19 +14,19 @@ from dra_extender.scheduling.claims.group_entries import crowded_out
 from dra_extender.scheduling.claims.lookup import FoundClaim
 
 
-class Sorted(NamedTuple):
+class ClaimsByState(NamedTuple):
     """A pod's claims: allocated (or being written), held for another pod too, and open."""
 
     allocated: tuple[FoundClaim, ...]
     held: tuple[FoundClaim, ...]
     open: tuple[FoundClaim, ...]
 
-    def with_allocated(self, found: FoundClaim) -> "Sorted":
+    def with_allocated(self, found: FoundClaim) -> "ClaimsByState":
         """These and a further claim that is allocated."""
         return self._replace(allocated=(*self.allocated, found))
 
 
-def sort_claims(found: tuple[FoundClaim, ...], ledger: Ledger) -> Sorted:
+def sort_claims(found: tuple[FoundClaim, ...], ledger: Ledger) -> ClaimsByState:
     """Tell apart what is decided and what is not."""
     allocated, held, still_open = [], [], []
     for each in found:
@@ -36,7 +36,7 @@ def sort_claims(found: tuple[FoundClaim, ...], ledger: Ledger) -> Sorted:
             held.append(each)
         else:
             still_open.append(each)
-    return Sorted(tuple(allocated), tuple(held), tuple(still_open))
+    return ClaimsByState(tuple(allocated), tuple(held), tuple(still_open))
 
 
 def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: float, timeout: float) -> Rejection | None:
@@ -56,7 +56,7 @@ def not_ready(found: tuple[FoundClaim, ...], pod: Pod, ledger: Ledger, now: floa
     return None
 
 
-def excluded(pod: Pod, node: Node, claims: Sorted, ledger: Ledger) -> Rejection | None:
+def excluded(pod: Pod, node: Node, claims: ClaimsByState, ledger: Ledger) -> Rejection | None:
     """Why the decided claims keep the pod off this node; None if they allow it."""
     for each in claims.allocated:
         refusal = useless_on(node, each, ledger) or crowded_out(each, pod, node, ledger)

@@ -7,14 +7,14 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.claims.writer import ClaimWriting
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 
 
-class GivenBack(TryAgain):
+class ClaimReleasedError(RetryableError):
     """The pod's devices, or some of them, were given back: it is not going to that node any more."""
 
 
-class GivingBack:
+class ClaimReleaser:
     """Gives back what a pod that is not bound yet has of a claim: its reservation, and the allocation if nobody else uses it.
 
     What is reserved for the pod's PodGroup stays while another member is bound, or on the point of being bound.
@@ -54,7 +54,7 @@ class GivingBack:
             or not known.claim.reserved_by(consumer)
             or (meta.uid, consumer) in self._going
         ):
-            raise GivenBack(f"claim {'/'.join(meta.key)} was deallocated while pod {pod.key} waited for it")
+            raise ClaimReleasedError(f"claim {'/'.join(meta.key)} was deallocated while pod {pod.key} waited for it")
         return known
 
     @contextmanager

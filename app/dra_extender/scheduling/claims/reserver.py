@@ -11,7 +11,7 @@ from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, ConsumerReference
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.claims.writer import ClaimWriting
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 
 Waiting = tuple[ConsumerReference, int, asyncio.Future[None]]
 
@@ -57,7 +57,7 @@ class Reservations:
         for consumer, most, done in batch:
             if consumer.uid in without:
                 code = Code.CLAIM_CROWDED if most < MAX_RESERVATIONS else Code.CLAIM_FULLY_RESERVED
-                _fail([done], TryAgain(Rejection(code=code, detail="/".join(record.claim.metadata.key)).text))
+                _fail([done], RetryableError(Rejection(code=code, detail="/".join(record.claim.metadata.key)).text))
         for _, _, done in batch:
             if not done.done():
                 done.set_result(None)

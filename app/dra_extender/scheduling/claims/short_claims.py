@@ -5,8 +5,8 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.ports.cluster import Claims, ClusterError, NotFound
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.cluster import Claims, ClusterError, NotFoundError
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.search_time.deadline import CallBudget
 from dra_extender.scheduling.search_time.time_slices import TimeSlices
 from dra_extender.telemetry.metrics import Metrics
@@ -46,7 +46,7 @@ class ShortClaims:
         """
         uids = {each.claim.metadata.uid for each in missing.records}
         if uids & budget.read_again:
-            raise TryAgain(f"claim {missing}: the claims of one pod are too large to be read again together")
+            raise RetryableError(f"claim {missing}: the claims of one pod are too large to be read again together")
         budget.read_again |= uids
         seconds = max(_LEAST_SECONDS, min(_MOST_SECONDS, budget.seconds_left))
         try:
@@ -54,7 +54,7 @@ class ShortClaims:
                 ends = await asyncio.gather(*map(self._read, missing.records), return_exceptions=True)
         except TimeoutError as late:
             self._metrics.claim_read_again("failed")
-            raise TryAgain(f"claim {missing}: the API server did not answer in {seconds:.1f} s") from late
+            raise RetryableError(f"claim {missing}: the API server did not answer in {seconds:.1f} s") from late
         for end in ends:
             if isinstance(end, BaseException):
                 raise end
@@ -67,12 +67,12 @@ class ShortClaims:
                 raw = await self._claims.read(namespace, name)
             refusal = self._ledger.claims.complete(record, raw)
             outcome = "changed" if refusal else "ok"
-        except NotFound as gone:
+        except NotFoundError as gone:
             outcome = "gone"
-            raise TryAgain(f"claim {namespace}/{name} does not exist any more") from gone
+            raise RetryableError(f"claim {namespace}/{name} does not exist any more") from gone
         except (ClusterError, ModelError) as problem:
-            raise TryAgain(f"claim {namespace}/{name}: {problem}") from problem
+            raise RetryableError(f"claim {namespace}/{name}: {problem}") from problem
         finally:
             self._metrics.claim_read_again(outcome)
         if refusal:
-            raise TryAgain(f"claim {namespace}/{name} {refusal}")
+            raise RetryableError(f"claim {namespace}/{name} {refusal}")

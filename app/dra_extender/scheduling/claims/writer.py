@@ -22,10 +22,16 @@ from dra_extender.model.claim_edits import (
     without_reservations,
 )
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference, ResourceClaim, read_claim
-from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, LostShare, encode_snapshot, lost_share, with_groups
+from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, StrippedShare, encode_snapshot, lost_share, with_groups
 from dra_extender.scheduling.claims.kept_fields import same_allocation, same_devices, stripped
-from dra_extender.scheduling.ports.cluster import Claims, ClusterError, Conflict, NotFound, Unavailable
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.cluster import (
+    Claims,
+    ClusterError,
+    ConflictError,
+    NotFoundError,
+    ServerUnavailableError,
+)
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.telemetry.metrics import Metrics
 
 _TRIES: Final = 5
@@ -63,7 +69,7 @@ class ClaimWriting:
                     if claim.reserved_by(consumer.uid):
                         return raw
                     return await self._update_status("reserve", claim, with_reservations(raw, (consumer,)))
-                raise TryAgain(f"claim {_name(claim)} was allocated by another scheduler")
+                raise RetryableError(f"claim {_name(claim)} was allocated by another scheduler")
             if not is_kept(claim, snapshot):
                 raw = await self._update(claim, with_finalizer_and_snapshot(claim, snapshot))
             return await self._update_status("allocate", claim, with_allocation(raw, allocation, consumer))
@@ -72,7 +78,7 @@ class ClaimWriting:
         await self.check_shares(stored, consumer.uid)
         kept = stored.claim.status.allocation
         if kept is None or not same_devices(kept, placement.allocation):
-            raise TryAgain(f"claim {_name(stored.claim)}: the API server did not keep the allocation")
+            raise RetryableError(f"claim {_name(stored.claim)}: the API server did not keep the allocation")
         for field in stripped(allocation, kept):
             self._metrics.stripped(field)
         stored.written, stored.written_for = kept, frozenset((consumer.uid,))
@@ -94,7 +100,7 @@ class ClaimWriting:
         async def write(raw: bytes) -> bytes:
             claim = read_claim(raw)
             if claim.status.allocation is None:
-                raise TryAgain(f"claim {_name(claim)} was deallocated meanwhile")
+                raise RetryableError(f"claim {_name(claim)} was deallocated meanwhile")
             missing: list[ConsumerReference] = []
             for each, most in wanted:
                 if claim.reserved_by(each.uid) or each in missing:
@@ -117,7 +123,7 @@ class ClaimWriting:
                 raw = await self._claims.read(namespace, name)
                 if read_claim(raw).metadata.uid == uid:
                     self._ledger.own_write(raw)
-            except NotFound:
+            except NotFoundError:
                 self._ledger.claim_gone(namespace, name, uid)
             except ClusterError:
                 await asyncio.sleep(_LOOK_SECONDS)
@@ -153,12 +159,12 @@ class ClaimWriting:
         Raises:
             TryAgain: a share was not stored as one; or the release failed.
         """
-        lost: LostShare | None = lost_share(record.claim)
+        lost: StrippedShare | None = lost_share(record.claim)
         if lost is None:
             return
         self._metrics.stripped(lost.field)
         await self.release(record, (consumer_uid,))
-        raise TryAgain(
+        raise RetryableError(
             f"claim {_name(record.claim)}: the API server does not keep {lost.field} of a share (DRAConsumableCapacity is off "
             f"there?), so device {'/'.join(lost.device_id)} would not be shared as decided"
         )
@@ -198,7 +204,7 @@ class ClaimWriting:
 
         try:
             return (await self._persist(record, write, dying=True, tries=tries)).claim.status.allocation is None
-        except ClaimGone:
+        except ClaimGoneError:
             return True
 
     async def create(self, namespace: str, body: bytes) -> ClaimRecord:
@@ -228,19 +234,19 @@ class ClaimWriting:
         try:
             await self._persist(record, write, dying=True)
             await self._check_gone(record)
-        except ClaimGone:
+        except ClaimGoneError:
             self._ledger.claim_gone(namespace, name, record.claim.metadata.uid)
 
     async def _check_gone(self, record: ClaimRecord) -> None:
         namespace, name = record.claim.metadata.key
         try:
             if read_claim(await self._claims.read(namespace, name)).metadata.uid == record.claim.metadata.uid:
-                raise TryAgain(f"claim {namespace}/{name} is being deleted")
-        except NotFound as gone:
-            raise ClaimGone(f"claim {namespace}/{name} does not exist any more") from gone
+                raise RetryableError(f"claim {namespace}/{name} is being deleted")
+        except NotFoundError as gone:
+            raise ClaimGoneError(f"claim {namespace}/{name} does not exist any more") from gone
         except (ClusterError, ModelError) as problem:
-            raise TryAgain(f"claim {namespace}/{name}: {problem}") from problem
-        raise ClaimGone(f"claim {namespace}/{name} was replaced by another of the same name")
+            raise RetryableError(f"claim {namespace}/{name}: {problem}") from problem
+        raise ClaimGoneError(f"claim {namespace}/{name} was replaced by another of the same name")
 
     async def _persist(
         self,
@@ -263,15 +269,15 @@ class ClaimWriting:
                     raw = await self._claims.read(namespace, name)
                 _check_alive(read_claim(raw), uid, dying=dying, version=version if tries == 1 else None)
                 return self._ledger.own_write(await write(raw))
-            except (Conflict, Unavailable) as again:
+            except (ConflictError, ServerUnavailableError) as again:
                 problem = again
-            except NotFound as gone:
-                raise ClaimGone(f"claim {namespace}/{name} does not exist any more") from gone
+            except NotFoundError as gone:
+                raise ClaimGoneError(f"claim {namespace}/{name} does not exist any more") from gone
             except ClusterError as refused:
-                raise TryAgain(f"claim {namespace}/{name}: {refused}") from refused
+                raise RetryableError(f"claim {namespace}/{name}: {refused}") from refused
             except ModelError as unreadable:
-                raise TryAgain(f"claim {namespace}/{name} cannot be read: {unreadable}") from unreadable
-        failed = OutcomeUnknown if isinstance(problem, Unavailable) else TryAgain
+                raise RetryableError(f"claim {namespace}/{name} cannot be read: {unreadable}") from unreadable
+        failed = OutcomeUnknownError if isinstance(problem, ServerUnavailableError) else RetryableError
         raise failed(f"claim {namespace}/{name}: {problem}") from problem
 
     async def _update(self, claim: ResourceClaim, change: MetadataChange) -> bytes:
@@ -290,11 +296,11 @@ class ClaimWriting:
         return answer
 
 
-class OutcomeUnknown(TryAgain):
+class OutcomeUnknownError(RetryableError):
     """The server did not answer: what was to be written may be stored, or not."""
 
 
-class ClaimGone(TryAgain):
+class ClaimGoneError(RetryableError):
     """The claim was deleted, or replaced by another of the same name."""
 
 
@@ -307,11 +313,11 @@ def is_kept(claim: ClaimHead, snapshot: str) -> bool:
 def _check_alive(claim: ResourceClaim, uid: str, *, dying: bool, version: str | None) -> None:
     """Raises TryAgain if this is not the claim, in this version if one is given, or it is being deleted (unless `dying`)."""
     if claim.metadata.uid != uid:
-        raise ClaimGone(f"claim {_name(claim)} was replaced by another of the same name")
+        raise ClaimGoneError(f"claim {_name(claim)} was replaced by another of the same name")
     if version not in (None, claim.metadata.resource_version):
-        raise TryAgain(f"claim {_name(claim)} has changed")
+        raise RetryableError(f"claim {_name(claim)} has changed")
     if claim.metadata.deletion_timestamp is not None and not dying:
-        raise TryAgain(f"claim {_name(claim)} is being deleted")
+        raise RetryableError(f"claim {_name(claim)} is being deleted")
 
 
 def _name(claim: ClaimHead) -> str:

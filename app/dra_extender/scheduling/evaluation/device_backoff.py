@@ -13,9 +13,9 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding, Placement
 from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code, Rejection
-from dra_extender.scheduling.evaluation.node_backoff import NodeBackOff
-from dra_extender.scheduling.evaluation.result import Attempt
-from dra_extender.scheduling.evaluation.result_cache import Outcome
+from dra_extender.scheduling.evaluation.node_backoff import NodeBackoff
+from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.evaluation.result_cache import NodeResult
 from dra_extender.scheduling.evaluation.scoring import merits_of
 from dra_extender.scheduling.ports.cluster import Clock
 
@@ -26,7 +26,7 @@ _SHORTEST_SECONDS: Final = 0.001
 COOLING: Final = Rejection(code=Code.COOLING_DOWN)
 
 
-class CoolDowns:
+class DeviceBackoff:
     """Which devices, and which `nodes`, each pod leaves alone for the moment.
 
     `ended` is called when a pod's devices or nodes may be tried again.
@@ -37,7 +37,7 @@ class CoolDowns:
         self._seconds = seconds
         self._ended = ended
         self._until: dict[str, dict[DeviceId, float]] = {}
-        self.nodes = NodeBackOff(clock, ended)
+        self.nodes = NodeBackoff(clock, ended)
 
     def start(self, pod_uid: str, devices: Collection[DeviceId]) -> None:
         """These devices have just failed for the pod.  To be called in the event loop."""
@@ -82,7 +82,7 @@ class CoolDowns:
         self._ended(pod_uid)
 
 
-class SetAside:
+class BackoffUsage:
     """A usage in which some more devices are taken, without drawing on anything else.  It is itself a `Usage`."""
 
     __slots__ = ("_aside", "_base")
@@ -112,14 +112,14 @@ def search_around(
     ask: Callable[[Node, Usage, Hashable], Placement | Rejection],
     nodes: Sequence[str],
     enough: int,
-    attempt: Attempt,
+    attempt: FilterResult,
 ) -> None:
     """Tell `attempt` which nodes fit without these devices, `enough` at most, and which would only with them.
 
     `ask` answers about one node; what it is given last names the usage.  Nothing is remembered: the question is one pod's alone.
     """
     usage = ledger.usage()
-    without = SetAside(usage, devices)
+    without = BackoffUsage(usage, devices)
     refused: list[tuple[Node, Rejection]] = []
     for name in nodes:
         node = ledger.nodes.get(name)
@@ -132,7 +132,7 @@ def search_around(
             attempt.limited |= answer.code is Code.SEARCH_LIMIT
             continue
         merits = () if attempt.demand is None else merits_of(attempt.demand, answer, usage, ledger.slices)
-        attempt.fits[name] = Outcome(ledger.state.of(name), ledger.held.of(name), answer, None, "", merits)
+        attempt.fits[name] = NodeResult(ledger.state.of(name), ledger.held.of(name), answer, None, "", merits)
         if len(attempt.fits) >= enough:
             break
     for node, rejection in refused:

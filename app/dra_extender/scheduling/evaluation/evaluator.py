@@ -10,12 +10,12 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement
 from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code, Rejection
-from dra_extender.model.score_terms import Merits
-from dra_extender.scheduling.evaluation.node_allocator import Searching
-from dra_extender.scheduling.evaluation.node_equivalence import Inventory, Likeness
-from dra_extender.scheduling.evaluation.placement_template import Twin
-from dra_extender.scheduling.evaluation.result import Attempt
-from dra_extender.scheduling.evaluation.result_cache import KindAnswer, Outcome, Remembered, Table
+from dra_extender.model.score_terms import ScoreTerms
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
+from dra_extender.scheduling.evaluation.node_equivalence import Inventory, NodeEquivalence
+from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
+from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.evaluation.result_cache import ClassResult, NodeResult, ResultCache, ResultTable
 from dra_extender.scheduling.evaluation.scoring import has_alternatives, merits_of
 from dra_extender.telemetry.metrics import Metrics
 
@@ -23,7 +23,7 @@ NODE_UNKNOWN: Final = Rejection(code=Code.NODE_UNKNOWN)
 _AGAIN: Final = 2
 # Said of a pool by its name, which is another one on the next node.
 _NAMING_POOLS: Final = frozenset({Code.POOL_INCOMPLETE, Code.POOL_INVALID})
-_UNKNOWN: Final = Outcome(0, 0, None, NODE_UNKNOWN, NODE_UNKNOWN.summary)
+_UNKNOWN: Final = NodeResult(0, 0, None, NODE_UNKNOWN, NODE_UNKNOWN.summary)
 
 
 @dataclass(slots=True)
@@ -35,10 +35,10 @@ class _Asked:
     """
 
     demand: Demand
-    table: Table
+    table: ResultTable
     out_of_time: Callable[[], bool]
     enough: int
-    attempt: Attempt
+    attempt: FilterResult
     under_holds: Container[str] | None
     equal: bool
     slow: list[str] = field(default_factory=list)
@@ -51,26 +51,26 @@ class _Asked:
         return self.equal and len(self.attempt.fits) >= self.enough
 
 
-class Judging:
+class NodeEvaluator:
     """Puts one question to many nodes and remembers the answers: nodes about which nothing has changed are not searched again."""
 
     def __init__(
         self,
         ledger: Ledger,
-        searching: Searching,
+        searching: NodeAllocator,
         metrics: Metrics,
         limit: int,
-        likeness: Likeness | None = None,
+        likeness: NodeEquivalence | None = None,
     ) -> None:
         """Keep at most about `limit` answers; `likeness` tells which nodes need not be searched themselves."""
         self._ledger = ledger
         self._searching = searching
         self._metrics = metrics
-        self._remembered = Remembered(limit)
-        self._likeness = likeness or Likeness(ledger, searching.features)
+        self._remembered = ResultCache(limit)
+        self._likeness = likeness or NodeEquivalence(ledger, searching.features)
 
     def search(
-        self, demand: Demand, nodes: Iterable[str], enough: int, out_of_time: Callable[[], bool], attempt: Attempt
+        self, demand: Demand, nodes: Iterable[str], enough: int, out_of_time: Callable[[], bool], attempt: FilterResult
     ) -> Sequence[str]:
         """Ask about the nodes in this order and tell `attempt`; returns those that holds concern, which come last.
 
@@ -100,7 +100,7 @@ class Judging:
         ledger, table = self._ledger, self._remembered.table(demand.signature)
         under_holds = ledger.nodes_under_holds()
         table.catch_up(ledger.state, ledger.held, under_holds)
-        asked = _Asked(demand, table, out_of_time, enough, Attempt(), under_holds, equal=False)
+        asked = _Asked(demand, table, out_of_time, enough, FilterResult(), under_holds, equal=False)
         while table.stale and count:
             name, _ = table.stale.popitem()
             if name in table.fits or name in table.refused:
@@ -112,7 +112,7 @@ class Judging:
                 table.stale.clear()
         return bool(table.stale)
 
-    def _begin(self, demand: Demand, table: Table, under_holds: Container[str] | None) -> None:
+    def _begin(self, demand: Demand, table: ResultTable, under_holds: Container[str] | None) -> None:
         """Forget what has changed; a question that is put again makes nodes worth asking about that were never needed before."""
         table.catch_up(self._ledger.state, self._ledger.held, under_holds)
         if not table.asked:
@@ -181,7 +181,7 @@ class Judging:
             asked.equal = False
         return False
 
-    def _ask(self, asked: _Asked, name: str) -> Outcome:
+    def _ask(self, asked: _Asked, name: str) -> NodeResult:
         """The answer for one node: remembered if nothing it was read from has changed, else that for its kind, else searched."""
         node = self._ledger.nodes.get(name)
         if node is None:
@@ -195,13 +195,13 @@ class Judging:
             asked.table.keep(name, outcome)
         return outcome
 
-    def _without_holds(self, asked: _Asked, node: Node) -> Outcome:
+    def _without_holds(self, asked: _Asked, node: Node) -> NodeResult:
         inventory = self._likeness.inventory(node)
         kind = None if inventory is None else self._likeness.kind_of(node, inventory, asked.table.reads)
         usage, versions = self._ledger.claims.usage, (self._ledger.state.of(node.name), 0)
         return self._answer(asked, node, usage, asked.table.free, versions, inventory, kind)
 
-    def _under_holds(self, asked: _Asked, node: Node) -> Outcome:
+    def _under_holds(self, asked: _Asked, node: Node) -> NodeResult:
         ledger, answers = self._ledger, asked.table.held
         state, hold = versions = ledger.state.of(node.name), ledger.held.of(node.name)
         known = answers.get(node.name)
@@ -216,15 +216,15 @@ class Judging:
         asked: _Asked,
         node: Node,
         usage: Usage,
-        answers: dict[str, Outcome],
+        answers: dict[str, NodeResult],
         versions: tuple[int, int],
         inventory: Inventory | None,
         kind: Hashable | None,
-    ) -> Outcome:
+    ) -> NodeResult:
         """The answer under this usage, kept among `answers`: that for the node's kind if there is one, else what a search finds."""
         known = None if kind is None else asked.table.kinds.get(kind)
         if known is not None and inventory is not None:
-            outcome = answers[node.name] = Outcome.of_twin(versions, known, node.name, inventory.pools)
+            outcome = answers[node.name] = NodeResult.of_twin(versions, known, node.name, inventory.pools)
             return outcome
         found = self._searched(asked, node, usage, (answers is asked.table.held, *versions))
         outcome = _outcome(versions, found)
@@ -232,8 +232,8 @@ class Judging:
             answers[node.name] = outcome
         if found.typical and kind is not None and inventory is not None:
             placement = found.placement
-            twin = None if placement is None else Twin(node.name, inventory.pools, placement)
-            asked.table.learn(kind, KindAnswer(twin, outcome.rejection, outcome.text, outcome.merits))
+            twin = None if placement is None else PlacementTemplate(node.name, inventory.pools, placement)
+            asked.table.learn(kind, ClassResult(twin, outcome.rejection, outcome.text, outcome.merits))
         return outcome
 
     def _searched(self, asked: _Asked, node: Node, usage: Usage, under: Hashable) -> "_Found":
@@ -254,11 +254,11 @@ class _Found(NamedTuple):
 
     placement: Placement | None
     rejection: Rejection | None
-    merits: tuple[Merits, ...]
+    merits: tuple[ScoreTerms, ...]
     lasting: bool
     typical: bool
 
 
-def _outcome(versions: tuple[int, int], found: _Found) -> Outcome:
+def _outcome(versions: tuple[int, int], found: _Found) -> NodeResult:
     text = "" if found.rejection is None else found.rejection.summary
-    return Outcome(*versions, found.placement, found.rejection, text, found.merits, limited=not found.lasting)
+    return NodeResult(*versions, found.placement, found.rejection, text, found.merits, limited=not found.lasting)

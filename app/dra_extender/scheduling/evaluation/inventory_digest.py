@@ -17,7 +17,7 @@ _UNREAD: Final = Attribute(string_value="")
 """Stands for an attribute that has a value, whatever it is."""
 
 
-class Contents:
+class InventoryDigest:
     """Remembers the digest of each slice while the slice lives."""
 
     def __init__(self) -> None:

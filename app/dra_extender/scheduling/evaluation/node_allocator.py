@@ -8,10 +8,10 @@ from dra_extender.allocator.demand.selectors import SelectionTimeoutError, Selec
 from dra_extender.allocator.demand.validate import prepare
 from dra_extender.allocator.explain.survey import RequestSurvey, survey
 from dra_extender.allocator.pools.pools import NodePools, gather
-from dra_extender.allocator.rules.compatible_only_with import IsTrue, Site
+from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, IsTrue
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.release_rules import OWN
-from dra_extender.allocator.state.result import NoFit, Paused
+from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.cel.analysis.rewrite import rewrite_suffixes
 from dra_extender.cel.program_cache import ProgramCache
@@ -55,7 +55,7 @@ class _Begun(NamedTuple):
     prepared: dict[int, ClaimDemand]
 
 
-class Searching:
+class NodeAllocator:
     """Asks the allocator about one node, with everything that depends on slices and claims alone prepared once."""
 
     def __init__(
@@ -195,7 +195,7 @@ class Searching:
             self._resumed()
         try:
             return search(deadline)
-        except Paused:
+        except SearchPaused:
             if under is not None:
                 self._paused.keep(question, under, search)
             raise
@@ -240,7 +240,7 @@ class Searching:
         """Says whether `compatibleOnlyWith` is true for a device; None while compatibility does not count."""
         return self._is_true if self.features.compatibility_groups else None
 
-    def _is_true(self, expression: str, site: Site) -> bool:
+    def _is_true(self, expression: str, site: DeviceLocation) -> bool:
         row = self._verdicts.of((expression,), self._programs).row(site.published)
         try:
             return row.matches(site.published, site.position, None)

@@ -28,7 +28,7 @@ class _Node:
     until: float = 0.0
 
 
-class NodeBackOff:
+class NodeBackoff:
     """Which nodes each pod leaves alone for the moment.  `ended` is called when a pod may be offered a node again."""
 
     def __init__(self, clock: Clock, ended: Callable[[str], None]) -> None:

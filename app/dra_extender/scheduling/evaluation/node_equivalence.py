@@ -16,7 +16,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.base import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
-from dra_extender.scheduling.evaluation.inventory_digest import Contents, digest_of
+from dra_extender.scheduling.evaluation.inventory_digest import InventoryDigest, digest_of
 
 _SLACK: Final = 2
 _MAX_PROJECTIONS: Final = 100_000
@@ -42,13 +42,13 @@ class _Taken(NamedTuple):
     digest: bytes | None
 
 
-class Likeness:
+class NodeEquivalence:
     """Keeps a digest of each node's state, renewed with the versions of the node."""
 
     def __init__(self, ledger: Ledger, features: Features) -> None:
         self._ledger = ledger
         self._partitionable = features.partitionable_devices
-        self._contents = Contents()
+        self._contents = InventoryDigest()
         self._inventories: dict[str, tuple[int, Inventory | None]] = {}
         self._taken: dict[str, _Taken] = {}
         self._projections: dict[tuple[bytes, Reads], bytes] = {}

@@ -11,7 +11,7 @@ _replace = msgspec.structs.replace
 
 
 @dataclass(frozen=True, slots=True)
-class Twin:
+class PlacementTemplate:
     """A placement on a node, and that node's local pools in order, so that it can be had on a node like it."""
 
     node: str

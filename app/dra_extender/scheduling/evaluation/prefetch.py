@@ -2,9 +2,9 @@ import asyncio
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.state.result import Paused
+from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.scheduling.evaluation.evaluator import Judging
+from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.search_time.deadline import CallBudget
 
@@ -13,15 +13,15 @@ _AT_MOST: Final = 64
 _SECONDS: Final = 0.004
 
 
-class LookAhead:
+class Prefetch:
     """Between two calls, asks about the nodes that changed, so that the next replica of the same pod need not wait for searches.
 
-    It fills the memory of `Judging` and nothing else, in steps of a few searches between which everything else goes on, only
+    It fills the memory of `NodeEvaluator` and nothing else, in steps of a few searches between which everything else goes on, only
     for the question that was asked last, and not where searches take long.  It begins when a call is answered, and again whenever
     a hold ends, as it does in each bind.
     """
 
-    def __init__(self, judging: Judging, ledger: Ledger, clock: Clock, enough: int) -> None:
+    def __init__(self, judging: NodeEvaluator, ledger: Ledger, clock: Clock, enough: int) -> None:
         self._judging = judging
         self._ledger = ledger
         self._clock = clock
@@ -46,7 +46,7 @@ class LookAhead:
         budget.open_slice(_SECONDS)
         try:
             more = self._judging.look_ahead(self._demand, _AT_ONCE, self._enough, budget)
-        except Paused:
+        except SearchPaused:
             more = False
         if more and left > _AT_ONCE:
             asyncio.get_running_loop().call_soon(self._step, turn, left - _AT_ONCE)

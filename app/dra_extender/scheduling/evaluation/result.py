@@ -7,10 +7,10 @@ from dra_extender.allocator.demand.demand import Demand
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.evaluation.result_cache import Outcome
+from dra_extender.scheduling.evaluation.result_cache import NodeResult
 
 
-class Reason(NamedTuple):
+class RejectionGroup(NamedTuple):
     """Why some nodes were refused: how many, the first of them, and its rejection with all details."""
 
     nodes: int
@@ -19,7 +19,7 @@ class Reason(NamedTuple):
 
 
 @dataclass(slots=True)
-class Attempt:
+class FilterResult:
     """What one pass over the offered nodes found.
 
     `fits` are nodes that fit, with the outcome where something has to be held there; `texts` says in short why a node does
@@ -30,7 +30,7 @@ class Attempt:
     `seat` is the node that is planned for a member of a gang, where all that it needs is held already.
     """
 
-    fits: dict[str, Outcome | None] = field(default_factory=dict)
+    fits: dict[str, NodeResult | None] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, tuple[str, Rejection]] = field(default_factory=dict)
     open: tuple[FoundClaim, ...] = ()
@@ -69,10 +69,10 @@ class Attempt:
                 example = nodes[texts.index(text)]
                 self.reasons[text] = (example, rejection_of(example))
 
-    def why(self) -> list[Reason]:
+    def why(self) -> list[RejectionGroup]:
         """The reasons that hold for some node, most nodes first."""
         counts = sorted(self._counts.items(), key=lambda entry: (-entry[1], entry[0]))
-        return [Reason(count, *self.reasons[text]) for text, count in counts if count]
+        return [RejectionGroup(count, *self.reasons[text]) for text, count in counts if count]
 
     @property
     def codes(self) -> set[Code]:
@@ -80,8 +80,8 @@ class Attempt:
         return {each.rejection.code for each in self.why()}
 
 
-def refused_everywhere(nodes: Sequence[str], rejection: Rejection) -> Attempt:
+def refused_everywhere(nodes: Sequence[str], rejection: Rejection) -> FilterResult:
     """Nothing about the nodes matters: the pod cannot be placed anywhere."""
-    attempt = Attempt()
+    attempt = FilterResult()
     attempt.refuse_all(nodes, [rejection.summary] * len(nodes), lambda _: rejection)
     return attempt

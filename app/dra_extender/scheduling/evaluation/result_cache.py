@@ -15,11 +15,11 @@ from dra_extender.allocator.state.usage import PoolId
 from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.model.allocation import Placement
 from dra_extender.model.rejection import Code, Rejection
-from dra_extender.model.score_terms import Merits
-from dra_extender.scheduling.evaluation.placement_template import Twin
+from dra_extender.model.score_terms import ScoreTerms
+from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
 
 
-class Outcome:
+class NodeResult:
     """The allocator's answer for one node, the versions it is good for, and what is derived from it once.
 
     `merits` are those of the placement, by claim; empty where none has any.  `limited`: the search was stopped before its limit of
@@ -35,7 +35,7 @@ class Outcome:
         placement: Placement | None,
         rejection: Rejection | None,
         text: str,
-        merits: tuple[Merits, ...] = (),
+        merits: tuple[ScoreTerms, ...] = (),
         *,
         limited: bool = False,
     ) -> None:
@@ -47,7 +47,7 @@ class Outcome:
         self.merits = merits
         self.limited = limited
         self._placement = placement
-        self._twin: tuple[Twin, str, tuple[PoolId, ...]] | None = None
+        self._twin: tuple[PlacementTemplate, str, tuple[PoolId, ...]] | None = None
 
     @property
     def placement(self) -> Placement | None:
@@ -60,8 +60,8 @@ class Outcome:
 
     @classmethod
     def of_twin(
-        cls, versions: tuple[int, int], answer: "KindAnswer", node: str, pools: tuple[PoolId, ...]
-    ) -> "Outcome":
+        cls, versions: tuple[int, int], answer: "ClassResult", node: str, pools: tuple[PoolId, ...]
+    ) -> "NodeResult":
         """The outcome at these versions (state, hold) from the answer for the node's kind; the placement is worked out when needed.
 
         Nodes that are refused for one reason at the same versions share an object.
@@ -79,21 +79,21 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class KindAnswer:
+class ClassResult:
     """The answer for all nodes of one kind: a twin with its merits, or a rejection with its summary.
 
     `refused` holds outcomes of nodes that are refused, by versions.
     """
 
-    twin: Twin | None
+    twin: PlacementTemplate | None
     rejection: Rejection | None
     text: str
-    merits: tuple[Merits, ...]
-    refused: dict[tuple[int, int], Outcome] = field(default_factory=dict, compare=False)
+    merits: tuple[ScoreTerms, ...]
+    refused: dict[tuple[int, int], NodeResult] = field(default_factory=dict, compare=False)
 
 
 @dataclass(slots=True)
-class Table:
+class ResultTable:
     """Outcomes of one signature by node: without holds on the node, and under holds; and answers by kind of node.
 
     `fits` and `refused` (with the short reason) are the part of `free` that is good for this very moment, after `catch_up`.  What
@@ -101,10 +101,10 @@ class Table:
     `alternatives` tells whether nodes may differ in those that they offer, `reads` which attributes can matter (None: any).
     """
 
-    free: dict[str, Outcome] = field(default_factory=dict)
-    held: dict[str, Outcome] = field(default_factory=dict)
-    kinds: dict[Hashable, KindAnswer] = field(default_factory=dict)
-    fits: dict[str, Outcome] = field(default_factory=dict)
+    free: dict[str, NodeResult] = field(default_factory=dict)
+    held: dict[str, NodeResult] = field(default_factory=dict)
+    kinds: dict[Hashable, ClassResult] = field(default_factory=dict)
+    fits: dict[str, NodeResult] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     stale: dict[str, None] = field(default_factory=dict)
     asked: int = 0
@@ -141,7 +141,7 @@ class Table:
         self.refused.pop(name, None)
         self.stale[name] = None
 
-    def keep(self, name: str, outcome: Outcome) -> None:
+    def keep(self, name: str, outcome: NodeResult) -> None:
         """This outcome is good now, and the node is under no hold."""
         if outcome.rejection is None:
             self.fits[name] = outcome
@@ -152,7 +152,7 @@ class Table:
         """The reason for which a node is among the refused ones, with its details."""
         return self.free[name].rejection or Rejection(code=Code.COMBINATION)
 
-    def learn(self, kind: Hashable, answer: KindAnswer) -> None:
+    def learn(self, kind: Hashable, answer: ClassResult) -> None:
         """Remember the answer for a kind of node.  Kinds that no node has any more are not known as such, so many start anew."""
         if len(self.kinds) > _KINDS_PER_NODE * (len(self.free) + 1):
             self.kinds.clear()
@@ -163,19 +163,19 @@ _KINDS_PER_NODE = 2
 _REFUSED_VERSIONS = 64
 
 
-class Remembered:
+class ResultCache:
     """Tables by signature, least recently used first out when there are more than `limit` outcomes in all."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._tables: OrderedDict[bytes, Table] = OrderedDict()
+        self._tables: OrderedDict[bytes, ResultTable] = OrderedDict()
 
-    def table(self, signature: bytes) -> Table:
+    def table(self, signature: bytes) -> ResultTable:
         """The outcomes for this signature."""
         table = self._tables.get(signature)
         if table is None:
             self._trim()
-            table = self._tables[signature] = Table()
+            table = self._tables[signature] = ResultTable()
         else:
             self._tables.move_to_end(signature)
         return table

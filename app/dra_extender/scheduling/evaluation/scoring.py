@@ -15,7 +15,7 @@ from dra_extender.allocator.state.usage import PoolId, Usage
 from dra_extender.ledger.index.slices import SliceIndex
 from dra_extender.model.allocation import ClaimPlacement, Placement
 from dra_extender.model.device import Device
-from dra_extender.model.score_terms import Merits
+from dra_extender.model.score_terms import ScoreTerms
 from dra_extender.scheduling.ports.options import Weights
 
 BEST: Final = 10.0
@@ -27,10 +27,10 @@ def has_alternatives(demand: Demand) -> bool:
     return any(request.prioritized for claim in demand.claims for request in claim.requests)
 
 
-def merits_of(demand: Demand, placement: Placement, usage: Usage, slices: SliceIndex) -> tuple[Merits, ...]:
+def merits_of(demand: Demand, placement: Placement, usage: Usage, slices: SliceIndex) -> tuple[ScoreTerms, ...]:
     """By claim, what speaks for this placement under this usage; nothing at all if nothing does for any claim."""
     merits = tuple(
-        Merits(
+        ScoreTerms(
             alternatives=_alternatives(demand, index, claim),
             waits=any(each.binding_conditions for each in claim.allocation.devices.results),
             counter_sets=sum(map(len, wanted.values())),
@@ -42,7 +42,7 @@ def merits_of(demand: Demand, placement: Placement, usage: Usage, slices: SliceI
     return merits if any(merits) else ()
 
 
-def ratings(merits: Mapping[str, Merits], weights: Weights) -> dict[str, float]:
+def ratings(merits: Mapping[str, ScoreTerms], weights: Weights) -> dict[str, float]:
     """By node, 0 to 10: the weighted mean of what tells these nodes apart; 0 for all if nothing does."""
     most = max((each.alternatives for each in merits.values()), default=0)
     waiting = any(each.waits for each in merits.values())
@@ -65,9 +65,9 @@ def ratings(merits: Mapping[str, Merits], weights: Weights) -> dict[str, float]:
     }
 
 
-def total(merits: Iterable[Merits]) -> Merits:
+def total(merits: Iterable[ScoreTerms]) -> ScoreTerms:
     """All of these together."""
-    return sum(merits, Merits())
+    return sum(merits, ScoreTerms())
 
 
 def _alternatives(demand: Demand, index: int, claim: ClaimPlacement) -> int:

@@ -22,21 +22,21 @@ from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, read_claim
 from dra_extender.model.templated_claim import suffix_of
 from dra_extender.scheduling.claims.lookup import FoundClaim, consumer_of
 from dra_extender.scheduling.claims.preconditions import useless_on
-from dra_extender.scheduling.claims.releaser import GivenBack
+from dra_extender.scheduling.claims.releaser import ClaimReleasedError
 from dra_extender.scheduling.claims.writer import ClaimWriting
-from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, Special, extended_need
-from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, Conflict, NotFound
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.extended_resources.need import EXTENDED_LABEL, ExtendedClaimNeed, extended_need
+from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, NotFoundError
+from dra_extender.scheduling.ports.errors import RetryableError
 
 _LONGEST_BASE: Final = 58
 _LOG = structlog.get_logger(__name__)
 
 
-class Claimed(NamedTuple):
+class ExtendedResourceClaim(NamedTuple):
     """A claim that exists for a pod's extended resources, and what it is for."""
 
     found: FoundClaim
-    special: Special
+    special: ExtendedClaimNeed
 
 
 class ExtendedClaims:
@@ -50,7 +50,7 @@ class ExtendedClaims:
         self._us = field_manager
 
     @asynccontextmanager
-    async def claimed(self, pod: Pod, node: str) -> AsyncIterator[Claimed | None]:
+    async def claimed(self, pod: Pod, node: str) -> AsyncIterator[ExtendedResourceClaim | None]:
         """Inside, the claim exists that the pod needs on this node, without or with an allocation; None if it needs none.
 
         One that an earlier attempt left is adopted if it suits, else deleted.  After a failure inside it is deleted, too, unless
@@ -62,12 +62,12 @@ class ExtendedClaims:
         claimed = await self._claim_for(pod, node)
         try:
             yield claimed
-        except TryAgain as failed:
+        except RetryableError as failed:
             if claimed is not None:
-                await self._clean_up(claimed.found.record, pod, given_back=isinstance(failed, GivenBack))
+                await self._clean_up(claimed.found.record, pod, given_back=isinstance(failed, ClaimReleasedError))
             raise
 
-    def known(self, claimed: Claimed) -> FoundClaim:
+    def known(self, claimed: ExtendedResourceClaim) -> FoundClaim:
         """The claim as a decision takes it: what was held for it before it existed is held for it now.
 
         Raises:
@@ -75,11 +75,11 @@ class ExtendedClaims:
         """
         found, meta = claimed.found, claimed.found.record.claim.metadata
         if self._ledger.claims.by_uid(meta.uid) is not found.record:
-            raise TryAgain(f"claim {'/'.join(meta.key)} was deleted meanwhile")
+            raise RetryableError(f"claim {'/'.join(meta.key)} was deleted meanwhile")
         self._ledger.holds.rename(claimed.special.found.record.claim.metadata.uid, meta.uid)
         return found
 
-    async def tell(self, pod: Pod, claimed: Claimed) -> None:
+    async def tell(self, pod: Pod, claimed: ExtendedResourceClaim) -> None:
         """Publish the claim in the pod's status.
 
         Raises:
@@ -93,26 +93,26 @@ class ExtendedClaims:
                 pod.namespace, pod.name, pod.uid, name, claimed.special.mappings
             )
         except ClusterError as problem:
-            raise TryAgain(f"pod {pod.key}: {problem}") from problem
+            raise RetryableError(f"pod {pod.key}: {problem}") from problem
         if not kept:
             self._ledger.serves_extended_resources = False
             await self._writing.discard(record)
-            raise TryAgain(
+            raise RetryableError(
                 f"pod {pod.key}: the API server does not keep status.extendedResourceClaimStatus "
                 "(DRAExtendedResource is off there?)"
             )
 
-    async def _claim_for(self, pod: Pod, node_name: str) -> Claimed | None:
+    async def _claim_for(self, pod: Pod, node_name: str) -> ExtendedResourceClaim | None:
         left = self._ledger.claims.for_extended_resources(pod.namespace, pod.uid)
         need = extended_need(pod, self._ledger)
         if need is None and not left:
             return None
         node = self._ledger.nodes.get(node_name)
         if node is None:
-            raise TryAgain(f"node {node_name} is not known yet")
+            raise RetryableError(f"node {node_name} is not known yet")
         special = None if need is None else need.on(node)
         if isinstance(special, Rejection):
-            raise TryAgain(special.text)
+            raise RetryableError(special.text)
         adopted = None
         for each in left:
             if adopted is None and special is not None and await self._suits(each, special, pod, node):
@@ -123,9 +123,9 @@ class ExtendedClaims:
         if special is None:
             return None
         record = adopted or await self._create(pod, special, node)
-        return Claimed(FoundClaim(EXTENDED_LABEL, record, consumer_of(pod)), special)
+        return ExtendedResourceClaim(FoundClaim(EXTENDED_LABEL, record, consumer_of(pod)), special)
 
-    async def _suits(self, record: ClaimRecord, special: Special, pod: Pod, node: Node) -> bool:
+    async def _suits(self, record: ClaimRecord, special: ExtendedClaimNeed, pod: Pod, node: Node) -> bool:
         """Whether the claim is what the pod needs on the node, and its allocation, if there is one, is ours and of use there.
 
         Raises:
@@ -150,23 +150,25 @@ class ExtendedClaims:
         try:
             raw = await self._cluster.claims.read(namespace, name)
         except ClusterError as problem:
-            raise TryAgain(f"claim {namespace}/{name}: {problem}") from problem
+            raise RetryableError(f"claim {namespace}/{name}: {problem}") from problem
         if read_claim(raw).metadata.uid != record.claim.metadata.uid:
-            raise TryAgain(f"claim {namespace}/{name} was replaced by another of the same name")
+            raise RetryableError(f"claim {namespace}/{name} was replaced by another of the same name")
         return raw
 
-    async def _create(self, pod: Pod, special: Special, node: Node) -> ClaimRecord:
+    async def _create(self, pod: Pod, special: ExtendedClaimNeed, node: Node) -> ClaimRecord:
         body = _body(pod, special)
         name = _name(pod)
         try:
             return await self._writing.create(pod.namespace, body)
-        except Conflict:
+        except ConflictError:
             record = await self._existing(pod, name)
         except (ClusterError, ModelError) as problem:
-            raise TryAgain(f"pod {pod.key}: {problem}") from problem
+            raise RetryableError(f"pod {pod.key}: {problem}") from problem
         if not await self._suits(record, special, pod, node):
             await self._discard(record, pod)
-            raise TryAgain(f"claim {pod.namespace}/{name} was left by an earlier attempt; the next bind makes another")
+            raise RetryableError(
+                f"claim {pod.namespace}/{name} was left by an earlier attempt; the next bind makes another"
+            )
         return record
 
     async def _existing(self, pod: Pod, name: str) -> ClaimRecord:
@@ -176,19 +178,19 @@ class ExtendedClaims:
             if read_claim(raw).extended_for == pod.uid:
                 return self._ledger.own_write(raw)
         except (ClusterError, ModelError) as problem:
-            raise TryAgain(f"claim {pod.namespace}/{name}: {problem}") from problem
-        raise TryAgain(f"claim {pod.namespace}/{name} is not of pod {pod.key}, whose claim would have that name")
+            raise RetryableError(f"claim {pod.namespace}/{name}: {problem}") from problem
+        raise RetryableError(f"claim {pod.namespace}/{name} is not of pod {pod.key}, whose claim would have that name")
 
     async def _discard(self, record: ClaimRecord, pod: Pod) -> None:
         """Delete a claim of the pod, unless the pod turns out to be bound: then it may be the one it runs with."""
         try:
             live = await self._cluster.pods.read(pod.namespace, pod.name)
-        except NotFound as gone:
-            raise TryAgain(f"pod {pod.key} does not exist any more") from gone
+        except NotFoundError as gone:
+            raise RetryableError(f"pod {pod.key} does not exist any more") from gone
         except (ClusterError, ModelError) as problem:
-            raise TryAgain(f"pod {pod.key}: {problem}") from problem
+            raise RetryableError(f"pod {pod.key}: {problem}") from problem
         if live.uid == pod.uid and live.node_name:
-            raise TryAgain(f"pod {pod.key} is bound to node {live.node_name} already")
+            raise RetryableError(f"pod {pod.key} is bound to node {live.node_name} already")
         await self._writing.discard(record)
 
     async def _clean_up(self, record: ClaimRecord, pod: Pod, *, given_back: bool) -> None:
@@ -197,7 +199,7 @@ class ExtendedClaims:
             return
         try:
             await self._discard(known, pod)
-        except TryAgain as problem:
+        except RetryableError as problem:
             claim = "/".join(known.claim.metadata.key)
             _LOG.warning("a claim for extended resources was left behind", claim=claim, problem=str(problem))
 
@@ -211,7 +213,7 @@ def _generate_name(pod: Pod) -> str:
     return f"{pod.name}-extended-resources-"
 
 
-def _body(pod: Pod, special: Special) -> bytes:
+def _body(pod: Pod, special: ExtendedClaimNeed) -> bytes:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
     claim = {
         "apiVersion": "resource.k8s.io/v1",

@@ -21,7 +21,7 @@ EXTENDED_LABEL: Final = "<extended-resources>"
 """What the claim for extended resources is called in words; no claim of a pod can be called so."""
 
 
-class Special(NamedTuple):
+class ExtendedClaimNeed(NamedTuple):
     """The claim for what device classes serve of a pod's extended resources, on the nodes that serve the rest by plugin.
 
     It exists in memory only, under a UID of its own, until a bind creates it.
@@ -44,14 +44,14 @@ class ExtendedNeed:
         self._ledger = ledger
         self._left = left
         self._wanted = frozenset(pod.extended_resources)
-        self._known: dict[frozenset[str], Special | Rejection | None] = {}
+        self._known: dict[frozenset[str], ExtendedClaimNeed | Rejection | None] = {}
 
     @property
     def is_met(self) -> bool:
         """Whether a claim exists that serves it."""
         return self._left is not None
 
-    def on(self, node: Node) -> Special | Rejection | None:
+    def on(self, node: Node) -> ExtendedClaimNeed | Rejection | None:
         """The claim that the pod needs on this node, the same value on nodes alike; None if the node's own resources do.
 
         A resource that the node lists with a positive amount is served by its device plugin, which NodeResourcesFit checks.
@@ -67,7 +67,7 @@ class ExtendedNeed:
         """The need as this claim meets it, which exists: nothing is left on nodes that ask for the same, others are refused."""
         return ExtendedNeed(self._pod, self._ledger, left)
 
-    def _beside_left(self, found: Special | Rejection | None) -> Special | Rejection | None:
+    def _beside_left(self, found: ExtendedClaimNeed | Rejection | None) -> ExtendedClaimNeed | Rejection | None:
         left = self._left
         if left is None or isinstance(found, Rejection):
             return found
@@ -75,7 +75,7 @@ class ExtendedNeed:
             return None
         return Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=left.label)
 
-    def _find(self, own: frozenset[str]) -> Special | Rejection | None:
+    def _find(self, own: frozenset[str]) -> ExtendedClaimNeed | Rejection | None:
         backing = self._ledger.backing
         missing = sorted(self._wanted - own)
         for name in missing:
@@ -92,7 +92,7 @@ class ExtendedNeed:
             return Rejection(code=Code.EXTENDED_CLAIM, detail=detail)
         return None
 
-    def _special(self, classes: Mapping[str, str]) -> Special | Rejection:
+    def _special(self, classes: Mapping[str, str]) -> ExtendedClaimNeed | Rejection:
         for container in self._pod.extended_requests:
             for each in container.requests:
                 if each.amount == NO_COUNT and each.resource in classes:
@@ -105,13 +105,13 @@ class ExtendedNeed:
         metadata = ObjectMeta(name=EXTENDED_LABEL, namespace=self._pod.namespace, uid=special_uid(self._pod))
         claim = ResourceClaim(metadata=metadata, spec=ClaimSpec(devices=DeviceClaim(requests=asked.requests)))
         record = ClaimRecord(claim, b"", digest_of_spec(claim), claim.spec.devices_asked)
-        return Special(FoundClaim(EXTENDED_LABEL, record, consumer_of(self._pod)), asked.mappings)
+        return ExtendedClaimNeed(FoundClaim(EXTENDED_LABEL, record, consumer_of(self._pod)), asked.mappings)
 
 
-class Group(NamedTuple):
+class NodesByNeed(NamedTuple):
     """Nodes on which a pod needs the same claim for its extended resources (None: none)."""
 
-    special: Special | None
+    special: ExtendedClaimNeed | None
     nodes: Sequence[str]
 
 

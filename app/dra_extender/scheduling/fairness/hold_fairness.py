@@ -7,11 +7,11 @@ from typing import Final
 from dra_extender.allocator.state.usage import PoolId
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
-from dra_extender.scheduling.evaluation.result import Attempt
-from dra_extender.scheduling.evaluation.result_cache import Outcome
+from dra_extender.scheduling.evaluation.result import FilterResult
+from dra_extender.scheduling.evaluation.result_cache import NodeResult
 from dra_extender.scheduling.fairness.hold_shares import HoldShares
-from dra_extender.scheduling.fairness.stale_holds import Scope, StaleHolds
-from dra_extender.scheduling.permit.permit import GangGate
+from dra_extender.scheduling.fairness.stale_holds import RevocationScope, StaleHolds
+from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.ports.cluster import Clock
 
 _SLACK_SECONDS: Final = 0.05
@@ -26,7 +26,7 @@ class HoldFairness:
     def __init__(
         self,
         ledger: Ledger,
-        gate: GangGate,
+        gate: Permit,
         binding: Collection[str],
         clock: Clock,
         reconsider: Callable[[str], None],
@@ -38,16 +38,16 @@ class HoldFairness:
         self._timers: set[str] = set()
         ledger.holds.on_end = self.shares.hold_ended
 
-    async def make_room(self, attempt: Attempt, again: Callable[[], Awaitable[Attempt]]) -> Attempt:
+    async def make_room(self, attempt: FilterResult, again: Callable[[], Awaitable[FilterResult]]) -> FilterResult:
         """Revoke the stale holds behind which the pod fits, no more than it takes, and try `again`."""
-        for scope in Scope:
+        for scope in RevocationScope:
             if attempt.fits or not attempt.revocable:
                 break
             self.stale.revoke(attempt.revocable, scope)
             attempt = await again()
         return attempt
 
-    def refused(self, pod: Pod, attempt: Attempt) -> None:
+    def refused(self, pod: Pod, attempt: FilterResult) -> None:
         """The pod was refused: it waits for holds to end if it would fit without them."""
         if not attempt.behind:
             self.shares.waits_no_more(pod.uid)
@@ -55,7 +55,7 @@ class HoldFairness:
         self.shares.waits(pod, {holding.pool_id for each in attempt.behind for holding in each.holdings})
         self._look_later(pod.uid)
 
-    def among(self, pod: Pod, names: Sequence[str], fits: Mapping[str, Outcome], count: int) -> Sequence[str]:
+    def among(self, pod: Pod, names: Sequence[str], fits: Mapping[str, NodeResult], count: int) -> Sequence[str]:
         """The nodes to offer, see HoldShares.
 
         Raises:
@@ -79,7 +79,7 @@ class HoldFairness:
             self._look_later(pod_uid)
 
 
-def _pools(outcome: Outcome) -> set[PoolId]:
+def _pools(outcome: NodeResult) -> set[PoolId]:
     placement = outcome.placement
     claims = () if placement is None else placement.claims
     return {holding.pool_id for claim in claims for holding in claim.holdings}

@@ -16,7 +16,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.cluster import Clock
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 
 WAITING_SECONDS: Final = 60.0
 """How long a pod that holds keep out counts as waiting after it was asked about last."""
@@ -214,10 +214,10 @@ class HoldShares:
             return count if spent <= SHARE else 1
         return 0 if self._clock.monotonic() < known.pause_until else 1
 
-    def _pause(self, unit: str, what: str) -> TryAgain:
+    def _pause(self, unit: str, what: str) -> RetryableError:
         known = self._offers.get(unit)
         count = 0 if known is None else known.count
-        return TryAgain(
+        return RetryableError(
             f"{what} was offered nodes {count} times without being bound, or its namespace holds devices without using them,"
             " and pods of other namespaces wait for the devices"
         )

@@ -10,14 +10,14 @@ from dra_extender.ledger.holds.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.scheduling.fairness.hold_shares import HoldShares
-from dra_extender.scheduling.permit.permit import GangGate, Meeting
+from dra_extender.scheduling.permit.permit import Permit, WaitingMembers
 from dra_extender.scheduling.ports.cluster import Clock
 
 GATE_SECONDS: Final = 15.0
 """A gang at the gate to which no member has come for so long is stale: kube-scheduler backs off pods for 10 s at most."""
 
 
-class Scope(Enum):
+class RevocationScope(Enum):
     """Which stale holds are revoked: those on the very devices, those in their pools, or all."""
 
     DEVICES = auto()
@@ -26,7 +26,7 @@ class Scope(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Views:
+class HoldViews:
     """UIDs of claims with holds that may end any moment: all such (`loose`), those with several nodes, and stale ones.
 
     `freed` is allocated for members of stale gangs that wait at the gate.
@@ -60,7 +60,7 @@ class Views:
         return ledger.usage_without(self.unsettled)
 
 
-_NOTHING: Final = Views(frozenset(), frozenset(), frozenset())
+_NOTHING: Final = HoldViews(frozenset(), frozenset(), frozenset())
 
 
 class StaleHolds:
@@ -70,7 +70,7 @@ class StaleHolds:
     """
 
     def __init__(
-        self, ledger: Ledger, shares: HoldShares, gate: GangGate, binding: Collection[str], clock: Clock
+        self, ledger: Ledger, shares: HoldShares, gate: Permit, binding: Collection[str], clock: Clock
     ) -> None:
         """`binding`: UIDs of the pods that are being bound, as they are at the time of each question."""
         self._ledger = ledger
@@ -91,21 +91,21 @@ class StaleHolds:
             units = {each.unit for each in self._ledger.holds.all()}
             self._progress = {each: at for each, at in self._progress.items() if each in units or each == unit}
 
-    def views(self, besides: str = "") -> Views:
+    def views(self, besides: str = "") -> HoldViews:
         """The holds as they are now, `besides` those of this gang or pod."""
         if not len(self._ledger.holds) and not self._gate.has_members:
             return _NOTHING
         holds = [hold for hold in self._ledger.holds.all() if not besides or hold.unit != besides]
         loose = [hold for hold in holds if self._is_loose(hold)]
         gangs = [each for each in self._stale_gangs() if each.uid != besides]
-        return Views(
+        return HoldViews(
             loose=frozenset(each.claim_uid for each in loose),
             unsettled=frozenset(each.claim_uid for each in holds if not each.settled),
             stale=frozenset(each.claim_uid for each in loose if self._is_stale(each)),
             freed=tuple(holding for each in gangs for holding in self._allocated(each)),
         )
 
-    def revoke(self, wanted: Sequence[ClaimPlacement], scope: Scope) -> None:
+    def revoke(self, wanted: Sequence[ClaimPlacement], scope: RevocationScope) -> None:
         """Revoke what is stale and in the way of these placements."""
         holds = self._ledger.holds
         wanted_holdings = [holding for each in wanted for holding in each.holdings]
@@ -145,10 +145,10 @@ class StaleHolds:
             if (pod := self._ledger.pods.by_uid(uid)) is not None and pod.pod_group is not None
         )
 
-    def _stale_gangs(self) -> Sequence[Meeting]:
+    def _stale_gangs(self) -> Sequence[WaitingMembers]:
         return [each for each in self._gate.meetings() if self._is_stale_at_the_gate(each)]
 
-    def _is_stale_at_the_gate(self, meeting: Meeting) -> bool:
+    def _is_stale_at_the_gate(self, meeting: WaitingMembers) -> bool:
         now, key = self._clock.monotonic(), (meeting.namespace, meeting.name)
         since = max(meeting.since, self._progress.get(meeting.uid, meeting.since))
         if now - since <= GATE_SECONDS:
@@ -156,7 +156,7 @@ class StaleHolds:
         members = self._ledger.pods.members(*key)
         return not any(each.uid in self._binding and each.uid not in meeting.members for each in members)
 
-    def _allocated(self, meeting: Meeting) -> Iterable[DeviceHolding]:
+    def _allocated(self, meeting: WaitingMembers) -> Iterable[DeviceHolding]:
         """What the members at the gate have, and give back when they are sent away."""
         consumers = {*meeting.members, meeting.uid}
         records = {
@@ -179,17 +179,17 @@ class StaleHolds:
         for uid in tuple(hold.pods):
             self._ledger.holds.leave(uid)
 
-    def _send_away(self, meeting: Meeting) -> None:
+    def _send_away(self, meeting: WaitingMembers) -> None:
         self._shares.revoked(meeting.uid)
         self.on_revoked()
         self.drop_plan(meeting.uid)
         self._gate.send_away(meeting)
 
 
-def _conflict(wanted: Iterable[DeviceHolding], kept: Sequence[DeviceHolding], scope: Scope) -> bool:
-    if scope is Scope.ALL:
+def _conflict(wanted: Iterable[DeviceHolding], kept: Sequence[DeviceHolding], scope: RevocationScope) -> bool:
+    if scope is RevocationScope.ALL:
         return bool(kept)
-    if scope is Scope.POOLS:
+    if scope is RevocationScope.POOLS:
         return not {each.pool_id for each in wanted}.isdisjoint(each.pool_id for each in kept)
     devices = {(*each.pool_id, each.device) for each in wanted}
     return any((*each.pool_id, each.device) in devices for each in kept)

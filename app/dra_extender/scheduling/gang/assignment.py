@@ -5,20 +5,20 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
-from dra_extender.scheduling.permit.members import Member
+from dra_extender.scheduling.permit.members import GangMember
 
 DeviceId = tuple[str, str, str]
 """(driver, pool, device)."""
 
 
-class Seat(NamedTuple):
+class Assignment(NamedTuple):
     """Where a member goes, and what each of its claims gets there."""
 
     node: str
     placements: Mapping[str, ClaimPlacement]
 
 
-class Places(Protocol):
+class PlacementOracle(Protocol):
     """What a plan asks about nodes and devices."""
 
     @property
@@ -32,7 +32,7 @@ class Places(Protocol):
         """A placement for each claim on this node, beside what the plan keeps and without these devices; None if there is none."""
         ...
 
-    def allowed(self, member: Member, node: str) -> bool:
+    def allowed(self, member: GangMember, node: str) -> bool:
         """Whether the member may be on the node at all: what it was offered, decided claims, extended resources."""
         ...
 
@@ -48,7 +48,7 @@ class Places(Protocol):
         """Equal for nodes that answer every question alike; None for one that is like no other."""
         ...
 
-    def room(self, members: Sequence[Member], node: str) -> int | None:
+    def room(self, members: Sequence[GangMember], node: str) -> int | None:
         """How many of these members, which are of one kind and share no claims, fit on this node at most; None if not known."""
         ...
 
@@ -61,10 +61,10 @@ class Places(Protocol):
         ...
 
 
-class Seated(NamedTuple):
+class AssignedMember(NamedTuple):
     """A member that took a seat, what was so before, and devices that it or others on the node got which other nodes reach."""
 
-    member: Member
+    member: GangMember
     node: str
     before: Mapping[str, ClaimPlacement]
     wide: Sequence[DeviceHolding]
@@ -72,17 +72,17 @@ class Seated(NamedTuple):
     further: Sequence[DeviceId]
 
 
-class Board:
+class PartialAssignment:
     """Who sits where, and what everybody's claims get."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: PlacementOracle) -> None:
         self._places = places
         self.reached_further = False
         self.clear()
 
     def clear(self) -> None:
         """Nobody sits anywhere."""
-        self._on_node: dict[str, list[Member]] = {}
+        self._on_node: dict[str, list[GangMember]] = {}
         self._placements: dict[str, Mapping[str, ClaimPlacement]] = {}
         self._decided: dict[str, tuple[str, ClaimPlacement]] = {}
         self._wide: dict[str, Sequence[DeviceHolding]] = {}
@@ -90,7 +90,7 @@ class Board:
         self._full: dict[str, dict[Hashable, int]] = {}
         self._joined = 0
 
-    def enter(self, member: Member, node: str, without: frozenset[DeviceId] = frozenset()) -> Seated | None:
+    def enter(self, member: GangMember, node: str, without: frozenset[DeviceId] = frozenset()) -> AssignedMember | None:
         """Seat the member, moving devices between the members of this node if necessary; None if that is impossible.
 
         Nobody on the node gets one of the devices `without` for it.
@@ -113,13 +113,13 @@ class Board:
         self.reached_further |= bool(wide)
         had = {(each.driver, each.pool, each.device) for each in self._wide.get(node, ())}
         further = [key for each in wide if (key := (each.driver, each.pool, each.device)) not in had]
-        seated = Seated(member, node, before, self._wide.get(node, ()), len(elsewhere), further)
+        seated = AssignedMember(member, node, before, self._wide.get(node, ()), len(elsewhere), further)
         self._on_node.setdefault(node, []).append(member)
         self._set(node, after, wide)
         self._joined += seated.joined
         return seated
 
-    def leave(self, seated: Seated) -> None:
+    def leave(self, seated: AssignedMember) -> None:
         """Undo an `enter`; the last one first."""
         node = seated.node
         self._joined -= seated.joined
@@ -132,15 +132,15 @@ class Board:
         if full:
             self._full[node] = {question: seats for question, seats in full.items() if seats <= len(left)}
 
-    def is_full(self, member: Member, node: str) -> bool:
+    def is_full(self, member: GangMember, node: str) -> bool:
         """Whether it is known that there is nothing for the member beside those that sit on the node."""
         full = self._full.get(node)
         return full is not None and self._question(member) in full
 
-    def seats(self) -> Mapping[str, Seat]:
+    def seats(self) -> Mapping[str, Assignment]:
         """The seats of all members."""
         return {
-            member.uid: Seat(node, {uid: self._decided[uid][1] for uid in member.claims})
+            member.uid: Assignment(node, {uid: self._decided[uid][1] for uid in member.claims})
             for node, members in self._on_node.items()
             for member in members
         }
@@ -173,11 +173,11 @@ class Board:
             return {**before, **found}
         return self._places.ask([*before, *new], node, others, without) if before else None
 
-    def _question(self, member: Member) -> Hashable:
+    def _question(self, member: GangMember) -> Hashable:
         """What the member needs on a node that it does not share with members elsewhere."""
         return tuple(ask for uid, ask in zip(member.claims, member.asks, strict=True) if uid not in self._decided)
 
-    def _note_full(self, member: Member, node: str, without: Iterable[DeviceId]) -> None:
+    def _note_full(self, member: GangMember, node: str, without: Iterable[DeviceId]) -> None:
         """Remember the answer as long as those stay who sit there now, unless it is due to what is held elsewhere."""
         if without or any(self._wide.values()):
             return

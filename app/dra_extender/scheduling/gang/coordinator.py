@@ -14,15 +14,15 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.evaluation.fresh_shares import new_share_id, with_fresh_shares
-from dra_extender.scheduling.evaluation.result import Attempt, refused_everywhere
+from dra_extender.scheduling.evaluation.result import FilterResult, refused_everywhere
 from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
-from dra_extender.scheduling.gang.assignment import Seat
+from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.failure_cache import GangFailures
-from dra_extender.scheduling.gang.offers import Offers
-from dra_extender.scheduling.gang.planner import GangPlanning, Planned, PlanUnfinishedError
+from dra_extender.scheduling.gang.offers import GangOffers
+from dra_extender.scheduling.gang.planner import GangPlanner, PlanResult, PlanUnfinishedError
 from dra_extender.scheduling.gang.search import MAX_STEPS
-from dra_extender.scheduling.permit.members import Candidate, Roll, call_the_roll, candidate_of, too_large
-from dra_extender.scheduling.permit.permit import GangGate
+from dra_extender.scheduling.permit.members import GangSnapshot, MemberCandidate, call_the_roll, candidate_of, too_large
+from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.search_time.deadline import CallBudget
@@ -39,7 +39,7 @@ class _Plan:
     """The seats of one gang by pod UID, who has been told its seat, and for whom another one is looked for after that."""
 
     group_uid: str
-    seats: dict[str, Seat] = field(default_factory=dict)
+    seats: dict[str, Assignment] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
     again: set[str] = field(default_factory=set)
 
@@ -57,7 +57,7 @@ class _Refusal(NamedTuple):
     `why` counts as long as the facts are what they are; None if that cannot be said.
     """
 
-    attempt: Attempt
+    attempt: FilterResult
     short: bool
     why: Rejection | None = None
 
@@ -68,8 +68,8 @@ class Gangs:
     def __init__(
         self,
         ledger: Ledger,
-        planning: GangPlanning,
-        gate: GangGate,
+        planning: GangPlanner,
+        gate: Permit,
         failures: GangFailures,
         clock: Clock,
         options: Options,
@@ -84,11 +84,11 @@ class Gangs:
         self._options = options
         self.fairness = fairness
         self._seated = seated
-        self._offers = Offers(ledger)
+        self._offers = GangOffers(ledger)
         self._failures = failures
         self._plans: dict[GroupKey, _Plan] = {}
 
-    def attempt(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> Attempt | None:
+    def attempt(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> FilterResult | None:
         """The one node that is planned for this member, held for it, or why the gang does not fit; None if it needs no plan.
 
         A member whose planned node is not among the `nodes` offered for it gets another one beside the others, or causes a new plan
@@ -109,7 +109,7 @@ class Gangs:
             refused.limited = True
             return refused
 
-    def _attempt(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> Attempt | None:
+    def _attempt(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> FilterResult | None:
         key = group.metadata.key
         self._offers.note(group, pod.uid, nodes)
         plan = self._plans.get(key)
@@ -136,7 +136,7 @@ class Gangs:
         seat = plan.seats.get(pod.uid)
         return None if seat is None else self._told(plan, pod, group, seat, nodes)
 
-    def _told(self, plan: _Plan, pod: Pod, group: PodGroup, seat: Seat, nodes: Sequence[str]) -> Attempt:
+    def _told(self, plan: _Plan, pod: Pod, group: PodGroup, seat: Assignment, nodes: Sequence[str]) -> FilterResult:
         """The answer that names the seat, which is held from now on."""
         if not plan.told:
             self.fairness.shares.offered(group.metadata.uid)
@@ -213,7 +213,7 @@ class Gangs:
             del plan.seats[uid]
         return bool(gone)
 
-    def _is_held(self, pod_uid: str, seat: Seat, *, as_decided: bool = False) -> bool:
+    def _is_held(self, pod_uid: str, seat: Assignment, *, as_decided: bool = False) -> bool:
         holds, state = self._ledger.holds, self._ledger.state.of(seat.node)
         return all(
             (hold := holds.get(uid)) is not None
@@ -310,7 +310,12 @@ class Gangs:
         return None
 
     def _take(
-        self, plan: _Plan, pod: Pod, group: PodGroup, seats: Mapping[str, Seat], candidates: Sequence[Candidate]
+        self,
+        plan: _Plan,
+        pod: Pod,
+        group: PodGroup,
+        seats: Mapping[str, Assignment],
+        candidates: Sequence[MemberCandidate],
     ) -> None:
         """Hold these seats; whoever was refused before is told that there is one now."""
         plan.seats |= seats
@@ -323,14 +328,14 @@ class Gangs:
         pod: Pod,
         group: PodGroup,
         asked: _Asked,
-        candidates: Sequence[Candidate],
+        candidates: Sequence[MemberCandidate],
         needed: int,
         steps: int = MAX_STEPS,
-    ) -> Planned:
+    ) -> PlanResult:
         offered = self._offers.among(group, pod.uid, asked.nodes)
         return self._planning(pod.uid, candidates, needed, offered, asked.budget, (steps, group.metadata.uid))
 
-    def _hold(self, group: PodGroup, seats: Mapping[str, Seat], candidates: Sequence[Candidate]) -> None:
+    def _hold(self, group: PodGroup, seats: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]) -> None:
         """Hold each claim on the nodes of the members that it is for."""
         now = self._clock.monotonic()
         expires = now + self._options.hold_seconds
@@ -358,11 +363,11 @@ class Gangs:
             for held in each.claims.held if each.pod.uid in seats else ():
                 self._ledger.holds.join(held.record.claim.metadata.uid, each.pod.uid, expires)
 
-    def _lacks_members(self, group: PodGroup, roll: Roll) -> bool:
+    def _lacks_members(self, group: PodGroup, roll: GangSnapshot) -> bool:
         """Whether too few members exist to open the gate, and none is bound whom others may follow."""
         return roll.needed > len(roll.candidates) and not self._gate.is_admitted(group)
 
-    def _too_few(self, group: PodGroup, roll: Roll) -> Rejection:
+    def _too_few(self, group: PodGroup, roll: GangSnapshot) -> Rejection:
         detail = f"{max(roll.needed, 1)} more members needed, {len(roll.candidates)} can be placed"
         if roll.missing:
             pod, refusal = roll.missing[0]

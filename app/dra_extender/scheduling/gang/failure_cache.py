@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.model.rejection import Rejection
-from dra_extender.scheduling.evaluation.device_backoff import CoolDowns
+from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock
 
 _REMEMBERED: Final = 1_000
@@ -41,7 +41,7 @@ class GangFailures:
     A search that was stopped at its limit is begun again after a while, for it may have been the machine that was slow.
     """
 
-    def __init__(self, ledger: Ledger, cool_downs: CoolDowns, clock: Clock) -> None:
+    def __init__(self, ledger: Ledger, cool_downs: DeviceBackoff, clock: Clock) -> None:
         self._ledger = ledger
         self._cool_downs = cool_downs
         self._clock = clock

@@ -71,7 +71,7 @@ class _Known:
         self.size += len(self.order)
 
 
-class Offers:
+class GangOffers:
     """The offers to the members of the gangs that were asked about last.
 
     They are bounded in all.  A gang with many different offers forgets the older half of them first; else the gang is forgotten
@@ -145,7 +145,7 @@ class Offers:
         offer = known.offers.get(pod_uid) if known is not None and known.uid == group.metadata.uid else None
         return offer.nodes if offer is not None else ()
 
-    def among(self, group: PodGroup, pod_uid: str, nodes: Collection[str]) -> "Offered":
+    def among(self, group: PodGroup, pod_uid: str, nodes: Collection[str]) -> "OfferedNodes":
         """What is known of the gang, of which the member with this UID is asked about and offered these `nodes`.
 
         Members that are bound or gone are forgotten, and so are nodes that do not exist any more.
@@ -165,14 +165,14 @@ class Offers:
         begin = min((each.place for each in known.offers.values()), default=0)
         changed = {name: begin + index for index, name in enumerate(news.since(begin)[0] or (), start=1)}
         order = tuple(name for name in {**known.order, **dict.fromkeys(nodes)} if name in exist)
-        return Offered(known.offers, frozenset(nodes), pod_uid, changed, order)
+        return OfferedNodes(known.offers, frozenset(nodes), pod_uid, changed, order)
 
     def _has_settled(self, pod_uid: str) -> bool:
         pod = self._ledger.pods.by_uid(pod_uid)
         return self._ledger.pods.gone(pod_uid) or (pod is not None and (bool(pod.node_name) or pod.finished))
 
 
-class Offered:
+class OfferedNodes:
     """The nodes on which each member may be planned; `nodes` are all of them, in an order that lasts.
 
     A member counts as offered what it was offered, as long as the nodes are what they were; of a node that has changed since, and

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from dra_extender.allocator.demand.reads import Reads, reads_of
-from dra_extender.allocator.state.result import NoFit, Paused
+from dra_extender.allocator.state.result import NoFit, SearchPaused
 from dra_extender.allocator.state.usage import PoolId, Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.usage import Overlaid, UsageTable
@@ -16,24 +16,24 @@ from dra_extender.model.device import Device
 from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.lookup import FoundClaim
-from dra_extender.scheduling.evaluation.device_backoff import SetAside
-from dra_extender.scheduling.evaluation.node_allocator import Searching
-from dra_extender.scheduling.evaluation.node_equivalence import Likeness
-from dra_extender.scheduling.extended_resources.need import Special
+from dra_extender.scheduling.evaluation.device_backoff import BackoffUsage
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
+from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
+from dra_extender.scheduling.extended_resources.need import ExtendedClaimNeed
 from dra_extender.scheduling.gang.assignment import DeviceId
-from dra_extender.scheduling.gang.offers import Offered
-from dra_extender.scheduling.permit.members import Candidate, Member
+from dra_extender.scheduling.gang.offers import OfferedNodes
+from dra_extender.scheduling.permit.members import GangMember, MemberCandidate
 from dra_extender.scheduling.search_time.deadline import CallBudget
 
 _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
 
 
-class Means(NamedTuple):
+class PlannerContext(NamedTuple):
     """What outlives a plan.  `capacities` remembers for nodes that are alike how many members of a kind they have room for."""
 
     ledger: Ledger
-    searching: Searching
-    likeness: Likeness
+    searching: NodeAllocator
+    likeness: NodeEquivalence
     capacities: MutableMapping[Hashable, int]
 
 
@@ -42,9 +42,9 @@ class LedgerPlaces:
 
     def __init__(
         self,
-        means: Means,
-        candidates: Sequence[Candidate],
-        offered: Offered,
+        means: PlannerContext,
+        candidates: Sequence[MemberCandidate],
+        offered: OfferedNodes,
         usage: Usage,
         cooling: Collection[DeviceId],
         budget: CallBudget,
@@ -55,7 +55,7 @@ class LedgerPlaces:
         self._claims = {each.record.claim.metadata.uid: each for one in candidates for each in one.claims.open}
         self._special = {each.special: each for each in candidates if each.special}
         self._offered = offered
-        self._usage = SetAside(usage, cooling) if cooling else usage
+        self._usage = BackoffUsage(usage, cooling) if cooling else usage
         self._comparable = not cooling
         self._under_holds = self._ledger.nodes_under_holds()
         self._reach: dict[DeviceId, Hashable | None] = {}
@@ -96,7 +96,7 @@ class LedgerPlaces:
         if isinstance(demand, Rejection):
             self.undecided |= demand.code is Code.SEARCH_LIMIT
             return None
-        usage = SetAside(self._usage, without) if without else self._usage
+        usage = BackoffUsage(self._usage, without) if without else self._usage
         if kept:
             extra = UsageTable()
             extra.add(kept)
@@ -104,7 +104,7 @@ class LedgerPlaces:
         under = (tuple(kept), without, self._ledger.state.of(node), self._ledger.held.of(node))
         try:
             answer = self._searching.on_node(demand, at, usage, self.budget, under)
-        except Paused:
+        except SearchPaused:
             self._again = self._again or {}
             raise
         if isinstance(answer, NoFit):
@@ -121,7 +121,7 @@ class LedgerPlaces:
         self._again = None
         return self.budget.pause_due()
 
-    def allowed(self, member: Member, node: str) -> bool:
+    def allowed(self, member: GangMember, node: str) -> bool:
         """See Places."""
         candidate = self._by_uid[member.uid]
         return (
@@ -159,7 +159,7 @@ class LedgerPlaces:
             return None
         return kind, self._reads, self._ledger.progress.classes, at.extended_resources if self._special else None
 
-    def room(self, members: Sequence[Member], node: str) -> int | None:
+    def room(self, members: Sequence[GangMember], node: str) -> int | None:
         """See Places."""
         alike = self.alike(node)
         if alike is None:
@@ -178,7 +178,7 @@ class LedgerPlaces:
             self._again = None
         return known
 
-    def _room(self, members: Sequence[Member], node: str) -> int:
+    def _room(self, members: Sequence[GangMember], node: str) -> int:
         placed: Mapping[str, ClaimPlacement] = {}
         for count, member in enumerate(members):
             kept = [holding for placement in placed.values() for holding in placement.holdings]
@@ -209,7 +209,7 @@ class LedgerPlaces:
         if special is None:
             return self._claims[uid]
         found = special.special_on(node)
-        return found.found if isinstance(found, Special) else None
+        return found.found if isinstance(found, ExtendedClaimNeed) else None
 
     def _reach_of(self, holding: DeviceHolding, key: DeviceId) -> Hashable | None:
         nodes = self._ledger.slices.nodes_of(holding.pool_id)

@@ -4,21 +4,21 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dra_extender.allocator.state.result import Paused
+from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.model.allocation import ClaimPlacement
-from dra_extender.scheduling.evaluation.device_backoff import CoolDowns
-from dra_extender.scheduling.evaluation.node_allocator import Searching
-from dra_extender.scheduling.evaluation.node_equivalence import Likeness
+from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
+from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.fairness.stale_holds import StaleHolds
-from dra_extender.scheduling.gang.assignment import DeviceId, Seat
-from dra_extender.scheduling.gang.offers import Offered
-from dra_extender.scheduling.gang.places import LedgerPlaces, Means
-from dra_extender.scheduling.gang.search import MAX_STEPS, GangPlan, PlanLimitError
-from dra_extender.scheduling.permit.members import Candidate, members_of
+from dra_extender.scheduling.gang.assignment import Assignment, DeviceId
+from dra_extender.scheduling.gang.offers import OfferedNodes
+from dra_extender.scheduling.gang.places import LedgerPlaces, PlannerContext
+from dra_extender.scheduling.gang.search import MAX_STEPS, GangSearch, PlanLimitError
+from dra_extender.scheduling.permit.members import MemberCandidate, members_of
 from dra_extender.scheduling.search_time.deadline import CallBudget
 
 _REMEMBERED: Final = 10_000
@@ -29,14 +29,14 @@ class PlanUnfinishedError(Exception):
     """There is no time left to plan; nothing is known about the gang."""
 
 
-class Planned(NamedTuple):
+class PlanResult(NamedTuple):
     """Seats by pod UID, none if the gang does not fit.
 
     `limited`: it is not known whether it fits.  `unsettled`: only holds that are about to settle stand in the way.  `behind` and
     `revocable`: see Attempt.
     """
 
-    seats: Mapping[str, Seat] = {}
+    seats: Mapping[str, Assignment] = {}
     limited: bool = False
     unsettled: bool = False
     behind: tuple[ClaimPlacement, ...] = ()
@@ -59,9 +59,9 @@ class _Question(NamedTuple):
     """Which plan is asked for; `without` the holds of these claims."""
 
     asked: str
-    candidates: Sequence[Candidate]
+    candidates: Sequence[MemberCandidate]
     needed: int
-    offered: Offered
+    offered: OfferedNodes
     steps: int
     without: frozenset[str]
 
@@ -73,7 +73,7 @@ class _Question(NamedTuple):
 
 class _Answer(NamedTuple):
     facts: _Facts
-    seats: Mapping[str, Seat] | None
+    seats: Mapping[str, Assignment] | None
 
 
 class _Kept(NamedTuple):
@@ -82,7 +82,7 @@ class _Kept(NamedTuple):
     question: _Question
     facts: _Facts
     places: LedgerPlaces
-    plan: GangPlan
+    plan: GangSearch
     versions: tuple[NodeVersions, NodeVersions]
 
     def same(self, question: _Question, facts: _Facts) -> bool:
@@ -92,20 +92,20 @@ class _Kept(NamedTuple):
         )
 
 
-class GangPlanning:
+class GangPlanner:
     """Plans the members of a gang, and remembers how many of a kind there is room for on nodes that are alike."""
 
     def __init__(
         self,
         ledger: Ledger,
-        searching: Searching,
-        likeness: Likeness,
-        cool_downs: CoolDowns,
+        searching: NodeAllocator,
+        likeness: NodeEquivalence,
+        cool_downs: DeviceBackoff,
         stale: StaleHolds,
     ) -> None:
         """`likeness` tells which nodes need not be tried themselves."""
         self._ledger = ledger
-        self._means = Means(ledger, searching, likeness, {})
+        self._means = PlannerContext(ledger, searching, likeness, {})
         self._cool_downs = cool_downs
         self._stale = stale
         self._paused: OrderedDict[Hashable, _Kept] = OrderedDict()
@@ -113,12 +113,12 @@ class GangPlanning:
     def __call__(
         self,
         asked: str,
-        candidates: Sequence[Candidate],
+        candidates: Sequence[MemberCandidate],
         needed: int,
-        offered: Offered,
+        offered: OfferedNodes,
         budget: CallBudget,
         terms: tuple[int, str] = (MAX_STEPS, ""),
-    ) -> Planned:
+    ) -> PlanResult:
         """Seats for all candidates, or for `needed` of them at least; the pod with the UID `asked` may be left out, too.
 
         `terms`: the most steps, and the UID of their PodGroup, whose own holds are not in its way.
@@ -132,30 +132,30 @@ class GangPlanning:
             raise PlanUnfinishedError
         ledger, (steps, unit) = self._ledger, terms
 
-        def planned(usage: Callable[[], Usage], without: frozenset[str] = frozenset()) -> Mapping[str, Seat]:
+        def planned(usage: Callable[[], Usage], without: frozenset[str] = frozenset()) -> Mapping[str, Assignment]:
             return self._seats(_Question(asked, candidates, needed, offered, steps, without), usage, budget)
 
         try:
             seats = planned(ledger.usage)
         except PlanLimitError:
-            return Planned(limited=True)
+            return PlanResult(limited=True)
         views = self._stale.views(besides=unit)
         if asked in seats or views.is_empty:
-            return Planned(seats)
+            return PlanResult(seats)
         try:
             behind = planned(lambda: views.without_loose(ledger), views.loose)
             if asked not in behind:
-                return Planned(seats)
+                return PlanResult(seats)
             revocable = planned(lambda: views.without_stale(ledger), views.stale) if views.has_stale else {}
             unsettled = bool(views.unsettled) and asked in planned(
                 lambda: views.without_unsettled(ledger), views.unsettled
             )
         except PlanLimitError:
-            return Planned(seats)
+            return PlanResult(seats)
         found = _placements(revocable) if asked in revocable else ()
-        return Planned(seats, unsettled=unsettled, behind=_placements(behind), revocable=found)
+        return PlanResult(seats, unsettled=unsettled, behind=_placements(behind), revocable=found)
 
-    def _seats(self, question: _Question, usage: Callable[[], Usage], budget: CallBudget) -> Mapping[str, Seat]:
+    def _seats(self, question: _Question, usage: Callable[[], Usage], budget: CallBudget) -> Mapping[str, Assignment]:
         """The seats found, none if the gang does not fit.
 
         A plan that was paused goes on while it is about the same, and counts if nothing that its seats were read from has changed.
@@ -174,17 +174,17 @@ class GangPlanning:
             kept = self._new_plan(question, facts, usage(), budget)
         kept.places.budget = budget
         try:
-            seats: Mapping[str, Seat] | None = kept.plan.seats(question.needed) or {}
+            seats: Mapping[str, Assignment] | None = kept.plan.seats(question.needed) or {}
         except PlanLimitError:
             seats = None
-        except Paused:
+        except SearchPaused:
             self._paused[key] = kept
             if len(self._paused) > _PAUSED:
                 self._paused.popitem(last=False)
             raise
         if facts != kept.facts and not self._stands(kept, seats):
             # Something changed while it was paused: it begins anew in the next slice.
-            raise Paused
+            raise SearchPaused
         budget.answers[key] = _Answer(facts, seats)
         return _decided(seats)
 
@@ -209,9 +209,9 @@ class GangPlanning:
             self._means.capacities.clear()
         places = LedgerPlaces(self._means, candidates, offered, usage, facts.cooling, budget)
         versions = (ledger.state.copy(), ledger.held.copy())
-        return _Kept(question, facts, places, GangPlan(members, offered.nodes, places, question.steps), versions)
+        return _Kept(question, facts, places, GangSearch(members, offered.nodes, places, question.steps), versions)
 
-    def _stands(self, kept: _Kept, seats: Mapping[str, Seat] | None) -> bool:
+    def _stands(self, kept: _Kept, seats: Mapping[str, Assignment] | None) -> bool:
         """Whether the seats of a plan that went on while something changed are still good: nothing has changed on their nodes."""
         if not seats:
             return False
@@ -239,11 +239,11 @@ class GangPlanning:
         )
 
 
-def _decided(seats: Mapping[str, Seat] | None) -> Mapping[str, Seat]:
+def _decided(seats: Mapping[str, Assignment] | None) -> Mapping[str, Assignment]:
     if seats is None:
         raise PlanLimitError
     return seats
 
 
-def _placements(seats: Mapping[str, Seat]) -> tuple[ClaimPlacement, ...]:
+def _placements(seats: Mapping[str, Assignment]) -> tuple[ClaimPlacement, ...]:
     return tuple(placement for seat in seats.values() for placement in seat.placements.values())

@@ -17,9 +17,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from dra_extender.allocator.state.result import Paused
-from dra_extender.scheduling.gang.assignment import Board, DeviceId, Places, Seat, Seated
-from dra_extender.scheduling.permit.members import Member
+from dra_extender.allocator.state.result import SearchPaused
+from dra_extender.scheduling.gang.assignment import (
+    AssignedMember,
+    Assignment,
+    DeviceId,
+    PartialAssignment,
+    PlacementOracle,
+)
+from dra_extender.scheduling.permit.members import GangMember
 
 MAX_STEPS: Final = 50_000
 MAX_EXCHANGES: Final = 2_000
@@ -51,16 +57,16 @@ class _Level:
     choices: Iterator[_Choice]
     spare: int
     node: int = 0
-    seated: Seated | None = None
+    seated: AssignedMember | None = None
     others: deque[_Choice] = field(default_factory=deque)
     known: set[_Choice] = field(default_factory=set)
 
 
-class GangPlan:
+class GangSearch:
     """One search; `seats` once."""
 
     def __init__(
-        self, members: Sequence[Member], nodes: Sequence[str], places: Places, max_steps: int = MAX_STEPS
+        self, members: Sequence[GangMember], nodes: Sequence[str], places: PlacementOracle, max_steps: int = MAX_STEPS
     ) -> None:
         """Members of one kind are best given in a row; each question to `places` for a seat is a step."""
         self._members = members
@@ -69,8 +75,8 @@ class GangPlan:
         self._max_steps = self._left = max_steps
         self._index = {name: index for index, name in enumerate(nodes)}
         self._looks = 0
-        self._going_on: _Going[Mapping[str, Seat] | None] | None = None
-        self._board = Board(places)
+        self._going_on: _Going[Mapping[str, Assignment] | None] | None = None
+        self._board = PartialAssignment(places)
         self._exchanging = False
         self._failed: set[Hashable] = set()
         self._kinds = {member.kind: member for member in members}
@@ -78,7 +84,7 @@ class GangPlan:
         self._classes: dict[int, Hashable] = {}
         self._comparable = len(self._kinds) * len(nodes) <= _MOST_COMPARED
 
-    def seats(self, needed: int) -> Mapping[str, Seat] | None:
+    def seats(self, needed: int) -> Mapping[str, Assignment] | None:
         """Seats by member UID, for all members if that is possible, else for at least `needed` of them; None if it is not.
 
         Raises:
@@ -90,11 +96,11 @@ class GangPlan:
         try:
             next(self._going_on)
         except StopIteration as end:
-            found: Mapping[str, Seat] | None = end.value
+            found: Mapping[str, Assignment] | None = end.value
             return found
-        raise Paused
+        raise SearchPaused
 
-    def _planning(self, needed: int) -> _Going[Mapping[str, Seat] | None]:
+    def _planning(self, needed: int) -> _Going[Mapping[str, Assignment] | None]:
         """Every stop is a pause."""
         too_many = yield from self._too_many()
         spare = len(self._members) - needed
@@ -126,7 +132,7 @@ class GangPlan:
             too_many += left or 0
         return too_many
 
-    def _decided(self, found: Mapping[str, Seat] | None) -> Mapping[str, Seat] | None:
+    def _decided(self, found: Mapping[str, Assignment] | None) -> Mapping[str, Assignment] | None:
         if found is None and self._places.undecided:
             raise PlanLimitError
         return found
@@ -136,10 +142,10 @@ class GangPlan:
         while True:
             try:
                 return question()
-            except Paused:
+            except SearchPaused:
                 yield
 
-    def _within(self, steps: int, spare: int) -> _Going[Mapping[str, Seat] | None]:
+    def _within(self, steps: int, spare: int) -> _Going[Mapping[str, Assignment] | None]:
         """A search with so many steps, and another one that exchanges devices between nodes if there are any to exchange."""
         self._exchanging, self._left = False, steps
         found = yield from self._search(spare)
@@ -148,7 +154,7 @@ class GangPlan:
             found = yield from self._search(spare)
         return found
 
-    def _search(self, spare: int) -> _Going[Mapping[str, Seat] | None]:
+    def _search(self, spare: int) -> _Going[Mapping[str, Assignment] | None]:
         """Depth first, without recursion: one iterator over the choices of each member that has been looked at."""
         self._board.clear()
         self._failed.clear()
@@ -181,7 +187,7 @@ class GangPlan:
             levels.append(_Level(self._choices(position + 1, level.node, left), left))
         return None
 
-    def _seat(self, level: _Level, member: Member, choice: _Choice) -> bool:
+    def _seat(self, level: _Level, member: GangMember, choice: _Choice) -> bool:
         """Whether the member can have this seat, and then it has it."""
         seated = self._board.enter(member, self._nodes[choice.node], choice.without)
         if seated is None:
@@ -217,7 +223,7 @@ class GangPlan:
         """Whether the member wants the same as the one before."""
         return 0 < position < len(self._members) and self._members[position - 1].kind == self._members[position].kind
 
-    def _is_allowed(self, member: Member, index: int) -> bool:
+    def _is_allowed(self, member: GangMember, index: int) -> bool:
         key = member.kind, index
         known = self._allowed.get(key)
         if known is None:

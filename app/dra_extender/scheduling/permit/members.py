@@ -12,15 +12,21 @@ from dra_extender.model.pod_group import PodGroup
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.group_entries import fully_reserved
 from dra_extender.scheduling.claims.lookup import find_claims
-from dra_extender.scheduling.claims.preconditions import Sorted, excluded, sort_claims
-from dra_extender.scheduling.extended_resources.need import ExtendedNeed, Special, extended_need, left_over, special_uid
+from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, sort_claims
+from dra_extender.scheduling.extended_resources.need import (
+    ExtendedClaimNeed,
+    ExtendedNeed,
+    extended_need,
+    left_over,
+    special_uid,
+)
 
 MOST_PARTS: Final = 5_000
 """So many members of a gang that wait, claims of theirs and requests for extended resources are looked at, all counted together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GangMember:
     """A pod of the gang.
 
     `claims` are the UIDs of its claims that have no allocation yet, and `asks` says of each what it asks for; `shared` are those
@@ -36,11 +42,11 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class MemberCandidate:
     """A member with claims to be allocated, or with extended resources that device classes may have to serve (`need`)."""
 
     pod: Pod
-    claims: Sorted
+    claims: ClaimsByState
     need: ExtendedNeed | None
 
     @property
@@ -53,16 +59,16 @@ class Candidate:
         special = self.special_on(node)
         return special if isinstance(special, Rejection) else excluded(self.pod, node, self.claims, ledger)
 
-    def special_on(self, node: Node) -> Special | Rejection | None:
+    def special_on(self, node: Node) -> ExtendedClaimNeed | Rejection | None:
         """The claim for extended resources that the member needs on this node."""
         return None if self.need is None else self.need.on(node)
 
 
 @dataclass(frozen=True, slots=True)
-class Roll:
+class GangSnapshot:
     """A gang as it stands: who needs a seat, how many of them at least (0 or less: enough are seated), why others have to wait."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[MemberCandidate, ...]
     needed: int
     missing: tuple[tuple[Pod, Rejection], ...]
 
@@ -91,12 +97,12 @@ def existing_members(group: PodGroup, ledger: Ledger) -> Iterator[Pod]:
     return (pod for pod in ledger.pods.members(*group.metadata.key) if not (pod.finished or pod.deleting))
 
 
-def call_the_roll(group: PodGroup, ledger: Ledger) -> Roll:
+def call_the_roll(group: PodGroup, ledger: Ledger) -> GangSnapshot:
     """Look at every member of the gang; the group's holds must have been given up before.
 
     Members that are bound, whose claims are all allocated, or that need no devices need no seat, and count as seated.
     """
-    candidates: list[Candidate] = []
+    candidates: list[MemberCandidate] = []
     missing: list[tuple[Pod, Rejection]] = []
     settled = 0
     for pod in existing_members(group, ledger):
@@ -110,10 +116,10 @@ def call_the_roll(group: PodGroup, ledger: Ledger) -> Roll:
             candidates.append(candidate)
         else:
             settled += 1
-    return Roll(tuple(candidates), (group.min_count or 0) - settled, tuple(missing))
+    return GangSnapshot(tuple(candidates), (group.min_count or 0) - settled, tuple(missing))
 
 
-def candidate_of(pod: Pod, ledger: Ledger) -> Candidate | Rejection | None:
+def candidate_of(pod: Pod, ledger: Ledger) -> MemberCandidate | Rejection | None:
     """What is known of a member that is not bound, or why it has to wait; None if it needs no seat."""
     found = find_claims(pod, ledger)
     refusal = found if isinstance(found, Rejection) else fully_reserved(found, ledger)
@@ -123,15 +129,15 @@ def candidate_of(pod: Pod, ledger: Ledger) -> Candidate | Rejection | None:
     return candidate if candidate.claims.open or candidate.special else None
 
 
-def _candidate(pod: Pod, claims: Sorted, ledger: Ledger) -> Candidate:
+def _candidate(pod: Pod, claims: ClaimsByState, ledger: Ledger) -> MemberCandidate:
     need = extended_need(pod, ledger)
     left = None if need is None else left_over(pod, ledger)
     if need is None or left is None:
-        return Candidate(pod, claims, need)
-    return Candidate(pod, claims.with_allocated(left), need.met_by(left))
+        return MemberCandidate(pod, claims, need)
+    return MemberCandidate(pod, claims.with_allocated(left), need.met_by(left))
 
 
-def members_of(candidates: Sequence[Candidate], offered: Callable[[str], frozenset[str]]) -> list[Member]:
+def members_of(candidates: Sequence[MemberCandidate], offered: Callable[[str], frozenset[str]]) -> list[GangMember]:
     """The candidates as a plan takes them: those that want most first, then those with fewest nodes; equal kinds in a row.
 
     `offered` tells of a pod's UID to which nodes it may go.
@@ -145,7 +151,7 @@ def members_of(candidates: Sequence[Candidate], offered: Callable[[str], frozens
     return sorted(members, key=lambda each: (-size[each.uid], len(offered(each.uid)), row[each.kind]))
 
 
-def _member(candidate: Candidate, users: Counter[str], offered: frozenset[str]) -> Member:
+def _member(candidate: MemberCandidate, users: Counter[str], offered: frozenset[str]) -> GangMember:
     digests: dict[str, Hashable] = {
         each.record.claim.metadata.uid: each.record.spec_digest for each in candidate.claims.open
     }
@@ -160,16 +166,16 @@ def _member(candidate: Candidate, users: Counter[str], offered: frozenset[str]) 
         candidate.pod.extended_claim,
         offered,
     )
-    return Member(candidate.pod.uid, tuple(asks), kind, tuple(asks.values()), shared)
+    return GangMember(candidate.pod.uid, tuple(asks), kind, tuple(asks.values()), shared)
 
 
-def _open(candidate: Candidate) -> tuple[str, ...]:
+def _open(candidate: MemberCandidate) -> tuple[str, ...]:
     """UIDs of what has to be allocated for the member."""
     uids = tuple(each.record.claim.metadata.uid for each in candidate.claims.open)
     return (*uids, candidate.special) if candidate.special else uids
 
 
-def _devices(candidate: Candidate) -> int:
+def _devices(candidate: MemberCandidate) -> int:
     """How many devices the member asks for, roughly: mode All counts as many."""
     asked = sum(each.amount for one in candidate.pod.extended_requests for each in one.requests)
     return asked + sum(each.record.devices for each in candidate.claims.open)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.state.notifier import Signal, wait_for_any
+from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.scheduling.permit.members import existing_members, gang_of
 from dra_extender.scheduling.ports.cluster import Clock
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 
 _REMEMBERED: Final = 10_000
 _COUNT_SECONDS: Final = 2.0
@@ -23,7 +23,7 @@ _MIN_COUNT_SECONDS: Final = 0.25
 
 
 @dataclass(slots=True)
-class Meeting:
+class WaitingMembers:
     """Members that stand at the gate or go through it, by UID, and the signal that enough are here, or that it is `broken` up.
 
     `uid`, `namespace` and `name` are the PodGroup's; `since`: when the last member came; `counted`: when the members that exist
@@ -35,17 +35,17 @@ class Meeting:
     name: str
     since: float
     members: set[str] = field(default_factory=set)
-    changed: Signal = field(default_factory=Signal)
+    changed: Notifier = field(default_factory=Notifier)
     broken: str = ""
     counted: float = -math.inf
     short: float | None = None
 
 
-class NotTogether(TryAgain):
+class QuorumNotReachedError(RetryableError):
     """The gang did not come together: what the member has it must give back, for others may need it to come together."""
 
 
-class GangGate:
+class Permit:
     """Where the binds of gang members meet: each comes when its claims are written and its devices are ready.
 
     It opens when `minCount` members are here, and stays open as long as a member is bound.  Nothing of it has to survive: after a
@@ -58,11 +58,13 @@ class GangGate:
         self._clock = clock
         self._grace = grace_seconds
         self._count_seconds = min(_COUNT_SECONDS, max(grace_seconds, _MIN_COUNT_SECONDS))
-        self._meetings: dict[str, Meeting] = {}
+        self._meetings: dict[str, WaitingMembers] = {}
         self._admitted: OrderedDict[str, set[str]] = OrderedDict()
 
     @asynccontextmanager
-    async def passing(self, pod: Pod, seconds: float, check: Callable[[], None], nudge: Signal) -> AsyncIterator[None]:
+    async def passing(
+        self, pod: Pod, seconds: float, check: Callable[[], None], nudge: Notifier
+    ) -> AsyncIterator[None]:
         """Enter when the pod may be bound; at once if it is no member of a gang.  Leaving without an error says that it is bound.
 
         `check` raises TryAgain if waiting makes no sense any more; `nudge` fires when it may have something new to say.
@@ -77,7 +79,7 @@ class GangGate:
             return
         uid = group.metadata.uid
         now = self._clock.monotonic()
-        meeting = self._meetings.setdefault(uid, Meeting(uid, *group.metadata.key, since=now))
+        meeting = self._meetings.setdefault(uid, WaitingMembers(uid, *group.metadata.key, since=now))
         meeting.since = now
         meeting.members.add(pod.uid)
         if self._is_open(group, meeting):
@@ -102,46 +104,48 @@ class GangGate:
         """Whether somebody is at the gate."""
         return bool(self._meetings)
 
-    def meetings(self) -> Sequence[Meeting]:
+    def meetings(self) -> Sequence[WaitingMembers]:
         """Gangs whose members wait because too few have come."""
         return [each for each in self._meetings.values() if not self._opens(each)]
 
-    def meeting(self, group_uid: str) -> Meeting | None:
+    def meeting(self, group_uid: str) -> WaitingMembers | None:
         """The members of this gang that wait, if some do."""
         found = self._meetings.get(group_uid)
         return None if found is None or self._opens(found) else found
 
-    def send_away(self, meeting: Meeting) -> None:
+    def send_away(self, meeting: WaitingMembers) -> None:
         """Other pods need the devices of these members, of which too few have come; no effect on a gang that has come together."""
         if self._meetings.get(meeting.uid) is meeting and not self._opens(meeting):
             self._break(meeting, "too few members have come, and other pods wait for the devices")
 
-    def _opens(self, meeting: Meeting) -> bool:
+    def _opens(self, meeting: WaitingMembers) -> bool:
         group = self._ledger.pod_groups.get(meeting.namespace, meeting.name)
         return group is None or group.metadata.uid != meeting.uid or self._is_open(group, meeting)
 
-    def _break(self, meeting: Meeting, why: str) -> None:
+    def _break(self, meeting: WaitingMembers, why: str) -> None:
         del self._meetings[meeting.uid]
         meeting.broken = f"PodGroup {meeting.name}: {why}"
         meeting.changed.fire()
 
     async def _opened(
-        self, pod: Pod, meeting: Meeting, seconds: float, check: Callable[[], None], nudge: Signal
+        self, pod: Pod, meeting: WaitingMembers, seconds: float, check: Callable[[], None], nudge: Notifier
     ) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         while (group := gang_of(pod, self._ledger)) is not None and not self._is_open(group, meeting):
             check()
             if meeting.broken:
-                raise NotTogether(meeting.broken)
+                raise QuorumNotReachedError(meeting.broken)
             left = end - loop.time()
             if left <= 0:
                 count = f"{len(meeting.members)} of {group.min_count} members"
-                raise NotTogether(f"PodGroup {group.metadata.name}: {count} came to be bound within {seconds:g} s")
+                raise QuorumNotReachedError(
+                    f"PodGroup {group.metadata.name}: {count} came to be bound within {seconds:g} s"
+                )
             self._count(group, meeting)
             await wait_for_any((meeting.changed, nudge), min(left, self._count_seconds))
 
-    def _count(self, group: PodGroup, meeting: Meeting) -> None:
+    def _count(self, group: PodGroup, meeting: WaitingMembers) -> None:
         """End the meeting if for the whole grace fewer members exist than are needed.
 
         Raises:
@@ -158,9 +162,9 @@ class GangGate:
         meeting.short = now if meeting.short is None else meeting.short
         if now >= meeting.short + self._grace:
             self._break(meeting, f"{count} of {needed} members exist for {self._grace:g} s")
-            raise NotTogether(meeting.broken)
+            raise QuorumNotReachedError(meeting.broken)
 
-    def _is_open(self, group: PodGroup, meeting: Meeting) -> bool:
+    def _is_open(self, group: PodGroup, meeting: WaitingMembers) -> bool:
         return len(meeting.members) >= (group.min_count or 0) or self.is_admitted(group)
 
     def is_admitted(self, group: PodGroup) -> bool:

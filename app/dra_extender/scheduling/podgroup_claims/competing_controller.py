@@ -4,10 +4,10 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.pod_group import GROUP, PodGroup
 from dra_extender.model.templated_claim import generated_name
-from dra_extender.scheduling.podgroup_claims.plan import Work, owner_of_group
+from dra_extender.scheduling.podgroup_claims.plan import ReconcilePlan, owner_of_group
 
 
-class Rivals:
+class CompetingController:
     """Notices that somebody else makes the claims of PodGroups: kube-controller-manager with its gate, as a rule.
 
     Evidence is only what happens while we look, and what no user can write: the status of a PodGroup comes to name a claim that is
@@ -57,7 +57,7 @@ class Rivals:
         groups = {each.metadata.uid for each in self._ledger.pod_groups.all()}
         self._known_records = {each for each in self._known_records if each[0] in groups}
 
-    def evidence(self, group: PodGroup, work: Work) -> str | None:
+    def evidence(self, group: PodGroup, work: ReconcilePlan) -> str | None:
         """What says that somebody else is at work on this group; None while nothing does."""
         recorded = _recorded(group)
         for entry, claim in self._strange(group):

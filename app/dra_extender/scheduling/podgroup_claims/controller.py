@@ -18,10 +18,10 @@ from dra_extender.model.base import ModelError
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.claims.writer import ClaimWriting
-from dra_extender.scheduling.podgroup_claims.competing_controller import Rivals
+from dra_extender.scheduling.podgroup_claims.competing_controller import CompetingController
 from dra_extender.scheduling.podgroup_claims.plan import (
-    Telling,
-    Work,
+    PublishClaims,
+    ReconcilePlan,
     has_claims,
     is_active,
     is_kept_by_protection,
@@ -29,7 +29,7 @@ from dra_extender.scheduling.podgroup_claims.plan import (
     work_for,
 )
 from dra_extender.scheduling.podgroup_claims.writer import GroupClaimWriting
-from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, Conflict, NotFound
+from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, ConflictError, NotFoundError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.telemetry.metrics import Metrics
 
@@ -57,7 +57,7 @@ class _Job:
     write: Callable[[], Awaitable[object]]
 
 
-class GroupClaims:
+class PodGroupClaimController:
     """Makes, records and makes known the claims of PodGroups, and lets PodGroups go that are not used any more.
 
     Everything is decided anew from the stored objects; what is remembered is only since when something is lacking.
@@ -80,7 +80,7 @@ class GroupClaims:
         self._supervisor = supervisor
         self._enabled = options.group_claims_enabled and options.pod_group_claims
         self._grace = options.group_claims_grace_seconds
-        self._rivals = Rivals(ledger)
+        self._rivals = CompetingController(ledger)
         self._refusal: str | None = None
         self._at_work = False
         self._touched: set[Key] = set()
@@ -206,7 +206,7 @@ class GroupClaims:
             self._idle.set()
         self._next[key] = now if ready else min((due[thing] for thing in jobs), default=math.inf)
 
-    def _jobs(self, group: PodGroup, work: Work, *, leaving: bool) -> Iterator[_Job]:
+    def _jobs(self, group: PodGroup, work: ReconcilePlan, *, leaving: bool) -> Iterator[_Job]:
         """What can be done for the group, in order."""
         for making in work.makings:
             yield _Job(("make", making.owner.uid, making.entry), self._grace, partial(self.writing.make, making))
@@ -240,7 +240,7 @@ class GroupClaims:
         self._rivals.recording(group, claims.values())
         await self.writing.record(group, claims)
 
-    async def _tell(self, telling: Telling) -> None:
+    async def _tell(self, telling: PublishClaims) -> None:
         self._rivals.telling(telling.pod.uid)
         await self.writing.tell(telling)
 
@@ -249,7 +249,7 @@ class GroupClaims:
         outcome, words = "done", ""
         try:
             await write()
-        except (Conflict, NotFound):
+        except (ConflictError, NotFoundError):
             outcome = "changed"
         except (ClusterError, ModelError) as problem:
             outcome, words = "failed", str(problem)

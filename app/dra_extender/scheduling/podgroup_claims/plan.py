@@ -16,7 +16,7 @@ from dra_extender.model.templated_claim import Owner, generated_name
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class CreateClaim:
     """A claim that has to be made from this template, for this entry of its owner."""
 
     owner: Owner
@@ -25,7 +25,7 @@ class Making:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class PublishClaims:
     """A member that has to be told of claims ({entry: claim}): all that it still lacks."""
 
     pod: Pod
@@ -33,15 +33,15 @@ class Telling:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ReconcilePlan:
     """What a PodGroup lacks: claims, entries of its status ({entry: claim}), and entries in the status of its members.
 
     `waiting` are the UIDs of members that have not been told of all claims of the group yet, `told` of those that have.
     """
 
-    makings: tuple[Making, ...] = ()
+    makings: tuple[CreateClaim, ...] = ()
     record: Mapping[str, str] | None = None
-    tellings: tuple[Telling, ...] = ()
+    tellings: tuple[PublishClaims, ...] = ()
     waiting: frozenset[str] = frozenset()
     told: frozenset[str] = frozenset()
 
@@ -77,18 +77,18 @@ def owner_of_pod(pod: Pod) -> Owner:
     return Owner("v1", "Pod", pod.namespace, pod.name, pod.uid)
 
 
-def work_for(group: PodGroup, ledger: Ledger, api_version: str) -> Work:
+def work_for(group: PodGroup, ledger: Ledger, api_version: str) -> ReconcilePlan:
     """What the group lacks as far as is known; nothing while it is being deleted."""
     if group.metadata.deletion_timestamp is not None:
-        return Work()
+        return ReconcilePlan()
     owner = owner_of_group(group, api_version)
-    makings: list[Making] = []
+    makings: list[CreateClaim] = []
     record: dict[str, str] = {}
     known: dict[str, str] = {}
     for entry in group.spec.resource_claims:
         state = _state(group, entry, ledger)
         if isinstance(state, _Lacking):
-            makings.append(Making(owner, entry.name, state.template))
+            makings.append(CreateClaim(owner, entry.name, state.template))
         elif state is not None:
             name, recorded = state
             (known if recorded else record)[entry.name] = name
@@ -96,7 +96,7 @@ def work_for(group: PodGroup, ledger: Ledger, api_version: str) -> Work:
     known |= {each.name: each.resource_claim_name for each in group.spec.resource_claims if each.resource_claim_name}
     pods = ledger.pods.members(*group.metadata.key) if has_claims(group) else ()
     members = [_member(pod, templated, known, ledger) for pod in pods if _counts(pod)]
-    return Work(
+    return ReconcilePlan(
         makings=(*makings, *(making for each in members for making in each.makings)),
         record=record or None,
         tellings=tuple(each.telling for each in members if each.telling is not None),
@@ -114,8 +114,8 @@ class _Lacking:
 class _Member:
     uid: str
     waits: bool
-    makings: tuple[Making, ...]
-    telling: Telling | None
+    makings: tuple[CreateClaim, ...]
+    telling: PublishClaims | None
 
 
 def _counts(pod: Pod) -> bool:
@@ -169,7 +169,7 @@ def _member(pod: Pod, templated: Mapping[str, PodResourceClaim], known: Mapping[
     """
     recorded = {each.name: each.resource_claim_name for each in pod.claim_statuses}
     claims: dict[str, str] = {}
-    makings: list[Making] = []
+    makings: list[CreateClaim] = []
     waits = missing = False
     matched = dict(_matched(pod, templated, known))
     for entry, theirs in matched.items():
@@ -192,11 +192,11 @@ def _member(pod: Pod, templated: Mapping[str, PodResourceClaim], known: Mapping[
             continue
         made = oldest(ledger, pod.namespace, pod.uid, own.name)
         if made is None:
-            makings.append(Making(owner_of_pod(pod), own.name, own.resource_claim_template_name or ""))
+            makings.append(CreateClaim(owner_of_pod(pod), own.name, own.resource_claim_template_name or ""))
         else:
             claims[own.name] = made
     complete = bool(claims) and not makings and not missing
-    return _Member(pod.uid, waits, tuple(makings), Telling(pod, claims) if complete else None)
+    return _Member(pod.uid, waits, tuple(makings), PublishClaims(pod, claims) if complete else None)
 
 
 def _exists(pod: Pod, name: str | None, ledger: Ledger) -> bool:

@@ -10,8 +10,8 @@ from dra_extender.model.pod_group import POD_GROUP_KIND, PROTECTION_FINALIZER, P
 from dra_extender.model.resource_claim import ClaimHead, read_claim
 from dra_extender.model.templated_claim import claim_from, generated_for, generated_name, read_template
 from dra_extender.scheduling.claims.writer import ClaimWriting
-from dra_extender.scheduling.podgroup_claims.plan import Making, Telling, is_active, is_kept_by_protection
-from dra_extender.scheduling.ports.cluster import Cluster, Conflict, NotFound, Refused
+from dra_extender.scheduling.podgroup_claims.plan import CreateClaim, PublishClaims, is_active, is_kept_by_protection
+from dra_extender.scheduling.ports.cluster import Cluster, ConflictError, NotFoundError, RequestRejectedError
 
 _LOG = structlog.get_logger(__name__)
 
@@ -28,7 +28,7 @@ class GroupClaimWriting:
         self._cluster = cluster
         self._writing = writing
 
-    async def make(self, making: Making) -> ClaimRecord:
+    async def make(self, making: CreateClaim) -> ClaimRecord:
         """Make the claim, or take over the one that an earlier attempt has made: its name tells."""
         owner = making.owner
         where = f"{owner.namespace}/{generated_name(owner, making.entry)}"
@@ -36,23 +36,25 @@ class GroupClaimWriting:
         try:
             template = read_template(await self._cluster.claim_templates.read(owner.namespace, making.template))
             body = claim_from(template, owner, making.entry)
-        except NotFound as gone:
-            raise Refused(
+        except NotFoundError as gone:
+            raise RequestRejectedError(
                 f"entry {making.entry} of {owner.kind} {owner.namespace}/{owner.name}: there is no ResourceClaimTemplate "
                 f"{making.template}"
             ) from gone
         except ModelError as problem:
-            raise Refused(f"ResourceClaimTemplate {owner.namespace}/{making.template}: {problem}") from problem
+            raise RequestRejectedError(
+                f"ResourceClaimTemplate {owner.namespace}/{making.template}: {problem}"
+            ) from problem
         try:
             made = await self._writing.create(owner.namespace, body)
-        except Conflict:
+        except ConflictError:
             return await self._existing(making)
         except ModelError as problem:
-            raise Refused(f"claim {where}: {problem}") from problem
+            raise RequestRejectedError(f"claim {where}: {problem}") from problem
         _LOG.info("made a claim from a template", claim=where, owner=f"{owner.kind} {owner.name}", entry=making.entry)
         return made
 
-    async def _check_owner(self, making: Making) -> None:
+    async def _check_owner(self, making: CreateClaim) -> None:
         """Nothing is made for an owner that is gone or going, or that has a claim of which we have not heard yet."""
         owner = making.owner
         if owner.kind == POD_GROUP_KIND:
@@ -63,10 +65,10 @@ class GroupClaimWriting:
             pod = await self._cluster.pods.read(owner.namespace, owner.name)
             uid, deleting, statuses = pod.uid, pod.deleting or pod.finished, pod.claim_statuses
         if uid != owner.uid or deleting:
-            raise Conflict(f"{owner.kind} {owner.namespace}/{owner.name} is gone or being deleted")
+            raise ConflictError(f"{owner.kind} {owner.namespace}/{owner.name} is gone or being deleted")
         for each in statuses:
             if each.name == making.entry and await self._is_there(owner.namespace, each.resource_claim_name, owner.uid):
-                raise Conflict(f"{owner.kind} {owner.namespace}/{owner.name} has claim {each.resource_claim_name}")
+                raise ConflictError(f"{owner.kind} {owner.namespace}/{owner.name} has claim {each.resource_claim_name}")
 
     async def _is_there(self, namespace: str, name: str | None, owner_uid: str) -> bool:
         """Whether the recorded claim exists and is the owner's; no name means that none is needed."""
@@ -74,12 +76,12 @@ class GroupClaimWriting:
             return True
         try:
             claim = read_claim(await self._cluster.claims.read(namespace, name))
-        except (NotFound, ModelError):
+        except (NotFoundError, ModelError):
             return False
         controller = claim.metadata.controller
         return controller is not None and controller.uid == owner_uid
 
-    async def _existing(self, making: Making) -> ClaimRecord:
+    async def _existing(self, making: CreateClaim) -> ClaimRecord:
         """The claim of our name; the watch may not have brought it yet."""
         owner = making.owner
         name = generated_name(owner, making.entry)
@@ -87,21 +89,21 @@ class GroupClaimWriting:
         try:
             claim = read_claim(raw)
             if generated_for(claim) != (owner.uid, making.entry):
-                raise Refused(
+                raise RequestRejectedError(
                     f"claim {owner.namespace}/{name} was not made for entry {making.entry} of {owner.kind} {owner.name}, whose "
                     "claim would have that name: delete it"
                 )
             if claim.metadata.deletion_timestamp is not None:
-                raise Conflict(f"claim {owner.namespace}/{name} is being deleted")
+                raise ConflictError(f"claim {owner.namespace}/{name} is being deleted")
             return self._ledger.own_write(raw)
         except ModelError as problem:
-            raise Refused(f"claim {owner.namespace}/{name}: {problem}") from problem
+            raise RequestRejectedError(f"claim {owner.namespace}/{name}: {problem}") from problem
 
     async def record(self, group: PodGroup, claims: Mapping[str, str]) -> None:
         """Enter the claims in the group's status, if it is as known."""
         await self._cluster.pod_groups.record_claims(group, claims)
 
-    async def tell(self, telling: Telling) -> None:
+    async def tell(self, telling: PublishClaims) -> None:
         """Enter the claims in the pod's status, if it is as known."""
         pod = telling.pod
         await self._cluster.pods.record_claims(pod.namespace, pod.name, pod.uid, pod.resource_version, telling.claims)
@@ -114,7 +116,7 @@ class GroupClaimWriting:
         group = await self._cluster.pod_groups.read(meta.namespace, owner.name if owner is not None else "")
         recorded = {each.resource_claim_name for each in group.status.resource_claim_statuses}
         if live.metadata.uid != meta.uid or live.status.allocation is not None or meta.name in recorded:
-            raise Conflict(f"claim {where} is in use")
+            raise ConflictError(f"claim {where} is in use")
         await self._cluster.claims.delete(*meta.key, meta.uid, live.metadata.resource_version)
         _LOG.info("withdrew a claim, for another one was made beside it", claim=where)
 
@@ -122,9 +124,9 @@ class GroupClaimWriting:
         """Let a PodGroup go that is being deleted and has no active pods (upstream's podgroup-protection controller)."""
         live = await self._cluster.pod_groups.read(*group.metadata.key)
         if live.metadata.uid != group.metadata.uid or not is_kept_by_protection(live):
-            raise Conflict(f"PodGroup {'/'.join(group.metadata.key)} has changed")
+            raise ConflictError(f"PodGroup {'/'.join(group.metadata.key)} has changed")
         for pod in self._ledger.pods.members(*group.metadata.key):
             if is_active(pod):
-                raise Conflict(f"pod {pod.key} is active")
+                raise ConflictError(f"pod {pod.key} is active")
         await self._cluster.pod_groups.unprotect(live, PROTECTION_FINALIZER)
         _LOG.info("let a PodGroup go that has no active pods", pod_group="/".join(group.metadata.key))

@@ -21,19 +21,19 @@ class ClusterError(Exception):
     """A call to the cluster failed; the message names verb, object and the server's reason."""
 
 
-class NotFound(ClusterError):  # noqa: N818 - reads like the reason in the API
+class NotFoundError(ClusterError):
     """The object does not exist (any more)."""
 
 
-class Conflict(ClusterError):  # noqa: N818 - as above
+class ConflictError(ClusterError):
     """The object changed since it was read, or is already bound, or already exists."""
 
 
-class Refused(ClusterError):  # noqa: N818 - as above
+class RequestRejectedError(ClusterError):
     """The server understood and refused: invalid, forbidden, or denied by admission."""
 
 
-class Unavailable(ClusterError):  # noqa: N818 - as above
+class ServerUnavailableError(ClusterError):
     """No usable answer; a write may or may not have happened."""
 
 

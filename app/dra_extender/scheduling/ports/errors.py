@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class FilterAnswer:
+class FilterResponse:
     """Which of the offered nodes fit, and why each other one does not.
 
     `failed`: eviction of other pods might help there.  `unresolvable`: it would not; devices are never freed by kube-scheduler's
@@ -17,5 +17,5 @@ class FilterAnswer:
     unresolvable: Mapping[str, str] = field(default_factory=dict)
 
 
-class TryAgain(Exception):  # noqa: N818 - it is no error of ours: the same call may succeed a little later
+class RetryableError(Exception):
     """The question cannot be answered now; the message becomes the protocol's `Error`, and kube-scheduler tries the pod again."""

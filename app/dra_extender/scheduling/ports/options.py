@@ -14,7 +14,7 @@ class DevicesBesideCounters(StrEnum):
     NEVER = "never"
 
 
-class Yield(StrEnum):
+class YieldPolicy(StrEnum):
     """What happens, before the Binding, to an allocation of ours whose device a claim of another scheduler has, too.
 
     CLEAR releases it at once: the other scheduler may then give the device to a second pod of its own (see `ledger.guards`).
@@ -64,7 +64,7 @@ class Options:
     group_claims_grace_seconds: float = 5.0
     field_manager: str = "dra-extender"
     own_namespace: str = "dra-extender"
-    yield_policy: Yield = Yield.GUARD
+    yield_policy: YieldPolicy = YieldPolicy.GUARD
     scheduler_names: tuple[str, ...] = ()
     remembered_answers: int = 200_000
     extended_resources: bool = True

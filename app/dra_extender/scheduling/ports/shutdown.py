@@ -4,7 +4,7 @@ from typing import Final
 STOPPING: Final = "the extender is stopping"
 
 
-class Stopping:
+class Shutdown:
     """Whether the work ends, and why in words: the process stops, or this replica leads no more."""
 
     def __init__(self) -> None:

@@ -10,9 +10,9 @@ from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.bind import Bind
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.reclaim.observe import Finding, ReclaimFacts
-from dra_extender.scheduling.reclaim.rules import Reason
-from dra_extender.scheduling.reclaim.writer import Outcome, ReclaimWriting
+from dra_extender.scheduling.reclaim.observe import ReclaimableClaim, ReclaimFacts
+from dra_extender.scheduling.reclaim.rules import ReclaimReason
+from dra_extender.scheduling.reclaim.writer import ReclaimResult, ReclaimWriting
 from dra_extender.telemetry.metrics import Metrics
 
 _TICK_SECONDS = 0.25
@@ -94,7 +94,7 @@ class Reclaim:
         holds = self._ledger.holds
         holds.expire(self._clock.monotonic())
         for _ in range(holds.expired - self._expired):
-            self._metrics.reclaimed(Reason.HOLD_EXPIRED, Outcome.DONE)
+            self._metrics.reclaimed(ReclaimReason.HOLD_EXPIRED, ReclaimResult.DONE)
         self._expired = holds.expired
 
     async def sweep(self) -> None:
@@ -128,7 +128,7 @@ class Reclaim:
         if not good:
             self._sightings.pop(uid, None)
 
-    def _due(self, record: ClaimRecord, tied: AbstractSet[str]) -> Finding | None:
+    def _due(self, record: ClaimRecord, tied: AbstractSet[str]) -> ReclaimableClaim | None:
         """What is to be taken back from the claim now: it has been so for long enough."""
         uid = record.claim.metadata.uid
         known = record.taken is None and record.has_status
@@ -144,7 +144,7 @@ class Reclaim:
         grace = options.reclaim_unfit_seconds if finding.surplus.prompt else options.reclaim_grace_seconds
         return finding if not seen.given_up and now >= seen.since + grace else None
 
-    async def _take_back(self, record: ClaimRecord, finding: Finding, tied: AbstractSet[str]) -> None:
+    async def _take_back(self, record: ClaimRecord, finding: ReclaimableClaim, tied: AbstractSet[str]) -> None:
         uid = record.claim.metadata.uid
         if self._facts.busy(uid):
             self._sightings.pop(uid, None)
@@ -157,7 +157,7 @@ class Reclaim:
             self._idle.set()
         self._metrics.reclaimed(finding.surplus.reason, outcome)
         seen = self._sightings.get(uid)
-        if outcome is Outcome.FOREIGN and seen is not None:
+        if outcome is ReclaimResult.FOREIGN and seen is not None:
             seen.given_up = record.claim.metadata.resource_version
         else:
             self._sightings.pop(uid, None)

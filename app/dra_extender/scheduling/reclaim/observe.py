@@ -11,26 +11,26 @@ from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerReference
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
-from dra_extender.scheduling.claims.conditions import DeviceId, Readiness, Verdict, judge
+from dra_extender.scheduling.claims.conditions import ConditionVerdict, DeviceId, Readiness, judge
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.reclaim.rules import (
     ENDED,
-    Standing,
-    Surplus,
+    ConsumerState,
+    Releasable,
     gone_group_standing,
     group_standing,
     named_nodes,
     standing,
     surplus,
 )
-from dra_extender.scheduling.requeue.unschedulable import Refusals
+from dra_extender.scheduling.requeue.unschedulable import UnschedulablePods
 
 RUNNING: Final = "Running"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReclaimableClaim:
     """What a claim has too much, and what each of its consumers is (by UID).
 
     `state` is what must not change before it is taken back.  The version of the claim says too much: drivers report again and again
@@ -38,8 +38,8 @@ class Finding:
     endless turns.  So consumers that are gone or over are no part of it.
     """
 
-    surplus: Surplus
-    standings: Mapping[str, Standing]
+    surplus: Releasable
+    standings: Mapping[str, ConsumerState]
     state: tuple[object, ...]
 
 
@@ -47,7 +47,7 @@ class ReclaimFacts:
     """Gathers what the rules about one claim have to know from the ledger, from refusals and from the binds in progress."""
 
     def __init__(
-        self, ledger: Ledger, refusals: Refusals, running: Collection[str], clock: Clock, options: Options
+        self, ledger: Ledger, refusals: UnschedulablePods, running: Collection[str], clock: Clock, options: Options
     ) -> None:
         """`running`: UIDs of the pods that are being bound, as they are at the time of each question."""
         self._ledger = ledger
@@ -58,7 +58,7 @@ class ReclaimFacts:
 
     def find(
         self, claim: ClaimHead, tied: AbstractSet[str], live: Mapping[str, Pod | None] | None = None
-    ) -> Finding | None:
+    ) -> ReclaimableClaim | None:
         """What can be taken back from the claim; None when it is as it should be.
 
         Args:
@@ -73,7 +73,7 @@ class ReclaimFacts:
             found = None if self._is_expected(claim) else surplus(claim, {})
             return None if found is None else _finding(claim, found, {})
         standings = self._standings(claim, allocation, live or {})
-        if Standing.IN_USE in standings.values():
+        if ConsumerState.IN_USE in standings.values():
             found = surplus(claim, standings)
         else:
             found = surplus(
@@ -136,7 +136,7 @@ class ReclaimFacts:
 
     def _standings(
         self, claim: ClaimHead, allocation: AllocationResult, live: Mapping[str, Pod | None]
-    ) -> Mapping[str, Standing]:
+    ) -> Mapping[str, ConsumerState]:
         found = {}
         for consumer in claim.status.reserved_for:
             uid = consumer.uid
@@ -153,11 +153,13 @@ class ReclaimFacts:
                 )
         return found
 
-    def _without_group(self, claim: ClaimHead, consumer: ConsumerReference, live: Mapping[str, Pod | None]) -> Standing:
+    def _without_group(
+        self, claim: ClaimHead, consumer: ConsumerReference, live: Mapping[str, Pod | None]
+    ) -> ConsumerState:
         """What a PodGroup is to the claim that does not exist any more; without the API, or the feature, nobody can tell."""
         groups = self._ledger.pod_groups
         if not (groups.served and groups.have_claims):
-            return Standing.IN_USE
+            return ConsumerState.IN_USE
         known = (live.get(each.uid, each) for each in self.users(claim, consumer))
         return gone_group_standing((each for each in known if each is not None), lambda pod: self._busy(pod.uid))
 
@@ -184,9 +186,9 @@ class ReclaimFacts:
         """The devices that are not ready."""
         return frozenset(each.device for each in self._verdict(claim).troubles)
 
-    def _verdict(self, claim: ClaimHead) -> Verdict:
+    def _verdict(self, claim: ClaimHead) -> ConditionVerdict:
         if not self._options.binding_conditions:
-            return Verdict(Readiness.READY)
+            return ConditionVerdict(Readiness.READY)
         now = self._clock.now()
         return judge(claim, now=now, waiting_since=now, timeout=self._options.binding_timeout_seconds)
 
@@ -212,11 +214,11 @@ class ReclaimFacts:
             return False
 
 
-def _finding(claim: ClaimHead, found: Surplus, standings: Mapping[str, Standing]) -> Finding:
+def _finding(claim: ClaimHead, found: Releasable, standings: Mapping[str, ConsumerState]) -> ReclaimableClaim:
     metadata = claim.metadata
     lasting = frozenset(uid for uid in found.consumers if standings[uid] not in ENDED)
     snapshot = metadata.annotations.get(SNAPSHOT_ANNOTATION)
     # That of a claim without an allocation is known to be there, and no more (app/dra_extender/ledger/state/kept_claims.py).
     ours = (FINALIZER in metadata.finalizers, "" if snapshot and claim.status.allocation is None else snapshot)
     state = (metadata.uid, claim.status.allocation, ours, found.reason, found.release, lasting)
-    return Finding(found, standings, state)
+    return ReclaimableClaim(found, standings, state)

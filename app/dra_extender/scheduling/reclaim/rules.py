@@ -18,7 +18,7 @@ from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.claims.conditions import Readiness
 
 
-class Reason(StrEnum):
+class ReclaimReason(StrEnum):
     """Why something is taken back; also the label of its metric."""
 
     HOLD_EXPIRED = "hold_expired"
@@ -36,22 +36,22 @@ class Reason(StrEnum):
     NODE_GONE = "node_gone"
 
 
-WORDS: Final[Mapping[Reason, str]] = {
-    Reason.HALF_WRITTEN: "it was prepared for an allocation that never came",
-    Reason.UNRESERVED: "it was allocated and reserved for nobody",
-    Reason.GROUP_GONE: "the PodGroup it was reserved for is gone",
-    Reason.POD_GONE: "the pods it was reserved for are gone",
-    Reason.POD_OVER: "the pods it was reserved for are over",
-    Reason.POD_ELSEWHERE: "the pod it was reserved for is bound to another node",
-    Reason.POD_IDLE: "the pod it was reserved for waits and is not being bound",
-    Reason.DEVICE_FAILED: "a device reports a binding failure",
-    Reason.DEVICE_TIMED_OUT: "its binding conditions were not met in time",
-    Reason.NODE_UNFIT: "its node does not suit the pod that waits for it",
-    Reason.NODE_GONE: "no node is left on which it could be used",
+WORDS: Final[Mapping[ReclaimReason, str]] = {
+    ReclaimReason.HALF_WRITTEN: "it was prepared for an allocation that never came",
+    ReclaimReason.UNRESERVED: "it was allocated and reserved for nobody",
+    ReclaimReason.GROUP_GONE: "the PodGroup it was reserved for is gone",
+    ReclaimReason.POD_GONE: "the pods it was reserved for are gone",
+    ReclaimReason.POD_OVER: "the pods it was reserved for are over",
+    ReclaimReason.POD_ELSEWHERE: "the pod it was reserved for is bound to another node",
+    ReclaimReason.POD_IDLE: "the pod it was reserved for waits and is not being bound",
+    ReclaimReason.DEVICE_FAILED: "a device reports a binding failure",
+    ReclaimReason.DEVICE_TIMED_OUT: "its binding conditions were not met in time",
+    ReclaimReason.NODE_UNFIT: "its node does not suit the pod that waits for it",
+    ReclaimReason.NODE_GONE: "no node is left on which it could be used",
 }
 
 
-class Standing(StrEnum):
+class ConsumerState(StrEnum):
     """What a consumer in `reservedFor` still is to the claim."""
 
     IN_USE = "in use"
@@ -62,29 +62,34 @@ class Standing(StrEnum):
     IDLE = "idle"
 
 
-ENDED: Final = frozenset({Standing.GROUP_GONE, Standing.GONE, Standing.OVER})
+ENDED: Final = frozenset({ConsumerState.GROUP_GONE, ConsumerState.GONE, ConsumerState.OVER})
 """Consumers that anybody may take off."""
 
 _BY_STANDING: Final = (
-    (Standing.IDLE, Reason.POD_IDLE),
-    (Standing.ELSEWHERE, Reason.POD_ELSEWHERE),
-    (Standing.OVER, Reason.POD_OVER),
-    (Standing.GONE, Reason.POD_GONE),
-    (Standing.GROUP_GONE, Reason.GROUP_GONE),
+    (ConsumerState.IDLE, ReclaimReason.POD_IDLE),
+    (ConsumerState.ELSEWHERE, ReclaimReason.POD_ELSEWHERE),
+    (ConsumerState.OVER, ReclaimReason.POD_OVER),
+    (ConsumerState.GONE, ReclaimReason.POD_GONE),
+    (ConsumerState.GROUP_GONE, ReclaimReason.GROUP_GONE),
 )
-_BY_READINESS: Final = {Readiness.FAILED: Reason.DEVICE_FAILED, Readiness.TIMED_OUT: Reason.DEVICE_TIMED_OUT}
+_BY_READINESS: Final = {
+    Readiness.FAILED: ReclaimReason.DEVICE_FAILED,
+    Readiness.TIMED_OUT: ReclaimReason.DEVICE_TIMED_OUT,
+}
 NOT_READY: Final = frozenset(_BY_READINESS.values())
-_PROMPT: Final = frozenset({Reason.DEVICE_FAILED, Reason.DEVICE_TIMED_OUT, Reason.NODE_UNFIT, Reason.NODE_GONE})
+_PROMPT: Final = frozenset(
+    {ReclaimReason.DEVICE_FAILED, ReclaimReason.DEVICE_TIMED_OUT, ReclaimReason.NODE_UNFIT, ReclaimReason.NODE_GONE}
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Surplus:
+class Releasable:
     """What can be taken back from one claim: the reservations of `consumers` (UIDs) and, with `release`, the allocation.
 
     `prompt` tells that the facts speak for themselves; otherwise whoever is responsible is given time first.
     """
 
-    reason: Reason
+    reason: ReclaimReason
     consumers: frozenset[str] = frozenset()
     release: bool = False
 
@@ -94,7 +99,9 @@ class Surplus:
         return self.reason in _PROMPT
 
 
-def standing(consumer: ConsumerReference, pod: Pod | None, allocation: AllocationResult, *, busy: bool) -> Standing:
+def standing(
+    consumer: ConsumerReference, pod: Pod | None, allocation: AllocationResult, *, busy: bool
+) -> ConsumerState:
     """What the consumer is to a claim with this allocation.
 
     Args:
@@ -104,19 +111,23 @@ def standing(consumer: ConsumerReference, pod: Pod | None, allocation: Allocatio
         busy: Whether we are just binding the pod, or hold devices for it.
     """
     if consumer.resource != "pods" or consumer.api_group or busy:
-        return Standing.IN_USE
+        return ConsumerState.IN_USE
     if pod is None:
-        return Standing.GONE
+        return ConsumerState.GONE
     if pod.finished or (pod.deleting and not pod.node_name):
-        return Standing.OVER
+        return ConsumerState.OVER
     if not pod.node_name:
-        return Standing.IDLE
+        return ConsumerState.IDLE
     names = named_nodes(allocation)
     started = pod.phase not in ("", "Pending")
-    return Standing.ELSEWHERE if names is not None and pod.node_name not in names and not started else Standing.IN_USE
+    return (
+        ConsumerState.ELSEWHERE
+        if names is not None and pod.node_name not in names and not started
+        else ConsumerState.IN_USE
+    )
 
 
-def group_standing(members: Iterable[Pod], busy: Callable[[Pod], bool]) -> Standing:
+def group_standing(members: Iterable[Pod], busy: Callable[[Pod], bool]) -> ConsumerState:
     """What a PodGroup that exists is to a claim: idle when some members wait, and none is bound, is being bound or has holds.
 
     Without any member that waits it is kube-controller-manager's to end the reservation.
@@ -124,29 +135,29 @@ def group_standing(members: Iterable[Pod], busy: Callable[[Pod], bool]) -> Stand
     waits = False
     for pod in members:
         if busy(pod) or (pod.node_name and not pod.finished):
-            return Standing.IN_USE
+            return ConsumerState.IN_USE
         waits = waits or not (pod.finished or pod.deleting)
-    return Standing.IDLE if waits else Standing.IN_USE
+    return ConsumerState.IDLE if waits else ConsumerState.IN_USE
 
 
-def gone_group_standing(users: Iterable[Pod], busy: Callable[[Pod], bool]) -> Standing:
+def gone_group_standing(users: Iterable[Pod], busy: Callable[[Pod], bool]) -> ConsumerState:
     """What a PodGroup that is gone is to a claim: gone, once none of the pods that named both is bound or being bound.
 
     The protection finalizer of PodGroups sees to that as a rule, but may have been taken off by hand.
     """
     if any(busy(pod) or (pod.node_name and not pod.finished) for pod in users):
-        return Standing.IN_USE
-    return Standing.GROUP_GONE
+        return ConsumerState.IN_USE
+    return ConsumerState.GROUP_GONE
 
 
 def surplus(
     claim: ClaimHead,
-    standings: Mapping[str, Standing],
+    standings: Mapping[str, ConsumerState],
     *,
     readiness: Readiness | None = None,
     reachable: bool = True,
     tied_down: bool = False,
-) -> Surplus | None:
+) -> Releasable | None:
     """What can be taken back from the claim; None when it is as it should be.
 
     Args:
@@ -157,50 +168,52 @@ def surplus(
         tied_down: Whether a pod that waits fits nowhere because this claim is allocated for other nodes.
     """
     if claim.status.allocation is None:
-        return Surplus(Reason.HALF_WRITTEN) if _prepared(claim) and not claim.status.reserved_for else None
+        return Releasable(ReclaimReason.HALF_WRITTEN) if _prepared(claim) and not claim.status.reserved_for else None
     found = set(standings.values())
-    if Standing.IN_USE in found:
+    if ConsumerState.IN_USE in found:
         return _of_some(standings)
     everybody = frozenset(standings)
     if tied_down:
-        return Surplus(Reason.NODE_UNFIT, everybody, release=True)
+        return Releasable(ReclaimReason.NODE_UNFIT, everybody, release=True)
     if readiness in _BY_READINESS:
-        return Surplus(_BY_READINESS[readiness], everybody, release=True)
+        return Releasable(_BY_READINESS[readiness], everybody, release=True)
     if not reachable:
-        return Surplus(Reason.NODE_GONE, everybody, release=True)
+        return Releasable(ReclaimReason.NODE_GONE, everybody, release=True)
     if not found:
-        return Surplus(Reason.UNRESERVED, release=True)
-    if readiness is Readiness.PENDING and Standing.IDLE in found:
+        return Releasable(ReclaimReason.UNRESERVED, release=True)
+    if readiness is Readiness.PENDING and ConsumerState.IDLE in found:
         return None  # The devices are still being made ready for it; in the end they are, fail, or are late.
-    return Surplus(_first(found), everybody, release=True)
+    return Releasable(_first(found), everybody, release=True)
 
 
-def _of_some(standings: Mapping[str, Standing]) -> Surplus | None:
+def _of_some(standings: Mapping[str, ConsumerState]) -> Releasable | None:
     """Reservations that go while others stay; that of a pod bound elsewhere would be renewed by kube-controller-manager."""
     for kind, reason in _BY_STANDING:
         uids = frozenset(uid for uid, found in standings.items() if found is kind)
-        if uids and kind is not Standing.ELSEWHERE:
-            return Surplus(reason, uids)
+        if uids and kind is not ConsumerState.ELSEWHERE:
+            return Releasable(reason, uids)
     return None
 
 
-def _first(found: Collection[Standing]) -> Reason:
+def _first(found: Collection[ConsumerState]) -> ReclaimReason:
     return next(reason for kind, reason in _BY_STANDING if kind in found)
 
 
-def permitted(found: Surplus, claim: ClaimHead, standings: Mapping[str, Standing], who: Writers, us: str) -> bool:
+def permitted(
+    found: Releasable, claim: ClaimHead, standings: Mapping[str, ConsumerState], who: Writers, us: str
+) -> bool:
     """Whether this is ours to take back.
 
     Ours is what our field manager wrote.  What another scheduler allocated or reserved is left alone, except by the rule that
     kube-controller-manager applies to every claim: a consumer that is gone or over loses its reservation, and a claim with the
     finalizer loses its allocation with the last one.
     """
-    if found.reason is Reason.HALF_WRITTEN:
+    if found.reason is ReclaimReason.HALF_WRITTEN:
         return us in who.snapshot or us in who.finalizer or us in who.extended
     kinds = {standings[uid] for uid in found.consumers}
     if kinds and kinds <= ENDED and (not found.release or FINALIZER in claim.metadata.finalizers):
         return True
-    idle_are_ours = all(us in who.reserved(uid) for uid in found.consumers if standings[uid] is Standing.IDLE)
+    idle_are_ours = all(us in who.reserved(uid) for uid in found.consumers if standings[uid] is ConsumerState.IDLE)
     return idle_are_ours and (not found.release or us in who.allocation)
 
 

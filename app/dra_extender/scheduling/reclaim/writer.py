@@ -17,11 +17,18 @@ from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ConsumerRefe
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.claims.kept_fields import same_allocation
 from dra_extender.scheduling.claims.writer import ClaimWriting
-from dra_extender.scheduling.evaluation.device_backoff import CoolDowns
-from dra_extender.scheduling.ports.cluster import Cluster, ClusterError, Conflict, NotFound, Refused, Unavailable
-from dra_extender.scheduling.ports.errors import TryAgain
-from dra_extender.scheduling.reclaim.observe import Finding, ReclaimFacts
-from dra_extender.scheduling.reclaim.rules import NOT_READY, WORDS, Reason, permitted
+from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
+from dra_extender.scheduling.ports.cluster import (
+    Cluster,
+    ClusterError,
+    ConflictError,
+    NotFoundError,
+    RequestRejectedError,
+    ServerUnavailableError,
+)
+from dra_extender.scheduling.ports.errors import RetryableError
+from dra_extender.scheduling.reclaim.observe import ReclaimableClaim, ReclaimFacts
+from dra_extender.scheduling.reclaim.rules import NOT_READY, WORDS, ReclaimReason, permitted
 
 RELEASED_REASON = "DevicesReleased"
 _TRIES: Final = 5
@@ -29,7 +36,7 @@ _TRIES: Final = 5
 _LOG = structlog.get_logger(__name__)
 
 
-class Outcome(StrEnum):
+class ReclaimResult(StrEnum):
     """What became of taking something back; also a label of the metric."""
 
     DONE = "done"
@@ -47,7 +54,7 @@ class ReclaimWriting:
         cluster: Cluster,
         writing: ClaimWriting,
         facts: ReclaimFacts,
-        cool_downs: CoolDowns,
+        cool_downs: DeviceBackoff,
         field_manager: str,
     ) -> None:
         """`field_manager`: the name under which this service writes; what others wrote stays."""
@@ -58,7 +65,7 @@ class ReclaimWriting:
         self._cool_downs = cool_downs
         self._us = field_manager
 
-    async def __call__(self, record: ClaimRecord, expected: Finding, tied: AbstractSet[str]) -> Outcome:
+    async def __call__(self, record: ClaimRecord, expected: ReclaimableClaim, tied: AbstractSet[str]) -> ReclaimResult:
         """Take back what was found, if the live claim and its live consumers still say the same and it is ours to take.
 
         Few attempts, if others write to the claim at the same time: whatever has changed meanwhile is looked at again later.
@@ -68,9 +75,11 @@ class ReclaimWriting:
             outcome = await self._attempt(record, expected, tied)
             if outcome is not None:
                 return outcome
-        return Outcome.CHANGED
+        return ReclaimResult.CHANGED
 
-    async def _attempt(self, record: ClaimRecord, expected: Finding, tied: AbstractSet[str]) -> Outcome | None:
+    async def _attempt(
+        self, record: ClaimRecord, expected: ReclaimableClaim, tied: AbstractSet[str]
+    ) -> ReclaimResult | None:
         """None: somebody else wrote between our read and our write."""
         key = record.claim.metadata.key
         try:
@@ -78,32 +87,34 @@ class ReclaimWriting:
             claim = read_claim(raw)
             first = self._facts.find(claim, tied)
             if first is None or first.state != expected.state:
-                return Outcome.CHANGED
+                return ReclaimResult.CHANGED
             live = await self._consumers(claim, first)
             found = self._facts.find(claim, tied, live)
             if found is None or found.state != expected.state or found.surplus != first.surplus:
-                return Outcome.CHANGED
+                return ReclaimResult.CHANGED
             who = _with_memory(writers_of(raw), record, claim, self._us)
             if not permitted(found.surplus, claim, found.standings, who, self._us):
-                return Outcome.FOREIGN
+                return ReclaimResult.FOREIGN
             await self._write(claim, raw, found, who)
-        except Conflict:
+        except ConflictError:
             return None
-        except (NotFound, Unavailable):
-            return Outcome.CHANGED
-        except TryAgain as problem:
+        except (NotFoundError, ServerUnavailableError):
+            return ReclaimResult.CHANGED
+        except RetryableError as problem:
             return self._not_written(key, problem)
         except (ClusterError, ModelError) as problem:
             return self._failed(key, problem)
         self._tell(claim, found, live)
-        return Outcome.DONE
+        return ReclaimResult.DONE
 
-    def _not_written(self, key: tuple[str, str], problem: TryAgain) -> Outcome | None:
-        if isinstance(problem.__cause__, Conflict):
+    def _not_written(self, key: tuple[str, str], problem: RetryableError) -> ReclaimResult | None:
+        if isinstance(problem.__cause__, ConflictError):
             return None
-        return self._failed(key, problem) if isinstance(problem.__cause__, Refused) else Outcome.CHANGED
+        return (
+            self._failed(key, problem) if isinstance(problem.__cause__, RequestRejectedError) else ReclaimResult.CHANGED
+        )
 
-    async def _consumers(self, claim: ClaimHead, expected: Finding) -> Mapping[str, Pod | None]:
+    async def _consumers(self, claim: ClaimHead, expected: ReclaimableClaim) -> Mapping[str, Pod | None]:
         """The pods whose reservation is to go, as they are now; those of a PodGroup are its members."""
         live: dict[str, Pod | None] = {}
         namespace = claim.metadata.namespace
@@ -124,21 +135,21 @@ class ReclaimWriting:
         """Raise TryAgain if the PodGroup exists after all: our watch may be behind."""
         try:
             group = await self._cluster.pod_groups.read(namespace, consumer.name)
-        except NotFound:
+        except NotFoundError:
             return
         if group.metadata.uid == consumer.uid:
-            raise TryAgain(f"PodGroup {namespace}/{consumer.name} exists")
+            raise RetryableError(f"PodGroup {namespace}/{consumer.name} exists")
 
     async def _pod(self, namespace: str, name: str, uid: str) -> Pod | None:
         try:
             pod = await self._cluster.pods.read(namespace, name)
-        except NotFound:
+        except NotFoundError:
             return None
         return pod if pod.uid == uid else None
 
-    async def _write(self, claim: ResourceClaim, raw: bytes, found: Finding, who: Writers) -> None:
+    async def _write(self, claim: ResourceClaim, raw: bytes, found: ReclaimableClaim, who: Writers) -> None:
         record = ClaimRecord(claim, raw)
-        half_written = found.surplus.reason is Reason.HALF_WRITTEN
+        half_written = found.surplus.reason is ReclaimReason.HALF_WRITTEN
         if claim.extended_for and (half_written or found.surplus.release):
             # It is good for this one attempt of its pod; the next makes another.
             await self._writing.discard(record)
@@ -154,11 +165,11 @@ class ReclaimWriting:
         )
         self._ledger.own_write(await self._cluster.claims.update(*metadata.key, change))
 
-    def _failed(self, key: tuple[str, str], problem: Exception) -> Outcome:
+    def _failed(self, key: tuple[str, str], problem: Exception) -> ReclaimResult:
         _LOG.warning("a claim could not be taken back", claim="/".join(key), problem=str(problem))
-        return Outcome.FAILED
+        return ReclaimResult.FAILED
 
-    def _tell(self, claim: ClaimHead, found: Finding, live: Mapping[str, Pod | None]) -> None:
+    def _tell(self, claim: ClaimHead, found: ReclaimableClaim, live: Mapping[str, Pod | None]) -> None:
         allocation = claim.status.allocation
         devices = [] if allocation is None else ["/".join(each.device_id) for each in allocation.devices.results]
         name = "/".join(claim.metadata.key)

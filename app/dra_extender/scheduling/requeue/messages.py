@@ -8,8 +8,8 @@ from dra_extender.allocator.explain.selector_reasons import CUT
 from dra_extender.cel.runtime.budget import EXPLANATION_COST, Budget
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.rejection import Code
-from dra_extender.scheduling.evaluation.node_allocator import Searching
-from dra_extender.scheduling.evaluation.result import Attempt, Reason
+from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
+from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
 from dra_extender.scheduling.search_time.deadline import CallBudget
 
 _REMEMBERED: Final = 200
@@ -19,7 +19,7 @@ _MOST_EXPLAINED: Final = 4
 _SMALLER: Final = 10
 
 
-class RefusalWords:
+class RejectionMessages:
     """Puts the reasons of a refusal into words; the same state gives the same words.
 
     Where no device matches, it says what the selectors compared, which searches do not find out for themselves.  That takes
@@ -27,12 +27,12 @@ class RefusalWords:
     more than its share of time; the words say where they were cut.  What the call has left does not matter to them.
     """
 
-    def __init__(self, ledger: Ledger, searching: Searching) -> None:
+    def __init__(self, ledger: Ledger, searching: NodeAllocator) -> None:
         self._ledger = ledger
         self._searching = searching
         self._unmet: OrderedDict[tuple[bytes, str, int, str, str, int], str] = OrderedDict()
 
-    def __call__(self, attempt: Attempt, budget: CallBudget | None = None) -> str:
+    def __call__(self, attempt: FilterResult, budget: CallBudget | None = None) -> str:
         """E.g. `3 of 3 nodes: claim gpu: request gpu: matching devices are in use: gpu-0 (on node-1)`.
 
         What it takes to find the words is charged to `budget`.
@@ -49,7 +49,7 @@ class RefusalWords:
             told.append(f"{each.nodes} of {total} nodes: {self._words(each, demand, share, budget)}")
         return "; ".join(told)
 
-    def _words(self, reason: Reason, demand: Demand | None, share: int, budget: Budget | None) -> str:
+    def _words(self, reason: RejectionGroup, demand: Demand | None, share: int, budget: Budget | None) -> str:
         rejection = reason.rejection
         text = rejection.text
         if _is_unmet(reason) and demand is not None:
@@ -57,7 +57,7 @@ class RefusalWords:
             text = f"{text}: {unmet}" if unmet else text
         return f"{text} (on {reason.example})" if rejection.detail else text
 
-    def _selectors(self, reason: Reason, demand: Demand, share: int, budget: Budget | None) -> str:
+    def _selectors(self, reason: RejectionGroup, demand: Demand, share: int, budget: Budget | None) -> str:
         """What was false on most devices of the example, e.g. `2 devices: device.attributes[...].model is "A", wanted "B"`."""
         name, rejection = reason.example, reason.rejection
         key = (demand.signature, name, self._ledger.state.of(name), rejection.claim, rejection.request, share)
@@ -71,7 +71,7 @@ class RefusalWords:
                 self._unmet.popitem(last=False)
         return found
 
-    def _find(self, reason: Reason, demand: Demand, allowance: Budget) -> str:
+    def _find(self, reason: RejectionGroup, demand: Demand, allowance: Budget) -> str:
         node = self._ledger.nodes.get(reason.example)
         if node is None:
             return ""
@@ -89,5 +89,5 @@ class RefusalWords:
         return ", ".join(told) or (CUT if allowance.left <= 0 else "")
 
 
-def _is_unmet(reason: Reason) -> bool:
+def _is_unmet(reason: RejectionGroup) -> bool:
     return reason.rejection.code is Code.NO_MATCH

@@ -6,10 +6,10 @@ from typing import NamedTuple
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code
-from dra_extender.scheduling.evaluation.result import Attempt
+from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.ports.cluster import Events
 from dra_extender.scheduling.requeue.asked_nodes import AskedNodes
-from dra_extender.scheduling.requeue.messages import RefusalWords
+from dra_extender.scheduling.requeue.messages import RejectionMessages
 from dra_extender.scheduling.search_time.deadline import CallBudget
 from dra_extender.telemetry.metrics import Metrics
 
@@ -33,7 +33,7 @@ _BY_ALLOCATION = frozenset({Code.CLAIM_ON_OTHER_NODE, Code.CLAIM_NODE_OPERATIONS
 _BY_HOLDS = frozenset({Code.CLAIM_HELD_ELSEWHERE, Code.GANG})
 
 
-class Mark(NamedTuple):
+class SeenChanges(NamedTuple):
     """How far each kind of change has come."""
 
     devices: int
@@ -43,17 +43,17 @@ class Mark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class UnschedulablePod:
     """A pod that was turned away by the nodes asked about, and how far each kind of change had come at that moment."""
 
     pod: Pod
     nodes: AskedNodes
-    mark: Mark
+    mark: SeenChanges
     by_holds: bool
     about_claims: bool
     by_allocation: bool
 
-    def help_since(self, now: Mark) -> str | None:
+    def help_since(self, now: SeenChanges) -> str | None:
         """What has changed that matters to this pod; None if nothing has."""
         then = self.mark
         if now.devices != then.devices:
@@ -64,20 +64,20 @@ class Refusal:
             return "holds"
         return "claims" if self.about_claims and now.claims != then.claims else None
 
-    def concerns_all_nodes(self, now: Mark) -> bool:
+    def concerns_all_nodes(self, now: SeenChanges) -> bool:
         """Whether the change may help on nodes about which themselves nothing has changed."""
         return self.by_holds or self.about_claims or self.by_allocation or now.classes != self.mark.classes
 
 
-class Refusals:
+class UnschedulablePods:
     """The pods that were turned away and have not been placed since: who could be helped by what."""
 
-    def __init__(self, ledger: Ledger, words: RefusalWords, events: Events, metrics: Metrics) -> None:
+    def __init__(self, ledger: Ledger, words: RejectionMessages, events: Events, metrics: Metrics) -> None:
         self._ledger = ledger
         self._words = words
         self._events = events
         self._metrics = metrics
-        self._refused: dict[str, Refusal] = {}
+        self._refused: dict[str, UnschedulablePod] = {}
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -85,7 +85,7 @@ class Refusals:
     def __contains__(self, pod_uid: str) -> bool:
         return pod_uid in self._refused
 
-    def turned_away(self, pod: Pod, attempt: Attempt, budget: CallBudget | None = None) -> None:
+    def turned_away(self, pod: Pod, attempt: FilterResult, budget: CallBudget | None = None) -> None:
         """Remember the refusal and tell people why, with all details, by an Event on the pod.
 
         A claim that is still being made from its template is no news: it happens to every such pod for a moment.
@@ -96,7 +96,7 @@ class Refusals:
         asked = AskedNodes(attempt.texts, self._ledger.nodes)
         # There may be thousands, and nobody needs it before the answer is out.
         asyncio.get_running_loop().call_soon(asked.shrink)
-        self._refused[pod.uid] = Refusal(
+        self._refused[pod.uid] = UnschedulablePod(
             pod=pod,
             nodes=asked,
             mark=self.mark(),
@@ -115,17 +115,17 @@ class Refusals:
         if self._refused.pop(pod_uid, None) is not None:
             self._metrics.waiting(len(self._refused))
 
-    def mark(self) -> Mark:
+    def mark(self) -> SeenChanges:
         """How far each kind of change has come by now."""
         progress = self._ledger.progress
-        return Mark(progress.devices, progress.claims, progress.classes, self._ledger.holds.ended)
+        return SeenChanges(progress.devices, progress.claims, progress.classes, self._ledger.holds.ended)
 
     def helped_since(self) -> str | None:
         """What has changed since some refusal so that trying again may end differently; None if nothing has."""
         now = self.mark()
         return next((help_ for each in self._refused.values() if (help_ := each.help_since(now))), None)
 
-    def all(self) -> tuple[Refusal, ...]:
+    def all(self) -> tuple[UnschedulablePod, ...]:
         """Every pod that was turned away and has not been placed since."""
         return tuple(self._refused.values())
 
@@ -133,7 +133,7 @@ class Refusals:
         """Pods that fit nowhere where a claim allocated for other nodes is among the reasons."""
         return tuple(each.pod for each in self._refused.values() if each.by_allocation)
 
-    def considered(self, mark: Mark, besides: Container[str] = ()) -> None:
+    def considered(self, mark: SeenChanges, besides: Container[str] = ()) -> None:
         """Changes up to this mark need no further thought: kube-scheduler has been told of them, or they help nobody.
 
         Pods with the UIDs `besides` have still to be looked at.
@@ -141,7 +141,7 @@ class Refusals:
         for uid, each in self._refused.items():
             if uid in besides:
                 continue
-            latest = Mark(*map(max, each.mark, mark))
+            latest = SeenChanges(*map(max, each.mark, mark))
             if latest != each.mark:
                 self._refused[uid] = replace(each, mark=latest)
 

@@ -6,22 +6,22 @@ from typing import Final, Protocol
 
 import structlog
 
-from dra_extender.allocator.state.result import Paused
+from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.ledger.state.node_versions import NodeVersions
-from dra_extender.ledger.state.notifier import Signal, wait_for_any
+from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.ports.cluster import Clock, ClusterError, SchedulerWaker
-from dra_extender.scheduling.ports.errors import TryAgain
+from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.requeue.unschedulable import Refusal, Refusals
+from dra_extender.scheduling.requeue.unschedulable import UnschedulablePod, UnschedulablePods
 from dra_extender.scheduling.search_time.deadline import CallBudget
 from dra_extender.telemetry.metrics import Metrics, SearchLane
 
 
-class Trial(Protocol):
+class PlacementTrial(Protocol):
     """Finds out whether a refused pod would be placed now."""
 
     def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> bool:
@@ -49,7 +49,7 @@ _READS_PER_LOOK: Final = 8
 _LOG = structlog.get_logger(__name__)
 
 
-class WakeUp:
+class Waker:
     """Makes kube-scheduler try refused pods again when something changed that it does not watch, or that we saw later than it did.
 
     kube-scheduler retries rejected pods by itself on claim, class, node and pod events, but it has no handler for slices and knows
@@ -60,8 +60,8 @@ class WakeUp:
     def __init__(
         self,
         ledger: Ledger,
-        refusals: Refusals,
-        trial: Trial,
+        refusals: UnschedulablePods,
+        trial: PlacementTrial,
         waker: SchedulerWaker,
         metrics: Metrics,
         clock: Clock,
@@ -78,7 +78,7 @@ class WakeUp:
         self._supervisor = supervisor
         self._asked: str | None = None
         self._reconsidered: dict[str, str] = {}
-        self._hurry = Signal()
+        self._hurry = Notifier()
         self._seen: tuple[NodeVersions, NodeVersions] | None = None
         # Pods that changes may help which could not be looked at yet, and those of them whose search was begun.
         self._left: set[str] = set()
@@ -168,7 +168,7 @@ class WakeUp:
                 self._leave(uid, own)
                 reads += 1
                 if reads <= _READS_PER_LOOK:
-                    with suppress(TryAgain):
+                    with suppress(RetryableError):
                         await self._trial.read(fits, budget)
             elif fits:
                 return took, reason
@@ -187,7 +187,7 @@ class WakeUp:
         if own is not None:
             self._reconsidered.setdefault(uid, own)
 
-    def _in_turn(self, refused: Sequence[Refusal]) -> Sequence[Refusal]:
+    def _in_turn(self, refused: Sequence[UnschedulablePod]) -> Sequence[UnschedulablePod]:
         """One of each namespace after the other, beginning after the namespace that was looked at last; those begun come last.
 
         In a namespace, the pod that was looked at longest ago is first: changes that do not end leave no pod out.
@@ -203,7 +203,7 @@ class WakeUp:
         return sorted(refused, key=lambda each: keys[each.pod.uid])
 
     def _fits(
-        self, refusal: Refusal, moved: frozenset[str] | None, budget: CallBudget
+        self, refusal: UnschedulablePod, moved: frozenset[str] | None, budget: CallBudget
     ) -> bool | SpecNotKeptError | None:
         """Whether the pod may fit now; None if the search is not finished, an error if claims have to be read before."""
         # A pod that cannot be looked at is looked at again when something else changes for it.
@@ -212,7 +212,7 @@ class WakeUp:
             nodes = refusal.nodes.among(self._ledger.nodes if moved is None else moved)
             try:
                 found.append(bool(nodes) and self._trial.may_fit(refusal.pod, nodes, budget))
-            except Paused:
+            except SearchPaused:
                 found.append(None)
             except SpecNotKeptError as missing:
                 found.append(missing)

@@ -1,7 +1,7 @@
 from collections.abc import Hashable
 from typing import Any, Final
 
-from dra_extender.allocator.state.result import Paused
+from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.cost import Deadline
 from dra_extender.scheduling.ports.cluster import Clock
@@ -102,7 +102,7 @@ class CallBudget(Budget):
         def ends() -> bool:
             if self._now() > self._slice_end:
                 self._cut = True
-                raise Paused
+                raise SearchPaused
             return interrupts()
 
         return ends
@@ -116,4 +116,4 @@ class CallBudget(Budget):
 
     def _pause(self) -> None:
         if self.pause_due():
-            raise Paused
+            raise SearchPaused

@@ -8,16 +8,16 @@ import msgspec
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import Pod, read_pod
-from dra_extender.scheduling.ports.cluster import Clock, Conflict, Refused
+from dra_extender.scheduling.ports.cluster import Clock, ConflictError, RequestRejectedError
 from dra_extender.simulator.apiserver.events import EventLog
 from dra_extender.simulator.apiserver.group_ports import MemoryClaimTemplates, MemoryPodGroups, record_claims
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind, part
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 from dra_extender.simulator.apiserver.served_fields import Served
 from dra_extender.simulator.apiserver.store import Store
-from dra_extender.simulator.apiserver.watch import Watch
+from dra_extender.simulator.apiserver.watch import StoreWatch
 
 
-class SystemClock:
+class SystemClocks:
     """The clocks of this machine.  Implements ports.Clock."""
 
     def now(self) -> float:
@@ -48,24 +48,24 @@ class MemoryClaims:
     async def read(self, namespace: str, name: str) -> bytes:
         """The live object.  Raises NotFound."""
         await asyncio.sleep(0)
-        return self._store.read(Key(Kind.CLAIM, namespace, name))
+        return self._store.read(Key(StoredKind.CLAIM, namespace, name))
 
     async def create(self, namespace: str, body: bytes) -> bytes:
         """Store a new claim.  Raises Conflict, Refused."""
         await asyncio.sleep(0)
         claim = _object(body)
         claim.setdefault("metadata", {})["namespace"] = namespace
-        return msgspec.json.encode(self._store.create(Kind.CLAIM, claim, self._field_manager))
+        return msgspec.json.encode(self._store.create(StoredKind.CLAIM, claim, self._field_manager))
 
     async def delete(self, namespace: str, name: str, uid: str, version: str | None = None) -> None:
         """Delete, or mark as deleted while finalizers are left.  Raises NotFound, Conflict."""
         await asyncio.sleep(0)
-        self._store.delete(Key(Kind.CLAIM, namespace, name), uid, version)
+        self._store.delete(Key(StoredKind.CLAIM, namespace, name), uid, version)
 
     async def update(self, namespace: str, name: str, change: MetadataChange) -> bytes:
         """Change finalizers and annotations.  Raises NotFound, Conflict, Refused."""
         await asyncio.sleep(0)
-        claim = self._store.get(Key(Kind.CLAIM, namespace, name))
+        claim = self._store.get(Key(StoredKind.CLAIM, namespace, name))
         metadata = claim["metadata"]
         metadata.update(uid=change.uid, resourceVersion=change.resource_version)
         if change.finalizers is not None:
@@ -75,7 +75,7 @@ class MemoryClaims:
             for name, value in {**part(metadata, "annotations"), **change.annotations}.items()
             if value is not None
         }
-        return msgspec.json.encode(self._store.update(Kind.CLAIM, claim, self._field_manager))
+        return msgspec.json.encode(self._store.update(StoredKind.CLAIM, claim, self._field_manager))
 
     async def update_status(self, namespace: str, name: str, body: bytes) -> bytes:
         """Replace the status.  Raises NotFound, Conflict, Refused."""
@@ -83,9 +83,11 @@ class MemoryClaims:
         claim = _object(body)
         metadata = part(claim, "metadata")
         if (metadata.get("namespace", namespace), metadata.get("name", name)) != (namespace, name):
-            raise Refused(f"the name of the object does not match the name on the URL ({namespace}/{name})")
+            raise RequestRejectedError(
+                f"the name of the object does not match the name on the URL ({namespace}/{name})"
+            )
         claim.setdefault("metadata", {}).update(namespace=namespace, name=name)
-        return msgspec.json.encode(self._store.update_status(Kind.CLAIM, claim, self._field_manager))
+        return msgspec.json.encode(self._store.update_status(StoredKind.CLAIM, claim, self._field_manager))
 
 
 class MemoryPods:
@@ -97,7 +99,7 @@ class MemoryPods:
     async def read(self, namespace: str, name: str) -> Pod:
         """The live pod.  Raises NotFound."""
         await asyncio.sleep(0)
-        return read_pod(self._store.read(Key(Kind.POD, namespace, name)))
+        return read_pod(self._store.read(Key(StoredKind.POD, namespace, name)))
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
         """The binding subresource: sets the node once, clears the nomination, and says that the pod is scheduled.
@@ -108,21 +110,21 @@ class MemoryPods:
             Refused: no node is named, or the pod still has scheduling gates.
         """
         await asyncio.sleep(0)
-        key = Key(Kind.POD, namespace, name)
+        key = Key(StoredKind.POD, namespace, name)
         pod = self._store.get(key)
         refusal = f'Operation cannot be fulfilled on pods/binding "{name}": '
         if uid and pod["metadata"]["uid"] != uid:
-            raise Conflict(
+            raise ConflictError(
                 f"{refusal}the UID in the precondition ({uid}) is not the stored one ({pod['metadata']['uid']})"
             )
         if "deletionTimestamp" in pod["metadata"]:
-            raise Conflict(f"{refusal}pod {name} is being deleted, cannot be assigned to a host")
+            raise ConflictError(f"{refusal}pod {name} is being deleted, cannot be assigned to a host")
         if pod["spec"].get("nodeName"):
-            raise Conflict(f'{refusal}pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"')
+            raise ConflictError(f'{refusal}pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"')
         if pod["spec"].get("schedulingGates"):
-            raise Refused(f"{refusal}pod {name} has non-empty .spec.schedulingGates")
+            raise RequestRejectedError(f"{refusal}pod {name} has non-empty .spec.schedulingGates")
         if not node:
-            raise Refused(f"{refusal}target.name: Required value")
+            raise RequestRejectedError(f"{refusal}target.name: Required value")
         self._store.replace(key, lambda thing: _assign(thing, node))
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
@@ -142,14 +144,16 @@ class MemoryPods:
 
     async def record_claims(self, namespace: str, name: str, uid: str, version: str, claims: Mapping[str, str]) -> None:
         """Add entries to `status.resourceClaimStatuses`.  Raises NotFound, Conflict."""
-        await record_claims(self._store, Key(Kind.POD, namespace, name), uid, version, claims)
+        await record_claims(self._store, Key(StoredKind.POD, namespace, name), uid, version, claims)
 
     async def _patch_status(self, namespace: str, name: str, uid: str, edit: Callable[[Json], None]) -> Json:
         await asyncio.sleep(0)
-        key = Key(Kind.POD, namespace, name)
+        key = Key(StoredKind.POD, namespace, name)
         stored = self._store.get(key)["metadata"]["uid"]
         if uid != stored:
-            raise Refused(f'pod "{name}" is invalid: metadata.uid: Invalid value: "{uid}": field is immutable')
+            raise RequestRejectedError(
+                f'pod "{name}" is invalid: metadata.uid: Invalid value: "{uid}": field is immutable'
+            )
         return self._store.replace(key, edit)
 
 
@@ -185,10 +189,10 @@ class MemoryCluster:
     """
 
     def __init__(self, *, clock: Clock | None = None, served: Served | None = None) -> None:
-        self._clock = clock or SystemClock()
+        self._clock = clock or SystemClocks()
         self.store = Store(self._clock, served)
         self._served = served or Served()
-        self.watch = Watch(self.store)
+        self.watch = StoreWatch(self.store)
         self._claims = MemoryClaims(self.store, keeps_groups=self._served.frozen_groups)
         self._pods = MemoryPods(self.store)
         self._templates = MemoryClaimTemplates(self.store)
@@ -275,9 +279,9 @@ def _object(body: bytes) -> Json:
     try:
         decoded: Any = msgspec.json.decode(body)
     except msgspec.DecodeError as problem:
-        raise Refused(f"the body is not JSON: {problem}") from problem
+        raise RequestRejectedError(f"the body is not JSON: {problem}") from problem
     if not isinstance(decoded, dict):
-        raise Refused("the body is not an object")
+        raise RequestRejectedError("the body is not an object")
     return decoded
 
 

@@ -2,25 +2,25 @@
 
 from collections.abc import Iterator
 
-from dra_extender.simulator.apiserver.objects import Json, Kind, key_of, part
+from dra_extender.simulator.apiserver.objects import Json, StoredKind, key_of, part
 
 
-def fill_in(kind: Kind, thing: Json) -> None:
+def fill_in(kind: StoredKind, thing: Json) -> None:
     """Add kind, apiVersion, namespace and the defaults that decisions read, in place."""
     thing["kind"], thing["apiVersion"] = kind.singular, kind.api_version
     metadata = thing.setdefault("metadata", {})
     if kind.namespaced:
         metadata["namespace"] = key_of(kind, thing).namespace
     match kind:
-        case Kind.CLAIM:
+        case StoredKind.CLAIM:
             _fill_claim(part(thing, "spec"))
-        case Kind.TEMPLATE:
+        case StoredKind.TEMPLATE:
             _fill_claim(part(thing, "spec", "spec"))
-        case Kind.POD:
+        case StoredKind.POD:
             _fill_pod(thing)
-        case Kind.SLICE:
+        case StoredKind.SLICE:
             _fill_slice(part(thing, "spec"))
-        case Kind.NODE:
+        case StoredKind.NODE:
             for field in ("allocatable", "capacity"):
                 _spell_amounts(part(thing, "status", field))
         case _:

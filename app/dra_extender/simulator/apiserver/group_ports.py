@@ -2,8 +2,8 @@ import asyncio
 from collections.abc import Mapping
 
 from dra_extender.model.pod_group import PodGroup, read_pod_group
-from dra_extender.scheduling.ports.cluster import Conflict
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind
+from dra_extender.scheduling.ports.cluster import ConflictError
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.simulator.apiserver.store import Store
 
 
@@ -16,7 +16,7 @@ class MemoryClaimTemplates:
     async def read(self, namespace: str, name: str) -> bytes:
         """The live object.  Raises NotFound."""
         await asyncio.sleep(0)
-        return self._store.read(Key(Kind.TEMPLATE, namespace, name))
+        return self._store.read(Key(StoredKind.TEMPLATE, namespace, name))
 
 
 class MemoryPodGroups:
@@ -28,27 +28,27 @@ class MemoryPodGroups:
     @property
     def api_version(self) -> str:
         """The version in which they are stored."""
-        return Kind.POD_GROUP.api_version
+        return StoredKind.POD_GROUP.api_version
 
     async def read(self, namespace: str, name: str) -> PodGroup:
         """The live object.  Raises NotFound."""
         await asyncio.sleep(0)
-        return read_pod_group(self._store.read(Key(Kind.POD_GROUP, namespace, name)))
+        return read_pod_group(self._store.read(Key(StoredKind.POD_GROUP, namespace, name)))
 
     async def record_claims(self, group: PodGroup, claims: Mapping[str, str]) -> None:
         """Add entries to `status.resourceClaimStatuses`.  Raises NotFound, Conflict."""
         meta = group.metadata
-        key = Key(Kind.POD_GROUP, meta.namespace, meta.name)
+        key = Key(StoredKind.POD_GROUP, meta.namespace, meta.name)
         await record_claims(self._store, key, meta.uid, meta.resource_version, claims)
 
     async def unprotect(self, group: PodGroup, finalizer: str) -> None:
         """Take the finalizer off.  Raises NotFound, Conflict."""
         await asyncio.sleep(0)
         meta = group.metadata
-        thing = self._store.get(Key(Kind.POD_GROUP, meta.namespace, meta.name))
+        thing = self._store.get(Key(StoredKind.POD_GROUP, meta.namespace, meta.name))
         thing["metadata"].update(uid=meta.uid, resourceVersion=meta.resource_version)
         thing["metadata"]["finalizers"] = [each for each in meta.finalizers if each != finalizer]
-        self._store.update(Kind.POD_GROUP, thing)
+        self._store.update(StoredKind.POD_GROUP, thing)
 
 
 async def record_claims(store: Store, key: Key, uid: str, version: str, claims: Mapping[str, str]) -> None:
@@ -61,7 +61,7 @@ async def record_claims(store: Store, key: Key, uid: str, version: str, claims: 
     await asyncio.sleep(0)
     stored = store.get(key)["metadata"]
     if (stored["uid"], stored["resourceVersion"]) != (uid, version):
-        raise Conflict(f'Operation cannot be fulfilled on {key.kind} "{key.name}": the object has been modified')
+        raise ConflictError(f'Operation cannot be fulfilled on {key.kind} "{key.name}": the object has been modified')
     store.replace(key, lambda thing: _record(thing, claims))
 
 

@@ -1,7 +1,7 @@
 from typing import Any, Final
 
-from dra_extender.scheduling.ports.cluster import Refused
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind, part
+from dra_extender.scheduling.ports.cluster import RequestRejectedError
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 
 _MUTABLE_POD_FIELDS: Final = (
     "activeDeadlineSeconds",
@@ -19,11 +19,11 @@ def check_unchanged(key: Key, old: Json, new: Json) -> None:
     """
     before, after = part(old, "spec"), part(new, "spec")
     match key.kind:
-        case Kind.CLAIM | Kind.TEMPLATE:
+        case StoredKind.CLAIM | StoredKind.TEMPLATE:
             _same(key, "spec", before, after)
-        case Kind.POD:
+        case StoredKind.POD:
             _same(key, "spec", _fixed(before), _fixed(after))
-        case Kind.SLICE:
+        case StoredKind.SLICE:
             _same(key, "spec.driver", before.get("driver"), after.get("driver"))
             _same(key, "spec.pool.name", part(before, "pool").get("name"), part(after, "pool").get("name"))
             _same(key, "spec.nodeName", before.get("nodeName"), after.get("nodeName"))
@@ -33,7 +33,9 @@ def check_unchanged(key: Key, old: Json, new: Json) -> None:
 
 def _same(key: Key, field: str, before: Any, after: Any) -> None:
     if before != after:
-        raise Refused(f'{key.kind.singular} "{key.name}" is invalid: {field}: Invalid value: field is immutable')
+        raise RequestRejectedError(
+            f'{key.kind.singular} "{key.name}" is invalid: {field}: Invalid value: field is immutable'
+        )
 
 
 def _fixed(spec: Json) -> Json:

@@ -7,7 +7,7 @@ Json = dict[str, Any]
 NAMESPACE = "default"
 
 
-class Kind(StrEnum):
+class StoredKind(StrEnum):
     """The kinds of objects that the embedded cluster stores; the value is the plural that the API and the feeds use."""
 
     NODE = "nodes"
@@ -32,34 +32,34 @@ class Kind(StrEnum):
     @property
     def namespaced(self) -> bool:
         """Whether objects live in a namespace."""
-        return self in (Kind.TEMPLATE, Kind.CLAIM, Kind.POD_GROUP, Kind.POD)
+        return self in (StoredKind.TEMPLATE, StoredKind.CLAIM, StoredKind.POD_GROUP, StoredKind.POD)
 
     @property
     def has_status(self) -> bool:
         """Whether a status subresource exists, so that ordinary writes leave the status alone."""
-        return self in (Kind.NODE, Kind.CLAIM, Kind.POD_GROUP, Kind.POD)
+        return self in (StoredKind.NODE, StoredKind.CLAIM, StoredKind.POD_GROUP, StoredKind.POD)
 
 
 _SINGULAR = {
-    Kind.NODE: "Node",
-    Kind.SLICE: "ResourceSlice",
-    Kind.CLASS: "DeviceClass",
-    Kind.TAINT_RULE: "DeviceTaintRule",
-    Kind.TEMPLATE: "ResourceClaimTemplate",
-    Kind.CLAIM: "ResourceClaim",
-    Kind.POD_GROUP: "PodGroup",
-    Kind.POD: "Pod",
+    StoredKind.NODE: "Node",
+    StoredKind.SLICE: "ResourceSlice",
+    StoredKind.CLASS: "DeviceClass",
+    StoredKind.TAINT_RULE: "DeviceTaintRule",
+    StoredKind.TEMPLATE: "ResourceClaimTemplate",
+    StoredKind.CLAIM: "ResourceClaim",
+    StoredKind.POD_GROUP: "PodGroup",
+    StoredKind.POD: "Pod",
 }
-_API_VERSION = {Kind.NODE: "v1", Kind.POD: "v1", Kind.POD_GROUP: "scheduling.k8s.io/v1beta1"}
+_API_VERSION = {StoredKind.NODE: "v1", StoredKind.POD: "v1", StoredKind.POD_GROUP: "scheduling.k8s.io/v1beta1"}
 
-KIND_OF = {kind.singular: kind for kind in Kind}
+KIND_OF = {kind.singular: kind for kind in StoredKind}
 """`kind` as objects spell it -> Kind."""
 
 
 class Key(NamedTuple):
     """What identifies one object; `namespace` is empty for kinds without one."""
 
-    kind: Kind
+    kind: StoredKind
     namespace: str
     name: str
 
@@ -68,7 +68,7 @@ class Key(NamedTuple):
         return f"{self.kind.singular} {where}{self.name}"
 
 
-def key_of(kind: Kind, thing: Json) -> Key:
+def key_of(kind: StoredKind, thing: Json) -> Key:
     """The key of an object of this kind; without a namespace it is in `default`."""
     metadata = thing.get("metadata") or {}
     namespace = (metadata.get("namespace") or NAMESPACE) if kind.namespaced else ""

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from dra_extender.scheduling.ports.cluster import Refused
-from dra_extender.simulator.apiserver.objects import Json, Kind, part
+from dra_extender.scheduling.ports.cluster import RequestRejectedError
+from dra_extender.simulator.apiserver.objects import Json, StoredKind, part
 
 OLDEST, NEWEST = 34, 37
 
@@ -26,35 +26,35 @@ class Served(msgspec.Struct, frozen=True):
     node_resources: bool = True
     devices_beside_counters: bool = False
 
-    def check(self, kind: Kind, thing: Json) -> None:
+    def check(self, kind: StoredKind, thing: Json) -> None:
         """Refuse what the server refuses.
 
         Raises:
             Refused: in the server's words.
         """
-        spec = part(thing, "spec") if kind is Kind.SLICE else {}
+        spec = part(thing, "spec") if kind is StoredKind.SLICE else {}
         if spec.get("sharedCounters") and spec.get("devices") and not self.devices_beside_counters:
             name = thing["metadata"]["name"]
-            raise Refused(
+            raise RequestRejectedError(
                 f'{kind.singular}.resource.k8s.io "{name}" is invalid: spec: Invalid value: "": '
                 "only one of `sharedCounters` or `devices` is allowed"
             )
 
-    def strip(self, kind: Kind, thing: Json) -> None:
+    def strip(self, kind: StoredKind, thing: Json) -> None:
         """Drop what the server does not keep, in place."""
-        if kind is Kind.SLICE:
+        if kind is StoredKind.SLICE:
             if not self.node_resources:
                 part(thing, "spec").pop("partitionTypeAttribute", None)
             for device in part(thing, "spec").get("devices") or []:
                 self._strip_device(device)
-        elif kind is Kind.CLAIM:
+        elif kind is StoredKind.CLAIM:
             self._strip_allocation(part(thing, "status", "allocation"))
             for request in part(thing, "spec", "devices").get("requests") or [] if not self.shares else ():
                 for body in (request.get("exactly") or {}, *(request.get("firstAvailable") or [])):
                     body.pop("capacity", None)
-        elif kind is Kind.CLASS and not self.extended:
+        elif kind is StoredKind.CLASS and not self.extended:
             part(thing, "spec").pop("extendedResourceName", None)
-        elif kind is Kind.POD and not self.extended:
+        elif kind is StoredKind.POD and not self.extended:
             part(thing, "status").pop("extendedResourceClaimStatus", None)
 
     def _strip_device(self, device: Json) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from dra_extender.model.base import ModelError
 from dra_extender.model.node_selector import NodeSelector
 from dra_extender.model.resource_claim import MAX_RESERVATIONS
-from dra_extender.scheduling.ports.cluster import Refused
+from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from dra_extender.simulator.apiserver.objects import Json, Key, part
 
 MAX_RESULTS: Final = 32
@@ -44,7 +44,7 @@ def check_claim_status(key: Key, old: Json, new: Json) -> None:
     """
     found = list(_offences(old, new))
     if found:
-        raise Refused(f'{key.kind.singular}.resource.k8s.io "{key.name}" is invalid: ' + "; ".join(found))
+        raise RequestRejectedError(f'{key.kind.singular}.resource.k8s.io "{key.name}" is invalid: ' + "; ".join(found))
 
 
 def prune_device_statuses(before: Json, after: Json) -> None:

@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.scheduling.ports.cluster import Clock, Conflict, NotFound, Refused
+from dra_extender.scheduling.ports.cluster import Clock, ConflictError, NotFoundError, RequestRejectedError
 from dra_extender.simulator.apiserver.defaults import fill_in
 from dra_extender.simulator.apiserver.immutability import check_unchanged
 from dra_extender.simulator.apiserver.managed_fields import note_writer
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind, key_of, part
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
 from dra_extender.simulator.apiserver.served_fields import NEWEST, Served, served_by
 from dra_extender.simulator.apiserver.status_validation import check_claim_status, prune_device_statuses
 
@@ -28,11 +28,11 @@ _KEPT: Final = (
 )
 
 
-_COUNTED: Final = (Kind.SLICE, Kind.CLASS, Kind.TAINT_RULE)
+_COUNTED: Final = (StoredKind.SLICE, StoredKind.CLASS, StoredKind.TAINT_RULE)
 """Kinds whose changes of spec are counted in `metadata.generation`."""
 
 
-class Verb(StrEnum):
+class WatchEventType(StrEnum):
     """What a change did; values as a watch spells them."""
 
     ADDED = "ADDED"
@@ -43,7 +43,7 @@ class Verb(StrEnum):
 class Change(msgspec.Struct, frozen=True):
     """One stored change: the object after it (the last state for a deletion) as JSON, and its place in the order of writes."""
 
-    verb: Verb
+    verb: WatchEventType
     key: Key
     uid: str
     version: int
@@ -76,7 +76,7 @@ class Store:
         """The stored JSON.  Raises NotFound."""
         data = self._objects.get(key)
         if data is None:
-            raise NotFound(f'{key.kind} "{key.name}" not found')
+            raise NotFoundError(f'{key.kind} "{key.name}" not found')
         return data
 
     def get(self, key: Key) -> Json:
@@ -88,15 +88,15 @@ class Store:
         """A copy of the object, or None."""
         return self.get(key) if key in self._objects else None
 
-    def all(self, kind: Kind) -> list[Json]:
+    def all(self, kind: StoredKind) -> list[Json]:
         """Copies of all objects of a kind, in the order in which they were created."""
         return [msgspec.json.decode(data) for key, data in self._objects.items() if key.kind is kind]
 
-    def data(self, kind: Kind) -> list[bytes]:
+    def data(self, kind: StoredKind) -> list[bytes]:
         """As `all`, as JSON."""
         return [data for key, data in self._objects.items() if key.kind is kind]
 
-    def create(self, kind: Kind, thing: Json, manager: str = "") -> Json:
+    def create(self, kind: StoredKind, thing: Json, manager: str = "") -> Json:
         """Store a new object.  A claim starts without status, a pod as Pending; `metadata.uid` is kept if it is given.
 
         `manager` is noted as the writer of a claim.
@@ -106,27 +106,27 @@ class Store:
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"] + self._suffix()
         if not metadata.get("name"):
-            raise Refused(
+            raise RequestRejectedError(
                 f"{kind.singular} is invalid: metadata.name: Required value: name or generateName is required"
             )
-        if kind is not Kind.NODE:
+        if kind is not StoredKind.NODE:
             thing.pop("status", None)
         fill_in(kind, thing)
         key = key_of(kind, thing)
         if key in self._objects:
-            raise Conflict(f'{kind} "{key.name}" already exists')
+            raise ConflictError(f'{kind} "{key.name}" already exists')
         for field in _KEPT[1:]:
             metadata.pop(field, None)
         metadata["uid"] = metadata.get("uid") or str(uuid.uuid5(_SEED, f"{key} {self._version + 1}"))
         metadata["creationTimestamp"] = self._now()
         if kind in _COUNTED:
             metadata["generation"] = 1
-        if kind is Kind.CLAIM:
+        if kind is StoredKind.CLAIM:
             note_writer({}, thing, manager)
         self._served.check(kind, thing)
-        return self._write(Verb.ADDED, key, thing)
+        return self._write(WatchEventType.ADDED, key, thing)
 
-    def update(self, kind: Kind, thing: Json, manager: str = "") -> Json:
+    def update(self, kind: StoredKind, thing: Json, manager: str = "") -> Json:
         """Replace metadata and spec; the status stays.  Removing the last finalizer of a deleted object lets it go.
 
         `manager` is noted as the writer of a claim.
@@ -143,7 +143,7 @@ class Store:
             _keep(thing, old, "status")
         added = set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ())
         if "deletionTimestamp" in before and added:
-            raise Refused(
+            raise RequestRejectedError(
                 f"{key} is invalid: metadata.finalizers: no new finalizers can be added if the object is being deleted"
             )
         check_unchanged(key, old, thing)
@@ -153,7 +153,7 @@ class Store:
             return self._remove(key, thing)
         return self._write_changed(key, old, thing, manager)
 
-    def update_status(self, kind: Kind, thing: Json, manager: str = "") -> Json:
+    def update_status(self, kind: StoredKind, thing: Json, manager: str = "") -> Json:
         """Replace the status; metadata and spec stay.  A claim's status must keep the API server's rules.
 
         `manager` is noted as the writer of a claim.
@@ -164,7 +164,7 @@ class Store:
         thing["metadata"] = _copy(old["metadata"])
         _keep(thing, old, "spec")
         self._served.strip(kind, thing)
-        if kind is Kind.CLAIM:
+        if kind is StoredKind.CLAIM:
             prune_device_statuses(part(old, "status"), part(thing, "status"))
             check_claim_status(key, old, thing)
         return self._write_changed(key, old, thing, manager)
@@ -180,9 +180,11 @@ class Store:
         """Delete, or only mark as deleted while finalizers are left.  Raises NotFound, and Conflict for another UID or version."""
         old = self.get(key)
         if uid is not None and uid != old["metadata"]["uid"]:
-            raise Conflict(f'cannot delete {key.kind} "{key.name}": the UID in the precondition ({uid}) is another one')
+            raise ConflictError(
+                f'cannot delete {key.kind} "{key.name}": the UID in the precondition ({uid}) is another one'
+            )
         if version is not None and version != old["metadata"]["resourceVersion"]:
-            raise Conflict(
+            raise ConflictError(
                 f'cannot delete {key.kind} "{key.name}": it is not in the version of the precondition any more'
             )
         if not old["metadata"].get("finalizers"):
@@ -192,17 +194,17 @@ class Store:
             thing["metadata"].update(deletionTimestamp=self._now(), deletionGracePeriodSeconds=0)
         return self._write_changed(key, old, thing)
 
-    def _current(self, kind: Kind, thing: Json) -> tuple[Key, Json]:
+    def _current(self, kind: StoredKind, thing: Json) -> tuple[Key, Json]:
         """The stored object that a write is meant for, if the write was made from it."""
         key = key_of(kind, thing)
         old = self.get(key)
         sent, stored = thing["metadata"], old["metadata"]
         if sent.get("uid") and sent["uid"] != stored["uid"]:
-            raise Conflict(
+            raise ConflictError(
                 f'{kind} "{key.name}": the UID in the object ({sent["uid"]}) is not the stored one ({stored["uid"]})'
             )
         if sent.get("resourceVersion") and sent["resourceVersion"] != stored["resourceVersion"]:
-            raise Conflict(
+            raise ConflictError(
                 f'Operation cannot be fulfilled on {kind} "{key.name}": the object has been modified; '
                 "please apply your changes to the latest version and try again",
             )
@@ -212,19 +214,19 @@ class Store:
         """Write unless nothing changed: a write without effect has no version and no watch event."""
         self._served.check(key.kind, thing)
         self._served.strip(key.kind, thing)
-        if key.kind is Kind.CLAIM:
+        if key.kind is StoredKind.CLAIM:
             # Whoever may write a claim may write who is noted as its writers, as on the real server.
             sent = thing["metadata"].get("managedFields")
             note_writer({**old, "metadata": {**old["metadata"], "managedFields": sent}}, thing, manager)
         thing["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        return old if thing == old else self._write(Verb.MODIFIED, key, thing)
+        return old if thing == old else self._write(WatchEventType.MODIFIED, key, thing)
 
-    def _write(self, verb: Verb, key: Key, thing: Json) -> Json:
+    def _write(self, verb: WatchEventType, key: Key, thing: Json) -> Json:
         self._served.strip(key.kind, thing)
         self._version += 1
         thing["metadata"]["resourceVersion"] = str(self._version)
         data = msgspec.json.encode(thing)
-        if verb is Verb.DELETED:
+        if verb is WatchEventType.DELETED:
             del self._objects[key]
         else:
             self._objects[key] = data
@@ -234,7 +236,7 @@ class Store:
         return _copy(thing)
 
     def _remove(self, key: Key, thing: Json) -> Json:
-        return self._write(Verb.DELETED, key, _copy(thing))
+        return self._write(WatchEventType.DELETED, key, _copy(thing))
 
     def _suffix(self) -> str:
         """Five letters as generateName adds; the same in every run of the same story."""

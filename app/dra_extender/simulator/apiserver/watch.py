@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.base import ModelError
-from dra_extender.simulator.apiserver.objects import Kind
-from dra_extender.simulator.apiserver.store import Change, Store, Verb
+from dra_extender.simulator.apiserver.objects import StoredKind
+from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType
 
 
-class Watch:
+class StoreWatch:
     """Brings the store's changes to feeds: first what exists, then every change in the order of the writes.
 
     Nothing is delivered inside a write.  Deliver on demand with `deliver`, or let `run` do it in a task of its own, as the
@@ -34,7 +34,7 @@ class Watch:
         """List every object into its feed (keys are plural names, unknown ones stay empty), report synced, follow from here."""
         self._queue.clear()
         self._feeds = feeds
-        known = {str(kind): kind for kind in Kind}
+        known = {str(kind): kind for kind in StoredKind}
         for name, feed in feeds.items():
             for data in self._store.data(known[name]) if name in known else ():
                 self._announce(feed, data)
@@ -74,7 +74,7 @@ class Watch:
         feed = self._feeds.get(change.key.kind)
         if feed is None:
             return
-        if change.verb is Verb.DELETED:
+        if change.verb is WatchEventType.DELETED:
             feed.deleted(change.key.namespace, change.key.name, change.uid)
         else:
             self._announce(feed, change.data)

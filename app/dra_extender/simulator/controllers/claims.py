@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 
 from dra_extender.model.resource_claim import FINALIZER
-from dra_extender.scheduling.ports.cluster import ClusterError, Refused
-from dra_extender.simulator.apiserver.objects import KIND_OF, Json, Key, Kind, controller_uid, key_of, part
+from dra_extender.scheduling.ports.cluster import ClusterError, RequestRejectedError
+from dra_extender.simulator.apiserver.objects import KIND_OF, Json, Key, StoredKind, controller_uid, key_of, part
 from dra_extender.simulator.apiserver.store import Store
-from dra_extender.simulator.controllers.groups import GroupClaims, in_reserved_group
+from dra_extender.simulator.controllers.groups import SimulatedGroupClaims, in_reserved_group
 from dra_extender.simulator.controllers.templates import from_template, orphan
 
 _ROUNDS = 10
@@ -22,7 +22,7 @@ class ClaimController:
         """`for_groups`: the gate DRAWorkloadResourceClaims; without it claims and reservations of PodGroups are left alone."""
         self._store = store
         self._for_groups = for_groups
-        self._groups = GroupClaims(store)
+        self._groups = SimulatedGroupClaims(store)
         self.problems: list[str] = []
 
     def settle(self) -> None:
@@ -30,15 +30,15 @@ class ClaimController:
         for _ in range(_ROUNDS):
             before = self._store.version
             self.problems = []
-            pods = {pod["metadata"]["uid"]: pod for pod in self._store.all(Kind.POD)}
-            groups = {group["metadata"]["uid"]: group for group in self._store.all(Kind.POD_GROUP)}
+            pods = {pod["metadata"]["uid"]: pod for pod in self._store.all(StoredKind.POD)}
+            groups = {group["metadata"]["uid"]: group for group in self._store.all(StoredKind.POD_GROUP)}
             for group in groups.values() if self._for_groups else ():
                 self._guarded(self._groups.generate, group)
             for pod in pods.values():
                 self._guarded(self._generate, pod)
-            for claim in self._store.all(Kind.CLAIM):
+            for claim in self._store.all(StoredKind.CLAIM):
                 self._guarded(self._collect, claim, {**pods, **groups})
-            for claim in self._store.all(Kind.CLAIM):
+            for claim in self._store.all(StoredKind.CLAIM):
                 self._guarded(self._reserve_and_release, claim, pods, groups)
             if self._store.version == before:
                 return
@@ -68,7 +68,7 @@ class ClaimController:
             statuses.append({"name": entry["name"], "resourceClaimName": name})
         if statuses != (part(pod, "status").get("resourceClaimStatuses") or []):
             pod.setdefault("status", {})["resourceClaimStatuses"] = statuses
-            self._store.update_status(Kind.POD, pod)
+            self._store.update_status(StoredKind.POD, pod)
 
     def _claim_for(self, pod: Json, entry: Json, template: str) -> str | None:
         """The name of the claim of a template entry, which is made now unless the pod's group has it.
@@ -78,7 +78,7 @@ class ClaimController:
         """
         if self._groups.has(pod, entry):
             if not self._for_groups:
-                raise Refused(
+                raise RequestRejectedError(
                     f"claim {entry['name']} is a PodGroup claim but the DRAWorkloadResourceClaims feature is disabled"
                 )
             return self._groups.claim_name(pod, entry)
@@ -87,7 +87,7 @@ class ClaimController:
         return str(claim["metadata"]["name"])
 
     def _claim(self, pod: Json, name: str) -> Json | None:
-        return self._store.find(Key(Kind.CLAIM, pod["metadata"]["namespace"], name))
+        return self._store.find(Key(StoredKind.CLAIM, pod["metadata"]["namespace"], name))
 
     def _collect(self, claim: Json, owners: dict[str, Json]) -> None:
         """Delete a claim whose owner is gone, or is a pod that is over and does not use it any more."""
@@ -96,11 +96,11 @@ class ClaimController:
             return
         found = owners.get(owner)
         if found is None or (is_finished(found) and not part(claim, "status").get("reservedFor")):
-            self._store.delete(key_of(Kind.CLAIM, claim), claim["metadata"]["uid"])
+            self._store.delete(key_of(StoredKind.CLAIM, claim), claim["metadata"]["uid"])
 
     def _reserve_and_release(self, claim: Json, pods: dict[str, Json], groups: dict[str, Json]) -> None:
         """Drop reservations of gone pods, deallocate after the last one, and let a deleted claim go."""
-        claim = self._store.get(key_of(Kind.CLAIM, claim))
+        claim = self._store.get(key_of(StoredKind.CLAIM, claim))
         status = claim.setdefault("status", {})
         reserved = status.get("reservedFor") or []
         known = groups if self._for_groups else None
@@ -113,10 +113,10 @@ class ClaimController:
         _set(status, "reservedFor", valid)
         if not valid and guarded:
             status.pop("allocation", None)
-        claim = self._store.update_status(Kind.CLAIM, claim)
+        claim = self._store.update_status(StoredKind.CLAIM, claim)
         if not valid and guarded:
             claim["metadata"]["finalizers"].remove(FINALIZER)
-            self._store.update(Kind.CLAIM, claim)
+            self._store.update(StoredKind.CLAIM, claim)
 
     def _reserve_late(self, claim: Json, pods: dict[str, Json]) -> None:
         """A pod that runs with an allocated claim gets the reservation that somebody forgot."""
@@ -131,12 +131,12 @@ class ClaimController:
                 bound
                 and uid not in known
                 and not in_reserved_group(pod, reserved)
-                and key_of(Kind.CLAIM, claim) in claims_of(pod)
+                and key_of(StoredKind.CLAIM, claim) in claims_of(pod)
             ):
                 reserved.append({"resource": "pods", "name": pod["metadata"]["name"], "uid": uid})
         if len(reserved) > len(known):
             status["reservedFor"] = reserved
-            self._store.update_status(Kind.CLAIM, claim)
+            self._store.update_status(StoredKind.CLAIM, claim)
 
 
 def claims_of(pod: Json) -> Iterator[Key]:
@@ -147,7 +147,7 @@ def claims_of(pod: Json) -> Iterator[Key]:
     for entry in pod["spec"].get("resourceClaims") or []:
         name = entry.get("resourceClaimName") or recorded.get(entry["name"])
         if name:
-            yield Key(Kind.CLAIM, namespace, name)
+            yield Key(StoredKind.CLAIM, namespace, name)
 
 
 def is_finished(pod: Json) -> bool:
@@ -157,7 +157,7 @@ def is_finished(pod: Json) -> bool:
 
 def _still_uses(consumer: Json, pods: dict[str, Json], groups: dict[str, Json] | None) -> bool:
     """A reservation of another kind of consumer than pods and PodGroups stays; without `groups`, that of PodGroups too."""
-    if (consumer.get("apiGroup"), consumer.get("resource")) == ("scheduling.k8s.io", str(Kind.POD_GROUP)):
+    if (consumer.get("apiGroup"), consumer.get("resource")) == ("scheduling.k8s.io", str(StoredKind.POD_GROUP)):
         return groups is None or consumer["uid"] in groups
     if consumer.get("resource") != "pods" or consumer.get("apiGroup"):
         return True

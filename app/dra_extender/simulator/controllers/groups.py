@@ -1,11 +1,11 @@
 """What kube-controller-manager does for the claims of PodGroups (KEP-5729)."""
 
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind, group_name, part
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, group_name, part
 from dra_extender.simulator.apiserver.store import Store
 from dra_extender.simulator.controllers.templates import from_template, orphan
 
 
-class GroupClaims:
+class SimulatedGroupClaims:
     """Makes the claims of PodGroups from templates, and tells which of them an entry of a pod stands for."""
 
     def __init__(self, store: Store) -> None:
@@ -24,7 +24,7 @@ class GroupClaims:
                 statuses.append({"name": name, "resourceClaimName": claim["metadata"]["name"]})
         if len(statuses) > len(recorded):
             group.setdefault("status", {})["resourceClaimStatuses"] = statuses
-            self._store.update_status(Kind.POD_GROUP, group)
+            self._store.update_status(StoredKind.POD_GROUP, group)
 
     def has(self, pod: Json, entry: Json) -> bool:
         """Whether this entry of a pod stands for a claim of its group: one that the group has in all its fields."""
@@ -49,12 +49,12 @@ class GroupClaims:
 
     def _group_of(self, pod: Json) -> Json | None:
         name = group_name(pod)
-        return self._store.find(Key(Kind.POD_GROUP, pod["metadata"]["namespace"], name)) if name else None
+        return self._store.find(Key(StoredKind.POD_GROUP, pod["metadata"]["namespace"], name)) if name else None
 
 
 def in_reserved_group(pod: Json, reserved: list[Json]) -> bool:
     """Whether the pod's group is among the consumers; the name decides, for pods know no UID of it."""
     group = group_name(pod)
     return group is not None and any(
-        (each.get("resource"), each.get("name")) == (str(Kind.POD_GROUP), group) for each in reserved
+        (each.get("resource"), each.get("name")) == (str(StoredKind.POD_GROUP), group) for each in reserved
     )

@@ -10,25 +10,25 @@ class ExpectationError(ValueError):
     """A text that states no expectation; the message says what was expected."""
 
 
-class Fate(StrEnum):
+class ExpectedState(StrEnum):
     """What is expected of a pod."""
 
     BOUND = "bound"
     WAITING = "waiting"
 
 
-class Expectation(msgspec.Struct, frozen=True):
+class PodExpectation(msgspec.Struct, frozen=True):
     """What a story says of a pod: bound (on a certain node), or waiting (with a reason that contains this text)."""
 
     text: str
-    fate: Fate
+    fate: ExpectedState
     node: str | None = None
     reason: str = ""
 
     def failure(self, node: str | None, reasons: str) -> str | None:
         """Why it does not hold for a pod on this node (None: not bound) that waits for these reasons (the first line is quoted)."""
         said = reasons.partition("\n")[0] or "no reason was given"
-        if self.fate is Fate.BOUND:
+        if self.fate is ExpectedState.BOUND:
             if node is None:
                 return f"it is waiting: {said}"
             if self.node is not None and self.node != node:
@@ -41,19 +41,19 @@ class Expectation(msgspec.Struct, frozen=True):
         return None
 
 
-def read_expectation(text: Any) -> Expectation:
+def read_expectation(text: Any) -> PodExpectation:
     """Read `bound`, `node=NAME`, `waiting` or `waiting: TEXT`.
 
     Raises:
         ExpectationError: none of these.
     """
     if text == "bound":
-        return Expectation(text, Fate.BOUND)
+        return PodExpectation(text, ExpectedState.BOUND)
     if text == "waiting":
-        return Expectation(text, Fate.WAITING)
+        return PodExpectation(text, ExpectedState.WAITING)
     if isinstance(text, str):
         if text.startswith("node=") and text[5:].strip():
-            return Expectation(text, Fate.BOUND, node=text[5:].strip())
+            return PodExpectation(text, ExpectedState.BOUND, node=text[5:].strip())
         if text.startswith("waiting:") and text[8:].strip():
-            return Expectation(text, Fate.WAITING, reason=text[8:].strip())
+            return PodExpectation(text, ExpectedState.WAITING, reason=text[8:].strip())
     raise ExpectationError(f"expected bound, node=NAME, waiting or 'waiting: TEXT', found {described(text)}")

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.manifests.documents import YamlDocument, YamlError, read_documents
-from dra_extender.manifests.schema import Finding, check, described, path_text
-from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, Kind, key_of, part
-from dra_extender.simulator.demo.expectations import Expectation, ExpectationError, read_expectation
+from dra_extender.manifests.documents import YamlDocument, YamlDocumentError, read_documents
+from dra_extender.manifests.schema import SchemaError, check, described, path_text
+from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind, key_of, part
+from dra_extender.simulator.demo.expectations import ExpectationError, PodExpectation, read_expectation
 from dra_extender.simulator.demo.object_schemas import SHAPES
-from dra_extender.simulator.demo.problems import ManifestError, Problem
+from dra_extender.simulator.demo.problems import ManifestError, ManifestProblem
 from dra_extender.simulator.demo.references import unknown_references
 
 DEMO: Final = "dra-extender.io/demo"
@@ -52,8 +52,8 @@ class Document(msgspec.Struct, frozen=True):
     file: str
     line: int
     narration: tuple[str, ...] = ()
-    expect: Expectation | None = None
-    expect_at_end: Expectation | None = None
+    expect: PodExpectation | None = None
+    expect_at_end: PodExpectation | None = None
     copies: int = 0
 
     @property
@@ -74,7 +74,7 @@ class Manifests(msgspec.Struct, frozen=True):
     """Everything that files say, in order, and what looks doubtful in them."""
 
     documents: tuple[Document, ...]
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[ManifestProblem, ...] = ()
 
 
 def load_files(paths: Sequence[Path]) -> Manifests:
@@ -92,24 +92,24 @@ def load_files(paths: Sequence[Path]) -> Manifests:
             texts.extend((str(each), each.read_text(encoding="utf-8")) for each in inside)
         except (OSError, UnicodeDecodeError) as problem:
             reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
-            raise ManifestError([Problem(str(path), 1, "", "", f"cannot read the file: {reason}")]) from problem
+            raise ManifestError([ManifestProblem(str(path), 1, "", "", f"cannot read the file: {reason}")]) from problem
     return load_texts(texts)
 
 
 def load_texts(texts: Sequence[tuple[str, str]]) -> Manifests:
     """As `load_files`, from pairs of a file name for messages and its text."""
     documents: list[Document] = []
-    problems: list[Problem] = []
+    problems: list[ManifestProblem] = []
     for file, text in texts:
         try:
             found = read_documents(text)
-        except YamlError as problem:
-            problems.append(Problem(file, problem.line, "", "", str(problem)))
+        except YamlDocumentError as problem:
+            problems.append(ManifestProblem(file, problem.line, "", "", str(problem)))
             continue
         for each in found:
             _Reader(file, documents, problems).read(each)
     problems.extend(
-        Problem(each.file, each.line, str(each.key), field, text, warning=True)
+        ManifestProblem(each.file, each.line, str(each.key), field, text, warning=True)
         for each in documents
         if each.action is not Action.DELETE
         for field, text in unknown_references(each.key, each.thing, {other.key for other in documents})
@@ -124,7 +124,7 @@ def load_texts(texts: Sequence[tuple[str, str]]) -> Manifests:
 class _Reader:
     """Turns the documents of one file into steps, and collects what is wrong with them."""
 
-    def __init__(self, file: str, documents: list[Document], problems: list[Problem]) -> None:
+    def __init__(self, file: str, documents: list[Document], problems: list[ManifestProblem]) -> None:
         self._file = file
         self._documents = documents
         self._problems = problems
@@ -150,7 +150,7 @@ class _Reader:
             return
         self._read_known(source, KIND_OF[kind])
 
-    def _read_known(self, source: YamlDocument, kind: Kind) -> None:
+    def _read_known(self, source: YamlDocument, kind: StoredKind) -> None:
         value = source.value
         subject = _subject(kind, value)
         before = len(self._problems)
@@ -193,22 +193,22 @@ class _Reader:
             self._problem(source, (*_ANNOTATIONS, DEMO), wanted, subject)
             return Action.APPLY
 
-    def _copies(self, source: YamlDocument, text: Any, subject: str, kind: Kind) -> int:
+    def _copies(self, source: YamlDocument, text: Any, subject: str, kind: StoredKind) -> int:
         if text is None:
             return 0
-        if kind is Kind.POD and isinstance(text, str) and _is_number(text) and 0 < int(text) <= _MOST_COPIES:
+        if kind is StoredKind.POD and isinstance(text, str) and _is_number(text) and 0 < int(text) <= _MOST_COPIES:
             return int(text)
         wanted = f"expected on pods only, a number from 1 to {_MOST_COPIES} as text, found {described(text)}"
         self._problem(source, (*_ANNOTATIONS, COPIES), wanted, subject)
         return 0
 
     def _expectation(
-        self, source: YamlDocument, annotations: Json, name: str, subject: str, kind: Kind
-    ) -> Expectation | None:
+        self, source: YamlDocument, annotations: Json, name: str, subject: str, kind: StoredKind
+    ) -> PodExpectation | None:
         text = annotations.get(name)
         if text is None:
             return None
-        if kind is not Kind.POD:
+        if kind is not StoredKind.POD:
             self._problem(source, (*_ANNOTATIONS, name), "expected on pods only", subject)
             return None
         try:
@@ -226,19 +226,21 @@ class _Reader:
         *,
         warning: bool = False,
     ) -> None:
-        self._problems.append(Problem(self._file, source.line_of(path), subject, path_text(path), text, warning))
+        self._problems.append(
+            ManifestProblem(self._file, source.line_of(path), subject, path_text(path), text, warning)
+        )
 
 
-def _accepted(kind: Kind) -> tuple[str, ...]:
+def _accepted(kind: StoredKind) -> tuple[str, ...]:
     """The API versions whose shape is that of the stored one."""
-    if kind is Kind.POD_GROUP:
+    if kind is StoredKind.POD_GROUP:
         return _POD_GROUP_VERSIONS
     if kind.api_version == "v1":
         return ("v1",)
-    return (*_SAME_SHAPE, "resource.k8s.io/v1alpha3") if kind is Kind.TAINT_RULE else _SAME_SHAPE
+    return (*_SAME_SHAPE, "resource.k8s.io/v1alpha3") if kind is StoredKind.TAINT_RULE else _SAME_SHAPE
 
 
-def _findings(kind: Kind, value: Json, action: Action) -> Iterator[Finding]:
+def _findings(kind: StoredKind, value: Json, action: Action) -> Iterator[SchemaError]:
     """What is wrong with the shape; a document that deletes needs no more than a name."""
     found = check(SHAPES[kind], value)
     if action is Action.DELETE:
@@ -246,7 +248,7 @@ def _findings(kind: Kind, value: Json, action: Action) -> Iterator[Finding]:
     return found
 
 
-def _subject(kind: Kind, value: Json) -> str:
+def _subject(kind: StoredKind, value: Json) -> str:
     metadata = value.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return f"{kind.singular} {name}" if isinstance(name, str) else kind.singular

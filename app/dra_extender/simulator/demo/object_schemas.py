@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from dra_extender.manifests.schema import Fields, Leaf, ListOf, MapOf, Rule, described
 from dra_extender.model.quantity import QuantityError, parse_quantity
-from dra_extender.simulator.apiserver.objects import Kind
+from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.apiserver.status_validation import is_label, is_pool_name, is_subdomain
 from dra_extender.simulator.demo.expressions import expression_problem
 
@@ -282,19 +282,19 @@ POD_GROUP: Final = Fields(
 NODE_STATUS: Final = Fields({"allocatable": MapOf(QUANTITY), "capacity": MapOf(QUANTITY)}, open=True)
 
 _TOP: Final[dict[str, Rule]] = {"apiVersion": TEXT, "kind": TEXT, "metadata": METADATA}
-SHAPES: Final[dict[Kind, Rule]] = {
-    Kind.NODE: Fields(
+SHAPES: Final[dict[StoredKind, Rule]] = {
+    StoredKind.NODE: Fields(
         {**_TOP, "spec": Fields({"unschedulable": BOOL}, open=True), "status": NODE_STATUS}, required=("metadata",)
     ),
-    Kind.SLICE: Fields({**_TOP, "spec": SLICE}, required=("metadata", "spec")),
-    Kind.CLASS: Fields({**_TOP, "spec": CLASS}, required=("metadata", "spec")),
-    Kind.TAINT_RULE: Fields({**_TOP, "spec": TAINT_RULE, "status": ANYTHING}, required=("metadata", "spec")),
-    Kind.TEMPLATE: Fields(
+    StoredKind.SLICE: Fields({**_TOP, "spec": SLICE}, required=("metadata", "spec")),
+    StoredKind.CLASS: Fields({**_TOP, "spec": CLASS}, required=("metadata", "spec")),
+    StoredKind.TAINT_RULE: Fields({**_TOP, "spec": TAINT_RULE, "status": ANYTHING}, required=("metadata", "spec")),
+    StoredKind.TEMPLATE: Fields(
         {**_TOP, "spec": Fields({"metadata": ANYTHING, "spec": CLAIM}, required=("spec",))},
         required=("metadata", "spec"),
     ),
-    Kind.CLAIM: Fields({**_TOP, "spec": CLAIM, "status": ANYTHING}, required=("metadata", "spec")),
-    Kind.POD_GROUP: Fields({**_TOP, "spec": POD_GROUP, "status": ANYTHING}, required=("metadata", "spec")),
-    Kind.POD: Fields({**_TOP, "spec": POD, "status": ANYTHING}, required=("metadata", "spec")),
+    StoredKind.CLAIM: Fields({**_TOP, "spec": CLAIM, "status": ANYTHING}, required=("metadata", "spec")),
+    StoredKind.POD_GROUP: Fields({**_TOP, "spec": POD_GROUP, "status": ANYTHING}, required=("metadata", "spec")),
+    StoredKind.POD: Fields({**_TOP, "spec": POD, "status": ANYTHING}, required=("metadata", "spec")),
 }
 """Kind -> what a whole manifest of it looks like."""

@@ -9,9 +9,9 @@ from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader
 from dra_extender.model.snapshot import holdings_of
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind, part
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 from dra_extender.simulator.demo.results import AllocatedDevice, ClaimUse, PodState
-from dra_extender.simulator.scheduler.loop import Outcome, Waiting
+from dra_extender.simulator.scheduler.loop import Outcome, PodWaiting
 
 _EXTENDED: Final = "<extended-resources>"
 _BETWEEN_NODES: Final = re.compile(r"; (?=\d+ of \d+ nodes \()")
@@ -27,14 +27,14 @@ def state_of(cluster: MemoryCluster, pod: Json, outcome: Outcome | None) -> PodS
         return PodState(name, node, claims)
     newest = {event.reason: event.message for event in cluster.events.of(metadata["uid"])}
     details = tuple(line for message in newest.values() for line in _BETWEEN_NODES.split(message))
-    reasons = outcome.reasons if isinstance(outcome, Waiting) else {}
+    reasons = outcome.reasons if isinstance(outcome, PodWaiting) else {}
     message = getattr(outcome, "message", "")
     return PodState(name, None, claims, message, dict(sorted(reasons.items())), details)
 
 
 def _claims(cluster: MemoryCluster, pod: Json) -> Iterator[ClaimUse]:
     for label, name in _named(pod):
-        raw = cluster.store.find(Key(Kind.CLAIM, pod["metadata"]["namespace"], name))
+        raw = cluster.store.find(Key(StoredKind.CLAIM, pod["metadata"]["namespace"], name))
         if raw is None:
             yield ClaimUse(label, name)
             continue
@@ -64,7 +64,7 @@ def _counter_sets(cluster: MemoryCluster, holding: DeviceHolding) -> dict[str, t
     live: Device | None = None
     if holding.consumption is None:
         reader = SliceReader()
-        for raw in cluster.store.all(Kind.SLICE):
+        for raw in cluster.store.all(StoredKind.SLICE):
             try:
                 found = reader.convert(raw)
             except ModelError:

@@ -1,7 +1,7 @@
 import msgspec
 
 
-class Problem(msgspec.Struct, frozen=True):
+class ManifestProblem(msgspec.Struct, frozen=True):
     """Something wrong in a manifest: where, in which object and field, and what was expected.
 
     A warning does not keep the file from being applied.
@@ -23,11 +23,11 @@ class Problem(msgspec.Struct, frozen=True):
 class ManifestError(ValueError):
     """Manifests that cannot be applied; `problems` lists everything that was found, in file order, warnings too."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[ManifestProblem]) -> None:
         self.problems = problems
         super().__init__("\n".join(str(problem) for problem in problems if not problem.warning))
 
     @classmethod
     def saying(cls, text: str) -> "ManifestError":
         """One sentence that concerns no place in a file."""
-        return cls([Problem("", 0, "", "", text)])
+        return cls([ManifestProblem("", 0, "", "", text)])

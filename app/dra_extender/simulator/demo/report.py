@@ -10,14 +10,21 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dra_extender.simulator.demo.results import Checked, ClaimUse, Effect, PodState, Step, StoryResult
+from dra_extender.simulator.demo.results import (
+    ApplyEffect,
+    CheckedExpectation,
+    ClaimUse,
+    PodState,
+    StoryResult,
+    StoryStep,
+)
 
 _MOST_PODS: Final = 8
 _MANY_PODS: Final = 20
-_STYLE = {Effect.DELETED: "magenta", Effect.REFUSED: "bold red", Effect.UNCHANGED: "dim"}
+_STYLE = {ApplyEffect.DELETED: "magenta", ApplyEffect.REFUSED: "bold red", ApplyEffect.UNCHANGED: "dim"}
 
 
-class Report:
+class StoryReport:
     """Prints stories to a console; colours appear on a terminal only, lines fit the console's width."""
 
     def __init__(self, console: Console) -> None:
@@ -33,7 +40,7 @@ class Report:
         for warning in warnings:
             self._line(f"warning: {warning}", "yellow")
 
-    def step(self, step: Step) -> None:
+    def step(self, step: StoryStep) -> None:
         """One document and what came of it."""
         if step.narration:
             self._console.print()
@@ -81,7 +88,7 @@ class Report:
         self._console.print()
         self._line(text + (f", {failed} failed" if failed else ""), "bold red" if failed else "bold green", indent=0)
 
-    def _check(self, checked: Checked) -> None:
+    def _check(self, checked: CheckedExpectation) -> None:
         when = " at the end" if checked.at_end else ""
         if checked.failure is None:
             self._line(f"ok: {checked.pod} {checked.expected}{when}", "green", indent=6)

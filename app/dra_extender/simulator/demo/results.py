@@ -45,7 +45,7 @@ class PodState(msgspec.Struct, frozen=True, rename="camel"):
         return msgspec.structs.replace(self, details=()) == msgspec.structs.replace(earlier, details=())
 
 
-class Checked(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class CheckedExpectation(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """An expectation that was checked; without `failure` it holds."""
 
     pod: str
@@ -54,7 +54,7 @@ class Checked(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     at_end: bool = False
 
 
-class Effect(StrEnum):
+class ApplyEffect(StrEnum):
     """What applying a document did to the object."""
 
     CREATED = "created"
@@ -64,35 +64,35 @@ class Effect(StrEnum):
     REFUSED = "refused"
 
 
-class Step(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class StoryStep(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One document and what followed: pods whose state changed, trouble on the way, and the expectation if there was one."""
 
     line: int
     subject: str
-    effect: Effect
+    effect: ApplyEffect
     narration: tuple[str, ...] = ()
     refusal: str = ""
     pods: tuple[PodState, ...] = ()
     trouble: tuple[str, ...] = ()
-    checked: Checked | None = None
+    checked: CheckedExpectation | None = None
 
 
 class StoryResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A whole story: its steps, the last state of every pod that is left, and expectations about the end."""
 
     title: str
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StoryStep, ...] = ()
     pods: tuple[PodState, ...] = ()
-    at_end: tuple[Checked, ...] = ()
+    at_end: tuple[CheckedExpectation, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
-    def checks(self) -> tuple[Checked, ...]:
+    def checks(self) -> tuple[CheckedExpectation, ...]:
         """Every expectation, in the order of checking."""
         return (*(step.checked for step in self.steps if step.checked is not None), *self.at_end)
 
     @property
     def failures(self) -> int:
         """How many expectations do not hold, and how many documents the cluster refused."""
-        refused = sum(step.effect is Effect.REFUSED for step in self.steps)
+        refused = sum(step.effect is ApplyEffect.REFUSED for step in self.steps)
         return refused + sum(each.failure is not None for each in self.checks)

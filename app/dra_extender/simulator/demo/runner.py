@@ -6,21 +6,21 @@ from typing import Final
 
 from dra_extender.scheduling.ports.cluster import ClusterError
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind, part
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 from dra_extender.simulator.apiserver.served_fields import Served
-from dra_extender.simulator.demo.expectations import Expectation
+from dra_extender.simulator.demo.expectations import PodExpectation
 from dra_extender.simulator.demo.manifests import Action, Document, Manifests
 from dra_extender.simulator.demo.pod_state import state_of
-from dra_extender.simulator.demo.results import Checked, Effect, PodState, Step, StoryResult
-from dra_extender.simulator.scheduler.extender_client import Transport
-from dra_extender.simulator.scheduler.loop import NotAtRest, SchedulingLoop
+from dra_extender.simulator.demo.results import ApplyEffect, CheckedExpectation, PodState, StoryResult, StoryStep
+from dra_extender.simulator.scheduler.extender_client import ExtenderTransport
+from dra_extender.simulator.scheduler.loop import NotSettledError, SchedulingLoop
 
 EXIT_OK: Final = 0
 EXIT_EXPECTATION: Final = 1
 EXIT_USAGE: Final = 2
 
 
-ServiceFactory = Callable[[MemoryCluster], AbstractAsyncContextManager[Transport]]
+ServiceFactory = Callable[[MemoryCluster], AbstractAsyncContextManager[ExtenderTransport]]
 """Starts the extender over a cluster (and the cluster's watch), tells how to reach it, and stops both at the end of the story."""
 
 
@@ -30,7 +30,7 @@ async def run_story(
     factory: ServiceFactory,
     *,
     served: Served | None = None,
-    observe: Callable[[Step], None] = lambda _: None,
+    observe: Callable[[StoryStep], None] = lambda _: None,
 ) -> StoryResult:
     """Apply every document in order and let the scheduler come to rest after each that can move a pod.
 
@@ -75,17 +75,17 @@ class _Story:
         self._known: dict[str, PodState] = {}
         self._told: set[str] = set()
 
-    async def take(self, document: Document) -> Step:
+    async def take(self, document: Document) -> StoryStep:
         """Apply one document and tell what came of it."""
         refusal, trouble = "", []
         try:
             effects = [self._apply(document, key) for key in document.keys]
             effect = effects[0]
         except ClusterError as problem:
-            effect, refusal = Effect.REFUSED, str(problem)
+            effect, refusal = ApplyEffect.REFUSED, str(problem)
         try:
             await self._loop.rest()
-        except NotAtRest as problem:
+        except NotSettledError as problem:
             trouble.append(str(problem))
         problems = set(self._loop.controller.problems)
         trouble.extend(sorted(problems - self._told))
@@ -94,7 +94,7 @@ class _Story:
         self._cluster.watch.unreadable.clear()
         before, self._known = self._known, self.states()
         checked = self._check(document, document.expect, at_end=False)
-        return Step(
+        return StoryStep(
             line=document.line,
             subject=document.subject,
             effect=effect,
@@ -109,53 +109,55 @@ class _Story:
         """Every pod by UID, in the order of creation."""
         return {
             pod["metadata"]["uid"]: state_of(self._cluster, pod, self._loop.outcome(pod["metadata"]["uid"]))
-            for pod in self._cluster.store.all(Kind.POD)
+            for pod in self._cluster.store.all(StoredKind.POD)
         }
 
-    def check_end(self, manifests: Manifests) -> list[Checked]:
+    def check_end(self, manifests: Manifests) -> list[CheckedExpectation]:
         """Expectations about the end of the story: the last one that each pod was given."""
         last = {each.key: each for each in manifests.documents if each.expect_at_end is not None}
         checks = [self._check(each, each.expect_at_end, at_end=True) for each in last.values()]
         return [each for each in checks if each is not None]
 
-    def _check(self, document: Document, expectation: Expectation | None, *, at_end: bool) -> Checked | None:
+    def _check(
+        self, document: Document, expectation: PodExpectation | None, *, at_end: bool
+    ) -> CheckedExpectation | None:
         """Whether the expectation holds, for every copy; the first for which it does not is named."""
         if expectation is None:
             return None
-        name = document.subject.removeprefix(f"{Kind.POD.singular} ")
+        name = document.subject.removeprefix(f"{StoredKind.POD.singular} ")
         for key in document.keys:
             failure = self._failure(key, expectation)
             if failure is not None:
                 which = f"{key.name}: " if document.copies else ""
-                return Checked(name, expectation.text, which + failure, at_end)
-        return Checked(name, expectation.text, None, at_end)
+                return CheckedExpectation(name, expectation.text, which + failure, at_end)
+        return CheckedExpectation(name, expectation.text, None, at_end)
 
-    def _failure(self, key: Key, expectation: Expectation) -> str | None:
+    def _failure(self, key: Key, expectation: PodExpectation) -> str | None:
         pod = self._cluster.store.find(key)
         if pod is None:
             return "the pod does not exist"
         state = self._known[pod["metadata"]["uid"]]
         return expectation.failure(state.node, state.why)
 
-    def _apply(self, document: Document, key: Key) -> Effect:
+    def _apply(self, document: Document, key: Key) -> ApplyEffect:
         """Do for this object what the document says, as `kubectl apply` or `kubectl delete` would."""
         store = self._cluster.store
         if document.action is Action.DELETE:
             store.delete(key)
-            return Effect.DELETED
+            return ApplyEffect.DELETED
         thing = {**document.thing, "metadata": {**document.thing["metadata"], "name": key.name}}
         for field in ("resourceVersion", "managedFields", "creationTimestamp", "generation"):
             thing["metadata"].pop(field, None)
         old = store.find(key)
         if old is None:
-            stored, effect = store.create(key.kind, thing), Effect.CREATED
+            stored, effect = store.create(key.kind, thing), ApplyEffect.CREATED
         else:
             _carry_over(old, thing)
             stored = store.update(key.kind, thing)
             changed = stored["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]
-            effect = Effect.UPDATED if changed else Effect.UNCHANGED
-        if self._apply_status(document, stored) and effect is Effect.UNCHANGED:
-            effect = Effect.UPDATED
+            effect = ApplyEffect.UPDATED if changed else ApplyEffect.UNCHANGED
+        if self._apply_status(document, stored) and effect is ApplyEffect.UNCHANGED:
+            effect = ApplyEffect.UPDATED
         return effect
 
     def _apply_status(self, document: Document, stored: Json) -> bool:
@@ -176,5 +178,5 @@ def _carry_over(old: Json, thing: Json) -> None:
     for field in ("finalizers", "ownerReferences"):
         if field in before:
             metadata.setdefault(field, before[field])
-    if old["kind"] == Kind.POD.singular and part(old, "spec").get("nodeName"):
+    if old["kind"] == StoredKind.POD.singular and part(old, "spec").get("nodeName"):
         thing["spec"] = {"nodeName": old["spec"]["nodeName"], **thing["spec"]}

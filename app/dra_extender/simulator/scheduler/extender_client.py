@@ -9,7 +9,7 @@ from dra_extender.simulator.apiserver.objects import Json
 HTTP_OK: Final = 200
 
 
-class Transport(Protocol):
+class ExtenderTransport(Protocol):
     """Carries one call to the extender."""
 
     async def post(self, verb: str, body: bytes) -> tuple[int, bytes]:
@@ -21,7 +21,7 @@ class ExtenderFailure(Exception):  # noqa: N818 - it is the extender's failure, 
     """A call did not give a usable answer: the attempt ends with an error and the pod backs off."""
 
 
-class Filtered(msgspec.Struct, frozen=True):
+class FilterReply(msgspec.Struct, frozen=True):
     """Answer to filter: nodes that fit, and why each other one does not (unresolvable reasons win)."""
 
     nodes: tuple[str, ...]
@@ -44,13 +44,13 @@ class _BindReply(msgspec.Struct, frozen=True, rename="pascal"):
     error: str = ""
 
 
-class Extender:
+class ExtenderClient:
     """One extender with `nodeCacheCapable: true`, reached over a transport."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: ExtenderTransport) -> None:
         self._transport = transport
 
-    async def filter(self, pod: Json, nodes: list[str]) -> Filtered:
+    async def filter(self, pod: Json, nodes: list[str]) -> FilterReply:
         """Ask which of these nodes fit.
 
         Raises:
@@ -66,7 +66,7 @@ class Extender:
                     f'extender claims a filtered node "{name}" which is not found in the input node list'
                 )
         reasons = {**(reply.failed_nodes or {}), **(reply.failed_and_unresolvable_nodes or {})}
-        return Filtered(tuple(fitting), reasons)
+        return FilterReply(tuple(fitting), reasons)
 
     async def prioritize(self, pod: Json, nodes: list[str]) -> dict[str, int]:
         """Scores of the nodes, 0 for those not mentioned; an error counts as no opinion, as kube-scheduler takes it."""

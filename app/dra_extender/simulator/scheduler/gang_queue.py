@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind, group_name, part
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, group_name, part
 from dra_extender.simulator.apiserver.store import Store
 
 
@@ -56,7 +56,7 @@ def _gang_key(store: Store, pod: Json) -> Key | None:
     named = _group_name(pod)
     if named is None:
         return None
-    key = Key(Kind.POD_GROUP, *named)
+    key = Key(StoredKind.POD_GROUP, *named)
     group = store.find(key)
     return key if group is None or _min_count(group) else None
 
@@ -66,7 +66,7 @@ def _unit(store: Store, key: Key, waiting: Sequence[Key]) -> Unit:
     if group is None:
         return Unit(waiting, wait=f"waiting for PodGroup {key.name} to appear")
     mine = (key.namespace, key.name)
-    bound = sum(_group_name(pod) == mine and bool(pod["spec"].get("nodeName")) for pod in store.all(Kind.POD))
+    bound = sum(_group_name(pod) == mine and bool(pod["spec"].get("nodeName")) for pod in store.all(StoredKind.POD))
     needed = _min_count(group)
     if bound + len(waiting) < needed:
         return Unit(

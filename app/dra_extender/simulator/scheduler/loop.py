@@ -8,21 +8,21 @@ import msgspec
 
 from dra_extender.model.device_class import device_class_from
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
-from dra_extender.simulator.apiserver.objects import Json, Key, Kind, key_of, part
-from dra_extender.simulator.apiserver.store import Change, Verb
+from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, key_of, part
+from dra_extender.simulator.apiserver.store import Change, WatchEventType
 from dra_extender.simulator.controllers.claims import ClaimController, is_finished
-from dra_extender.simulator.scheduler.extender_client import Extender, ExtenderFailure, Transport
+from dra_extender.simulator.scheduler.extender_client import ExtenderClient, ExtenderFailure, ExtenderTransport
 from dra_extender.simulator.scheduler.gang_queue import Unit, units, with_mates
 from dra_extender.simulator.scheduler.node_fit import aggregated, misfit
 
 STARTED: Final = "PodReadyToStartContainers"
 SCHEDULER_NAME: Final = "dra-extender-scheduler"
 _RETRIES: Final = 5
-_RETRY_ALL: Final = (Kind.CLAIM, Kind.CLASS, Kind.NODE)
-_ONLY_WOKEN: Final = (Kind.SLICE, Kind.TAINT_RULE)
+_RETRY_ALL: Final = (StoredKind.CLAIM, StoredKind.CLASS, StoredKind.NODE)
+_ONLY_WOKEN: Final = (StoredKind.SLICE, StoredKind.TAINT_RULE)
 
 
-class Bound(msgspec.Struct, frozen=True, tag="bound"):
+class PodBound(msgspec.Struct, frozen=True, tag="bound"):
     """The pod runs on this node; `scores` as the extender gave them when it was asked."""
 
     pod: Key
@@ -30,7 +30,7 @@ class Bound(msgspec.Struct, frozen=True, tag="bound"):
     scores: dict[str, int] = {}
 
 
-class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
+class PodWaiting(msgspec.Struct, frozen=True, tag="waiting"):
     """The pod is parked: the sentence of its FailedScheduling event, and the reason per node."""
 
     pod: Key
@@ -38,7 +38,7 @@ class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
     reasons: dict[str, str] = {}
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
+class SchedulingFailed(msgspec.Struct, frozen=True, tag="failed"):
     """The attempt ended with an error (reason SchedulerError); the pod backs off and is tried again.
 
     `slow`: the time was up.  Then nothing is gained by trying again before something has happened.
@@ -49,7 +49,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     slow: bool = False
 
 
-Outcome = Bound | Waiting | Failed
+Outcome = PodBound | PodWaiting | SchedulingFailed
 
 
 class _Parked(msgspec.Struct):
@@ -61,7 +61,7 @@ class _Parked(msgspec.Struct):
     failures: int = 0
 
 
-class NotAtRest(Exception):  # noqa: N818 - reads as what is wrong
+class NotSettledError(Exception):
     """Pods were tried again and again without coming to rest; the message names them."""
 
 
@@ -77,7 +77,7 @@ class SchedulingLoop:
     def __init__(
         self,
         cluster: MemoryCluster,
-        transport: Transport,
+        transport: ExtenderTransport,
         *,
         backoff: float = 0.05,
         bind_timeout: float = 1.0,
@@ -86,7 +86,7 @@ class SchedulingLoop:
     ) -> None:
         self._cluster = cluster
         self._store = cluster.store
-        self._extender = Extender(transport)
+        self._extender = ExtenderClient(transport)
         self._controller = ClaimController(cluster.store)
         self._backoff = backoff
         self._bind_timeout = bind_timeout
@@ -129,7 +129,7 @@ class SchedulingLoop:
                 self._controller.settle()
                 await self._cluster.watch.caught_up()
         names = ", ".join(str(key) for key in self._queue())
-        raise NotAtRest(
+        raise NotSettledError(
             f"the scheduling loop did not come to rest within {self._rounds} rounds; still retried: {names}"
         )
 
@@ -143,16 +143,16 @@ class SchedulingLoop:
 
     def _queue(self) -> list[Key]:
         """Pods to try now: highest priority first, then the oldest.  With one member of a gang all that wait are tried."""
-        pending = [pod for pod in self._store.all(Kind.POD) if _is_pending(pod)]
+        pending = [pod for pod in self._store.all(StoredKind.POD) if _is_pending(pod)]
         waiting = with_mates(pending, lambda pod: self._is_due(pod["metadata"]["uid"]))
         waiting.sort(key=lambda pod: -(pod["spec"].get("priority") or 0))
-        return [key_of(Kind.POD, pod) for pod in waiting]
+        return [key_of(StoredKind.POD, pod) for pod in waiting]
 
     def _is_due(self, uid: str) -> bool:
         parked = self._parked.get(uid)
         if parked is None:
             return True
-        if isinstance(parked.outcome, Failed) and parked.failures < _RETRIES:
+        if isinstance(parked.outcome, SchedulingFailed) and parked.failures < _RETRIES:
             return True
         signals = self._signals + self._own.get(uid, 0)
         return parked.signals != signals or parked.wakes != self._cluster.waker.calls
@@ -174,7 +174,7 @@ class SchedulingLoop:
         await asyncio.sleep(self._backoff * failures)
         before = [self._seen(pod) for pod in pods]
         choices = [await self._choice(pod, unit.wait) for pod in pods]
-        if sum(isinstance(each, Bound) for each in choices) >= unit.needed and unit.wait is None:
+        if sum(isinstance(each, PodBound) for each in choices) >= unit.needed and unit.wait is None:
             outcomes = await asyncio.gather(*map(self._bind, pods, choices))
         else:
             outcomes = [_held_back(each) for each in choices]
@@ -183,7 +183,7 @@ class SchedulingLoop:
 
     def _failures(self, pod: Json) -> int:
         before = self._parked.get(pod["metadata"]["uid"])
-        return before.failures if before is not None and isinstance(before.outcome, Failed) else 0
+        return before.failures if before is not None and isinstance(before.outcome, SchedulingFailed) else 0
 
     def _seen(self, pod: Json) -> tuple[int, int]:
         """Where the signals stand before an attempt: what happens during it counts as a reason to try again."""
@@ -192,7 +192,7 @@ class SchedulingLoop:
     def _settle(self, pod: Json, seen: tuple[int, int], outcome: Outcome, observe: Callable[[Outcome], None]) -> None:
         uid, failures = pod["metadata"]["uid"], self._failures(pod)
         observe(outcome)
-        if isinstance(outcome, Bound):
+        if isinstance(outcome, PodBound):
             self._parked.pop(uid, None)
             if pod["spec"].get("schedulingGroup"):
                 self._start(outcome.pod)
@@ -206,55 +206,55 @@ class SchedulingLoop:
 
     async def _choice(self, pod: Json, wait: str | None = None) -> Outcome:
         """The node for the pod; with `wait` the pod is not to be tried, for this reason."""
-        key = key_of(Kind.POD, pod)
+        key = key_of(StoredKind.POD, pod)
         if wait is not None:
-            return Waiting(key, wait)
+            return PodWaiting(key, wait)
         try:
             return await self._choose(pod)
         except ExtenderFailure as failure:
-            return Failed(key, str(failure))
+            return SchedulingFailed(key, str(failure))
 
     async def _bind(self, pod: Json, choice: Outcome) -> Outcome:
         """Have the pod bound to the chosen node, if there is one."""
-        key = key_of(Kind.POD, pod)
-        if not isinstance(choice, Bound):
+        key = key_of(StoredKind.POD, pod)
+        if not isinstance(choice, PodBound):
             return choice
         try:
             async with asyncio.timeout(self._bind_timeout):
                 await self._extender.bind(pod, choice.node)
         except TimeoutError:
-            return Failed(key, f"bind: no answer within {self._bind_timeout:g} s", slow=True)
+            return SchedulingFailed(key, f"bind: no answer within {self._bind_timeout:g} s", slow=True)
         except ExtenderFailure as failure:
-            return Failed(key, str(failure))
+            return SchedulingFailed(key, str(failure))
         stored = self._store.find(key)
         if stored is not None and not stored["spec"].get("nodeName"):
-            return Failed(key, f"bind reported success, but the pod is not assigned to {choice.node}")
+            return SchedulingFailed(key, f"bind reported success, but the pod is not assigned to {choice.node}")
         return choice
 
-    async def _choose(self, pod: Json) -> Bound | Waiting:
-        key, nodes = key_of(Kind.POD, pod), self._store.all(Kind.NODE)
+    async def _choose(self, pod: Json) -> PodBound | PodWaiting:
+        key, nodes = key_of(StoredKind.POD, pod), self._store.all(StoredKind.NODE)
         reasons, fitting = self._in_tree(pod, nodes)
         nominated = part(pod, "status").get("nominatedNodeName")
         if nominated in fitting:
             answer = await self._extender.filter(pod, [nominated])
             if answer.nodes:
-                return Bound(key, nominated)
+                return PodBound(key, nominated)
         if fitting:
             answer = await self._extender.filter(pod, fitting)
             dropped = set(fitting) - set(answer.nodes)
             reasons.update({name: reason for name, reason in answer.reasons.items() if name in dropped})
             fitting = list(answer.nodes)
         if not fitting:
-            return Waiting(key, aggregated(len(nodes), reasons.values()), reasons)
+            return PodWaiting(key, aggregated(len(nodes), reasons.values()), reasons)
         if len(fitting) == 1:
-            return Bound(key, fitting[0])
+            return PodBound(key, fitting[0])
         scores = await self._extender.prioritize(pod, fitting)
-        return Bound(key, min(fitting, key=lambda name: (-scores[name], name)), scores)
+        return PodBound(key, min(fitting, key=lambda name: (-scores[name], name)), scores)
 
     def _in_tree(self, pod: Json, nodes: list[Json]) -> tuple[dict[str, str], list[str]]:
         """Reasons of the nodes that do not fit already, and the names of the others."""
         running: dict[str, list[Json]] = {}
-        for other in self._store.all(Kind.POD):
+        for other in self._store.all(StoredKind.POD):
             if not is_finished(other):
                 running.setdefault(other["spec"].get("nodeName") or "", []).append(other)
         reasons: dict[str, str] = {}
@@ -268,7 +268,7 @@ class SchedulingLoop:
 
     def _backed(self) -> frozenset[str]:
         """Extended resources that device classes back, in releases in which kube-scheduler knows of that."""
-        classes = self._store.all(Kind.CLASS) if self._cluster.keeps_extended_claims else ()
+        classes = self._store.all(StoredKind.CLASS) if self._cluster.keeps_extended_claims else ()
         return frozenset(name for each in classes for name in device_class_from(each).extended_resources)
 
     def _start(self, key: Key) -> None:
@@ -277,11 +277,11 @@ class SchedulingLoop:
             self._wakes_before_slices = self._cluster.waker.calls
             self._store.replace(key, lambda pod: _set_condition(pod, {"type": STARTED, "status": "True"}))
 
-    def _report_unscheduled(self, key: Key, outcome: Waiting | Failed) -> None:
+    def _report_unscheduled(self, key: Key, outcome: PodWaiting | SchedulingFailed) -> None:
         """Write the PodScheduled condition; a changed text is a change of the pod, and so one more attempt."""
         if self._store.find(key) is None:
             return
-        reason = "Unschedulable" if isinstance(outcome, Waiting) else "SchedulerError"
+        reason = "Unschedulable" if isinstance(outcome, PodWaiting) else "SchedulerError"
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": outcome.message}
         self._store.replace(key, lambda pod: _set_condition(pod, condition))
 
@@ -290,11 +290,11 @@ class SchedulingLoop:
             self._signals += 1
         elif change.key.kind in _ONLY_WOKEN:
             self._wakes_before_slices = self._cluster.waker.calls
-        elif change.key.kind is Kind.POD:
+        elif change.key.kind is StoredKind.POD:
             pod: Json = msgspec.json.decode(change.data)
             if pod["spec"].get("nodeName"):
                 self._signals += 1
-            if change.verb is Verb.DELETED:
+            if change.verb is WatchEventType.DELETED:
                 self._own.pop(change.uid, None)
                 self._parked.pop(change.uid, None)
                 self._states.pop(change.uid, None)
@@ -305,7 +305,7 @@ class SchedulingLoop:
 
 def _failures_after(outcome: Outcome, before: int) -> int:
     """Errors in a row; after a slow one as many as end the retries."""
-    if not isinstance(outcome, Failed):
+    if not isinstance(outcome, SchedulingFailed):
         return 0
     return _RETRIES if outcome.slow else before + 1
 
@@ -319,7 +319,7 @@ def _state(pod: Json) -> bytes:
 
 def _held_back(choice: Outcome) -> Outcome:
     """A member that would fit is not bound without the others."""
-    return Waiting(choice.pod, "not enough members of the PodGroup fit") if isinstance(choice, Bound) else choice
+    return PodWaiting(choice.pod, "not enough members of the PodGroup fit") if isinstance(choice, PodBound) else choice
 
 
 def _is_pending(pod: Json) -> bool:

@@ -16,7 +16,7 @@ from dra_extender.cel.library.environment import ENVIRONMENTS, LATEST
 from dra_extender.cel.native import equality
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.runtime import device as device_values
-from dra_extender.cel.runtime.cost import Frame
+from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.quantity import Quantity, QuantitySum, read_anew
 from dra_extender.cel.support.errors import CelError, CelRuntimeError
 from dra_extender.cel.types import typed_ast as c
@@ -91,7 +91,7 @@ def _grown(found: Difference) -> bool:
     met = []
 
     def noting(item: Overload) -> Overload:
-        def run(frame: Frame, one: Any, other: Any) -> Any:
+        def run(frame: EvaluationFrame, one: Any, other: Any) -> Any:
             if not one and other:
                 met.append(one)
             return item.run(frame, one, other)
@@ -124,7 +124,7 @@ def _strangers(found: Difference) -> bool:
     """Whether our evaluation compared a value of a library's type with something else inside of a list or map."""
     met = []
 
-    def recording(frame: Frame, one: Any, other: Any) -> bool:
+    def recording(frame: EvaluationFrame, one: Any, other: Any) -> bool:
         if type(one) in equality.STRICT and (type(one) is not type(other) or type(one) is QuantitySum):
             met.append(one)
         return original(frame, one, other)
@@ -138,7 +138,7 @@ def _strangers(found: Difference) -> bool:
 def _dynamic(found: Difference) -> bool:
     """Whether we would answer as upstream does if what is found inside of a dynamic value were not looked into."""
 
-    def closed(node: c.Field | c.Index) -> bool:
+    def closed(node: c.FieldSelection | c.Index) -> bool:
         return original(node) and not _inside_dynamic(node)
 
     original = access._opens
@@ -146,13 +146,13 @@ def _dynamic(found: Difference) -> bool:
         return ours(found.scenario) == found.theirs
 
 
-def _inside_dynamic(node: c.Field | c.Index) -> bool:
+def _inside_dynamic(node: c.FieldSelection | c.Index) -> bool:
     operand = node.operand
-    if not isinstance(operand, c.Field | c.Index):
+    if not isinstance(operand, c.FieldSelection | c.Index):
         return False
-    while isinstance(operand, c.Field | c.Index) and not operand.optional:
+    while isinstance(operand, c.FieldSelection | c.Index) and not operand.optional:
         operand = operand.operand
-    return not isinstance(operand, c.Field | c.Index) and operand.type.kind in {"dyn", "variable"}
+    return not isinstance(operand, c.FieldSelection | c.Index) and operand.type.kind in {"dyn", "variable"}
 
 
 def _our_error(found: Difference) -> str:
