@@ -1,0 +1,41 @@
+"""The shape of the source tree: one package, no class name twice."""
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+PACKAGE: Final = ROOT / "app" / "dra_extender"
+
+
+def test_the_package_is_imported_by_its_own_name_alone() -> None:
+    """`app` is the root of the sources and no package: another project may have one of that name."""
+    wrong = re.compile(r"\b(?:from|import)\s+app\b|\bapp\.dra_extender\b")
+    files = [
+        *ROOT.glob("app/**/*.py"),
+        *ROOT.glob("tests/**/*.py"),
+        ROOT / "pyproject.toml",
+        ROOT / "Dockerfile",
+        ROOT / "Makefile",
+    ]
+    assert [str(file) for file in files if file != Path(__file__) and wrong.search(file.read_text())] == []
+    assert not (ROOT / "app" / "__init__.py").exists()
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    names = Counter(
+        node.name
+        for file in PACKAGE.rglob("*.py")
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, times in names.items() if times > 1] == []
+
+
+def test_an_entrance_of_a_package_says_what_it_is_for_and_runs_nothing() -> None:
+    for file in PACKAGE.rglob("__init__.py"):
+        (statement,) = ast.parse(file.read_text()).body
+        assert isinstance(statement, ast.Expr), file
+        assert isinstance(statement.value, ast.Constant), file
