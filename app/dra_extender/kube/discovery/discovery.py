@@ -27,7 +27,7 @@ _GATE = re.compile(rb'^kubernetes_feature_enabled\{[^}\n]*\bname="([^"]+)"[^}\n]
 _Shape = TypeVar("_Shape")
 
 
-class _Absent(NotFoundError):
+class _AbsentError(NotFoundError):
     """There is nothing at this path."""
 
 
@@ -101,7 +101,7 @@ class Discovery:
         """Served versions of a group, the server's favourite first; none if it has no such group."""
         try:
             found = await self._read(f"/apis/{group}", _Group)
-        except _Absent:
+        except _AbsentError:
             return ()
         return tuple(each.version for each in found.versions)
 
@@ -114,7 +114,7 @@ class Discovery:
                 continue
             try:
                 found = await self._read(f"/apis/{group}/{candidate}", _Resources)
-            except _Absent:
+            except _AbsentError:
                 continue
             if any(each.name == plural for each in found.resources):
                 return ResourceKind(plural, f"{group}/{candidate}", namespaced)
@@ -148,7 +148,7 @@ class Discovery:
             return msgspec.json.decode(body, type=shape)
         except CallFailed as failed:
             if failed.status is not None and failed.status.code == _NOT_FOUND:
-                raise _Absent(str(failed)) from failed
+                raise _AbsentError(str(failed)) from failed
             raise failed.as_cluster_error() from failed
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             raise ServerUnavailableError(
