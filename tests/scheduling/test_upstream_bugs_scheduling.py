@@ -251,7 +251,7 @@ def test_123698_old_states_of_a_claim_that_arrive_late_change_nothing(world: Wor
     feed.deleted("default", "c1", metadata["uid"])
     assert not world.ledger.claims.usage.pool((DRIVER, "n1"))
     for each in states if order == "forwards" else states[::-1]:
-        world.ledger.own_write(msgspec.json.encode(each))
+        world.ledger.assume_written(msgspec.json.encode(each))
         assert not world.ledger.claims.usage.pool((DRIVER, "n1"))
         assert world.ledger.claims.by_key("default", "c1") is None
 
@@ -273,14 +273,14 @@ def test_123698_late_answers_bring_nothing_back_of_a_claim_whose_pod_ended_after
     feed.changed(msgspec.json.encode(stored))
     feed.deleted("default", "c1", stored["metadata"]["uid"])
     assert "gpu-0" in world.ledger.claims.usage.pool((DRIVER, "n1"))
-    world.ledger.own_write(msgspec.json.encode(stored))
+    world.ledger.assume_written(msgspec.json.encode(stored))
     assert len(world.ledger.claims.usage.pool((DRIVER, "n1"))["gpu-0"]) == 1
     if over == "deleted":
         pods.deleted("default", "p1", uid)
     else:
         pods.changed(msgspec.json.encode({**pod, "status": {"phase": "Succeeded"}}))
     assert not world.ledger.claims.usage.pool((DRIVER, "n1"))
-    world.ledger.own_write(msgspec.json.encode(stored))
+    world.ledger.assume_written(msgspec.json.encode(stored))
     assert not world.ledger.claims.usage.pool((DRIVER, "n1"))
 
 

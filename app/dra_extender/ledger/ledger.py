@@ -124,17 +124,17 @@ class Ledger:
         base: Usage = Reduced(self.claims.usage, freed) if freed else self.claims.usage
         return Overlaid(base, self.holds.overlay_without(claims))
 
-    def take(self, claim_uid: str, placement: ClaimPlacement, node: str) -> None:
-        """Commit to this allocation before it is written; the claim's hold becomes superfluous."""
-        self._allocations_moved(self.claims.take(claim_uid, placement, node), helpful=False)
+    def begin_pending(self, claim_uid: str, placement: ClaimPlacement) -> None:
+        """Count this allocation before it is written, in place of the claim's hold.  `end_pending` is the undo."""
+        self._allocations_moved(self.claims.begin_pending(claim_uid, placement), helpful=False)
         self.holds.end(claim_uid, allocated=True)
 
-    def settle(self, claim_uid: str) -> None:
-        """Our write of this claim is over; what the server has is what counts."""
-        self._allocations_moved(self.claims.settle(claim_uid))
+    def end_pending(self, claim_uid: str) -> None:
+        """Count only what the API server has of this claim: our write was stored or given up."""
+        self._allocations_moved(self.claims.end_pending(claim_uid))
 
-    def own_write(self, data: bytes) -> ClaimRecord:
-        """Take over the answer to one of our writes, before the watch brings it.
+    def assume_written(self, data: bytes) -> ClaimRecord:
+        """Store the answer to one of our own writes, before the watch delivers it.
 
         Raises:
             ModelError: the answer is not a claim.

@@ -82,7 +82,7 @@ def test_overlay_without_some_holds_is_what_the_others_keep(
 def test_late_news_that_a_claim_is_gone_end_no_hold_of_the_one_made_anew_under_its_name() -> None:
     ledger = Ledger()
     feeds_of(ledger)["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
-    ledger.own_write(encode(raw_claim("c", 3, uid="new")))
+    ledger.assume_written(encode(raw_claim("c", 3, uid="new")))
     ledger.holds.place(hold("new"))
     feeds_of(ledger)["resourceclaims"].deleted("default", "c", "old")
     assert ledger.holds.get("new") is not None
@@ -94,6 +94,6 @@ def test_hold_of_a_claim_ends_when_another_one_takes_its_name() -> None:
     ledger = Ledger()
     feeds_of(ledger)["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
     ledger.holds.place(hold("old"))
-    ledger.own_write(encode(raw_claim("c", 3, uid="new")))
+    ledger.assume_written(encode(raw_claim("c", 3, uid="new")))
     feeds_of(ledger)["resourceclaims"].deleted("default", "c", "old")
     assert ledger.holds.get("old") is None

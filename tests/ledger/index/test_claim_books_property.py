@@ -71,23 +71,23 @@ class Play:
                 self.watched(key, self.stored[key])
             case ("late answer", place) if self.past:
                 with suppress(ModelError):
-                    self.ledger.own_write(self.past[place % len(self.past)])
+                    self.ledger.assume_written(self.past[place % len(self.past)])
             case ("answer", key, devices) if key in self.stored and not key[1].startswith(GUARD_PREFIX):
                 raw = a_claim(key, self.stored[key]["metadata"]["uid"], self.version, "whole", devices)
                 raw["spec"] = self.stored[key]["spec"]
                 with suppress(ModelError):
-                    self.ledger.own_write(encode(raw))
+                    self.ledger.assume_written(encode(raw))
                     self.stored[key] = raw
                     self.past.append(encode(raw))
             case ("delete", key) if key in self.stored:
                 self.deleted(key, self.stored.pop(key))
             case ("take", key) if (record := self.ledger.claims.by_key(*key)) is not None:
-                if record.claim.status.allocation is None and record.taken is None:
+                if record.claim.status.allocation is None and record.pending is None:
                     placement = ClaimPlacement(allocation=AllocationResult(), holdings=(TAKEN,))
-                    self.ledger.take(record.claim.metadata.uid, placement, "n1")
+                    self.ledger.begin_pending(record.claim.metadata.uid, placement)
                     self.taken.add(record.claim.metadata.uid)
             case ("settle", key) if (record := self.ledger.claims.by_key(*key)) is not None:
-                self.ledger.settle(record.claim.metadata.uid)
+                self.ledger.end_pending(record.claim.metadata.uid)
             case _:
                 pass
 
@@ -116,7 +116,7 @@ def test_books_are_what_the_stored_claims_say(events: list[tuple[Any, ...]], lim
         play.do(event)
     ledger = play.ledger
     for uid in play.taken:
-        ledger.settle(uid)
+        ledger.end_pending(uid)
     expected: Counter[tuple[str, str]] = Counter()
     for (namespace, name), raw in play.stored.items():
         if namespace != OURS or not name.startswith(GUARD_PREFIX):

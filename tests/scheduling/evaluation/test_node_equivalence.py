@@ -227,7 +227,7 @@ class Scene:
         answer = self.search(demand, node)
         assert isinstance(answer, Placement)
         self.feed("resourceclaims", f"flying-{node}", spec={"devices": {}})
-        self.ledger.take(f"flying-{node}", answer.claims[0], node)
+        self.ledger.begin_pending(f"flying-{node}", answer.claims[0])
 
     def kinds(self, *nodes: str) -> list[Hashable]:
         likeness = NodeEquivalence(self.ledger, Features())

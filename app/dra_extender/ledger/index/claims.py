@@ -168,7 +168,7 @@ class ClaimIndex:
         self._extended.drop(uid)
         self._generated.drop(uid)
         before = record.counted
-        record.taken = None
+        record.pending = None
         orphan = self.orphans.adopt(record, self._users(record.claim))
         kept = () if orphan is None else record.holdings
         self.usage.remove(before)
@@ -184,16 +184,16 @@ class ClaimIndex:
         self.usage.remove(freed)
         return UsageChange(removed=freed)
 
-    def take(self, uid: str, placement: ClaimPlacement, node: str) -> "UsageChange":
-        """From now on this allocation counts, before it is written.  The claim must be known and unallocated."""
-        return self._count(self._by_uid[uid], taken=placement, node=node)
+    def begin_pending(self, uid: str, placement: ClaimPlacement) -> "UsageChange":
+        """Count this allocation before it is written.  The claim must be known and unallocated."""
+        return self._count(self._by_uid[uid], pending=placement)
 
-    def settle(self, uid: str) -> "UsageChange":
-        """Our write is over, stored or given up: from now on only what the server has counts."""
+    def end_pending(self, uid: str) -> "UsageChange":
+        """Count only what the API server has: our write was stored or given up."""
         record = self._by_uid.get(uid)
-        if record is None or record.taken is None:
+        if record is None or record.pending is None:
             return UsageChange()
-        return self._count(record, taken=None, node="")
+        return self._count(record, pending=None)
 
     async def delivered(self, uid: str, resource_version: str, seconds: float) -> bool:
         """Wait until the watch has brought this version or a later one; False if the claim is deleted.
@@ -291,9 +291,9 @@ class ClaimIndex:
         else:
             self.contradicted[claim.metadata.uid] = device
 
-    def _count(self, record: ClaimRecord, *, taken: ClaimPlacement | None, node: str) -> "UsageChange":
+    def _count(self, record: ClaimRecord, *, pending: ClaimPlacement | None) -> "UsageChange":
         before = record.counted
-        record.taken, record.taken_node = taken, node
+        record.pending = pending
         return self._recount(record, before)
 
     def _recount(self, record: ClaimRecord, before: tuple[DeviceHolding, ...]) -> "UsageChange":

@@ -12,7 +12,7 @@ from dra_extender.model.resource_claim import ClaimHead, ClaimSpec, ResourceClai
 
 @dataclass(slots=True)
 class ClaimRecord:
-    """One claim: as stored (`raw`, and of it decoded what is read often), what it holds, and what we are just writing for it.
+    """One claim: as stored (`raw`, and of it decoded what is read often), what it holds, and what a bind is writing for it.
 
     `raw` is empty, and the spec not kept, if the claims of its namespace take too much.
     `unreadable` says why the spec or the status cannot be read, empty if both can; without `has_status` the status cannot, and
@@ -22,6 +22,7 @@ class ClaimRecord:
     `allocated_version` is the resourceVersion with which the watch first brought the present allocation, 0 before it has.  Claims
     that ask for the same have the same `spec_digest`, and ask for about so many `devices`.  `size` is what is kept in bytes, by
     estimate.  `orphaned`: the claim is deleted, and pods still use its devices.
+    `pending` is the allocation that a bind decided and that is not known to be stored yet.
     `written` is the allocation that this process stored last, `written_for` the UIDs of the consumers for which it reserved it.
     """
 
@@ -30,8 +31,7 @@ class ClaimRecord:
     spec_digest: bytes = b""
     devices: int = 0
     holdings: tuple[DeviceHolding, ...] = ()
-    taken: ClaimPlacement | None = None
-    taken_node: str = ""
+    pending: ClaimPlacement | None = None
     delivered: int = 0
     allocated_version: int = 0
     orphaned: bool = False
@@ -86,11 +86,11 @@ class ClaimRecord:
 
         While a foreign allocation is stored and ours has not been given up yet, both count.
         """
-        if self.taken is None:
+        if self.pending is None:
             return self.holdings
-        if not self.holdings or _same_devices(self.holdings, self.taken.holdings):
-            return self.taken.holdings
-        return (*self.holdings, *self.taken.holdings)
+        if not self.holdings or _same_devices(self.holdings, self.pending.holdings):
+            return self.pending.holdings
+        return (*self.holdings, *self.pending.holdings)
 
 
 class SpecNotKeptError(Exception):

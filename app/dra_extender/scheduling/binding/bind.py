@@ -258,7 +258,7 @@ class Bind:
         for claim, placement in decided:
             timed = msgspec.structs.replace(placement.allocation, allocation_timestamp=stamp)
             ours = ClaimPlacement(allocation=timed, holdings=placement.holdings)
-            self._ledger.take(claim.record.claim.metadata.uid, ours, running.node)
+            self._ledger.begin_pending(claim.record.claim.metadata.uid, ours)
         node = self._ledger.nodes.get(running.node)
         if node is not None and (claims := relying(found, node, self._ledger)):
             self._ledger.group_starts.begin(pod, node, claims)
@@ -284,7 +284,7 @@ class Bind:
                 raise RetryableError(f"pod {pod.key}: another pod's bind is still writing a shared claim")
 
     def _being_written(self, record: ClaimRecord) -> bool:
-        return record.taken is not None or record.claim.metadata.uid in self._set_aside
+        return record.pending is not None or record.claim.metadata.uid in self._set_aside
 
     async def _make_ours(self, found: Sequence[FoundClaim], pod: Pod, node: str) -> None:
         """Write what was taken, or just the reservation of what is allocated.
@@ -301,9 +301,9 @@ class Bind:
 
     async def _own(self, claim: FoundClaim, pod: Pod, node: str) -> None:
         record = claim.record
-        if record.taken is not None:
+        if record.pending is not None:
             try:
-                await self._writing.allocate(record, record.taken, claim.consumer)
+                await self._writing.allocate(record, record.pending, claim.consumer)
             except OutcomeUnknownError:
                 self._find_out(record)
                 raise
@@ -326,12 +326,12 @@ class Bind:
         task.add_done_callback(known)
 
     def _settle(self, record: ClaimRecord) -> None:
-        self._ledger.settle(record.claim.metadata.uid)
+        self._ledger.end_pending(record.claim.metadata.uid)
         self._written.fire()
 
     def _give_up_unwritten(self, found: Sequence[FoundClaim]) -> None:
         for each in found:
-            if each.record.taken is not None and each.record.claim.metadata.uid not in self._in_doubt:
+            if each.record.pending is not None and each.record.claim.metadata.uid not in self._in_doubt:
                 self._settle(each.record)
 
     async def _delivered(self, found: Sequence[FoundClaim], pod: Pod) -> None:

@@ -92,8 +92,8 @@ class BindingWait:
         if not self._options.binding_conditions:
             return False
         return any(
-            any(each.binding_conditions for each in taken.allocation.devices.results)
-            if (taken := claim.record.taken) is not None
+            any(each.binding_conditions for each in pending.allocation.devices.results)
+            if (pending := claim.record.pending) is not None
             else bool(conditional_devices(claim.record.claim))
             for claim in found
         )

@@ -30,7 +30,7 @@ def sort_claims(found: tuple[FoundClaim, ...], ledger: Ledger) -> ClaimsByState:
     """Tell apart what is decided and what is not."""
     allocated, held, still_open = [], [], []
     for each in found:
-        if each.record.claim.status.allocation is not None or each.record.taken is not None:
+        if each.record.claim.status.allocation is not None or each.record.pending is not None:
             allocated.append(each)
         elif ledger.holds.get(each.record.claim.metadata.uid) is not None:
             held.append(each)
@@ -73,8 +73,8 @@ def useless_on(node: Node, found: FoundClaim, ledger: Ledger) -> Rejection | Non
     """Why the allocation of a claim, written or being written, is of no use on this node; None if it is, or if there is none."""
     record = found.record
     allocation = record.claim.status.allocation
-    if allocation is None and record.taken is not None:
-        allocation = record.taken.allocation
+    if allocation is None and record.pending is not None:
+        allocation = record.pending.allocation
     if allocation is None:
         return None
     try:

@@ -122,7 +122,7 @@ class ClaimWriting:
             try:
                 raw = await self._claims.read(namespace, name)
                 if read_claim(raw).metadata.uid == uid:
-                    self._ledger.own_write(raw)
+                    self._ledger.assume_written(raw)
             except NotFoundError:
                 self._ledger.claim_gone(namespace, name, uid)
             except ClusterError:
@@ -196,7 +196,7 @@ class ClaimWriting:
                 return await self._update_status("unreserve", claim, without_reservations(raw, consumers))
             raw = await self._update_status("release", claim, without_allocation(raw))
             # Whoever has to react to the loss of the devices does so before the next write.
-            self._ledger.own_write(raw)
+            self._ledger.assume_written(raw)
             released = read_claim(raw)
             if SNAPSHOT_ANNOTATION not in released.metadata.annotations:
                 return raw
@@ -214,7 +214,7 @@ class ClaimWriting:
             Conflict: there is one of that name.
             ClusterError: any other kind.
         """
-        return self._ledger.own_write(await self._counted("create", self._claims.create(namespace, body)))
+        return self._ledger.assume_written(await self._counted("create", self._claims.create(namespace, body)))
 
     async def discard(self, record: ClaimRecord) -> None:
         """Delete the claim whatever is allocated to it; returns when it is gone.
@@ -268,7 +268,7 @@ class ClaimWriting:
                 if problem is not None or not raw:
                     raw = await self._claims.read(namespace, name)
                 _check_alive(read_claim(raw), uid, dying=dying, version=version if tries == 1 else None)
-                return self._ledger.own_write(await write(raw))
+                return self._ledger.assume_written(await write(raw))
             except (ConflictError, ServerUnavailableError) as again:
                 problem = again
             except NotFoundError as gone:

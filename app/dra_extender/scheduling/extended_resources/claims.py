@@ -176,7 +176,7 @@ class ExtendedClaims:
         try:
             raw = await self._cluster.claims.read(pod.namespace, name)
             if read_claim(raw).extended_for == pod.uid:
-                return self._ledger.own_write(raw)
+                return self._ledger.assume_written(raw)
         except (ClusterError, ModelError) as problem:
             raise RetryableError(f"claim {pod.namespace}/{name}: {problem}") from problem
         raise RetryableError(f"claim {pod.namespace}/{name} is not of pod {pod.key}, whose claim would have that name")
@@ -195,7 +195,7 @@ class ExtendedClaims:
 
     async def _clean_up(self, record: ClaimRecord, pod: Pod, *, given_back: bool) -> None:
         known = self._ledger.claims.by_uid(record.claim.metadata.uid)
-        if known is None or known.taken is not None or (known.claim.status.allocation is not None and not given_back):
+        if known is None or known.pending is not None or (known.claim.status.allocation is not None and not given_back):
             return
         try:
             await self._discard(known, pod)

@@ -95,7 +95,7 @@ class GroupClaimWriting:
                 )
             if claim.metadata.deletion_timestamp is not None:
                 raise ConflictError(f"claim {owner.namespace}/{name} is being deleted")
-            return self._ledger.own_write(raw)
+            return self._ledger.assume_written(raw)
         except ModelError as problem:
             raise RequestRejectedError(f"claim {owner.namespace}/{name}: {problem}") from problem
 

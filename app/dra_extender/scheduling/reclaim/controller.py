@@ -131,7 +131,7 @@ class Reclaim:
     def _due(self, record: ClaimRecord, tied: AbstractSet[str]) -> ReclaimableClaim | None:
         """What is to be taken back from the claim now: it has been so for long enough."""
         uid = record.claim.metadata.uid
-        known = record.taken is None and record.has_status
+        known = record.pending is None and record.has_status
         finding = self._facts.find(record.claim, tied) if known else None
         if finding is None:
             self._sightings.pop(uid, None)

@@ -99,7 +99,7 @@ class ReclaimFacts:
     def busy(self, claim_uid: str) -> bool:
         """Whether a bind in progress uses this claim."""
         record = self._ledger.claims.by_uid(claim_uid)
-        if record is not None and record.taken is not None:
+        if record is not None and record.pending is not None:
             return True
         for uid in self._running:
             pod = self._ledger.pods.by_uid(uid)

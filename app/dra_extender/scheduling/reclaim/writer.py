@@ -163,7 +163,7 @@ class ReclaimWriting:
             finalizer=FINALIZER in metadata.finalizers and self._us in who.finalizer,
             snapshot=SNAPSHOT_ANNOTATION in metadata.annotations and self._us in who.snapshot,
         )
-        self._ledger.own_write(await self._cluster.claims.update(*metadata.key, change))
+        self._ledger.assume_written(await self._cluster.claims.update(*metadata.key, change))
 
     def _failed(self, key: tuple[str, str], problem: Exception) -> ReclaimResult:
         _LOG.warning("a claim could not be taken back", claim="/".join(key), problem=str(problem))
