@@ -4,7 +4,7 @@ import random
 
 import pytest
 import re2
-from dra_extender.cel.native import patterns as patterns_module
+from dra_extender.cel.native import patterns
 from dra_extender.cel.native.call import Native
 from dra_extender.cel.native.pattern_size import estimated_size
 from dra_extender.cel.native.patterns import (
@@ -171,7 +171,7 @@ def test_large_patterns_that_are_not_kept_are_charged_to_the_call_each_time_they
 def test_a_loop_that_compiles_its_patterns_again_ends_at_the_budget_of_the_call(
     compiled: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patterns_module, "LARGE_PATTERNS", BoundedCache(1024 * 1024, largest=1))
+    monkeypatch.setattr(patterns, "LARGE_PATTERNS", BoundedCache(1024 * 1024, largest=1))
     terms = " && ".join(f"!device.driver.matches('^loop-{number}-.{{545}}$')" for number in range(3))
     program = compile_expression(f"lists.range(200).all(i, {terms})", owner="evil")
     compiled.clear()

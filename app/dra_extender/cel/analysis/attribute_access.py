@@ -7,7 +7,7 @@ import msgspec
 
 from dra_extender.cel.analysis.rewrite import SUFFIXES, is_device_field, is_domain_name, step_of
 from dra_extender.cel.runtime.values import Uint
-from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import print_expression
 
 CAPACITY_SUFFIXES: Final = frozenset({"value", "quantity"})
@@ -49,13 +49,13 @@ class AttributeAccess(msgspec.Struct, frozen=True):
         return self.place, domain, self.name
 
 
-def kind_of(node: s.SyntaxNode) -> AccessKind:
+def kind_of(node: ast.SyntaxNode) -> AccessKind:
     """What a node is."""
-    if isinstance(node, s.Literal):
+    if isinstance(node, ast.Literal):
         if isinstance(node.value, str):
             return AccessKind.TEXT
         return AccessKind.NUMBER if type(node.value) in {int, float, Uint} else AccessKind.OTHER
-    if isinstance(node, s.CallExpression) and node.function in {"quantity", "semver"} and node.target is None:
+    if isinstance(node, ast.CallExpression) and node.function in {"quantity", "semver"} and node.target is None:
         return AccessKind.QUANTITY if node.function == "quantity" else AccessKind.SEMVER
     access = access_of(node)
     if access is None or (access.domain is not None and not is_domain_name(access.domain) and access.name in _SUFFIXES):
@@ -63,16 +63,16 @@ def kind_of(node: s.SyntaxNode) -> AccessKind:
     return AccessKind.ATTRIBUTE if access.place == "attributes" else AccessKind.CAPACITY
 
 
-def driver_of(node: s.SyntaxNode) -> str | None:
+def driver_of(node: ast.SyntaxNode) -> str | None:
     """The driver in `device.driver == "driver"`."""
-    if isinstance(node, s.CallExpression) and node.function == "_==_":
+    if isinstance(node, ast.CallExpression) and node.function == "_==_":
         for one, other in (node.arguments, node.arguments[::-1]):
-            if is_device_field(one, "driver") and isinstance(other, s.Literal) and isinstance(other.value, str):
+            if is_device_field(one, "driver") and isinstance(other, ast.Literal) and isinstance(other.value, str):
                 return other.value
     return None
 
 
-def access_of(node: s.SyntaxNode) -> AttributeAccess | None:
+def access_of(node: ast.SyntaxNode) -> AttributeAccess | None:
     """The attribute or capacity that a node reads, if its name is constant."""
     step = step_of(node)
     if step is None:
@@ -82,28 +82,28 @@ def access_of(node: s.SyntaxNode) -> AttributeAccess | None:
     if place is None:
         return None
     inner = step_of(owner)
-    own = inner is None and isinstance(owner, s.CallExpression) and is_device_field(owner.arguments[1], "driver")
+    own = inner is None and isinstance(owner, ast.CallExpression) and is_device_field(owner.arguments[1], "driver")
     optional = step.optional or (inner is not None and inner.optional) or _is_optional(owner)
     return AttributeAccess(place, None if inner is None else inner.key, own, step.key, optional)
 
 
-def map_of_domain(node: s.SyntaxNode) -> str | None:
+def map_of_domain(node: ast.SyntaxNode) -> str | None:
     """Which map of the device a node is a domain of, as `device.attributes[domain]`: attributes, capacity or neither."""
-    if isinstance(node, s.CallExpression) and node.function in _INDEXES:
+    if isinstance(node, ast.CallExpression) and node.function in _INDEXES:
         holder = node.arguments[0]
-    elif isinstance(node, s.Select) and not node.test:
+    elif isinstance(node, ast.Select) and not node.test:
         holder = node.operand
     else:
         return None
     return next((place for place in _DEVICE_MAPS if is_device_field(holder, place)), None)
 
 
-def node_text(node: s.SyntaxNode) -> str:
+def node_text(node: ast.SyntaxNode) -> str:
     """The canonical text of a node."""
     return print_expression(node)
 
 
-def _is_optional(node: s.SyntaxNode) -> bool:
-    return (isinstance(node, s.CallExpression) and node.function == "_[?_]") or (
-        isinstance(node, s.Select) and node.optional
+def _is_optional(node: ast.SyntaxNode) -> bool:
+    return (isinstance(node, ast.CallExpression) and node.function == "_[?_]") or (
+        isinstance(node, ast.Select) and node.optional
     )

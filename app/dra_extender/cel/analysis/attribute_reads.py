@@ -6,7 +6,7 @@ import msgspec
 
 from dra_extender.cel.analysis.rewrite import is_device_field
 from dra_extender.cel.analysis.visitor import children_of
-from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.syntax import ast
 
 ANY_DOMAIN: Final = "*"
 """Stands for a domain that is only known once the device is."""
@@ -19,7 +19,7 @@ def named(domain: str, name: str) -> str:
     return f"{domain}/{name}"
 
 
-def attributes_read(root: s.SyntaxNode) -> frozenset[str] | None:
+def attributes_read(root: ast.SyntaxNode) -> frozenset[str] | None:
     """The attributes, as domain/name, whose values an expression can depend on; None if its text does not tell.
 
     Which attributes a device has at all may still matter.  `root` is the tree of an expression that compiles.
@@ -28,11 +28,11 @@ def attributes_read(root: s.SyntaxNode) -> frozenset[str] | None:
     pending = [root]
     while pending:
         node = pending.pop()
-        if isinstance(node, s.Select):
+        if isinstance(node, ast.Select):
             if node.test:
                 node = msgspec.structs.replace(node, test=False)
             operand = node.operand
-            if isinstance(operand, s.Identifier):
+            if isinstance(operand, ast.Identifier):
                 if operand.name == "device" and node.field == "attributes":
                     return None
                 continue
@@ -42,34 +42,34 @@ def attributes_read(root: s.SyntaxNode) -> frozenset[str] | None:
             else:
                 pending.append(operand)
             continue
-        name = _attribute(node) if isinstance(node, s.CallExpression) and node.function in _INDEXES else None
+        name = _attribute(node) if isinstance(node, ast.CallExpression) and node.function in _INDEXES else None
         if name is not None:
             names.add(name)
-        elif isinstance(node, s.Identifier) and node.name == "device":
+        elif isinstance(node, ast.Identifier) and node.name == "device":
             return None
         else:
-            pending += [each for each in reversed(children_of(node)) if type(each) is not s.Literal]
+            pending += [each for each in reversed(children_of(node)) if type(each) is not ast.Literal]
     return frozenset(names)
 
 
-def _attribute(node: s.SyntaxNode) -> str | None:
+def _attribute(node: ast.SyntaxNode) -> str | None:
     """The attribute that a node stands for, if its text tells which."""
     owner, name = _selection(node)
     if owner is None or type(name) is not str:
         return None
     place, domain = _selection(owner)
-    if not (isinstance(place, s.Select) and place.field in _DEVICE_MAPS and is_device_field(place, place.field)):
+    if not (isinstance(place, ast.Select) and place.field in _DEVICE_MAPS and is_device_field(place, place.field)):
         return None
     if type(domain) is str:
         return named(domain, name)
-    return named(ANY_DOMAIN, name) if isinstance(domain, s.Select) and is_device_field(domain, "driver") else None
+    return named(ANY_DOMAIN, name) if isinstance(domain, ast.Select) and is_device_field(domain, "driver") else None
 
 
-def _selection(node: s.SyntaxNode) -> tuple[s.SyntaxNode | None, str | s.SyntaxNode]:
+def _selection(node: ast.SyntaxNode) -> tuple[ast.SyntaxNode | None, str | ast.SyntaxNode]:
     """What a node selects from and the key, a text if that is constant; nothing for other nodes."""
-    if isinstance(node, s.Select):
+    if isinstance(node, ast.Select):
         return (None, "") if node.test else (node.operand, node.field)
-    if isinstance(node, s.CallExpression) and node.function in _INDEXES:
+    if isinstance(node, ast.CallExpression) and node.function in _INDEXES:
         operand, key = node.arguments
-        return operand, key.value if isinstance(key, s.Literal) and type(key.value) is str else key
+        return operand, key.value if isinstance(key, ast.Literal) and type(key.value) is str else key
     return None, ""

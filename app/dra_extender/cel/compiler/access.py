@@ -21,7 +21,7 @@ from dra_extender.cel.runtime.values import (
     type_name,
 )
 from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.types import typed_ast
 
 _ABSENT: Final = object()
 _LONG: Final = 64
@@ -38,7 +38,7 @@ def no_key(key: Any) -> CelRuntimeError:
     return CelRuntimeError(f"no such key: {shown[:_SHOWN] if type(shown) is str else shown}")
 
 
-def compile_field(node: c.FieldSelection, operand: CompiledPart) -> CompiledPart:
+def compile_field(node: typed_ast.FieldSelection, operand: CompiledPart) -> CompiledPart:
     """Compile a selection by name."""
     shortcut = _device_path(node)
     if shortcut is not None:
@@ -55,7 +55,7 @@ def compile_field(node: c.FieldSelection, operand: CompiledPart) -> CompiledPart
     return CompiledPart(run=run, cost=cost + 1, selection=True, path=path)
 
 
-def compile_index(node: c.Index, operand: CompiledPart, key: CompiledPart, source: str) -> CompiledPart:
+def compile_index(node: typed_ast.Index, operand: CompiledPart, key: CompiledPart, source: str) -> CompiledPart:
     """Compile a selection by index or key.
 
     Raises:
@@ -80,15 +80,15 @@ def _path_cost(operand: CompiledPart) -> tuple[int, int]:
     return (operand.cost, operand.path) if operand.selection else (operand.cost + 1, 1)
 
 
-def _opens(node: c.FieldSelection | c.Index) -> bool:
+def _opens(node: typed_ast.FieldSelection | typed_ast.Index) -> bool:
     """Whether an optional operand is looked into: where the path begins with it, or has an optional selection before.
 
     One that is found on the way, as an element or entry, has neither entries nor elements.
     """
     operand = node.operand
-    if not isinstance(operand, (c.FieldSelection, c.Index)):
+    if not isinstance(operand, (typed_ast.FieldSelection, typed_ast.Index)):
         return True
-    while isinstance(operand, (c.FieldSelection, c.Index)):
+    while isinstance(operand, (typed_ast.FieldSelection, typed_ast.Index)):
         if operand.optional:
             return True
         operand = operand.operand
@@ -99,25 +99,29 @@ def _constant_key(name: str) -> Run:
     return lambda _: name
 
 
-def _device_path(node: c.TypedNode) -> Run | None:
+def _device_path(node: typed_ast.TypedNode) -> Run | None:
     """The shape of nearly every selector, `device.driver` and `device.attributes["domain"].name`, without detours."""
-    if not isinstance(node, (c.FieldSelection, c.Index)) or node.optional:
+    if not isinstance(node, (typed_ast.FieldSelection, typed_ast.Index)) or node.optional:
         return None
-    if isinstance(node.operand, c.DeviceVariable):
-        return _DEVICE_FIELDS.get(node.name) if isinstance(node, c.FieldSelection) and not node.test else None
+    if isinstance(node.operand, typed_ast.DeviceVariable):
+        return _DEVICE_FIELDS.get(node.name) if isinstance(node, typed_ast.FieldSelection) and not node.test else None
     name = _constant_name(node)
-    if name is None or not isinstance(node.operand, (c.FieldSelection, c.Index)) or node.operand.optional:
+    if (
+        name is None
+        or not isinstance(node.operand, (typed_ast.FieldSelection, typed_ast.Index))
+        or node.operand.optional
+    ):
         return None
-    if isinstance(node.operand.operand, c.DeviceVariable):
-        if isinstance(node.operand, c.FieldSelection) and node.operand.name in _DOMAINS and not _tests(node):
+    if isinstance(node.operand.operand, typed_ast.DeviceVariable):
+        if isinstance(node.operand, typed_ast.FieldSelection) and node.operand.name in _DOMAINS and not _tests(node):
             return _DOMAINS[node.operand.name](name)
         return None
     domain = _constant_name(node.operand)
     maps = node.operand.operand
     if (
         domain is None
-        or not isinstance(maps, c.FieldSelection)
-        or not isinstance(maps.operand, c.DeviceVariable)
+        or not isinstance(maps, typed_ast.FieldSelection)
+        or not isinstance(maps.operand, typed_ast.DeviceVariable)
         or maps.optional
     ):
         return None
@@ -125,34 +129,34 @@ def _device_path(node: c.TypedNode) -> Run | None:
     return shapes[maps.name](domain, name) if maps.name in shapes else None
 
 
-def attribute_path(node: c.TypedNode) -> tuple[str, str] | None:
+def attribute_path(node: typed_ast.TypedNode) -> tuple[str, str] | None:
     """Domain and name, if a part is `device.attributes["domain"].name` without anything optional."""
-    if not isinstance(node, (c.FieldSelection, c.Index)) or node.optional or _tests(node):
+    if not isinstance(node, (typed_ast.FieldSelection, typed_ast.Index)) or node.optional or _tests(node):
         return None
     domains = node.operand
-    if not isinstance(domains, (c.FieldSelection, c.Index)) or domains.optional:
+    if not isinstance(domains, (typed_ast.FieldSelection, typed_ast.Index)) or domains.optional:
         return None
     maps, domain, name = domains.operand, _constant_name(domains), _constant_name(node)
     if (
-        not isinstance(maps, c.FieldSelection)
+        not isinstance(maps, typed_ast.FieldSelection)
         or maps.optional
         or maps.name != "attributes"
         or domain is None
         or name is None
     ):
         return None
-    return (domain, name) if isinstance(maps.operand, c.DeviceVariable) else None
+    return (domain, name) if isinstance(maps.operand, typed_ast.DeviceVariable) else None
 
 
-def _tests(node: c.TypedNode) -> bool:
-    return isinstance(node, c.FieldSelection) and node.test
+def _tests(node: typed_ast.TypedNode) -> bool:
+    return isinstance(node, typed_ast.FieldSelection) and node.test
 
 
-def _constant_name(node: c.FieldSelection | c.Index) -> str | None:
-    if isinstance(node, c.FieldSelection):
+def _constant_name(node: typed_ast.FieldSelection | typed_ast.Index) -> str | None:
+    if isinstance(node, typed_ast.FieldSelection):
         return node.name
     key = node.key
-    return key.value if isinstance(key, c.Constant) and isinstance(key.value, str) else None
+    return key.value if isinstance(key, typed_ast.Constant) and isinstance(key.value, str) else None
 
 
 def _attribute(domain: str, name: str) -> Run:

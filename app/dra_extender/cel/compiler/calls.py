@@ -23,7 +23,7 @@ from dra_extender.cel.native.patterns import PATTERN_FUNCTIONS, charge_pattern, 
 from dra_extender.cel.runtime.cost import EvaluationFrame, Extra
 from dra_extender.cel.runtime.values import NUMBERS, UNHASHABLE, Optional, member_key, no_overload
 from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.declarations import Overload
 from dra_extender.cel.types.types import NULLABLE, Type
 
@@ -35,7 +35,7 @@ _FOLDED_WORK: Final = 5_000
 
 
 def compile_call(
-    node: c.Invoke, arguments: tuple[CompiledPart, ...], source: str, *, careful: bool, owner: str = ""
+    node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], source: str, *, careful: bool, owner: str = ""
 ) -> CompiledPart:
     """Compile a call of a function or operator; `careful` does not trust the static types of its arguments.
 
@@ -53,20 +53,20 @@ def compile_call(
         _require_pattern(arguments[1].value, name, source, node.arguments[1].offset, owner)
     elif name in PATTERN_FUNCTIONS:
         arguments = (arguments[0], _charged_pattern(arguments[1]), *arguments[2:])
-    if name == "matches" and not node.member and isinstance(node.arguments[0], c.Constant):
+    if name == "matches" and not node.member and isinstance(node.arguments[0], typed_ast.Constant):
         _require_pattern(arguments[0].value, name, source, node.arguments[0].offset, owner)
     if name == "@in" and len(node.candidates) == 1 and arguments[1].constant and isinstance(arguments[1].value, tuple):
         member = _compile_membership(*arguments)
         if member is not None:
             return member
-    if name == "format" and isinstance(node.arguments[0], c.Constant):
+    if name == "format" and isinstance(node.arguments[0], typed_ast.Constant):
         _require_format(node, arguments[0].value, source)
     if name in CONVERSIONS and arguments[0].constant:
         return _fold_conversion(node, arguments, source)
     return _compile_plain(node, arguments, careful=careful)
 
 
-def _compile_plain(node: c.Invoke, arguments: tuple[CompiledPart, ...], *, careful: bool) -> CompiledPart:
+def _compile_plain(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], *, careful: bool) -> CompiledPart:
     single = node.candidates[0] if len(node.candidates) == 1 else None
     extra = node.function.extra or (single.extra if single is not None else None)
     cost = 1 + sum(argument.cost for argument in arguments)
@@ -88,7 +88,7 @@ def _compile_plain(node: c.Invoke, arguments: tuple[CompiledPart, ...], *, caref
     return CompiledPart(run=dispatched(overloads, runs, extra, costs, early=early), cost=cost)
 
 
-def _early(node: c.Invoke, arguments: tuple[CompiledPart, ...]) -> bool:
+def _early(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...]) -> bool:
     """Whether upstream leaves out the arguments behind a failed one, although there are only two."""
     name = node.function.name
     if name == "format" or (name in PATTERN_FUNCTIONS and arguments[1].constant):
@@ -96,7 +96,7 @@ def _early(node: c.Invoke, arguments: tuple[CompiledPart, ...]) -> bool:
     return len(node.candidates) > 1 and name.isidentifier() and name != "size"
 
 
-def _is_one_for_all(node: c.Invoke) -> bool:
+def _is_one_for_all(node: typed_ast.Invoke) -> bool:
     """Whether upstream has one implementation for all overloads, whichever of them the static types have left.
 
     A type that is open is taken for that of the first overload: x of [..].distinct().exists(x, dyn(1) < x) for a bool.
@@ -104,13 +104,13 @@ def _is_one_for_all(node: c.Invoke) -> bool:
     return not node.function.name.isidentifier() or node.function.name == "size"
 
 
-def _of_arity(node: c.Invoke) -> tuple[Overload, ...]:
+def _of_arity(node: typed_ast.Invoke) -> tuple[Overload, ...]:
     count = len(node.arguments)
     same = (item for item in node.function.overloads if item.member is node.member and len(item.parameters) == count)
     return tuple(same)
 
 
-def _guarded(single: Overload, arguments: Sequence[c.TypedNode]) -> bool:
+def _guarded(single: Overload, arguments: Sequence[typed_ast.TypedNode]) -> bool:
     """Whether some argument's type is known at run time only and has to be looked at."""
     if single.unguarded:
         return False
@@ -118,15 +118,15 @@ def _guarded(single: Overload, arguments: Sequence[c.TypedNode]) -> bool:
     return any(_open(item.type, parameter) or _may_be_null(item, parameter) for item, parameter in pairs)
 
 
-def _may_be_null(item: c.TypedNode, parameter: Type) -> bool:
+def _may_be_null(item: typed_ast.TypedNode, parameter: Type) -> bool:
     """Whether null may have come in by a branch or an element, which is as good as any value of a library's type."""
-    if parameter.kind not in NULLABLE or isinstance(item, c.Constant):
+    if parameter.kind not in NULLABLE or isinstance(item, typed_ast.Constant):
         return False
-    if isinstance(item, c.Invoke):
+    if isinstance(item, typed_ast.Invoke):
         return any(candidate.result.kind == "variable" for candidate in item.candidates)
-    while isinstance(item, (c.FieldSelection, c.Index)):
+    while isinstance(item, (typed_ast.FieldSelection, typed_ast.Index)):
         item = item.operand
-    return not isinstance(item, c.DeviceVariable)
+    return not isinstance(item, typed_ast.DeviceVariable)
 
 
 def _open(given: Type, parameter: Type) -> bool:
@@ -194,9 +194,9 @@ def _require_pattern(pattern: str, name: str, source: str, offset: int, owner: s
         raise CelCompileError(f"invalid {name} argument: {error}", source, offset) from None
 
 
-def _require_format(node: c.Invoke, template: str, source: str) -> None:
+def _require_format(node: typed_ast.Invoke, template: str, source: str) -> None:
     given = node.arguments[1]
-    if not isinstance(given, c.MakeList):
+    if not isinstance(given, typed_ast.MakeList):
         return
     try:
         check_format(template, [_types_within(item) for item in given.elements])
@@ -204,12 +204,12 @@ def _require_format(node: c.Invoke, template: str, source: str) -> None:
         raise CelCompileError(str(error), source, given.offset) from None
 
 
-def _types_within(item: c.TypedNode) -> list[Type]:
+def _types_within(item: typed_ast.TypedNode) -> list[Type]:
     """The type of a part and, of a literal, those of its parts."""
     types = [item.type]
-    if isinstance(item, c.MakeList):
+    if isinstance(item, typed_ast.MakeList):
         types.extend(kind for element in item.elements for kind in _types_within(element))
-    elif isinstance(item, c.MakeMap):
+    elif isinstance(item, typed_ast.MakeMap):
         types.extend(kind for part in (*item.keys, *item.values) for kind in _types_within(part))
     return types
 
@@ -234,7 +234,7 @@ def _compile_membership(operand: CompiledPart, values: CompiledPart) -> Compiled
     return CompiledPart(run=run, cost=operand.cost)
 
 
-def _fold_conversion(node: c.Invoke, arguments: tuple[CompiledPart, ...], source: str) -> CompiledPart:
+def _fold_conversion(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], source: str) -> CompiledPart:
     value = arguments[0].value
     frame = EvaluationFrame(None, 0, ())
     try:

@@ -8,13 +8,13 @@ from dra_extender.cel.native.equality import STRICT, equal, matches
 from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.values import NUMBERS, size_of
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.types import typed_ast
 
 _SHORT: Final = 10
 _NUMERIC: Final = NUMBERS | {bool}
 
 
-def compile_equality(node: c.Invoke, left: CompiledPart, right: CompiledPart, *, negated: bool) -> CompiledPart:
+def compile_equality(node: typed_ast.Invoke, left: CompiledPart, right: CompiledPart, *, negated: bool) -> CompiledPart:
     """Compile a comparison of two parts."""
     cost = 1 + left.cost + right.cost
     swapped = left.known

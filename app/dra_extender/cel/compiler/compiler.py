@@ -20,7 +20,7 @@ from dra_extender.cel.native.maps import charge_key, key_work
 from dra_extender.cel.runtime.cost import FAILURE_WORK, LIST_COST, MAP_COST, EvaluationFrame, round_work
 from dra_extender.cel.runtime.values import Optional, map_key, no_overload
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.types import typed_ast
 
 
 class Compiler:
@@ -35,7 +35,7 @@ class Compiler:
         self._careful = careful
         self._size = 0
 
-    def compile(self, node: c.TypedNode) -> CompiledPart:
+    def compile(self, node: typed_ast.TypedNode) -> CompiledPart:
         """Compile a part.
 
         Raises:
@@ -44,34 +44,34 @@ class Compiler:
         self._size += 1
         return self._RULES[type(node)](self, node)
 
-    def _sized(self, node: c.TypedNode) -> tuple[CompiledPart, int]:
+    def _sized(self, node: typed_ast.TypedNode) -> tuple[CompiledPart, int]:
         """Compile a part that may run many times, and count its nodes: upstream charges nothing for some of them."""
         before = self._size
         code = self.compile(node)
         return code, self._size - before
 
-    def _constant(self, node: c.Constant) -> CompiledPart:
+    def _constant(self, node: typed_ast.Constant) -> CompiledPart:
         return constant(node.value)
 
-    def _device(self, _: c.DeviceVariable) -> CompiledPart:
+    def _device(self, _: typed_ast.DeviceVariable) -> CompiledPart:
         return CompiledPart(run=lambda frame: frame.device.fields, cost=1, selection=True, path=1)
 
-    def _variable(self, node: c.Variable) -> CompiledPart:
+    def _variable(self, node: typed_ast.Variable) -> CompiledPart:
         slot = node.slot
         run: Run = lazy_variable(slot) if node.lazy else lambda frame: frame.slots[slot]
         return CompiledPart(run=run, cost=1, selection=True, path=1)
 
-    def _field(self, node: c.FieldSelection) -> CompiledPart:
+    def _field(self, node: typed_ast.FieldSelection) -> CompiledPart:
         return compile_field(node, self.compile(node.operand))
 
-    def _index(self, node: c.Index) -> CompiledPart:
+    def _index(self, node: typed_ast.Index) -> CompiledPart:
         return compile_index(node, self.compile(node.operand), self.compile(node.key), self._source)
 
-    def _invoke(self, node: c.Invoke) -> CompiledPart:
+    def _invoke(self, node: typed_ast.Invoke) -> CompiledPart:
         arguments = tuple(self.compile(item) for item in node.arguments)
         return compile_call(node, arguments, self._source, careful=self._careful, owner=self._owner)
 
-    def _logical(self, node: c.Logical) -> CompiledPart:
+    def _logical(self, node: typed_ast.Logical) -> CompiledPart:
         terms = [self.compile(term) for term in node.terms]
         first, *others = terms
         if len(others) == 1:
@@ -81,7 +81,7 @@ class Compiler:
             run = _logical(tuple(zip((term.run for term in terms), costs, strict=True)), absorbing=node.absorbing)
         return CompiledPart(run=run, cost=first.cost)
 
-    def _conditional(self, node: c.Conditional) -> CompiledPart:
+    def _conditional(self, node: typed_ast.Conditional) -> CompiledPart:
         condition, chosen, other = (self.compile(item) for item in (node.condition, node.chosen, node.other))
         test, chosen_run, other_run = condition.run, chosen.run, other.run
         chosen_cost, other_cost = chosen.cost - chosen.path, other.cost - other.path
@@ -98,7 +98,7 @@ class Compiler:
 
         return CompiledPart(run=run, cost=condition.cost, selection=True)
 
-    def _make_list(self, node: c.MakeList) -> CompiledPart:
+    def _make_list(self, node: typed_ast.MakeList) -> CompiledPart:
         before = self._size
         elements = [self.compile(item) for item in node.elements]
         if not any(node.optional) and all(item.constant for item in elements):
@@ -127,7 +127,7 @@ class Compiler:
 
         return CompiledPart(run=run, cost=cost)
 
-    def _make_map(self, node: c.MakeMap) -> CompiledPart:
+    def _make_map(self, node: typed_ast.MakeMap) -> CompiledPart:
         keys = [self.compile(item) for item in node.keys]
         values = [self.compile(item) for item in node.values]
         after = _later_costs([part for pair in zip(keys, values, strict=True) for part in pair])
@@ -165,38 +165,38 @@ class Compiler:
         filled = None if any(node.optional) else _filled_map(keys, values)
         return CompiledPart(run=filled or run, cost=MAP_COST + sum(item.cost for item in (*keys, *values)))
 
-    def _loop(self, node: c.ComprehensionLoop) -> CompiledPart:
+    def _loop(self, node: typed_ast.ComprehensionLoop) -> CompiledPart:
         condition, test_size = (None, 0) if node.condition is None else self._sized(node.condition)
         body, size = self._sized(node.body)
         return compile_loop(node, self.compile(node.source), condition, body, round_work(test_size + size))
 
-    def _bind(self, node: c.CelBind) -> CompiledPart:
+    def _bind(self, node: typed_ast.CelBind) -> CompiledPart:
         return compile_bind(node.slot, self.compile(node.value), self.compile(node.body))
 
-    def _optional_map(self, node: c.OptionalMap) -> CompiledPart:
+    def _optional_map(self, node: typed_ast.OptionalMap) -> CompiledPart:
         source, size = self._sized(node.source)
         made = compile_optional_map(node, source, self.compile(node.body), round_work(size))
         return msgspec.structs.replace(made, selection=True)  # upstream expands it to a `?:`
 
-    def _sort(self, node: c.Sort) -> CompiledPart:
+    def _sort(self, node: typed_ast.Sort) -> CompiledPart:
         key, size = self._sized(node.key)
         return compile_sort(node, self.compile(node.source), key, round_work(size))
 
-    _RULES: ClassVar[Mapping[type[c.TypedNode], Callable[[Any, Any], CompiledPart]]] = {
-        c.Constant: _constant,
-        c.DeviceVariable: _device,
-        c.Variable: _variable,
-        c.FieldSelection: _field,
-        c.Index: _index,
-        c.Invoke: _invoke,
-        c.Logical: _logical,
-        c.Conditional: _conditional,
-        c.MakeList: _make_list,
-        c.MakeMap: _make_map,
-        c.ComprehensionLoop: _loop,
-        c.CelBind: _bind,
-        c.OptionalMap: _optional_map,
-        c.Sort: _sort,
+    _RULES: ClassVar[Mapping[type[typed_ast.TypedNode], Callable[[Any, Any], CompiledPart]]] = {
+        typed_ast.Constant: _constant,
+        typed_ast.DeviceVariable: _device,
+        typed_ast.Variable: _variable,
+        typed_ast.FieldSelection: _field,
+        typed_ast.Index: _index,
+        typed_ast.Invoke: _invoke,
+        typed_ast.Logical: _logical,
+        typed_ast.Conditional: _conditional,
+        typed_ast.MakeList: _make_list,
+        typed_ast.MakeMap: _make_map,
+        typed_ast.ComprehensionLoop: _loop,
+        typed_ast.CelBind: _bind,
+        typed_ast.OptionalMap: _optional_map,
+        typed_ast.Sort: _sort,
     }
 
 

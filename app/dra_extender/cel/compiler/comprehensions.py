@@ -25,7 +25,7 @@ from dra_extender.cel.runtime.values import (
     type_name,
 )
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.types import typed_ast
 
 _ALL_CHECK: Final = 2
 _EXISTS_CHECK: Final = 3
@@ -53,7 +53,11 @@ class FailedVariable:
 
 
 def compile_loop(
-    node: c.ComprehensionLoop, source: CompiledPart, condition: CompiledPart | None, body: CompiledPart, effort: int
+    node: typed_ast.ComprehensionLoop,
+    source: CompiledPart,
+    condition: CompiledPart | None,
+    body: CompiledPart,
+    effort: int,
 ) -> CompiledPart:
     """Compile a loop over a list or map; `effort` is the work that a round counts for."""
     if node.kind in {"all", "exists"}:
@@ -325,7 +329,9 @@ def lazy_variable(slot: int) -> Run:
     return run
 
 
-def compile_optional_map(node: c.OptionalMap, source: CompiledPart, body: CompiledPart, effort: int) -> CompiledPart:
+def compile_optional_map(
+    node: typed_ast.OptionalMap, source: CompiledPart, body: CompiledPart, effort: int
+) -> CompiledPart:
     """Compile optMap and optFlatMap; upstream's expansion evaluates the source again for its value."""
     slot, flat = node.slot, node.flat
     run_source, run_body = source.run, body.run
@@ -355,7 +361,7 @@ def compile_optional_map(node: c.OptionalMap, source: CompiledPart, body: Compil
     return CompiledPart(run=run, cost=source.cost + 1)
 
 
-def compile_sort(node: c.Sort, source: CompiledPart, key: CompiledPart, effort: int) -> CompiledPart:
+def compile_sort(node: typed_ast.Sort, source: CompiledPart, key: CompiledPart, effort: int) -> CompiledPart:
     """Compile sortBy."""
     run_source, run_key, slot, strict = source.run, key.run, node.slot, node.strict
     step = key.cost + _APPEND + (0 if key.constant else LIST_COST)

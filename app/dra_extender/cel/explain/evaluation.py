@@ -18,10 +18,10 @@ from dra_extender.cel.runtime.cost import COST_LIMIT, Deadline, EvaluationFrame,
 from dra_extender.cel.runtime.device import DeviceActivation
 from dra_extender.cel.runtime.values import LISTS, MAPS, from_map_key
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
-from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.parser import parse
 from dra_extender.cel.syntax.printer import print_beginning
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.checker import Checker
 
 _OUTCOME_UNITS: Final = 100
@@ -32,8 +32,8 @@ _NODE_UNITS: Final = 20
 class ExplainedPart(msgspec.Struct, frozen=True):
     """A part as written and as checked."""
 
-    node: s.SyntaxNode
-    checked: c.TypedNode
+    node: ast.SyntaxNode
+    checked: typed_ast.TypedNode
 
 
 class EvalResult(msgspec.Struct, frozen=True):
@@ -53,9 +53,9 @@ class _Recorder(Compiler):
 
     def __init__(self, source: str, *, careful: bool) -> None:
         super().__init__(source, careful=careful, owner=_OWNER)
-        self.codes: dict[int, tuple[c.TypedNode, CompiledPart]] = {}
+        self.codes: dict[int, tuple[typed_ast.TypedNode, CompiledPart]] = {}
 
-    def compile(self, node: c.TypedNode) -> CompiledPart:
+    def compile(self, node: typed_ast.TypedNode) -> CompiledPart:
         code = super().compile(node)
         self.codes[id(node)] = node, code
         return code
@@ -109,8 +109,8 @@ class Evaluation:
         self._deadline = deadline
         self._budget = budget
         self._charged = 0
-        self._texts: dict[int, tuple[s.SyntaxNode, str]] = {}
-        self._open: dict[int, tuple[s.SyntaxNode, bool]] = {}
+        self._texts: dict[int, tuple[ast.SyntaxNode, str]] = {}
+        self._open: dict[int, tuple[ast.SyntaxNode, bool]] = {}
         self._frame = EvaluationFrame(device, 0, [None] * prepared.slots, self._interrupts, _OWNER)
 
     def outcome(self, item: ExplainedPart) -> EvalResult:
@@ -134,7 +134,7 @@ class Evaluation:
             self._budget.spend(units)
         return left
 
-    def text(self, item: ExplainedPart | s.SyntaxNode) -> str:
+    def text(self, item: ExplainedPart | ast.SyntaxNode) -> str:
         """The canonical text of a part, cut if it is long."""
         node = item.node if isinstance(item, ExplainedPart) else item
         known = self._texts.get(id(node))
@@ -208,32 +208,32 @@ class Evaluation:
 def operands(item: ExplainedPart) -> list[ExplainedPart]:
     """The parts that are evaluated in the scope of the whole, in order; a loop's or binding's body is not among them."""
     node, checked = item.node, item.checked
-    if isinstance(node, s.Comprehension):
+    if isinstance(node, ast.Comprehension):
         return [source_of(item)]
-    if isinstance(checked, c.FieldSelection) and isinstance(node, s.Select):
+    if isinstance(checked, typed_ast.FieldSelection) and isinstance(node, ast.Select):
         return [ExplainedPart(node.operand, checked.operand)]
-    if isinstance(node, s.CallExpression):
+    if isinstance(node, ast.CallExpression):
         return list(_arguments(node, checked))
-    if isinstance(node, s.ListLiteral) and isinstance(checked, c.MakeList):
+    if isinstance(node, ast.ListLiteral) and isinstance(checked, typed_ast.MakeList):
         values = (element.value for element in node.elements)
         return [ExplainedPart(*pair) for pair in zip(values, checked.elements, strict=True)]
-    if isinstance(node, s.MapLiteral) and isinstance(checked, c.MakeMap):
+    if isinstance(node, ast.MapLiteral) and isinstance(checked, typed_ast.MakeMap):
         written = [each for entry in node.entries for each in (entry.key, entry.value)]
         known = [each for pair in zip(checked.keys, checked.values, strict=True) for each in pair]
         return [ExplainedPart(*pair) for pair in zip(written, known, strict=True)]
     return []
 
 
-def _arguments(node: s.CallExpression, checked: c.TypedNode) -> Iterator[ExplainedPart]:
-    known: tuple[c.TypedNode, ...] = ()
+def _arguments(node: ast.CallExpression, checked: typed_ast.TypedNode) -> Iterator[ExplainedPart]:
+    known: tuple[typed_ast.TypedNode, ...] = ()
     match checked:
-        case c.Logical():
+        case typed_ast.Logical():
             known = checked.terms
-        case c.Conditional():
+        case typed_ast.Conditional():
             known = (checked.condition, checked.chosen, checked.other)
-        case c.Index():
+        case typed_ast.Index():
             known = (checked.operand, checked.key)
-        case c.Invoke():
+        case typed_ast.Invoke():
             known = checked.arguments
     written = node.arguments
     if len(known) > len(written) and node.target is not None:
@@ -243,18 +243,18 @@ def _arguments(node: s.CallExpression, checked: c.TypedNode) -> Iterator[Explain
 
 def source_of(item: ExplainedPart) -> ExplainedPart:
     """What a loop runs over, or the value that is bound."""
-    assert isinstance(item.node, s.Comprehension)  # noqa: S101 - for the type checker; callers asked for it
+    assert isinstance(item.node, ast.Comprehension)  # noqa: S101 - for the type checker; callers asked for it
     checked = item.checked
-    assert isinstance(checked, c.ComprehensionLoop | c.CelBind | c.OptionalMap | c.Sort)  # noqa: S101
-    return ExplainedPart(item.node.source, checked.value if isinstance(checked, c.CelBind) else checked.source)
+    assert isinstance(checked, typed_ast.ComprehensionLoop | typed_ast.CelBind | typed_ast.OptionalMap | typed_ast.Sort)  # noqa: S101
+    return ExplainedPart(item.node.source, checked.value if isinstance(checked, typed_ast.CelBind) else checked.source)
 
 
 def body_of(item: ExplainedPart) -> ExplainedPart:
     """The predicate, transformation, key or bound expression."""
-    assert isinstance(item.node, s.Comprehension)  # noqa: S101 - for the type checker; callers asked for it
+    assert isinstance(item.node, ast.Comprehension)  # noqa: S101 - for the type checker; callers asked for it
     checked = item.checked
-    assert isinstance(checked, c.ComprehensionLoop | c.CelBind | c.OptionalMap | c.Sort)  # noqa: S101
-    return ExplainedPart(item.node.body, checked.key if isinstance(checked, c.Sort) else checked.body)
+    assert isinstance(checked, typed_ast.ComprehensionLoop | typed_ast.CelBind | typed_ast.OptionalMap | typed_ast.Sort)  # noqa: S101
+    return ExplainedPart(item.node.body, checked.key if isinstance(checked, typed_ast.Sort) else checked.body)
 
 
 def rounds_of(values: Any, width: int, most: int) -> Iterator[tuple[Any, ...]]:

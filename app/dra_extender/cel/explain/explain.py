@@ -21,8 +21,8 @@ from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.cost import Deadline
 from dra_extender.cel.runtime.device import DeviceActivation
 from dra_extender.cel.runtime.values import Optional, type_name
-from dra_extender.cel.syntax import ast as s
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.syntax import ast
+from dra_extender.cel.types import typed_ast
 
 _MOST_PARTS: Final = 60
 _MOST_CHILDREN: Final = 8
@@ -101,20 +101,20 @@ class _Explainer:
     def _decided(self, item: ExplainedPart, *, value: bool, wanted: bool) -> Part:
         checked, verdict = item.checked, _TRUTH[value]
         match checked:
-            case c.Logical():
+            case typed_ast.Logical():
                 return self._logical(item, checked, value=value, wanted=wanted)
-            case c.Conditional():
+            case typed_ast.Conditional():
                 return self._conditional(item, value=value, wanted=wanted)
-            case c.ComprehensionLoop(kind="all" | "exists" | "exists_one"):
+            case typed_ast.ComprehensionLoop(kind="all" | "exists" | "exists_one"):
                 return self._quantified(item, checked, value=value, wanted=wanted)
-            case c.CelBind():
+            case typed_ast.CelBind():
                 self._evaluation.defer(checked.slot, source_of(item))
                 return self._made(item, verdict, parts=(self.part(body_of(item), wanted=wanted),))
-            case c.Invoke() if checked.function.name == "!_":
+            case typed_ast.Invoke() if checked.function.name == "!_":
                 return self._made(item, verdict, parts=(self.part(operands(item)[0], wanted=not wanted),))
         return self._made(item, verdict, condition_words(self._evaluation, item, value=value, wanted=wanted))
 
-    def _logical(self, item: ExplainedPart, checked: c.Logical, *, value: bool, wanted: bool) -> Part:
+    def _logical(self, item: ExplainedPart, checked: typed_ast.Logical, *, value: bool, wanted: bool) -> Part:
         """Of `&&` that is false, every operand that is false; of one that is true, all; and the reverse for `||`."""
         terms = operands(item)
         if value is checked.absorbing:
@@ -137,7 +137,9 @@ class _Explainer:
             parts.append(self.part(each, wanted=wanted))
         return tuple(parts), len(parts) < len(items)
 
-    def _quantified(self, item: ExplainedPart, checked: c.ComprehensionLoop, *, value: bool, wanted: bool) -> Part:
+    def _quantified(
+        self, item: ExplainedPart, checked: typed_ast.ComprehensionLoop, *, value: bool, wanted: bool
+    ) -> Part:
         source, body = source_of(item), body_of(item)
         values = self._evaluation.outcome(source).value
         rounds = list(rounds_of(values, len(checked.slots), _MOST_ROUNDS))
@@ -156,14 +158,16 @@ class _Explainer:
         ]
         return self._made(item, _TRUTH[value], counted, tuple(parts), cut=len(parts) < len(chosen))
 
-    def _in_round(self, checked: c.ComprehensionLoop, body: ExplainedPart, values: tuple[Any, ...]) -> EvalResult:
+    def _in_round(
+        self, checked: typed_ast.ComprehensionLoop, body: ExplainedPart, values: tuple[Any, ...]
+    ) -> EvalResult:
         for slot, value in zip(checked.slots, values, strict=True):
             self._evaluation.set(slot, value)
         return self._evaluation.outcome(body)
 
     def _example(
         self,
-        checked: c.ComprehensionLoop,
+        checked: typed_ast.ComprehensionLoop,
         item: ExplainedPart,
         body: ExplainedPart,
         values: tuple[Any, ...],
@@ -173,7 +177,7 @@ class _Explainer:
         """The body for one element, with the element's value."""
         self._left -= 1
         self._in_round(checked, body, values)
-        assert isinstance(item.node, s.Comprehension)  # noqa: S101 - for the type checker: loops come from comprehensions
+        assert isinstance(item.node, ast.Comprehension)  # noqa: S101 - for the type checker: loops come from comprehensions
         told = " and ".join(f"{name} is {shown(value)}" for name, value in zip(item.node.names, values, strict=True))
         found = self.part(body, wanted=wanted)
         return self._made(body, found.verdict, f"where {told}", (found,))

@@ -7,8 +7,8 @@ from dra_extender.cel.explain.messages import failure_words
 from dra_extender.cel.explain.missing import keys_words, missing_words
 from dra_extender.cel.explain.values import EvalVerdict, Part, place_of, shown
 from dra_extender.cel.runtime.values import LISTS, MAPS, Optional, type_name
-from dra_extender.cel.syntax import ast as s
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.syntax import ast
+from dra_extender.cel.types import typed_ast
 
 _MOST_ROUNDS: Final = 100
 
@@ -46,19 +46,19 @@ class _Search:
     def _inside(self, item: ExplainedPart) -> tuple[ExplainedPart | None, str]:
         """The part of this one that failed, if any."""
         checked = item.checked
-        if isinstance(checked, c.Variable):
+        if isinstance(checked, typed_ast.Variable):
             return self._bound.pop(checked.slot, None), ""
-        if isinstance(checked, c.Conditional):
+        if isinstance(checked, typed_ast.Conditional):
             return self._of_conditional(item), ""
         for each in operands(item):
             if self._fails(each):
                 return each, ""
-        if isinstance(checked, c.ComprehensionLoop | c.Sort):
+        if isinstance(checked, typed_ast.ComprehensionLoop | typed_ast.Sort):
             return self._of_rounds(item, checked)
-        if isinstance(checked, c.CelBind):
+        if isinstance(checked, typed_ast.CelBind):
             self._bound[checked.slot] = source_of(item)
             self._evaluation.defer(checked.slot, source_of(item))
-        elif isinstance(checked, c.OptionalMap):
+        elif isinstance(checked, typed_ast.OptionalMap):
             value = self._evaluation.outcome(source_of(item)).value
             if isinstance(value, Optional):
                 self._evaluation.set(checked.slot, value.value)
@@ -75,13 +75,17 @@ class _Search:
         return branch if self._fails(branch) else None
 
     def _of_rounds(
-        self, item: ExplainedPart, checked: c.ComprehensionLoop | c.Sort
+        self, item: ExplainedPart, checked: typed_ast.ComprehensionLoop | typed_ast.Sort
     ) -> tuple[ExplainedPart | None, str]:
         node = item.node
-        assert isinstance(node, s.Comprehension)  # noqa: S101 - for the type checker: loops come from comprehensions
-        slots = (checked.slot,) if isinstance(checked, c.Sort) else checked.slots
+        assert isinstance(node, ast.Comprehension)  # noqa: S101 - for the type checker: loops come from comprehensions
+        slots = (checked.slot,) if isinstance(checked, typed_ast.Sort) else checked.slots
         tried = [body_of(item)]
-        if isinstance(checked, c.ComprehensionLoop) and checked.condition is not None and node.condition is not None:
+        if (
+            isinstance(checked, typed_ast.ComprehensionLoop)
+            and checked.condition is not None
+            and node.condition is not None
+        ):
             tried.insert(0, ExplainedPart(node.condition, checked.condition))
         values = self._evaluation.outcome(source_of(item)).value
         for values_of_round in rounds_of(values, len(slots), _MOST_ROUNDS):
@@ -97,11 +101,11 @@ class _Search:
 def _selection_words(evaluation: Evaluation, item: ExplainedPart) -> str:
     """About a key, index or field that is not there; empty where something else failed."""
     checked = item.checked
-    if not isinstance(checked, c.FieldSelection | c.Index):
+    if not isinstance(checked, typed_ast.FieldSelection | typed_ast.Index):
         return ""
     operand = operands(item)[0]
     holder = evaluation.outcome(operand).value
-    key = checked.name if isinstance(checked, c.FieldSelection) else evaluation.outcome(operands(item)[1]).value
+    key = checked.name if isinstance(checked, typed_ast.FieldSelection) else evaluation.outcome(operands(item)[1]).value
     text = evaluation.text(item)
     if type(holder) in MAPS:
         path = _device_path(evaluation, operand)
@@ -118,11 +122,13 @@ def _selection_words(evaluation: Evaluation, item: ExplainedPart) -> str:
 def _device_path(evaluation: Evaluation, item: ExplainedPart) -> tuple[str, ...]:
     """The names that lead from `device` to a part, such as ("attributes", domain); empty if it is no such path."""
     names: list[Any] = []
-    while isinstance(item.checked, c.FieldSelection | c.Index):
+    while isinstance(item.checked, typed_ast.FieldSelection | typed_ast.Index):
         parts = operands(item)
         checked = item.checked
-        names.append(checked.name if isinstance(checked, c.FieldSelection) else evaluation.outcome(parts[1]).value)
+        names.append(
+            checked.name if isinstance(checked, typed_ast.FieldSelection) else evaluation.outcome(parts[1]).value
+        )
         item = parts[0]
-    if not isinstance(item.checked, c.DeviceVariable) or not all(isinstance(name, str) for name in names):
+    if not isinstance(item.checked, typed_ast.DeviceVariable) or not all(isinstance(name, str) for name in names):
         return ()
     return tuple(reversed(names))

@@ -7,8 +7,8 @@ import msgspec
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainedPart, operands
 from dra_extender.cel.explain.values import shown
 from dra_extender.cel.runtime.values import MAPS, Optional, from_map_key, type_name
-from dra_extender.cel.syntax import ast as s
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.syntax import ast
+from dra_extender.cel.types import typed_ast
 
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _MIRRORED: Final = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
@@ -38,9 +38,9 @@ _NODE_UNITS: Final = 60
 def condition_words(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
     """What decided a condition that gave `value`, where `wanted` would have been needed."""
     node = item.node
-    if isinstance(node, s.Select):
+    if isinstance(node, ast.Select):
         return _selection_words(evaluation, item, value=value, wanted=wanted)
-    if isinstance(node, s.CallExpression):
+    if isinstance(node, ast.CallExpression):
         symbol = "in" if node.function == "@in" else node.function.strip("_")
         if symbol in _OPPOSITE:
             return _comparison_words(evaluation, operands(item), symbol, met=value is wanted, wanted=wanted)
@@ -62,7 +62,7 @@ def absence_words(evaluation: Evaluation, item: ExplainedPart) -> str:
     while pending and evaluation.spend(_NODE_UNITS):
         found = pending.pop()
         checked = found.checked
-        if isinstance(checked, c.FieldSelection | c.Index) and checked.optional:
+        if isinstance(checked, typed_ast.FieldSelection | typed_ast.Index) and checked.optional:
             outcome = evaluation.outcome(found)
             if isinstance(outcome.value, Optional) and not outcome.value.present:
                 return f" ({evaluation.text(found)} is absent)"
@@ -81,9 +81,9 @@ def _flag_words(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wan
 
 def _selection_words(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
     node, checked = item.node, item.checked
-    if not isinstance(node, s.Select) or not node.test or not isinstance(checked, c.FieldSelection):
+    if not isinstance(node, ast.Select) or not node.test or not isinstance(checked, typed_ast.FieldSelection):
         return _flag_words(evaluation, item, value=value, wanted=wanted)
-    present = s.Select(node.offset, node.depth, node.operand, node.field)
+    present = ast.Select(node.offset, node.depth, node.operand, node.field)
     text = evaluation.text(present)
     if not value:
         return f"{text} is absent"
@@ -97,7 +97,7 @@ def _comparison_words(
 ) -> str:
     """`A is 1, wanted 2`; compareTo against zero is told as the comparison that it means."""
     left, right = sides
-    inner = _compared(left) if isinstance(right.node, s.Literal) and right.node.value == 0 else None
+    inner = _compared(left) if isinstance(right.node, ast.Literal) and right.node.value == 0 else None
     if inner is not None:
         left, right = inner
     needed = symbol if wanted else _OPPOSITE[symbol]
@@ -115,7 +115,7 @@ def _comparison_words(
 
 def _compared(item: ExplainedPart) -> list[ExplainedPart] | None:
     """Both sides of a call of compareTo."""
-    if isinstance(item.node, s.CallExpression) and item.node.function == "compareTo":
+    if isinstance(item.node, ast.CallExpression) and item.node.function == "compareTo":
         sides = operands(item)
         return sides if len(sides) == 2 else None  # noqa: PLR2004 - both sides
     return None
@@ -143,7 +143,7 @@ def _elements_text(evaluation: Evaluation, values: ExplainedPart) -> str:
 def _call_words(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
     node = item.node
     arguments = operands(item)
-    if isinstance(node, s.CallExpression) and node.function in _METHODS and len(arguments) == 2:  # noqa: PLR2004 - both sides
+    if isinstance(node, ast.CallExpression) and node.function in _METHODS and len(arguments) == 2:  # noqa: PLR2004 - both sides
         subject, other = arguments
         text = f"{evaluation.text(subject)} is {value_text(evaluation, subject)}{absence_words(evaluation, subject)}"
         wish = _METHODS[node.function][0 if wanted else 1].format(value_text(evaluation, other))

@@ -36,7 +36,7 @@ from dra_extender.cel.runtime.device import DeviceActivation
 from dra_extender.cel.runtime.quantity import Quantity
 from dra_extender.cel.runtime.semver import Semver
 from dra_extender.cel.support.errors import CelRuntimeError
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.types import typed_ast
 
 _KINDS: Final = frozenset({str, int, bool})
 _FEW: Final = 3
@@ -69,7 +69,7 @@ class _Making(msgspec.Struct, frozen=True):
     reads: set[str]
 
 
-def quick_answer(node: c.TypedNode, owner: str = "") -> tuple[Ask, int, frozenset[str]] | None:
+def quick_answer(node: typed_ast.TypedNode, owner: str = "") -> tuple[Ask, int, frozenset[str]] | None:
     """How to ask a device, the most it costs, and the attributes it reads; None for what only the other back end can do.
 
     Regular expressions are kept for `owner`. The attributes are those that `attributes_read` finds in the expression.
@@ -81,26 +81,28 @@ def quick_answer(node: c.TypedNode, owner: str = "") -> tuple[Ask, int, frozense
     return found.ask, found.cost, frozenset(making.reads)
 
 
-def _quick(node: c.TypedNode, making: _Making) -> FastPath | None:
+def _quick(node: typed_ast.TypedNode, making: _Making) -> FastPath | None:
     rule = _RULES.get(type(node))
     return None if rule is None else rule(node, making)
 
 
-def _field(node: c.FieldSelection | c.Index, making: _Making) -> FastPath | None:
+def _field(node: typed_ast.FieldSelection | typed_ast.Index, making: _Making) -> FastPath | None:
     name = _name(node)
     operand = node.operand
     if name is None or node.optional:
         return None
-    tests = type(node) is c.FieldSelection and node.test
-    if type(operand) is c.DeviceVariable:
-        return None if tests or type(node) is c.Index else _OF_DEVICE.get(name)
-    if not isinstance(operand, (c.FieldSelection, c.Index)):
+    tests = type(node) is typed_ast.FieldSelection and node.test
+    if type(operand) is typed_ast.DeviceVariable:
+        return None if tests or type(node) is typed_ast.Index else _OF_DEVICE.get(name)
+    if not isinstance(operand, (typed_ast.FieldSelection, typed_ast.Index)):
         return None
     place = operand.operand
-    domain = None if operand.optional or (isinstance(operand, c.FieldSelection) and operand.test) else _name(operand)
-    if domain is None or not isinstance(place, c.FieldSelection) or place.optional or place.test:
+    domain = (
+        None if operand.optional or (isinstance(operand, typed_ast.FieldSelection) and operand.test) else _name(operand)
+    )
+    if domain is None or not isinstance(place, typed_ast.FieldSelection) or place.optional or place.test:
         return None
-    if not isinstance(place.operand, c.DeviceVariable) or place.name not in {"attributes", "capacity"}:
+    if not isinstance(place.operand, typed_ast.DeviceVariable) or place.name not in {"attributes", "capacity"}:
         return None
     making.reads.add(named(domain, name))
     return _entry(place.name, domain, name, tests=tests)
@@ -116,14 +118,14 @@ def _entry(place: str, domain: str, name: str, *, tests: bool) -> FastPath:
     return FastPath(lambda device: device.capacity[domain][name], _SELECTION_COST, Quantity)
 
 
-def _name(node: c.FieldSelection | c.Index) -> str | None:
-    if isinstance(node, c.FieldSelection):
+def _name(node: typed_ast.FieldSelection | typed_ast.Index) -> str | None:
+    if isinstance(node, typed_ast.FieldSelection):
         return node.name
     key = node.key
-    return key.value if type(key) is c.Constant and type(key.value) is str else None
+    return key.value if type(key) is typed_ast.Constant and type(key.value) is str else None
 
 
-def _logical(node: c.Logical, making: _Making) -> FastPath | None:
+def _logical(node: typed_ast.Logical, making: _Making) -> FastPath | None:
     terms = [_quick(term, making) for term in node.terms]
     known = [term for term in terms if term is not None]
     if len(known) < len(terms):
@@ -149,7 +151,7 @@ def _truth(term: FastPath) -> Ask:
     return term.ask if term.kind is bool else certain(term.ask, bool)
 
 
-def _conditional(node: c.Conditional, making: _Making) -> FastPath | None:
+def _conditional(node: typed_ast.Conditional, making: _Making) -> FastPath | None:
     condition, chosen, other = (_quick(each, making) for each in (node.condition, node.chosen, node.other))
     if condition is None or chosen is None or other is None:
         return None
@@ -158,16 +160,16 @@ def _conditional(node: c.Conditional, making: _Making) -> FastPath | None:
     return FastPath(either(_truth(condition), chosen.ask, other.ask), cost, kind)
 
 
-def _invoke(node: c.Invoke, making: _Making) -> FastPath | None:
+def _invoke(node: typed_ast.Invoke, making: _Making) -> FastPath | None:
     name, arguments = node.function.name, node.arguments
     if name == "!_":
         term = _quick(arguments[0], making)
         return None if term is None else FastPath(negation(_truth(term)), term.cost + 1, bool)
     if name in {"_==_", "_!=_"}:
-        one, other = arguments if isinstance(arguments[1], c.Constant) else arguments[::-1]
+        one, other = arguments if isinstance(arguments[1], typed_ast.Constant) else arguments[::-1]
         return _equality(one, other, making, same=name == "_==_")
     if name in ORDERINGS:
-        if isinstance(arguments[1], c.Constant):
+        if isinstance(arguments[1], typed_ast.Constant):
             return _ordering(arguments[0], arguments[1], name, making)
         return _ordering(arguments[1], arguments[0], _MIRRORED[name], making)
     if name == "@in":
@@ -175,9 +177,11 @@ def _invoke(node: c.Invoke, making: _Making) -> FastPath | None:
     return _method(node, making) if node.member else None
 
 
-def _equality(part: c.TypedNode, constant: c.TypedNode, making: _Making, *, same: bool) -> FastPath | None:
+def _equality(
+    part: typed_ast.TypedNode, constant: typed_ast.TypedNode, making: _Making, *, same: bool
+) -> FastPath | None:
     operand = _quick(part, making)
-    if operand is None or not isinstance(constant, c.Constant) or type(constant.value) not in _KINDS:
+    if operand is None or not isinstance(constant, typed_ast.Constant) or type(constant.value) not in _KINDS:
         return None
     value, kind = constant.value, type(constant.value)
     cost = operand.cost + 1 + (tenth(len(value)) if kind is str else 1)
@@ -188,25 +192,25 @@ def _equality(part: c.TypedNode, constant: c.TypedNode, making: _Making, *, same
     return FastPath(comparison(operand.ask, operand.kind, value, "_==_" if same else "_!=_"), cost, bool)
 
 
-def _ordering(part: c.TypedNode, constant: c.TypedNode, name: str, making: _Making) -> FastPath | None:
+def _ordering(part: typed_ast.TypedNode, constant: typed_ast.TypedNode, name: str, making: _Making) -> FastPath | None:
     operand = _quick(part, making)
-    if operand is None or not isinstance(constant, c.Constant) or type(constant.value) is not int:
+    if operand is None or not isinstance(constant, typed_ast.Constant) or type(constant.value) is not int:
         return None
     return FastPath(comparison(operand.ask, operand.kind, constant.value, name), operand.cost + 2, bool)
 
 
-def _membership(part: c.TypedNode, among: c.TypedNode, making: _Making) -> FastPath | None:
+def _membership(part: typed_ast.TypedNode, among: typed_ast.TypedNode, making: _Making) -> FastPath | None:
     operand = _quick(part, making)
-    if operand is None or not isinstance(among, c.MakeList) or any(among.optional):
+    if operand is None or not isinstance(among, typed_ast.MakeList) or any(among.optional):
         return None
-    values = [each.value for each in among.elements if isinstance(each, c.Constant)]
+    values = [each.value for each in among.elements if isinstance(each, typed_ast.Constant)]
     kinds = set(map(type, values))
     if len(values) < len(among.elements) or kinds not in ({str}, {int}):
         return None
     return FastPath(member(operand.ask, kinds.pop(), frozenset(values)), operand.cost + 1, bool)
 
 
-def _method(node: c.Invoke, making: _Making) -> FastPath | None:
+def _method(node: typed_ast.Invoke, making: _Making) -> FastPath | None:
     name = node.function.name
     operand = _quick(node.arguments[0], making)
     if operand is None or len(node.candidates) != 1:
@@ -218,7 +222,7 @@ def _method(node: c.Invoke, making: _Making) -> FastPath | None:
     if len(node.arguments) != len(single.parameters) or len(node.arguments) != _FEW - 1:
         return None
     argument = node.arguments[1]
-    if name in _TEXT_METHODS and isinstance(argument, c.Constant) and type(argument.value) is str:
+    if name in _TEXT_METHODS and isinstance(argument, typed_ast.Constant) and type(argument.value) is str:
         if name == "matches":
             return _match(operand, argument.value, making)
         return FastPath(of_text(operand.ask, single.run, argument.value), _searched(operand, argument.value), bool)
@@ -247,13 +251,17 @@ def _match(operand: FastPath, wanted: str, making: _Making) -> FastPath | None:
     return FastPath(of_match(operand.ask, wanted), _searched(operand, wanted), bool)
 
 
-def _known(node: c.TypedNode) -> tuple[Any, int] | None:
+def _known(node: typed_ast.TypedNode) -> tuple[Any, int] | None:
     """The quantity or version of a constant text, and the cost of making it."""
-    if not isinstance(node, c.Invoke) or node.function.name not in {"quantity", "semver"} or len(node.candidates) != 1:
+    if (
+        not isinstance(node, typed_ast.Invoke)
+        or node.function.name not in {"quantity", "semver"}
+        or len(node.candidates) != 1
+    ):
         return None
-    if not all(isinstance(each, c.Constant) for each in node.arguments):
+    if not all(isinstance(each, typed_ast.Constant) for each in node.arguments):
         return None
-    values = tuple(each.value for each in node.arguments if isinstance(each, c.Constant))
+    values = tuple(each.value for each in node.arguments if isinstance(each, typed_ast.Constant))
     single = node.candidates[0]
     try:
         value = single.run(*values)
@@ -275,10 +283,10 @@ def _shared(device: DeviceActivation) -> bool:
 _DRIVER: Final = FastPath(_driver, 2, str)
 _SHARED: Final = FastPath(_shared, 2, bool)
 _OF_DEVICE: Final = {"driver": _DRIVER, "allowMultipleAllocations": _SHARED}
-_RULES: Final[Mapping[type[c.TypedNode], Callable[[Any, _Making], FastPath | None]]] = {
-    c.FieldSelection: _field,
-    c.Index: _field,
-    c.Logical: _logical,
-    c.Conditional: _conditional,
-    c.Invoke: _invoke,
+_RULES: Final[Mapping[type[typed_ast.TypedNode], Callable[[Any, _Making], FastPath | None]]] = {
+    typed_ast.FieldSelection: _field,
+    typed_ast.Index: _field,
+    typed_ast.Logical: _logical,
+    typed_ast.Conditional: _conditional,
+    typed_ast.Invoke: _invoke,
 }

@@ -11,18 +11,20 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.cel.library import authz as library_authz
-from dra_extender.cel.library import core as library_core
-from dra_extender.cel.library import formats as library_format
-from dra_extender.cel.library import lists as library_lists
-from dra_extender.cel.library import network as library_network
-from dra_extender.cel.library import optional as library_optional
-from dra_extender.cel.library import quantity as library_quantity
-from dra_extender.cel.library import regex as library_regex
-from dra_extender.cel.library import semver as library_semver
-from dra_extender.cel.library import strings as library_strings
-from dra_extender.cel.library import time as library_time
-from dra_extender.cel.library import url as library_url
+from dra_extender.cel.library import (
+    authz,
+    core,
+    formats,
+    lists,
+    network,
+    optional,
+    quantity,
+    regex,
+    semver,
+    strings,
+    time,
+    url,
+)
 from dra_extender.cel.types.declarations import Function, Library, merge
 from dra_extender.cel.types.types import ANY, BOOL, DYN, QUANTITY, STRING, Type, map_of
 
@@ -49,19 +51,19 @@ class Environment(msgspec.Struct, frozen=True):
 
 def _functions(*own: tuple[Function, ...]) -> Library:
     return merge(
-        library_core.FUNCTIONS,
-        library_optional.FUNCTIONS,
-        library_strings.FUNCTIONS,
-        library_lists.FUNCTIONS,
+        core.FUNCTIONS,
+        optional.FUNCTIONS,
+        strings.FUNCTIONS,
+        lists.FUNCTIONS,
         *own,
-        library_regex.FUNCTIONS,
-        library_quantity.FUNCTIONS,
-        library_semver.FUNCTIONS,
-        library_time.FUNCTIONS,
-        library_url.FUNCTIONS,
-        library_network.FUNCTIONS,
-        library_format.FUNCTIONS,
-        library_authz.FUNCTIONS,
+        regex.FUNCTIONS,
+        quantity.FUNCTIONS,
+        semver.FUNCTIONS,
+        time.FUNCTIONS,
+        url.FUNCTIONS,
+        network.FUNCTIONS,
+        formats.FUNCTIONS,
+        authz.FUNCTIONS,
     )
 
 
@@ -79,8 +81,8 @@ _SCALARS_ONLY: Final = _environment(_functions(), ANY)
 ENVIRONMENTS: Final[Mapping[Release, Environment]] = {
     Release.V1_34: _SCALARS_ONLY,
     Release.V1_35: _SCALARS_ONLY,
-    Release.V1_36: _environment(_functions(library_lists.CAPPED_INCLUDES), DYN),
-    Release.V1_37: _environment(_functions(library_lists.INCLUDES), DYN),
+    Release.V1_36: _environment(_functions(lists.CAPPED_INCLUDES), DYN),
+    Release.V1_37: _environment(_functions(lists.INCLUDES), DYN),
 }
 DEVICE_FIELDS: Final[Mapping[str, Type]] = ENVIRONMENTS[LATEST].device
 FUNCTIONS: Final[Library] = ENVIRONMENTS[LATEST].functions

@@ -10,7 +10,7 @@ from dra_extender.cel.analysis.visitor import nodes_of
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.runtime.quantity import is_quantity
 from dra_extender.cel.runtime.semver import SemverError, parse_lenient, parse_semver
-from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import text_literal
 
 _ORDER: Final = {"_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
@@ -24,10 +24,10 @@ _VERSION: Final = re.compile(r"v?[0-9]{1,9}(\.[0-9]{1,9}){0,2}([-+].{1,100})?")
 _DOTTED: Final = re.compile(r"v?[0-9]{1,9}\.[0-9]{1,9}(\.[0-9]{1,9})?([-+].{1,100})?")
 
 
-def comparison_findings(root: s.SyntaxNode) -> Iterator[LintFinding]:
+def comparison_findings(root: ast.SyntaxNode) -> Iterator[LintFinding]:
     """The findings of a tree."""
     for node in nodes_of(root):
-        if not isinstance(node, s.CallExpression):
+        if not isinstance(node, ast.CallExpression):
             continue
         if node.function in _OPERATORS:
             left, right = node.arguments
@@ -41,7 +41,9 @@ def comparison_findings(root: s.SyntaxNode) -> Iterator[LintFinding]:
             yield from _method(node, node.target, node.arguments[0])
 
 
-def _operator(node: s.CallExpression, subject: s.SyntaxNode, other: s.SyntaxNode, symbol: str) -> LintFinding | None:
+def _operator(
+    node: ast.CallExpression, subject: ast.SyntaxNode, other: ast.SyntaxNode, symbol: str
+) -> LintFinding | None:
     """About `subject symbol other`."""
     one, two = kind_of(subject), kind_of(other)
     ordered = symbol in _ORDER.values()
@@ -65,10 +67,10 @@ def _operator(node: s.CallExpression, subject: s.SyntaxNode, other: s.SyntaxNode
 
 
 def _version_as_text(
-    node: s.CallExpression, subject: s.SyntaxNode, other: s.SyntaxNode, symbol: str
+    node: ast.CallExpression, subject: ast.SyntaxNode, other: ast.SyntaxNode, symbol: str
 ) -> LintFinding | None:
     access = access_of(subject)
-    assert access is not None and isinstance(other, s.Literal)  # noqa: S101, PT018 - for the type checker; their kinds say so
+    assert access is not None and isinstance(other, ast.Literal)  # noqa: S101, PT018 - for the type checker; their kinds say so
     named = access.name.casefold().endswith("version")
     suggestion = _compare(subject, _semver(other), symbol)
     if symbol in _EQUALITY.values():
@@ -82,7 +84,7 @@ def _version_as_text(
     return error(LintCode.VERSION_COMPARISON, node.offset, message, suggestion)
 
 
-def _method(node: s.CallExpression, target: s.SyntaxNode, argument: s.SyntaxNode) -> Iterator[LintFinding]:
+def _method(node: ast.CallExpression, target: ast.SyntaxNode, argument: ast.SyntaxNode) -> Iterator[LintFinding]:
     """About `target.compareTo(argument)` and its like."""
     one, two = kind_of(target), kind_of(argument)
     if one in _QUANTITIES and two in _PLAIN:
@@ -100,34 +102,34 @@ def _method(node: s.CallExpression, target: s.SyntaxNode, argument: s.SyntaxNode
         yield error(LintCode.CAPACITY_COMPARISON, node.offset, "a capacity is a quantity, not a version")
 
 
-def _of_attribute(node: s.CallExpression, subject: s.SyntaxNode, *, certain: bool) -> LintFinding:
+def _of_attribute(node: ast.CallExpression, subject: ast.SyntaxNode, *, certain: bool) -> LintFinding:
     message = "an attribute is never a quantity; amounts such as memory are capacities"
     text = node_text(subject).replace("device.attributes", "device.capacity", 1)
     return (error if certain else warning)(LintCode.QUANTITY_OF_ATTRIBUTE, node.offset, message, text)
 
 
-def _compare(subject: s.SyntaxNode, other: str, symbol: str) -> str:
+def _compare(subject: ast.SyntaxNode, other: str, symbol: str) -> str:
     """What to write instead; nothing if it is not known what to compare with."""
     if symbol in _EQUALITY.values():
         return other and f"{node_text(subject)} {symbol} {other}"
     return other and f"{_call(subject, 'compareTo', other)} {symbol} 0"
 
 
-def _call(target: s.SyntaxNode, method: str, argument: str) -> str:
+def _call(target: ast.SyntaxNode, method: str, argument: str) -> str:
     return argument and f"{node_text(target)}.{method}({argument})"
 
 
-def _quantity(node: s.SyntaxNode) -> str:
+def _quantity(node: ast.SyntaxNode) -> str:
     """The quantity that a constant means, empty if it means none."""
-    if not isinstance(node, s.Literal):
+    if not isinstance(node, ast.Literal):
         return node_text(node)
     text = str(node.value)
     return f"quantity({text_literal(text)})" if is_quantity(text) else ""
 
 
-def _semver(node: s.SyntaxNode) -> str:
+def _semver(node: ast.SyntaxNode) -> str:
     """The version that a constant means, forgivingly read if it is no strict one; empty if it means none."""
-    text = str(node.value) if isinstance(node, s.Literal) else ""
+    text = str(node.value) if isinstance(node, ast.Literal) else ""
     for read, more in ((parse_semver, ""), (parse_lenient, ", true")):
         with suppress(SemverError):
             read(text)

@@ -8,8 +8,8 @@ from dra_extender.cel.analysis.visitor import is_open
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainedPart, body_of, operands, source_of
 from dra_extender.cel.explain.failure import failure_part
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
-from dra_extender.cel.syntax import ast as s
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.syntax import ast
+from dra_extender.cel.types import typed_ast
 
 _MOST_CONSTANTS: Final = 1000
 _EQUALITY: Final = "_==_"
@@ -39,9 +39,9 @@ def _fails(evaluation: Evaluation, item: ExplainedPart) -> bool:
     return outcome.error is not None and not outcome.stopped
 
 
-def _remedy(node: s.SyntaxNode) -> str:
+def _remedy(node: ast.SyntaxNode) -> str:
     """The forgiving form of a version that is no strict one."""
-    if isinstance(node, s.CallExpression) and node.function == "semver" and len(node.arguments) == 1:
+    if isinstance(node, ast.CallExpression) and node.function == "semver" and len(node.arguments) == 1:
         return f"semver({node_text(node.arguments[0])}, true)"
     return ""
 
@@ -53,7 +53,7 @@ def _closed(root: ExplainedPart) -> Iterator[ExplainedPart]:
         if not pending:
             return
         item = pending.pop()
-        if isinstance(item.checked, c.Invoke) and not is_open(item.node):
+        if isinstance(item.checked, typed_ast.Invoke) and not is_open(item.node):
             yield item
         else:
             pending.extend(operands(item))
@@ -66,25 +66,25 @@ def _truth(evaluation: Evaluation, item: ExplainedPart) -> bool | None:
         value = evaluation.outcome(item).value
         return value if isinstance(value, bool) else None
     match checked:
-        case c.Logical():
+        case typed_ast.Logical():
             return _logical(evaluation, item, checked)
-        case c.Conditional():
+        case typed_ast.Conditional():
             condition, chosen, other = operands(item)
             held = _truth(evaluation, condition)
             branches = {_truth(evaluation, each) for each in (chosen, other)}
             if held is not None:
                 return _truth(evaluation, chosen if held else other)
             return branches.pop() if len(branches) == 1 else None
-        case c.CelBind():
+        case typed_ast.CelBind():
             evaluation.defer(checked.slot, source_of(item))
             return _truth(evaluation, body_of(item))
-        case c.Invoke() if checked.function.name == "!_":
+        case typed_ast.Invoke() if checked.function.name == "!_":
             inner = _truth(evaluation, operands(item)[0])
             return None if inner is None else not inner
     return _reflexive(item.node)
 
 
-def _logical(evaluation: Evaluation, item: ExplainedPart, checked: c.Logical) -> bool | None:
+def _logical(evaluation: Evaluation, item: ExplainedPart, checked: typed_ast.Logical) -> bool | None:
     terms = [_truth(evaluation, each) for each in operands(item)]
     if checked.absorbing in terms:
         return checked.absorbing
@@ -93,9 +93,9 @@ def _logical(evaluation: Evaluation, item: ExplainedPart, checked: c.Logical) ->
     return False if not checked.absorbing and _contradiction(item) else None
 
 
-def _reflexive(node: s.SyntaxNode) -> bool | None:
+def _reflexive(node: ast.SyntaxNode) -> bool | None:
     """`x == x` and `x != x`."""
-    if isinstance(node, s.CallExpression) and node.function in {_EQUALITY, "_!=_"}:
+    if isinstance(node, ast.CallExpression) and node.function in {_EQUALITY, "_!=_"}:
         one, other = map(node_text, node.arguments)
         return node.function == _EQUALITY if one == other else None
     return None
@@ -121,24 +121,24 @@ def _contradiction(item: ExplainedPart) -> str:
     return ""
 
 
-def _conjuncts(node: s.SyntaxNode) -> Iterator[s.SyntaxNode]:
-    if isinstance(node, s.CallExpression) and node.function == "_&&_":
+def _conjuncts(node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
+    if isinstance(node, ast.CallExpression) and node.function == "_&&_":
         for each in node.arguments:
             yield from _conjuncts(each)
     else:
         yield node
 
 
-def _demand(node: s.SyntaxNode) -> tuple[str, list[Any], bool] | None:
+def _demand(node: ast.SyntaxNode) -> tuple[str, list[Any], bool] | None:
     """(subject, values, whether it must be one of them) of a comparison with constants."""
-    if isinstance(node, s.CallExpression) and node.function == "!_":
+    if isinstance(node, ast.CallExpression) and node.function == "!_":
         found = _demand(node.arguments[0])
         return None if found is None else (found[0], found[1], not found[2])
-    if not isinstance(node, s.CallExpression) or node.function not in {_EQUALITY, "_!=_", "@in"}:
+    if not isinstance(node, ast.CallExpression) or node.function not in {_EQUALITY, "_!=_", "@in"}:
         return None
     left, right = node.arguments
     if node.function == "@in":
-        if not is_open(left) or not isinstance(right, s.ListLiteral):
+        if not is_open(left) or not isinstance(right, ast.ListLiteral):
             return None
         values = [_constant(each.value) for each in right.elements]
         return (node_text(left), values, True) if all(each is not None for each in values) else None
@@ -147,8 +147,8 @@ def _demand(node: s.SyntaxNode) -> tuple[str, list[Any], bool] | None:
     return (node_text(subject), [value], node.function == _EQUALITY) if value is not None and is_open(subject) else None
 
 
-def _constant(node: s.SyntaxNode) -> tuple[str, Any] | None:
+def _constant(node: ast.SyntaxNode) -> tuple[str, Any] | None:
     """A text or a bool; numbers of different types can be equal, so they are left alone unless they are alike."""
-    if isinstance(node, s.Literal) and type(node.value) in {str, bool, int}:
+    if isinstance(node, ast.Literal) and type(node.value) in {str, bool, int}:
         return type(node.value).__name__, node.value
     return None

@@ -7,7 +7,7 @@ from dra_extender.cel.analysis.attribute_access import AttributeAccess, access_o
 from dra_extender.cel.analysis.rewrite import is_device_field
 from dra_extender.cel.analysis.visitor import children_of
 from dra_extender.cel.lint.findings import LintCode, LintFinding, warning
-from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.syntax import ast
 
 Fact = tuple[str, ...]
 """What is known to hold: ("driver", name), ("domain", name), or the key of an `AttributeAccess` that is known to be there."""
@@ -15,12 +15,12 @@ Fact = tuple[str, ...]
 _NOTHING: Final[frozenset[Fact]] = frozenset()
 
 
-def facts_of(expressions: Iterable[s.SyntaxNode]) -> frozenset[Fact]:
+def facts_of(expressions: Iterable[ast.SyntaxNode]) -> frozenset[Fact]:
     """What holds for a device for which all of these conditions are true."""
     return frozenset().union(*(_established(each, truth=True) for each in expressions))
 
 
-def guard_findings(root: s.SyntaxNode, known: frozenset[Fact]) -> Iterator[LintFinding]:
+def guard_findings(root: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[LintFinding]:
     """One warning for each attribute or capacity of which nothing says that the device has it.
 
     What counts: has(), `in`, optional selection, and the driver's name for its own domain, in any other operand, for `&&` and `||`
@@ -36,10 +36,10 @@ def guard_findings(root: s.SyntaxNode, known: frozenset[Fact]) -> Iterator[LintF
         yield warning(LintCode.UNGUARDED, node.offset, message, _suggestion(node, access))
 
 
-def _suggestion(node: s.SyntaxNode, access: AttributeAccess) -> str:
+def _suggestion(node: ast.SyntaxNode, access: AttributeAccess) -> str:
     if access.domain is not None and "." in access.domain and not _is_shared(access.domain):
         return f'device.driver == "{access.domain}" && ...'
-    return f"has({node_text(node)}) && ..." if isinstance(node, s.Select) else ""
+    return f"has({node_text(node)}) && ..." if isinstance(node, ast.Select) else ""
 
 
 def _is_shared(domain: str) -> bool:
@@ -47,13 +47,13 @@ def _is_shared(domain: str) -> bool:
     return domain.endswith(("kubernetes.io", "k8s.io"))
 
 
-def _unguarded(node: s.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[s.SyntaxNode, AttributeAccess]]:
+def _unguarded(node: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[ast.SyntaxNode, AttributeAccess]]:
     access = access_of(node)
     if access is not None:
         if not _is_guarded(access, known):
             yield node, access
         return
-    if isinstance(node, s.Select) and node.test:
+    if isinstance(node, ast.Select) and node.test:
         if map_of_domain(node.operand) is None:
             yield from _unguarded(node.operand, known)
         return
@@ -61,15 +61,15 @@ def _unguarded(node: s.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[s.S
         yield from _unguarded(child, facts)
 
 
-def _children(node: s.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[s.SyntaxNode, frozenset[Fact]]]:
+def _children(node: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[tuple[ast.SyntaxNode, frozenset[Fact]]]:
     """The nodes below with what holds when their failure matters."""
     below = children_of(node)
-    if isinstance(node, s.CallExpression) and node.function in {"_&&_", "_||_"} and node.target is None:
+    if isinstance(node, ast.CallExpression) and node.function in {"_&&_", "_||_"} and node.target is None:
         truth = node.function == "_&&_"
         learned = [_established(each, truth=truth) for each in below]
         for index, each in enumerate(below):
             yield each, known.union(*learned[:index], *learned[index + 1 :])
-    elif isinstance(node, s.CallExpression) and node.function == "_?_:_":
+    elif isinstance(node, ast.CallExpression) and node.function == "_?_:_":
         condition, chosen, other = below
         yield condition, known
         yield chosen, known | _established(condition, truth=True)
@@ -87,12 +87,12 @@ def _is_guarded(access: AttributeAccess, known: frozenset[Fact]) -> bool:
     return bool({("driver", access.domain or ""), ("domain", access.domain or "")} & known)
 
 
-def _established(node: s.SyntaxNode, *, truth: bool) -> frozenset[Fact]:
+def _established(node: ast.SyntaxNode, *, truth: bool) -> frozenset[Fact]:
     """What holds when a condition is true (or false)."""
-    if isinstance(node, s.Select):
+    if isinstance(node, ast.Select):
         tested = _tested(node) if truth and node.test else None
         return _NOTHING if tested is None else frozenset({tested.key})
-    if not isinstance(node, s.CallExpression) or node.target is not None:
+    if not isinstance(node, ast.CallExpression) or node.target is not None:
         return _NOTHING
     if node.function == "!_":
         return _established(node.arguments[0], truth=not truth)
@@ -103,7 +103,7 @@ def _established(node: s.SyntaxNode, *, truth: bool) -> frozenset[Fact]:
     return _compared(node, truth=truth)
 
 
-def _compared(node: s.CallExpression, *, truth: bool) -> frozenset[Fact]:
+def _compared(node: ast.CallExpression, *, truth: bool) -> frozenset[Fact]:
     if node.function in {"_==_", "@in"} and truth:
         driver = driver_of(node)
         fact: Fact | None = ("driver", driver) if driver is not None else None
@@ -114,20 +114,20 @@ def _compared(node: s.CallExpression, *, truth: bool) -> frozenset[Fact]:
     return _NOTHING
 
 
-def _member(element: s.SyntaxNode, values: s.SyntaxNode) -> Fact | None:
+def _member(element: ast.SyntaxNode, values: ast.SyntaxNode) -> Fact | None:
     """`"name" in device.attributes["domain"]`, `"domain" in device.attributes`, `device.driver in ["name"]`."""
-    if is_device_field(element, "driver") and isinstance(values, s.ListLiteral) and len(values.elements) == 1:
+    if is_device_field(element, "driver") and isinstance(values, ast.ListLiteral) and len(values.elements) == 1:
         only = values.elements[0].value
-        return ("driver", only.value) if isinstance(only, s.Literal) and isinstance(only.value, str) else None
-    if not isinstance(element, s.Literal) or not isinstance(element.value, str):
+        return ("driver", only.value) if isinstance(only, ast.Literal) and isinstance(only.value, str) else None
+    if not isinstance(element, ast.Literal) or not isinstance(element.value, str):
         return None
     if is_device_field(values, "attributes") or is_device_field(values, "capacity"):
         return ("domain", element.value)
     if map_of_domain(values) is None:
         return None
-    access = access_of(s.Select(values.offset, values.depth + 1, values, element.value))
+    access = access_of(ast.Select(values.offset, values.depth + 1, values, element.value))
     return None if access is None else access.key
 
 
-def _tested(node: s.Select) -> AttributeAccess | None:
-    return access_of(s.Select(node.offset, node.depth, node.operand, node.field))
+def _tested(node: ast.Select) -> AttributeAccess | None:
+    return access_of(ast.Select(node.offset, node.depth, node.operand, node.field))

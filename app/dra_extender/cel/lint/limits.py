@@ -10,7 +10,7 @@ from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.runtime.compile_limits import CLAIM_COMPILE_LIMIT, COMPILE_LIMIT
 from dra_extender.cel.runtime.cost import COST_LIMIT
 from dra_extender.cel.runtime.device import DeviceActivation, prepare_device
-from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.parser import MAX_LENGTH
 from dra_extender.model.device import Attribute
 
@@ -21,7 +21,7 @@ _LONGEST_VALUE: Final = 64
 _DRIVER: Final = "largest.example.com"
 
 
-def limit_findings(source: str, tree: s.SyntaxNode, units: int) -> Iterator[LintFinding]:
+def limit_findings(source: str, tree: ast.SyntaxNode, units: int) -> Iterator[LintFinding]:
     """Findings about an expression that compiles in `units`; its cost is that on a device as large as the API allows."""
     if units > _COSTLY * COMPILE_LIMIT:
         message = f"compiling it takes {units} of {COMPILE_LIMIT} units that an expression may take"
@@ -49,7 +49,7 @@ def together_findings(units: int) -> Iterator[LintFinding]:
         yield warning(LintCode.COMPILE_LIMIT, 0, message)
 
 
-def _largest_device(tree: s.SyntaxNode) -> DeviceActivation:
+def _largest_device(tree: ast.SyntaxNode) -> DeviceActivation:
     """A device that has what the expression reads and is filled up with further attributes."""
     value = Attribute(string_value="x" * _LONGEST_VALUE)
     driver = next((name for name in map(driver_of, nodes_of(tree)) if name), _DRIVER)

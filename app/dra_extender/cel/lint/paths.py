@@ -9,24 +9,26 @@ from dra_extender.cel.analysis.rewrite import SUFFIXES, is_domain_name, step_of,
 from dra_extender.cel.analysis.visitor import Visit, visits
 from dra_extender.cel.library.environment import DEVICE_FIELDS
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
-from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import access_text
 
 _COMPARISONS: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "_&&_", "_||_", "!_"})
 _ABOUT_MAPS: Final = frozenset({"size", "includes"})
 
 
-def path_findings(root: s.SyntaxNode, drivers: frozenset[str]) -> Iterator[LintFinding]:
+def path_findings(root: ast.SyntaxNode, drivers: frozenset[str]) -> Iterator[LintFinding]:
     """The findings of a tree; `drivers` are names that are domains although they have no dot."""
     for visit in visits(root):
         node = visit.node
-        if isinstance(node, s.Identifier):
+        if isinstance(node, ast.Identifier):
             yield from _bare_field(visit)
-        elif isinstance(node, s.Select) and isinstance(node.operand, s.Identifier) and node.operand.name == "device":
+        elif (
+            isinstance(node, ast.Select) and isinstance(node.operand, ast.Identifier) and node.operand.name == "device"
+        ):
             yield from _unknown_field(node, node.field)
-        elif isinstance(node, s.CallExpression) and _indexes_device(node):
+        elif isinstance(node, ast.CallExpression) and _indexes_device(node):
             yield from _indexed_device(node)
-        if isinstance(node, s.Select):
+        if isinstance(node, ast.Select):
             yield from _suffix(node)
         if map_of_domain(node) is not None:
             yield from _domain(visit, drivers)
@@ -34,13 +36,13 @@ def path_findings(root: s.SyntaxNode, drivers: frozenset[str]) -> Iterator[LintF
 
 def _bare_field(visit: Visit) -> Iterator[LintFinding]:
     node = visit.node
-    assert isinstance(node, s.Identifier)  # noqa: S101 - for the type checker
+    assert isinstance(node, ast.Identifier)  # noqa: S101 - for the type checker
     if node.name in DEVICE_FIELDS and node.name not in visit.names:
         message = f"there is no variable {node.name}; it is a field of device"
         yield error(LintCode.UNKNOWN_FIELD, node.offset, message, f"device.{node.name}")
 
 
-def _unknown_field(node: s.SyntaxNode, name: str) -> Iterator[LintFinding]:
+def _unknown_field(node: ast.SyntaxNode, name: str) -> Iterator[LintFinding]:
     if name not in DEVICE_FIELDS:
         close = get_close_matches(name, sorted(DEVICE_FIELDS), n=1)
         fields = ", ".join(DEVICE_FIELDS)
@@ -48,22 +50,22 @@ def _unknown_field(node: s.SyntaxNode, name: str) -> Iterator[LintFinding]:
         yield error(LintCode.UNKNOWN_FIELD, node.offset, f"device has no field {name}; it has {fields}", suggestion)
 
 
-def _indexes_device(node: s.CallExpression) -> bool:
+def _indexes_device(node: ast.CallExpression) -> bool:
     if node.function not in {"_[_]", "_[?_]"}:
         return False
-    return isinstance(node.arguments[0], s.Identifier) and node.arguments[0].name == "device"
+    return isinstance(node.arguments[0], ast.Identifier) and node.arguments[0].name == "device"
 
 
-def _indexed_device(node: s.CallExpression) -> Iterator[LintFinding]:
+def _indexed_device(node: ast.CallExpression) -> Iterator[LintFinding]:
     key = node.arguments[1]
-    known = isinstance(key, s.Literal) and key.value in DEVICE_FIELDS
-    suggestion = f"device.{key.value}" if known and isinstance(key, s.Literal) else ""
+    known = isinstance(key, ast.Literal) and key.value in DEVICE_FIELDS
+    suggestion = f"device.{key.value}" if known and isinstance(key, ast.Literal) else ""
     yield error(LintCode.UNKNOWN_FIELD, node.offset, "fields of device are read with a dot, not by index", suggestion)
 
 
-def _suffix(node: s.Select) -> Iterator[LintFinding]:
+def _suffix(node: ast.Select) -> Iterator[LintFinding]:
     """`....string` behind an attribute, or in place of its name."""
-    plain = s.Select(node.offset, node.depth, node.operand, node.field, node.optional)
+    plain = ast.Select(node.offset, node.depth, node.operand, node.field, node.optional)
     meant = suffix_free(plain)
     if meant is not None:
         whole = "has(...) is always false" if node.test else "it fails on every device"
@@ -83,7 +85,7 @@ def _domain(visit: Visit, drivers: frozenset[str]) -> Iterator[LintFinding]:
     if step is None or place is None or is_domain_name(step.key) or step.key in drivers:
         return
     parent = visit.parent
-    if isinstance(parent, s.Select) and parent.field in SUFFIXES | CAPACITY_SUFFIXES and "/" not in step.key:
+    if isinstance(parent, ast.Select) and parent.field in SUFFIXES | CAPACITY_SUFFIXES and "/" not in step.key:
         if place == "capacity":
             meant = access_text(place, None, step.key)
             message = f"a capacity is a quantity itself, without .{parent.field}, and is found under its domain"
@@ -99,16 +101,16 @@ def _domain(visit: Visit, drivers: frozenset[str]) -> Iterator[LintFinding]:
 
 def _qualified(visit: Visit, place: str, key: str) -> Iterator[LintFinding]:
     parent = visit.parent
-    if isinstance(parent, s.Select) and parent.field in SUFFIXES and place == "attributes":
+    if isinstance(parent, ast.Select) and parent.field in SUFFIXES and place == "attributes":
         return
     domain, _, name = key.partition("/")
     message = f"device.{place} is indexed by domain, then by name; no domain is called {key!r}"
-    tested = isinstance(parent, s.Select) and parent.test
+    tested = isinstance(parent, ast.Select) and parent.test
     found = warning if tested else error
     yield found(LintCode.QUALIFIED_KEY, visit.node.offset, message, access_text(place, domain, name))
 
 
-def _others(parent: s.CallExpression, node: s.SyntaxNode) -> Iterator[s.SyntaxNode]:
+def _others(parent: ast.CallExpression, node: ast.SyntaxNode) -> Iterator[ast.SyntaxNode]:
     return (each for each in parent.arguments if each is not node)
 
 
@@ -117,10 +119,10 @@ def _is_value(visit: Visit) -> bool:
     parent = visit.parent
     if parent is None:
         return True
-    if not isinstance(parent, s.CallExpression):
+    if not isinstance(parent, ast.CallExpression):
         return False
     if parent.target is visit.node:
         return parent.function not in _ABOUT_MAPS
-    if any(isinstance(each, s.MapLiteral) or map_of_domain(each) is not None for each in _others(parent, visit.node)):
+    if any(isinstance(each, ast.MapLiteral) or map_of_domain(each) is not None for each in _others(parent, visit.node)):
         return False
     return parent.function in _COMPARISONS or (parent.function == "@in" and parent.arguments[0] is visit.node)

@@ -5,13 +5,13 @@ from typing import Final
 
 from dra_extender.cel.native.patterns import PATTERN_FUNCTIONS, pattern_cost
 from dra_extender.cel.runtime.compile_limits import CALL_UNITS, FOLD_UNITS
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.types import typed_ast
 
-_READS: Final = frozenset({c.DeviceVariable, c.Variable, c.FieldSelection, c.Index})
+_READS: Final = frozenset({typed_ast.DeviceVariable, typed_ast.Variable, typed_ast.FieldSelection, typed_ast.Index})
 _WORK_PER_UNIT: Final = 2
 
 
-def call_units(name: str, arguments: Sequence[c.TypedNode]) -> int:
+def call_units(name: str, arguments: Sequence[typed_ast.TypedNode]) -> int:
     """Units for compiling a call: with nothing but constants it is evaluated, and a constant pattern is compiled."""
     units = CALL_UNITS
     if name in PATTERN_FUNCTIONS:
@@ -21,5 +21,5 @@ def call_units(name: str, arguments: Sequence[c.TypedNode]) -> int:
     return units
 
 
-def _texts(arguments: Sequence[c.TypedNode]) -> list[str]:
-    return [each.value for each in arguments if type(each) is c.Constant and type(each.value) is str]
+def _texts(arguments: Sequence[typed_ast.TypedNode]) -> list[str]:
+    return [each.value for each in arguments if type(each) is typed_ast.Constant and type(each.value) is str]

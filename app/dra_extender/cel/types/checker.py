@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Final
 from dra_extender.cel.runtime.compile_limits import CHECK_UNITS, NODE_UNITS
 from dra_extender.cel.runtime.values import TypeValue, Uint
 from dra_extender.cel.support.errors import CelCompileError
-from dra_extender.cel.syntax import ast as s
+from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.macros import qualified_call
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.call_units import call_units
 from dra_extender.cel.types.declarations import Overload
 from dra_extender.cel.types.expansions import Expansions, end_of_operand
@@ -56,7 +56,7 @@ _METERED_NODES: Final = 16
 class Checker(Expansions):
     """Checks one expression; what compiling it will take is charged at the end."""
 
-    def check(self, node: s.SyntaxNode) -> c.TypedNode:
+    def check(self, node: ast.SyntaxNode) -> typed_ast.TypedNode:
         """Check a whole expression.
 
         Raises:
@@ -72,44 +72,44 @@ class Checker(Expansions):
         self._meter.spend(unmetered + self._steps() + NODE_UNITS * self.nodes + self._calls)
         return result
 
-    def _check(self, node: s.SyntaxNode, scopes: Scopes) -> c.TypedNode:
+    def _check(self, node: ast.SyntaxNode, scopes: Scopes) -> typed_ast.TypedNode:
         self.nodes += 1
         if not self.nodes % _METERED_NODES:
             self._meter.spend(CHECK_UNITS * _METERED_NODES + self._steps(), node.offset)
         return self._RULES[type(node)](self, node, scopes)
 
-    def _literal(self, node: s.Literal, _: Scopes) -> c.TypedNode:
+    def _literal(self, node: ast.Literal, _: Scopes) -> typed_ast.TypedNode:
         self.constants += 1
-        return c.Constant(node.offset, _LITERALS[type(node.value)], node.value)
+        return typed_ast.Constant(node.offset, _LITERALS[type(node.value)], node.value)
 
-    def _identifier(self, node: s.Identifier, scopes: Scopes) -> c.TypedNode:
+    def _identifier(self, node: ast.Identifier, scopes: Scopes) -> typed_ast.TypedNode:
         scope = scopes.get(node.name)
         if scope is not None:
             self._require_value(scope.type, node.name, node)
-            return c.Variable(node.offset, scope.type, scope.slot, scope.lazy)
+            return typed_ast.Variable(node.offset, scope.type, scope.slot, scope.lazy)
         if node.name == "device":
-            return c.DeviceVariable(node.offset, DEVICE)
+            return typed_ast.DeviceVariable(node.offset, DEVICE)
         if node.name in TYPE_NAMES:
-            return c.Constant(node.offset, type_of(TYPE_NAMES[node.name]), TypeValue(node.name))
+            return typed_ast.Constant(node.offset, type_of(TYPE_NAMES[node.name]), TypeValue(node.name))
         raise self._error(f"undeclared reference to {node.name!r}", node)
 
-    def _qualified(self, node: s.Select, scopes: Scopes) -> c.TypedNode | None:
+    def _qualified(self, node: ast.Select, scopes: Scopes) -> typed_ast.TypedNode | None:
         """A name with dots that stands for a type, or for the one constant of protocol buffers that is left."""
         names = [node.field]
         operand = node.operand
-        while isinstance(operand, s.Select) and not operand.optional:
+        while isinstance(operand, ast.Select) and not operand.optional:
             names.append(operand.field)
             operand = operand.operand
-        if not isinstance(operand, s.Identifier) or operand.name in scopes or operand.name == "device":
+        if not isinstance(operand, ast.Identifier) or operand.name in scopes or operand.name == "device":
             return None
         name = ".".join((operand.name, *reversed(names)))
         if name == _NULL_VALUE:
-            return c.Constant(node.offset, INT, 0)
+            return typed_ast.Constant(node.offset, INT, 0)
         if name not in TYPE_NAMES:
             return None
-        return c.Constant(node.offset, type_of(TYPE_NAMES[name]), TypeValue(name))
+        return typed_ast.Constant(node.offset, type_of(TYPE_NAMES[name]), TypeValue(name))
 
-    def _select(self, node: s.Select, scopes: Scopes) -> c.TypedNode:
+    def _select(self, node: ast.Select, scopes: Scopes) -> typed_ast.TypedNode:
         if not node.test and not node.optional:
             name = self._qualified(node, scopes)
             if name is not None:
@@ -122,9 +122,9 @@ class Checker(Expansions):
             result = BOOL
         elif inner is not found or node.optional:
             result = optional_of(result)
-        return c.FieldSelection(node.offset, result, operand, node.field, node.optional, node.test)
+        return typed_ast.FieldSelection(node.offset, result, operand, node.field, node.optional, node.test)
 
-    def _member_type(self, node: s.Select, operand: Type) -> Type:
+    def _member_type(self, node: ast.Select, operand: Type) -> Type:
         if operand.kind == "map":
             return operand.parameters[1]
         if operand.kind == "object":
@@ -137,21 +137,21 @@ class Checker(Expansions):
             raise self._error(f"type '{operand}' does not support field selection", node)
         return DYN
 
-    def _call(self, node: s.CallExpression, scopes: Scopes) -> c.TypedNode:
+    def _call(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
         if node.function in _LOGICAL and node.target is None:
             return self._logical(node, scopes)
         if node.function == "format":
             return self._exempted(node, scopes)
         return self._function(node, scopes)
 
-    def _exempted(self, node: s.CallExpression, scopes: Scopes) -> c.TypedNode:
+    def _exempted(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
         """Literals anywhere inside of a call of format may mix types."""
         self._exempt += 1
         result = self._function(node, scopes)
         self._exempt -= 1
         return result
 
-    def _function(self, node: s.CallExpression, scopes: Scopes) -> c.TypedNode:
+    def _function(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
         qualified = None if node.target is None else qualified_call(node)
         if qualified is not None and qualified in self._functions:
             return self._resolve(node, qualified, None, scopes)
@@ -159,9 +159,9 @@ class Checker(Expansions):
             raise self._error(f"undeclared reference to {node.function!r}", node)
         return self._resolve(node, node.function, node.target, scopes)
 
-    def _logical(self, node: s.CallExpression, scopes: Scopes) -> c.TypedNode:
-        terms: list[c.TypedNode] = []
-        open_terms: list[tuple[int, c.TypedNode, s.SyntaxNode]] = []
+    def _logical(self, node: ast.CallExpression, scopes: Scopes) -> typed_ast.TypedNode:
+        terms: list[typed_ast.TypedNode] = []
+        open_terms: list[tuple[int, typed_ast.TypedNode, ast.SyntaxNode]] = []
         last = len(node.arguments) - 1
         for place, written in enumerate(node.arguments):
             term = self._check(written, scopes)
@@ -173,9 +173,11 @@ class Checker(Expansions):
             for end, earlier, shown in open_terms:
                 if end == place:
                     self._expect_bool(earlier, shown)
-        return c.Logical(node.offset, BOOL, _LOGICAL[node.function], tuple(terms))
+        return typed_ast.Logical(node.offset, BOOL, _LOGICAL[node.function], tuple(terms))
 
-    def _resolve(self, node: s.CallExpression, name: str, target: s.SyntaxNode | None, scopes: Scopes) -> c.TypedNode:
+    def _resolve(
+        self, node: ast.CallExpression, name: str, target: ast.SyntaxNode | None, scopes: Scopes
+    ) -> typed_ast.TypedNode:
         arguments = tuple([self._check(item, scopes) for item in node.arguments])
         if target is not None:
             arguments = (self._check(target, scopes), *arguments)
@@ -209,38 +211,40 @@ class Checker(Expansions):
             self.careful = closed or any(self._types.resolve(item).kind == "dyn" for item in types)
         return self._specialise(node, name, result, tuple(candidates), arguments)
 
-    def _simple(self, node: s.CallExpression, name: str, left: c.TypedNode, right: c.TypedNode) -> c.TypedNode | None:
+    def _simple(
+        self, node: ast.CallExpression, name: str, left: typed_ast.TypedNode, right: typed_ast.TypedNode
+    ) -> typed_ast.TypedNode | None:
         """What most comparisons and selections are, where it takes no unification to see that they fit."""
         one, other = left.type, right.type
         if one.free or other.free:
             return None
         if name == "_[_]":
             fits = one.kind == "map" and other is one.parameters[0]
-            return c.Index(node.offset, one.parameters[1], left, right, optional=False) if fits else None
+            return typed_ast.Index(node.offset, one.parameters[1], left, right, optional=False) if fits else None
         if one is other or one.kind == "dyn" or other.kind == "dyn":
             function = self._functions[name]
-            return c.Invoke(node.offset, BOOL, function, function.overloads, (left, right), member=False)
+            return typed_ast.Invoke(node.offset, BOOL, function, function.overloads, (left, right), member=False)
         return None
 
     def _specialise(
         self,
-        node: s.CallExpression,
+        node: ast.CallExpression,
         name: str,
         result: Type,
         candidates: tuple[Overload, ...],
-        arguments: tuple[c.TypedNode, ...],
-    ) -> c.TypedNode:
+        arguments: tuple[typed_ast.TypedNode, ...],
+    ) -> typed_ast.TypedNode:
         if name == "_?_:_":
             condition, chosen, other = arguments
-            return c.Conditional(node.offset, result, condition, chosen, other)
+            return typed_ast.Conditional(node.offset, result, condition, chosen, other)
         if name in _INDEX:
             operand, key = arguments
-            return c.Index(node.offset, result, operand, key, _INDEX[name])
+            return typed_ast.Index(node.offset, result, operand, key, _INDEX[name])
         member = candidates[0].member
-        return c.Invoke(node.offset, result, self._functions[name], candidates, arguments, member)
+        return typed_ast.Invoke(node.offset, result, self._functions[name], candidates, arguments, member)
 
-    def _list_literal(self, node: s.ListLiteral, scopes: Scopes) -> c.TypedNode:
-        values: list[c.TypedNode] = []
+    def _list_literal(self, node: ast.ListLiteral, scopes: Scopes) -> typed_ast.TypedNode:
+        values: list[typed_ast.TypedNode] = []
         common = None
         for element in node.elements:
             value = self._check(element.value, scopes)
@@ -248,11 +252,11 @@ class Checker(Expansions):
             found = self._element_type(value.type, element.value, optional=element.optional)
             common = self._join(common, found, element.value)
         optional = tuple([item.optional for item in node.elements])
-        return c.MakeList(node.offset, list_of(self._joined(common)), tuple(values), optional)
+        return typed_ast.MakeList(node.offset, list_of(self._joined(common)), tuple(values), optional)
 
-    def _map_literal(self, node: s.MapLiteral, scopes: Scopes) -> c.TypedNode:
-        keys: list[c.TypedNode] = []
-        values: list[c.TypedNode] = []
+    def _map_literal(self, node: ast.MapLiteral, scopes: Scopes) -> typed_ast.TypedNode:
+        keys: list[typed_ast.TypedNode] = []
+        values: list[typed_ast.TypedNode] = []
         common_key = common_value = None
         for entry in node.entries:
             key = self._check(entry.key, scopes)
@@ -264,9 +268,9 @@ class Checker(Expansions):
             common_value = self._join(common_value, found, entry.value)
         optional = tuple([entry.optional for entry in node.entries])
         result = map_of(self._joined(common_key), self._joined(common_value))
-        return c.MakeMap(node.offset, result, tuple(keys), tuple(values), optional)
+        return typed_ast.MakeMap(node.offset, result, tuple(keys), tuple(values), optional)
 
-    def _comprehension(self, node: s.Comprehension, scopes: Scopes) -> c.TypedNode:
+    def _comprehension(self, node: ast.Comprehension, scopes: Scopes) -> typed_ast.TypedNode:
         if node.kind in {"opt_map", "opt_flat_map"}:
             return self._optional_map(node, scopes)
         source = self._check(node.source, scopes)
@@ -277,20 +281,20 @@ class Checker(Expansions):
         body = self._check(node.body, inner)
         if node.kind == "sort":
             result, strict = self._sorted(node, source.type, body.type)
-            return c.Sort(node.offset, result, source, slot, body, strict)
+            return typed_ast.Sort(node.offset, result, source, slot, body, strict)
         if condition is not None and node.condition is not None:
             self._expect_bool(condition, node.condition)
         result = self._loop_type(node, body, inner)
         slots = tuple(range(slot, slot + len(node.names)))
-        return c.ComprehensionLoop(node.offset, result, node.kind, source, slots, condition, body)
+        return typed_ast.ComprehensionLoop(node.offset, result, node.kind, source, slots, condition, body)
 
-    def _bind(self, node: s.Comprehension, value: c.TypedNode, scopes: Scopes) -> c.TypedNode:
+    def _bind(self, node: ast.Comprehension, value: typed_ast.TypedNode, scopes: Scopes) -> typed_ast.TypedNode:
         self._require_value(value.type, node.names[0], node)
         slot, inner = self._declare(node.names, (value.type,), scopes, lazy=True)
         body = self._check(node.body, inner)
-        return c.CelBind(node.offset, self._types.resolve(body.type), slot, value, body)
+        return typed_ast.CelBind(node.offset, self._types.resolve(body.type), slot, value, body)
 
-    def _optional_map(self, node: s.Comprehension, scopes: Scopes) -> c.TypedNode:
+    def _optional_map(self, node: ast.Comprehension, scopes: Scopes) -> typed_ast.TypedNode:
         """Check the source twice if that makes a difference: cel-go asks one copy whether it has a value, another for it."""
         flat = node.kind == "opt_flat_map"
         known = self._open_variables(scopes)
@@ -304,14 +308,14 @@ class Checker(Expansions):
         slot, inner = self._declare(node.names, (value,), scopes, lazy=True)
         body = self._check(node.body, inner)
         result = self._optional_result(node.body, body.type, flat=flat)
-        return c.OptionalMap(node.offset, result, source, slot, body, flat)
+        return typed_ast.OptionalMap(node.offset, result, source, slot, body, flat)
 
-    _RULES: ClassVar[Mapping[type[s.SyntaxNode], Callable[[Any, Any, Scopes], c.TypedNode]]] = {
-        s.Literal: _literal,
-        s.Identifier: _identifier,
-        s.Select: _select,
-        s.CallExpression: _call,
-        s.ListLiteral: _list_literal,
-        s.MapLiteral: _map_literal,
-        s.Comprehension: _comprehension,
+    _RULES: ClassVar[Mapping[type[ast.SyntaxNode], Callable[[Any, Any, Scopes], typed_ast.TypedNode]]] = {
+        ast.Literal: _literal,
+        ast.Identifier: _identifier,
+        ast.Select: _select,
+        ast.CallExpression: _call,
+        ast.ListLiteral: _list_literal,
+        ast.MapLiteral: _map_literal,
+        ast.Comprehension: _comprehension,
     }

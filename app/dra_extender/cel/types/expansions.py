@@ -3,8 +3,8 @@
 from itertools import pairwise, starmap
 from typing import Final
 
-from dra_extender.cel.syntax import ast as s
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.syntax import ast
+from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.inference import Inference, Scopes
 from dra_extender.cel.types.types import (
     ANY,
@@ -68,14 +68,14 @@ class Expansions(Inference):
         numbers: dict[Type, Type] = {}
         return [_numbered(self._types.resolve(item.type), numbers) for item in scopes.values() if item.type.free]
 
-    def _value_of(self, source: c.TypedNode, written: s.SyntaxNode) -> Type:
+    def _value_of(self, source: typed_ast.TypedNode, written: ast.SyntaxNode) -> Type:
         """The type of the value of an optional one."""
         value = self._types.fresh()
         if not self._types.assign((source.type,), (optional_of(value),)):
             raise self._error(f"expected an optional value but found '{self.final(source.type)}'", written)
         return self._types.resolve(value)
 
-    def _optional_result(self, written: s.SyntaxNode, body: Type, *, flat: bool) -> Type:
+    def _optional_result(self, written: ast.SyntaxNode, body: Type, *, flat: bool) -> Type:
         """`source.hasValue() ? optional.of(body) : optional.none()`, or the body itself if `flat`."""
         found = self._types.resolve(body)
         either = self._types.fresh()
@@ -84,7 +84,7 @@ class Expansions(Inference):
             raise self._error(f"expected an optional value but found '{self.final(body)}'", written)
         return self._types.resolve(either)
 
-    def _range(self, node: s.Comprehension, source: Type) -> tuple[Type, ...]:
+    def _range(self, node: ast.Comprehension, source: Type) -> tuple[Type, ...]:
         """The types of the variables of a loop over a source of this type."""
         found = self._types.resolve(source)
         single = len(node.names) == 1
@@ -99,7 +99,7 @@ class Expansions(Inference):
             raise self._error(message, node.source)
         return (DYN,) * len(node.names)
 
-    def _loop_type(self, node: s.Comprehension, body: c.TypedNode, inner: Scopes) -> Type:
+    def _loop_type(self, node: ast.Comprehension, body: typed_ast.TypedNode, inner: Scopes) -> Type:
         if node.kind == "list":
             return list_of(self._types.resolve(body.type))
         if node.kind == "map":
@@ -111,7 +111,7 @@ class Expansions(Inference):
         self._expect_bool(body, node.body)
         return BOOL
 
-    def _merged(self, node: s.Comprehension, body: c.TypedNode) -> Type:
+    def _merged(self, node: ast.Comprehension, body: typed_ast.TypedNode) -> Type:
         """The map that all entries are put into, which is empty at first."""
         result = map_of(self._types.fresh(), self._types.fresh())
         either = map_of(self._types.fresh(), self._types.fresh())
@@ -120,7 +120,7 @@ class Expansions(Inference):
         self._doubt(result)
         return self._types.resolve(result)
 
-    def _sorted(self, node: s.Comprehension, source: Type, key: Type) -> tuple[Type, bool]:
+    def _sorted(self, node: ast.Comprehension, source: Type, key: Type) -> tuple[Type, bool]:
         """What sortBy gives, and whether the type of its keys is known."""
         keys = list_of(self._types.resolve(key))
         results: list[Type] = []

@@ -6,8 +6,8 @@ import msgspec
 
 from dra_extender.cel.runtime.compile_limits import STEP_UNITS, CompileMeter
 from dra_extender.cel.support.errors import CelCompileError
-from dra_extender.cel.syntax import ast as s
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.syntax import ast
+from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.declarations import Library
 from dra_extender.cel.types.types import BOOL, DYN, OPTIONAL_NAME, Substitution, Type, most_general
 
@@ -48,15 +48,15 @@ class Inference:
         self._functions = functions
         self._device = device
         self._types = Substitution(max(self._meter.left // STEP_UNITS, 0))
-        self._literals: list[tuple[Type, s.SyntaxNode, Type]] = []
-        self._unsettled: list[tuple[Type, str, s.SyntaxNode]] = []
+        self._literals: list[tuple[Type, ast.SyntaxNode, Type]] = []
+        self._unsettled: list[tuple[Type, str, ast.SyntaxNode]] = []
         self._exempt = 0
 
     def final(self, item: Type) -> Type:
         """A type with nothing open: what could be anything is dynamic."""
         return self._types.resolve(item, free=DYN)
 
-    def _error(self, message: str, node: s.SyntaxNode) -> CelCompileError:
+    def _error(self, message: str, node: ast.SyntaxNode) -> CelCompileError:
         return CelCompileError(message, self._source, node.offset)
 
     def _steps(self) -> int:
@@ -77,7 +77,7 @@ class Inference:
         added = {name: ScopedVariable(first + place, types[place], lazy) for place, name in enumerate(names)}
         return first, {**scopes, **added}
 
-    def _require_value(self, item: Type, name: str, node: s.SyntaxNode) -> None:
+    def _require_value(self, item: Type, name: str, node: ast.SyntaxNode) -> None:
         """A variable that is known to hold a type is taken for the name of that type."""
         found = self._types.resolve(item)
         if found.kind == "variable":
@@ -94,11 +94,11 @@ class Inference:
         """Trust no static types if this one is open: a later use settles it, whatever the value is."""
         self.careful = self.careful or self._types.resolve(item).free
 
-    def _expect_bool(self, item: c.TypedNode, node: s.SyntaxNode) -> None:
+    def _expect_bool(self, item: typed_ast.TypedNode, node: ast.SyntaxNode) -> None:
         if not self._types.assign((item.type,), (BOOL,)):
             raise self._error(f"expected type 'bool' but found '{self.final(item.type)}'", node)
 
-    def _element_type(self, value: Type, written: s.SyntaxNode, *, optional: bool) -> Type:
+    def _element_type(self, value: Type, written: ast.SyntaxNode, *, optional: bool) -> Type:
         """The type of an element or entry of a literal; a variable of its own is none that may be left out."""
         if not optional:
             return value
@@ -108,7 +108,7 @@ class Inference:
             raise self._error(f"expected type 'optional_type' but found '{self.final(value)}'", written)
         return value
 
-    def _join(self, known: _Common | None, item: Type, written: s.SyntaxNode) -> _Common:
+    def _join(self, known: _Common | None, item: Type, written: ast.SyntaxNode) -> _Common:
         """One more element of a literal; the check that all are of one type has to wait until types are final."""
         if known is None:
             return item, item

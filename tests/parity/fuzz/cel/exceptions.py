@@ -19,7 +19,7 @@ from dra_extender.cel.runtime import device as device_values
 from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.quantity import Quantity, QuantitySum, read_anew
 from dra_extender.cel.support.errors import CelError, CelRuntimeError
-from dra_extender.cel.types import typed_ast as c
+from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.declarations import Function, Implementation, Overload
 
 from tests.parity.selectors import Outcome, device, ours
@@ -138,7 +138,7 @@ def _strangers(found: Difference) -> bool:
 def _dynamic(found: Difference) -> bool:
     """Whether we would answer as upstream does if what is found inside of a dynamic value were not looked into."""
 
-    def closed(node: c.FieldSelection | c.Index) -> bool:
+    def closed(node: typed_ast.FieldSelection | typed_ast.Index) -> bool:
         return original(node) and not _inside_dynamic(node)
 
     original = access._opens
@@ -146,13 +146,16 @@ def _dynamic(found: Difference) -> bool:
         return ours(found.scenario) == found.theirs
 
 
-def _inside_dynamic(node: c.FieldSelection | c.Index) -> bool:
+def _inside_dynamic(node: typed_ast.FieldSelection | typed_ast.Index) -> bool:
     operand = node.operand
-    if not isinstance(operand, c.FieldSelection | c.Index):
+    if not isinstance(operand, typed_ast.FieldSelection | typed_ast.Index):
         return False
-    while isinstance(operand, c.FieldSelection | c.Index) and not operand.optional:
+    while isinstance(operand, typed_ast.FieldSelection | typed_ast.Index) and not operand.optional:
         operand = operand.operand
-    return not isinstance(operand, c.FieldSelection | c.Index) and operand.type.kind in {"dyn", "variable"}
+    return not isinstance(operand, typed_ast.FieldSelection | typed_ast.Index) and operand.type.kind in {
+        "dyn",
+        "variable",
+    }
 
 
 def _our_error(found: Difference) -> str:
