@@ -25,7 +25,7 @@ from dra_extender.cel.library import (
     time,
     url,
 )
-from dra_extender.cel.types.declarations import Function, Library, merge
+from dra_extender.cel.types.declarations import Function, Library, merge_libraries
 from dra_extender.cel.types.types import ANY, BOOL, DYN, QUANTITY, STRING, Type, map_of
 
 
@@ -50,7 +50,7 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 def _functions(*own: tuple[Function, ...]) -> Library:
-    return merge(
+    return merge_libraries(
         core.FUNCTIONS,
         optional.FUNCTIONS,
         strings.FUNCTIONS,

@@ -113,7 +113,7 @@ def weighed(work: int, item: Function) -> Function:
     return Function(item.name, tuple(overloads), item.extra)
 
 
-def merge(*libraries: Iterable[Function]) -> Library:
+def merge_libraries(*libraries: Iterable[Function]) -> Library:
     """Put libraries together; a function declared twice has the overloads of both, in order."""
     merged: dict[str, Function] = {}
     for library in libraries:
