@@ -1,14 +1,24 @@
 from collections import deque
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from dra_extender.allocator.state.usage import PoolId, Usage
+from dra_extender.ledger.events import (
+    AllocationEnded,
+    AllocationObserved,
+    ClaimOrphaned,
+    ClaimSpecsDropped,
+    HoldEnded,
+    LedgerEvents,
+    PodGroupChanged,
+    PodResolved,
+)
 from dra_extender.ledger.holds.held_nodes import HeldNodes
-from dra_extender.ledger.holds.holds import HoldBook
+from dra_extender.ledger.holds.holds import Hold, HoldBook
 from dra_extender.ledger.index.claims import ClaimIndex, UsageChange
 from dra_extender.ledger.index.group_starts import GroupStarts
-from dra_extender.ledger.index.guards import GUARD_MARK, Device, Guard, GuardIndex, whole_devices
-from dra_extender.ledger.index.orphans import Orphan, users_of
+from dra_extender.ledger.index.guards import GUARD_MARK, Guard, GuardIndex, whole_devices
+from dra_extender.ledger.index.orphans import users_of
 from dra_extender.ledger.index.pod_groups import PodGroupIndex
 from dra_extender.ledger.index.pods import PodIndex
 from dra_extender.ledger.index.slices import SliceIndex
@@ -44,11 +54,16 @@ class Ledger:
 
     def __init__(self, namespace_claim_bytes: int = 0) -> None:
         """`namespace_claim_bytes`: see ClaimIndex."""
+        self.events = LedgerEvents()
         # Slices with every overlay on them, which is what decisions read; `overlays` has them as published.
         self.slices = SliceIndex()
         self.overlays = Overlays(self.slices)
         self.pods = PodIndex()
-        self.claims = ClaimIndex(lambda claim: users_of(claim, self.pods, self.nodes), namespace_claim_bytes)
+        self.claims = ClaimIndex(
+            lambda claim: users_of(claim, self.pods, self.nodes),
+            namespace_claim_bytes,
+            lambda namespace: self.events.publish(ClaimSpecsDropped(namespace)),
+        )
         self.pod_groups = PodGroupIndex()
         self.classes: dict[str, DeviceClass] = {}
         self.nodes: dict[str, Node] = {}
@@ -58,7 +73,7 @@ class Ledger:
         # Nodes that the watch told of: what they are for others than us, their taints and CPU, may be something else now.
         self.node_news = NodeVersions()
         self._held = NodeVersions()
-        self._holds = HoldBook(self._holds_moved)
+        self._holds = HoldBook(self._holds_moved, self._hold_ended)
         self._promises = deque[Callable[[], None]]()
         self.progress = ChangeCounters()
         self.helped = Notifier()
@@ -67,21 +82,10 @@ class Ledger:
         self.once_backed: set[str] = set()
         # Whether claims are made for extended resources that a class backs; otherwise only a node's own resources count.
         self.serves_extended_resources = True
-        # Told of each claim for which the watch brings an allocation that was not known: somebody else's, or from before our start.
-        self.on_allocation: Callable[[ClaimRecord], None] | None = None
-        # Called for each claim that was deleted while pods use its devices.
-        self.on_orphan: Callable[[Orphan], None] | None = None
-        # Told the devices that a stored allocation no longer has to itself.
-        self.on_devices_lost: Callable[[Collection[Device]], None] | None = None
         self.guards = GuardIndex()
-        # Told the UID of each pod that is bound by whomever, is being deleted, or goes away; and each node that goes away.
-        self.on_pod_settled: Callable[[str], None] | None = None
-        self.on_node_gone: Callable[[str], None] | None = None
         self.group_starts = GroupStarts(self.nodes, self.claims)
         self._held_nodes = HeldNodes()
         self._held_nodes_known = True
-        # Told (namespace, name) of each PodGroup that changes, or of which a pod or a claim made for it does.
-        self.on_group_touched: Callable[[tuple[str, str]], None] | None = None
 
     @property
     def holds(self) -> HoldBook:
@@ -171,8 +175,8 @@ class Ledger:
         if change.created:
             self._owner_touched(record.claim)
         is_new = change.created or any(each not in change.removed for each in change.added)
-        if self.on_allocation is not None and record.holdings and is_new:
-            self.on_allocation(record)
+        if record.holdings and is_new:
+            self.events.publish(AllocationObserved(record))
         if record.unreadable:
             raise ModelError(record.unreadable)
 
@@ -180,8 +184,8 @@ class Ledger:
         """A claim was deleted."""
         if self.guards.has(namespace, name):
             guard = self.guards.drop(name, uid)
-            if guard is not None and guard.device is not None and self.on_devices_lost is not None:
-                self.on_devices_lost((guard.device,))
+            if guard is not None and guard.device is not None:
+                self.events.publish(AllocationEnded((guard.device,)))
             return
         known = self.claims.by_uid(uid) if uid else self.claims.by_key(namespace, name)
         change = self.claims.delete(namespace, name, uid)
@@ -218,11 +222,7 @@ class Ledger:
             self.holds.leave(pod.uid)
         before = (False, "") if old is None else (old.deleting, old.node_name)
         if (pod.deleting, pod.node_name) != before:
-            self._pod_settled(pod.uid)
-
-    def _pod_settled(self, uid: str) -> None:
-        if self.on_pod_settled is not None:
-            self.on_pod_settled(uid)
+            self.events.publish(PodResolved(pod.uid))
 
     def _completes_a_gang(self, pod: Pod, old: Pod | None) -> bool:
         """Whether a member has come, has been told its claims, or is bound: then others may be placed that were too few."""
@@ -239,7 +239,7 @@ class Ledger:
             self.group_starts.gone(pod.uid)
             self.pod_uses_nothing(pod.uid)
             self.holds.leave(pod.uid)
-            self._pod_settled(pod.uid)
+            self.events.publish(PodResolved(pod.uid))
 
     def pod_uses_nothing(self, uid: str) -> None:
         """The pod is over, gone, or not bound after all: devices of deleted claims that it alone used are free."""
@@ -262,8 +262,7 @@ class Ledger:
 
     def group_touched(self, key: tuple[str, str]) -> None:
         """A PodGroup, one of its pods, or a claim that was made for it has changed."""
-        if self.on_group_touched is not None:
-            self.on_group_touched(key)
+        self.events.publish(PodGroupChanged(key))
 
     def _member_touched(self, pod: Pod | None) -> None:
         if pod is not None and pod.pod_group is not None:
@@ -298,12 +297,15 @@ class Ledger:
             self.state.moved(self.slices.nodes_of(pool_id))
         if helpful and change.freed:
             self.helpful_devices()
-        if change.orphan is not None and self.on_orphan is not None:
-            self.on_orphan(change.orphan)
+        if change.orphan is not None:
+            self.events.publish(ClaimOrphaned(change.orphan))
 
     def _devices_lost(self, change: UsageChange) -> None:
-        if change.removed and self.on_devices_lost is not None:
-            self.on_devices_lost(whole_devices(change.removed) - whole_devices(change.added))
+        if change.removed:
+            self.events.publish(AllocationEnded(whole_devices(change.removed) - whole_devices(change.added)))
+
+    def _hold_ended(self, hold: Hold, kept: Sequence[DeviceHolding], allocated: bool) -> None:
+        self.events.publish(HoldEnded(hold, kept, allocated))
 
     def _keep_promises(self) -> None:
         while self._promises:

@@ -7,6 +7,7 @@ from typing import Final
 import structlog
 
 from dra_extender.allocator.state.features import Features
+from dra_extender.ledger.events import ClaimSpecsDropped, NodeRemoved, PodResolved
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.model.request_pod import RequestPod
@@ -67,7 +68,6 @@ class Extender:
         self._prioritize = Prioritize(ledger, options)
         slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)
         short = ShortClaims(ledger, cluster.claims, metrics, slices)
-        ledger.claims.kept.on_full = _namespace_is_full
         self._preempt = Preempt(ledger, searching, short, cluster.clock, options)
         decision = BindDecision(ledger, searching, cool_downs, short, options)
         self._stopping = Shutdown()
@@ -113,8 +113,9 @@ class Extender:
         ledger.pod_groups.reservation = options.reserve_for_pod_groups
         ledger.pod_groups.have_claims = options.pod_group_claims
         ledger.pod_groups.ends_entries = options.reclaim_enabled
-        ledger.on_pod_settled = lambda uid: self._bind.nudge((uid,))
-        ledger.on_node_gone = self._bind.nudge_node
+        ledger.events.subscribe(PodResolved, lambda event: self._bind.nudge((event.pod_uid,)))
+        ledger.events.subscribe(NodeRemoved, lambda event: self._bind.nudge_node(event.node))
+        ledger.events.subscribe(ClaimSpecsDropped, _specs_dropped)
         metrics.before_render(lambda: metrics.guarded(len(ledger.guards)))
         metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.unsettled))
         metrics.before_render(lambda: metrics.claims_kept(ledger.claims.kept.total, ledger.claims.kept.short))
@@ -131,8 +132,9 @@ class Extender:
         """Begin the work that goes on between requests; also again after a `stop`."""
         self._stopping.over()
         self._decide_by_the_api_server()
-        self._ledger.on_allocation = self._foreign.seen
-        self._ledger.on_devices_lost = None if self._guards is None else self._guards.ended
+        self._foreign.start()
+        if self._guards is not None:
+            self._guards.start()
         self._orphans.start()
         going_on = {
             BackgroundTask.WAKE_UP: self._wake_up.run,
@@ -152,8 +154,9 @@ class Extender:
         When it is cancelled, because writes do not end, the background work stops all the same.
         """
         self._stopping.begin(reason)
-        self._ledger.on_allocation = None
-        self._ledger.on_devices_lost = None
+        self._foreign.stop()
+        if self._guards is not None:
+            self._guards.stop()
         self._orphans.stop()
         self._bind.nudge()
         try:
@@ -245,10 +248,10 @@ class Extender:
         raise RetryableError(f"{self._stopping.reason}; the next bind of the pod carries on")
 
 
-def _namespace_is_full(namespace: str) -> None:
+def _specs_dropped(event: ClaimSpecsDropped) -> None:
     _LOG.warning(
         "the claims of a namespace take more than is kept; further specs are read again when needed",
-        namespace=namespace,
+        namespace=event.namespace,
     )
 
 

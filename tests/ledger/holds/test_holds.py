@@ -43,8 +43,7 @@ def test_nominated_hold_ends_at_its_latest_time() -> None:
 
 def test_end_says_whether_the_hold_was_used() -> None:
     told = list[tuple[str, int, bool]]()
-    book = HoldBook(lambda _: None)
-    book.on_end = lambda hold, kept, allocated: told.append((hold.claim_uid, len(kept), allocated))
+    book = HoldBook(lambda _: None, lambda hold, kept, allocated: told.append((hold.claim_uid, len(kept), allocated)))
     book.place(hold("used"))
     book.place(hold("unused", nodes=3))
     book.end("used", allocated=True)

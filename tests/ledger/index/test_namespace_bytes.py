@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from dra_extender.ledger.events import ClaimSpecsDropped
 from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import SpecNotKeptError
@@ -96,7 +97,7 @@ def test_a_namespace_at_its_bound_changes_nothing_for_another_one() -> None:
 
 def test_a_namespace_is_reported_once_until_all_its_claims_are_whole_again() -> None:
     ledger, told = Ledger(15 * KIB), list[str]()
-    ledger.claims.kept.on_full = told.append
+    ledger.events.subscribe(ClaimSpecsDropped, lambda event: told.append(event.namespace))
     for i in range(5):
         ledger.claim_seen(body(i, selecting(str(i), 10 * KIB)))
     assert told == ["a"]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from dra_extender.ledger.events import ClaimOrphaned
 from dra_extender.ledger.index.orphans import Orphan
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
@@ -200,7 +201,7 @@ def test_devices_of_deleted_claims_count_while_pods_run_on_them(sequence: list[t
 
 def test_claim_made_anew_under_the_old_name_adds_nothing_to_what_the_pod_uses() -> None:
     fed, found = Fed(), list[Orphan]()
-    fed.ledger.on_orphan = found.append
+    fed.ledger.events.subscribe(ClaimOrphaned, lambda event: found.append(event.orphan))
     fed.apply(("pod", "b", 0, "n1", "Running"), 1)
     for life, device in enumerate(("s-0", "s-1")):
         fed.apply(("claim", "c2", life, (device,), ("b-0",), "n1"), 2 + life)

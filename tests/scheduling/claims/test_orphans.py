@@ -2,6 +2,7 @@
 
 import pytest
 from dra_extender.audit.invariants import ORPHANED, audit
+from dra_extender.ledger.events import AllocationObserved
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.binding.conflicts import overlapped
@@ -141,7 +142,7 @@ async def test_allocation_of_another_writer_on_the_same_device_is_reported() -> 
     record = world.ledger.claims.orphans.of_pod(world.pod("first")["metadata"]["uid"])[0].record
     world.cluster.store.update_status(StoredKind.CLAIM, raw)
     seen: list[ClaimRecord] = []
-    world.ledger.on_allocation = seen.append
+    world.ledger.events.subscribe(AllocationObserved, lambda event: seen.append(event.record))
     world.sync()
     await world.extender.stop()
 

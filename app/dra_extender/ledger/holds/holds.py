@@ -57,18 +57,27 @@ class Hold:
 
 
 class HoldBook:
-    """All holds, by claim and by pod.  `overlay` is everything they keep; `moved` hears of the pools in which that changes."""
+    """All holds, by claim and by pod.  `overlay` is everything they keep."""
 
-    def __init__(self, moved: Callable[[Collection[PoolId]], None]) -> None:
+    def __init__(
+        self,
+        changed: Callable[[Collection[PoolId]], None],
+        ended: Callable[[Hold, Sequence[DeviceHolding], bool], None] = lambda *_: None,
+    ) -> None:
+        """Begin without holds.
+
+        Args:
+            changed: Called with the pools in which the overlay changed.
+            ended: Called with each hold that ends, what it kept, and whether it ends because its claim is allocated.
+        """
         self._holds: dict[str, Hold] = {}
         self._by_pod: dict[str, set[str]] = {}
         self._kept: dict[str, Sequence[DeviceHolding]] = {}
         # Overlays without some holds, until the next change.
         self._partial: dict[frozenset[str], UsageTable] = {}
         self._by_namespace: dict[str, OrderedDict[str, None]] = {}
-        self._report = moved
-        # Called with each hold that ends, what it kept, and whether it ends because its claim is allocated.
-        self.on_end: Callable[[Hold, Sequence[DeviceHolding], bool], None] | None = None
+        self._report = changed
+        self._report_ended = ended
         # No hold ends by itself before this time.
         self._earliest = math.inf
         self.overlay = UsageTable()
@@ -163,8 +172,7 @@ class HoldBook:
         del claims[claim_uid]
         if not claims:
             del self._by_namespace[hold.namespace]
-        if self.on_end is not None:
-            self.on_end(hold, self._kept[claim_uid], allocated)
+        self._report_ended(hold, self._kept[claim_uid], allocated)
         self._release(claim_uid)
 
     def leave(self, pod_uid: str) -> None:

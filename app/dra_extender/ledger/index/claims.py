@@ -28,12 +28,18 @@ class ClaimIndex:
     `contradicted`: UID of a claim whose allocation and annotation differ in groups -> the first such device; the allocation counts.
     """
 
-    def __init__(self, users: Callable[[ClaimHead], Iterable[str]] = lambda _: (), namespace_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        users: Callable[[ClaimHead], Iterable[str]] = lambda _: (),
+        namespace_bytes: int = 0,
+        specs_dropped: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """Begin with nothing.
 
         Args:
             users: Returns the UIDs of the pods that run on the devices of a claim.
             namespace_bytes: What is kept of the claims of one namespace; the specs of what goes beyond are not.  0: no limit.
+            specs_dropped: Called with a namespace when its claims begin to exceed that.
         """
         self._users = users
         self._by_uid: dict[str, ClaimRecord] = {}
@@ -44,7 +50,7 @@ class ClaimIndex:
         self._extended: ClaimsByOwner[tuple[str, str]] = ClaimsByOwner(_extended_for)
         self._generated: ClaimsByOwner[tuple[str, str, str]] = ClaimsByOwner(_generated_for)
         self._specs = Specs()
-        self.kept = KeptBytes(namespace_bytes)
+        self.kept = KeptBytes(namespace_bytes, specs_dropped)
         self.orphans = Orphans()
         self.usage = UsageTable()
         self.contradicted: dict[str, tuple[str, str, str]] = {}

@@ -69,14 +69,13 @@ class Specs:
 class KeptBytes:
     """What is kept of all claims, in bytes by estimate, and the bound for those of one namespace."""
 
-    def __init__(self, limit: int = 0) -> None:
-        """`limit`: bytes for each namespace; 0 for no limit."""
+    def __init__(self, limit: int = 0, full: Callable[[str], None] = lambda _: None) -> None:
+        """`limit`: bytes for each namespace, 0 for no limit; `full` is called with a namespace that begins to exceed it."""
         self._limit = limit
+        self._report_full = full
         self._namespaces: dict[str, _Share] = {}
         self.total = 0
         self.short = 0
-        # Called with a namespace whose claims begin to take too much.
-        self.on_full: Callable[[str], None] = lambda _: None
 
     def of(self, namespace: str) -> int:
         """The bytes that the claims of a namespace take."""
@@ -115,7 +114,7 @@ class KeptBytes:
         self.total += size
         self.short += short
         if short > 0 and share.short == short:
-            self.on_full(namespace)
+            self._report_full(namespace)
 
 
 class _Share(NamedTuple):

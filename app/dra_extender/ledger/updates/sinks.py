@@ -1,5 +1,6 @@
 from collections.abc import Mapping
 
+from dra_extender.ledger.events import NodeRemoved
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.device_class import read_device_class
@@ -63,8 +64,7 @@ class NodeFeed(_Feed):
         ledger.group_starts.node_gone(name)
         if ledger.nodes.pop(name, None) is not None:
             ledger.inventory_moved(frozenset({name}))
-            if ledger.on_node_gone is not None:
-                ledger.on_node_gone(name)
+            ledger.events.publish(NodeRemoved(name))
 
 
 class ClassFeed(_Feed):

@@ -4,6 +4,7 @@ from typing import Final
 
 import structlog
 
+from dra_extender.ledger.events import AllocationObserved, Subscription
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.pod import Pod
@@ -42,9 +43,21 @@ class ForeignAllocations:
         self._supervisor = supervisor
         self._suspects: dict[str, int] = {}
         self._seen = asyncio.Event()
+        self._subscription: Subscription | None = None
+
+    def start(self) -> None:
+        """Look at each allocation that the ledger observes from now on."""
+        self.stop()
+        self._subscription = self._ledger.events.subscribe(AllocationObserved, lambda event: self.seen(event.record))
+
+    def stop(self) -> None:
+        """Look at no further allocation."""
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None
 
     def seen(self, record: ClaimRecord) -> None:
-        """The watch has brought an allocation that was not known."""
+        """The watch delivered an allocation that this process did not write."""
         with self._supervisor.sparing(BackgroundTask.FOREIGN_ALLOCATIONS, claim=record.claim.metadata.key):
             self._suspect(record)
 

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from dra_extender.ledger.events import AllocationEnded, Subscription
 from dra_extender.ledger.index.guards import DEVICE_ANNOTATION, Device, Guard, name_of_guard, whole_devices, written
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.base import ModelError
@@ -35,6 +36,18 @@ class GuardClaims:
         self._namespace = namespace
         self._due: dict[Device, None] = {}
         self._some_due = asyncio.Event()
+        self._subscription: Subscription | None = None
+
+    def start(self) -> None:
+        """Look at each allocation that ends from now on."""
+        self.stop()
+        self._subscription = self._ledger.events.subscribe(AllocationEnded, lambda event: self.ended(event.devices))
+
+    def stop(self) -> None:
+        """Look at no further allocation."""
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None
 
     def ended(self, devices: Iterable[Device]) -> None:
         """An allocation of each of these devices has ended."""

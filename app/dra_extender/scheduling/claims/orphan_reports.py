@@ -4,6 +4,7 @@ from typing import Final
 
 import structlog
 
+from dra_extender.ledger.events import ClaimOrphaned, Subscription
 from dra_extender.ledger.index.orphans import Orphan
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.scheduling.ports.cluster import Events
@@ -25,17 +26,21 @@ class OrphanReports:
         self._ledger = ledger
         self._events = events
         self._metrics = metrics
+        self._subscription: Subscription | None = None
         metrics.before_render(lambda: metrics.orphaned(len(ledger.claims.orphans)))
 
     def start(self) -> None:
         """Report from now on, and what has been known before."""
-        self._ledger.on_orphan = self.report
+        self.stop()
+        self._subscription = self._ledger.events.subscribe(ClaimOrphaned, lambda event: self.report(event.orphan))
         for orphan in tuple(self._ledger.claims.orphans.all()):
             self.report(orphan)
 
     def stop(self) -> None:
         """Another replica reports from now on."""
-        self._ledger.on_orphan = None
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None
 
     def report(self, orphan: Orphan) -> None:
         """A claim was deleted while pods use its devices."""

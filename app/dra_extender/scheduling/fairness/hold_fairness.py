@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from dra_extender.allocator.state.usage import PoolId
+from dra_extender.ledger.events import HoldEnded
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult
@@ -36,7 +37,7 @@ class HoldFairness:
         self.stale = StaleHolds(ledger, self.shares, gate, binding, clock)
         self._reconsider = reconsider
         self._timers: set[str] = set()
-        ledger.holds.on_end = self.shares.hold_ended
+        ledger.events.subscribe(HoldEnded, lambda event: self.shares.hold_ended(*event))
 
     async def make_room(self, attempt: FilterResult, again: Callable[[], Awaitable[FilterResult]]) -> FilterResult:
         """Revoke the stale holds behind which the pod fits, no more than it takes, and try `again`."""

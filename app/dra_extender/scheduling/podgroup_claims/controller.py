@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from dra_extender.ledger.events import PodGroupChanged, Subscription
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.base import ModelError
 from dra_extender.model.pod_group import PodGroup
@@ -84,6 +85,7 @@ class PodGroupClaimController:
         self._refusal: str | None = None
         self._at_work = False
         self._touched: set[Key] = set()
+        self._subscription: Subscription | None = None
         # When each thing that a PodGroup lacks may be done, and when the first of them that can be: monotonic seconds.
         self._due: dict[Key, dict[Thing, float]] = {}
         self._next: dict[Key, float] = {}
@@ -128,7 +130,7 @@ class PodGroupClaimController:
                 self.sweep()
                 next_sweep = now + _SWEEP_SECONDS
             await self.look()
-        self._ledger.on_group_touched = None
+        self._unsubscribe()
 
     async def stop(self) -> None:
         """End `run`; returns when a write in progress has come to its end."""
@@ -172,7 +174,13 @@ class PodGroupClaimController:
         self._next.clear()
         self._troubles.clear()
         self._rivals.begin()
-        self._ledger.on_group_touched = self._touched.add
+        self._unsubscribe()
+        self._subscription = self._ledger.events.subscribe(PodGroupChanged, lambda event: self._touched.add(event.key))
+
+    def _unsubscribe(self) -> None:
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = None
 
     async def _look_at(self, group: PodGroup) -> None:
         key = group.metadata.key

@@ -1,0 +1,121 @@
+"""What the ledger publishes to those who act on changes: one type per event, and the subscriptions of their handlers."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from dra_extender.ledger.holds.holds import Hold
+from dra_extender.ledger.index.guards import Device
+from dra_extender.ledger.index.orphans import Orphan
+from dra_extender.ledger.state.claim_record import ClaimRecord
+from dra_extender.model.allocation import DeviceHolding
+
+
+class AllocationObserved(NamedTuple):
+    """The watch delivered an allocation that this process did not write, or wrote before it started."""
+
+    record: ClaimRecord
+
+
+class AllocationEnded(NamedTuple):
+    """A stored allocation no longer has these devices to itself."""
+
+    devices: Collection[Device]
+
+
+class ClaimOrphaned(NamedTuple):
+    """A claim was deleted while pods use its devices."""
+
+    orphan: Orphan
+
+
+class ClaimSpecsDropped(NamedTuple):
+    """The claims of a namespace exceed its limit: the ledger keeps no specs of further ones."""
+
+    namespace: str
+
+
+class HoldEnded(NamedTuple):
+    """A hold ended; `kept`: what it kept, `allocated`: because its claim has its devices."""
+
+    hold: Hold
+    kept: Sequence[DeviceHolding]
+    allocated: bool
+
+
+class PodResolved(NamedTuple):
+    """A pod was bound (by any scheduler), is being deleted, or was deleted."""
+
+    pod_uid: str
+
+
+class NodeRemoved(NamedTuple):
+    """A node was deleted."""
+
+    node: str
+
+
+class PodGroupChanged(NamedTuple):
+    """A PodGroup, one of its pods, or a claim that was generated for it changed; `key`: (namespace, name)."""
+
+    key: tuple[str, str]
+
+
+LedgerEvent = (
+    AllocationObserved
+    | AllocationEnded
+    | ClaimOrphaned
+    | ClaimSpecsDropped
+    | HoldEnded
+    | PodResolved
+    | NodeRemoved
+    | PodGroupChanged
+)
+
+E = TypeVar("E", bound=LedgerEvent)
+_Handlers = list[Callable[[Any], None]]
+_NONE: Final[_Handlers] = []
+
+
+class Subscription:
+    """A handler's registration; whoever subscribed closes it."""
+
+    __slots__ = ("_handler", "_handlers")
+
+    def __init__(self, handlers: _Handlers, handler: Callable[[Any], None]) -> None:
+        self._handlers = handlers
+        self._handler = handler
+        handlers.append(handler)
+
+    def close(self) -> None:
+        """End the registration; closing it again has no effect."""
+        handlers, self._handlers = self._handlers, []
+        if self._handler in handlers:
+            handlers.remove(self._handler)
+
+
+class LedgerEvents:
+    """The handlers of each kind of event, called in the order of their subscriptions."""
+
+    __slots__ = ("_handlers",)
+
+    def __init__(self) -> None:
+        self._handlers: dict[type, _Handlers] = {}
+
+    def subscribe(self, kind: type[E], handler: Callable[[E], None]) -> Subscription:
+        """Call the handler with each event of this kind, synchronously, until the subscription is closed."""
+        return Subscription(self._handlers.setdefault(kind, []), handler)
+
+    def publish(self, event: LedgerEvent) -> None:
+        """Call every handler of the event's kind.
+
+        Raises:
+            Exception: what the first handler raised that failed; the others were called all the same.
+        """
+        failure: Exception | None = None
+        for handler in tuple(self._handlers.get(type(event), _NONE)):
+            try:
+                handler(event)
+            except Exception as error:  # noqa: BLE001 - one handler must not cost the others the event
+                failure = failure or error
+        if failure is not None:
+            raise failure
