@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).parent.parent
 DOCUMENTS: Final = tuple(
     sorted(
         path.relative_to(ROOT).as_posix()
-        for pattern in ("*.md", "docs/*.md", "docs/decisions/*.md", "helm/*/*.md")
+        for pattern in ("*.md", "docs/*.md", "docs/adr/*.md", "helm/*/*.md")
         for path in ROOT.glob(pattern)
     )
 )
