@@ -12,6 +12,7 @@ from dra_extender.config.settings import Settings
 from dra_extender.telemetry.catalog import DEFINITIONS, PREFIX
 
 from tests.parity.fuzz.cel.exceptions import EXCEPTIONS
+from tests.support.package_table import package_table, table_in_document
 from tests.support.settings_document import DOCUMENT as SETTINGS
 from tests.support.settings_document import tables
 
@@ -151,8 +152,31 @@ def _is_metric(name: str, known: set[str]) -> bool:
 
 
 def test_the_readme_leads_to_every_document() -> None:
+    """Directly, or through the index of a folder."""
     linked = set(_LINK.findall(text_of("README.md")))
+    for index in [name for name in linked if name.startswith("docs/") and name.endswith("/README.md")]:
+        folder = index.removesuffix("README.md")
+        linked |= {f"{folder}{target}" for target in _LINK.findall(text_of(index))}
     assert {name for name in DOCUMENTS if name.startswith("docs/")} <= linked
+
+
+def test_each_decision_record_names_the_test_that_shows_it() -> None:
+    for name in (name for name in DOCUMENTS if re.match(r"docs/adr/\d", name)):
+        assert re.search(r"`(?:tests/[\w/]+\.py|make \w+)", text_of(name).partition("## Test\n")[2]), name
+
+
+def test_the_index_of_decision_records_has_their_numbers_and_titles() -> None:
+    records = sorted(ROOT.glob("docs/adr/0*.md"))
+    titles = [record.read_text().partition("\n")[0].removeprefix("# ") for record in records]
+    rows = [f"{number}. {title}" for number, title in rows_of("docs/adr/README.md")]
+    assert rows == [
+        f"{title.replace('. ', '. [', 1)}]({record.name})" for title, record in zip(titles, records, strict=True)
+    ]
+
+
+def test_the_table_of_packages_is_made_from_their_docstrings() -> None:
+    """If it fails: `python -m tests.support.package_table`."""
+    assert table_in_document() == package_table()
 
 
 def test_each_example_is_told_of_in_the_demo_document() -> None:
