@@ -12,7 +12,7 @@ PACKAGE: Final = ROOT / "app" / "dra_extender"
 
 def test_the_package_is_imported_by_its_own_name_alone() -> None:
     """`app` is the root of the sources and no package: another project may have one of that name."""
-    wrong = re.compile(r"\b(?:from|import)\s+app\b|\bapp\.dra_extender\b")
+    wrong = re.compile(r"^\s*(?:from|import)\s+app\b|\bapp\.dra_extender\b", re.MULTILINE)
     files = [
         *ROOT.glob("app/**/*.py"),
         *ROOT.glob("tests/**/*.py"),

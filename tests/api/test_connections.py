@@ -65,4 +65,4 @@ async def test_the_document_describes_the_verbs_completely(client: httpx.AsyncCl
     schemas = document["components"]["schemas"]
     references = {part.split('"')[0] for part in text.split('"#/components/schemas/')[1:]}
     assert references <= set(schemas)
-    assert {"FilterArguments", "FilterResult", "MetaVictims"} <= references
+    assert {"FilterArguments", "ExtenderFilterResult", "MetaVictims"} <= references

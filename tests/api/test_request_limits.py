@@ -20,7 +20,7 @@ from starlette.types import Message
 from tests.support.api.sites import ScriptedVerbs
 
 LIMIT: Final = ServerSettings().body_limit_bytes
-SECONDS: Final = 0.4
+SECONDS: Final = 1.0
 """Four times what is meant, for machines that do something else meanwhile."""
 
 

@@ -70,7 +70,7 @@ def _add_verbs(app: VerbsFirst, verbs: Verbs, answering: VerbDispatcher) -> None
     @app.post(
         "/filter",
         tags=["extender"],
-        responses={200: {"model": docs.ExtenderFilterResultModel}, **docs.failures(in_words=True)},
+        responses={200: {"model": docs.ExtenderFilterResult}, **docs.failures(in_words=True)},
         openapi_extra=docs.request_body(docs.FilterArguments),
     )
     async def filter_nodes(request: Request) -> Response:
@@ -80,7 +80,7 @@ def _add_verbs(app: VerbsFirst, verbs: Verbs, answering: VerbDispatcher) -> None
     @app.post(
         "/prioritize",
         tags=["extender"],
-        responses={200: {"model": list[docs.HostPriorityModel]}, **docs.failures(in_words=False)},
+        responses={200: {"model": list[docs.HostPriority]}, **docs.failures(in_words=False)},
         openapi_extra=docs.request_body(docs.FilterArguments),
     )
     async def prioritize(request: Request) -> Response:

@@ -21,16 +21,16 @@ from dra_extender.api.limits import (
 from dra_extender.api.protocol import (
     ExtenderArgs,
     ExtenderBindingArgs,
-    ExtenderFilterResult,
     ExtenderPreemptionArgs,
     ExtenderPreemptionResult,
     FeasibleNodes,
-    HostPriority,
     MetaPod,
-    MetaVictims,
     NamedNode,
     NodeList,
     Victims,
+    WireFilterResult,
+    WireHostPriority,
+    WireMetaVictims,
     encode,
 )
 from dra_extender.api.verbs import Verbs
@@ -47,7 +47,7 @@ _USUAL = msgspec.json.Decoder(ExtenderArgs)
 _NODE = msgspec.json.Decoder(NamedNode)
 _NODES = msgspec.json.Decoder(NodeList | None)
 _NAMES = msgspec.json.Decoder(list[Name] | None)
-_META_VICTIMS = msgspec.json.Decoder(dict[Name, MetaVictims] | None)
+_META_VICTIMS = msgspec.json.Decoder(dict[Name, WireMetaVictims] | None)
 _VICTIMS = msgspec.json.Decoder(dict[Name, Victims] | None)
 
 
@@ -103,7 +103,7 @@ class PrioritizeHandler:
         pod, names = _pod("prioritize", args.pod), _nodes("prioritize", args).names
         with _of_the_pod("prioritize"):
             scores = await self._verbs.prioritize(pod, names)
-        return encode([HostPriority(host, score) for host, score in scores])
+        return encode([WireHostPriority(host, score) for host, score in scores])
 
 
 class BindHandler:
@@ -144,12 +144,12 @@ class PreemptHandler:
             kept = await self._verbs.preempt(pod, victims)
         await asyncio.sleep(0)
         # A node without victims would fail the whole preemption.
-        answer = {node: _merged(proposed.get(node, MetaVictims()), uids) for node, uids in kept.items() if uids}
+        answer = {node: _merged(proposed.get(node, WireMetaVictims()), uids) for node, uids in kept.items() if uids}
         return encode(ExtenderPreemptionResult(answer))
 
 
 def _answered(answer: FilterResponse, nodes: FeasibleNodes | None, names: list[str] | None) -> bytes:
-    return encode(ExtenderFilterResult(nodes, names, _reasons(answer.failed), _reasons(answer.unresolvable)))
+    return encode(WireFilterResult(nodes, names, _reasons(answer.failed), _reasons(answer.unresolvable)))
 
 
 def _reasons(given: Mapping[str, str]) -> dict[str, str] | None:
@@ -181,10 +181,10 @@ def _name(verb: str, index: int, node: msgspec.Raw) -> str:
         raise Malformed(explain(verb, problem, f"Nodes.items[{index}]")) from problem
 
 
-def _proposed(args: ExtenderPreemptionArgs) -> dict[str, MetaVictims]:
+def _proposed(args: ExtenderPreemptionArgs) -> dict[str, WireMetaVictims]:
     verb, meta, whole = "preempt", *_MAPS
     check_members(verb, meta, bytes(args.node_name_to_meta_victims))
-    proposed: dict[str, MetaVictims] | None = _decoded(verb, meta, _META_VICTIMS, args.node_name_to_meta_victims)
+    proposed: dict[str, WireMetaVictims] | None = _decoded(verb, meta, _META_VICTIMS, args.node_name_to_meta_victims)
     if proposed is not None:
         _check_proposal(meta, proposed)
         return proposed
@@ -192,12 +192,12 @@ def _proposed(args: ExtenderPreemptionArgs) -> dict[str, MetaVictims]:
     given: dict[str, Victims] = _decoded(verb, whole, _VICTIMS, args.node_name_to_victims) or {}
     _check_proposal(whole, given)
     return {
-        node: MetaVictims(tuple(MetaPod(pod.metadata.uid) for pod in each.pods or ()), each.num_pdb_violations)
+        node: WireMetaVictims(tuple(MetaPod(pod.metadata.uid) for pod in each.pods or ()), each.num_pdb_violations)
         for node, each in given.items()
     }
 
 
-def _check_proposal(field: str, proposed: Mapping[str, MetaVictims] | Mapping[str, Victims]) -> None:
+def _check_proposal(field: str, proposed: Mapping[str, WireMetaVictims] | Mapping[str, Victims]) -> None:
     check_length("preempt", field, proposed, CANDIDATES, "nodes")
     for each in proposed.values():
         check_length("preempt", f"{field}[...].Pods", each.pods or (), VICTIMS, "victims")
@@ -229,8 +229,8 @@ def _of_the_pod(verb: str) -> Iterator[None]:
         raise Malformed(_explained(verb, problem)) from problem
 
 
-def _merged(proposed: MetaVictims, uids: Sequence[str]) -> MetaVictims:
+def _merged(proposed: WireMetaVictims, uids: Sequence[str]) -> WireMetaVictims:
     """These victims in the order of the proposal (the scheduler takes the first for the most important), added ones last."""
     wanted = set(uids)
     known = dict.fromkeys(pod.uid for pod in proposed.pods or () if pod.uid in wanted)
-    return MetaVictims(tuple(MetaPod(uid) for uid in known | dict.fromkeys(uids)), proposed.num_pdb_violations)
+    return WireMetaVictims(tuple(MetaPod(uid) for uid in known | dict.fromkeys(uids)), proposed.num_pdb_violations)

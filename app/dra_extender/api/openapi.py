@@ -19,7 +19,7 @@ class FilterArguments(BaseModel):
     Nodes: dict[str, Any] | None = Field(None, description="A v1 NodeList (nodeCacheCapable: false)")
 
 
-class ExtenderFilterResultModel(BaseModel):
+class ExtenderFilterResult(BaseModel):
     """The nodes that fit and why the others do not, or an Error."""
 
     NodeNames: list[str] | None = Field(None, description="Nodes that fit, when the request had NodeNames")
@@ -29,7 +29,7 @@ class ExtenderFilterResultModel(BaseModel):
     Error: str | None = Field(None, description="The question cannot be answered now; kube-scheduler tries again")
 
 
-class HostPriorityModel(BaseModel):
+class HostPriority(BaseModel):
     """The score of one node."""
 
     Host: str
@@ -57,7 +57,7 @@ class Victim(BaseModel):
     UID: str
 
 
-class MetaVictimsModel(BaseModel):
+class MetaVictims(BaseModel):
     """Pods to evict on one node, by descending priority."""
 
     Pods: list[Victim]
@@ -68,14 +68,14 @@ class PreemptionArguments(BaseModel):
     """Proposed victims by node; one of the two maps is null, depending on nodeCacheCapable."""
 
     Pod: dict[str, Any] = Field(description="The pod, as in the Kubernetes API (v1 Pod)")
-    NodeNameToMetaVictims: dict[str, MetaVictimsModel] | None = None
+    NodeNameToMetaVictims: dict[str, MetaVictims] | None = None
     NodeNameToVictims: dict[str, Any] | None = Field(None, description="As the other map, with whole pods")
 
 
 class PreemptionResult(BaseModel):
     """The nodes on which preemption makes sense."""
 
-    NodeNameToMetaVictims: dict[str, MetaVictimsModel]
+    NodeNameToMetaVictims: dict[str, MetaVictims]
 
 
 class FailureResult(BaseModel):

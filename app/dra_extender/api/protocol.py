@@ -40,7 +40,7 @@ class FeasibleNodes(Struct, frozen=True, gc=False):
     metadata: dict[str, str] = {}
 
 
-class ExtenderFilterResult(Struct, frozen=True, gc=False, omit_defaults=True):
+class WireFilterResult(Struct, frozen=True, gc=False, omit_defaults=True):
     """Answer to filter; a missing list of nodes would mean that none fits."""
 
     nodes: FeasibleNodes | None = field(name="Nodes", default=None)
@@ -55,7 +55,7 @@ class ErrorResult(Struct, frozen=True, gc=False):
     error: str = field(name="Error")
 
 
-class HostPriority(Struct, frozen=True, gc=False):
+class WireHostPriority(Struct, frozen=True, gc=False):
     """One entry of the answer to prioritize; the score is an integer from 0 to 10."""
 
     host: str = field(name="Host")
@@ -77,7 +77,7 @@ class MetaPod(Struct, frozen=True, gc=False):
     uid: Uid = field(name="UID")
 
 
-class MetaVictims(Struct, frozen=True, gc=False):
+class WireMetaVictims(Struct, frozen=True, gc=False):
     """Victims on one node by descending priority, and how many disruption budgets their eviction would break."""
 
     pods: tuple[MetaPod, ...] | None = field(name="Pods", default=None)
@@ -110,7 +110,7 @@ class ExtenderPreemptionArgs(Struct, frozen=True, gc=False):
 class ExtenderPreemptionResult(Struct, frozen=True, gc=False):
     """Answer to preempt, in either mode; a node that is left out is not preempted on."""
 
-    node_name_to_meta_victims: dict[str, MetaVictims] = field(name="NodeNameToMetaVictims")
+    node_name_to_meta_victims: dict[str, WireMetaVictims] = field(name="NodeNameToMetaVictims")
 
 
 class _NodeMetadata(Struct, frozen=True, gc=False):
