@@ -3,7 +3,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from dra_extender.model.json_depth import decode_any
+from dra_extender.model.api_json import decode_any
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from dra_extender.model.base import ModelError
 from dra_extender.model.device_class import read_device_class
-from dra_extender.model.json_depth import SHALLOW, decode_any
+from dra_extender.model.api_json import SHALLOW, decode_any
 from dra_extender.model.managed_fields import writers_of
 from dra_extender.model.pod import read_pod
 from dra_extender.model.resource_claim import read_claim
