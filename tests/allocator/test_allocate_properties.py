@@ -7,13 +7,13 @@ from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.result import SearchEndedError
-from dra_extender.model.base import plain
 from dra_extender.model.node import Node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.allocator.building import NODE, Held, demand_of, pools_of
 from tests.support.allocator.generated import claims, nodes, usages
+from tests.support.model.reading import plain
 
 
 def state_of(attempt: SearchState) -> Any:

@@ -4,7 +4,7 @@ from dra_extender.model.allocation import AllocationResult, DeviceAllocation, De
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.metadata import ObjectMeta, OwnerReference
 from dra_extender.model.node import Node
-from dra_extender.model.pod import Pod, pod_from
+from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup, group_consumer
 from dra_extender.model.resource_claim import (
     EXTENDED_ANNOTATION,
@@ -15,6 +15,8 @@ from dra_extender.model.resource_claim import (
 )
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION, encode_snapshot
+
+from tests.support.model.reading import pod_from
 
 POD = pod_from(
     {

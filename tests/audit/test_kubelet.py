@@ -7,8 +7,10 @@ from dra_extender.audit.invariants import KUBELET, audit
 from dra_extender.audit.kubelet import refused
 from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.model.node import Node
-from dra_extender.model.pod import Pod, pod_from
+from dra_extender.model.pod import Pod
 from dra_extender.model.resource_claim import FINALIZER, ResourceClaim, claim_from
+
+from tests.support.model.reading import pod_from
 
 Json = dict[str, Any]
 

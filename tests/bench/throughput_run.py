@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 from dra_extender.audit.invariants import audit
 from dra_extender.model.node import node_from
-from dra_extender.model.pod import pod_from
 from dra_extender.model.pod_group import read_pod_group
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader
@@ -25,6 +24,7 @@ from tests.controlplane.cluster import EXTENDER_USER, ControlPlane
 from tests.controlplane.extender import ExtenderProcess
 from tests.controlplane.options import ControlPlaneOptions
 from tests.controlplane.resources import NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.support.model.reading import pod_from
 
 _RUN_SECONDS: Final = 300.0
 _SETTLE_SECONDS: Final = 2.0

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 from dra_extender.kube.client.protobuf import MEDIA_TYPE, Envelope, fields, one
-from dra_extender.model.json_spelling import MAX_PARAMETERS
+from dra_extender.model.api_json import MAX_PARAMETERS
 from dra_extender.model.resource_claim import FINALIZER
 
 from tests.controlplane import objects

@@ -10,7 +10,7 @@ from dra_extender.model.allocation import (
     DeviceResult,
     OpaqueConfiguration,
 )
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.claim_edits import (
     MetadataChange,
     with_allocation,

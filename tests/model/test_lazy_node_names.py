@@ -3,7 +3,7 @@ from itertools import islice
 
 import msgspec
 import pytest
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.lazy_node_names import NodeNames, turned
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,6 +1,6 @@
 import msgspec
 import pytest
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.node_selector import NodeSelector, only_node
 
 LABELS = {"zone": "a", "cores": "8", "odd": "x", "huge": "9223372036854775808"}

@@ -4,9 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.model.pod import PodClaimStatus, PodResourceClaim, pod_from
+from dra_extender.model.pod import PodClaimStatus, PodResourceClaim
 from dra_extender.model.pod_group import PodGroup, group_consumer, is_group, read_pod_group
 from dra_extender.model.resource_claim import ConsumerReference
+
+from tests.support.model.reading import pod_from
 
 META = {"name": "g", "namespace": "ns", "uid": "g-uid", "resourceVersion": "7"}
 CONDITION = {

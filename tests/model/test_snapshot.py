@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 from dra_extender.model.allocation import AllocationResult, DeviceAllocation, DeviceHolding, DeviceResult
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import CounterConsumption, Device
 from dra_extender.model.resource_claim import ResourceClaim, claim_from
 from dra_extender.model.snapshot import (

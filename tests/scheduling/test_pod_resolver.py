@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.model.pod import pod_from
-from dra_extender.model.request_pod import RequestPod
+from dra_extender.model.pod import RequestPod
 from dra_extender.scheduling.pod_resolver import LOOKUPS, READ_BYTES
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
+from tests.support.model.reading import pod_from
 from tests.support.scheduling.seam import Seam
 from tests.support.scheduling.world import World
 

@@ -1,8 +1,8 @@
 import asyncio
 
-from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.ports.options import Options
 
+from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import World
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 
+from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, World
 
 MODELS = ("big", "middle", "small")

@@ -12,7 +12,6 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.events.recorder import POD_BURST, KubeEvents
 from dra_extender.ledger.updates.sinks import feeds_of
-from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
@@ -23,6 +22,7 @@ from dra_extender.telemetry.catalog import DEFINITIONS
 from tests.scheduling.binding.test_condition_wait import metric, report
 from tests.scheduling.gang.test_coordinator import GangWorld
 from tests.support.kube.recording import CountingObserver, ManualClock
+from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, World
 
 FAILING: Json = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}

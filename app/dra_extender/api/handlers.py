@@ -34,9 +34,9 @@ from dra_extender.api.protocol import (
     encode,
 )
 from dra_extender.api.verbs import Verbs
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.lazy_node_names import NodeNames
-from dra_extender.model.request_pod import RequestPod
+from dra_extender.model.pod import RequestPod
 from dra_extender.scheduling.ports.errors import FilterResponse
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from dra_extender.model.request_pod import RequestPod
+from dra_extender.model.pod import RequestPod
 from dra_extender.scheduling.ports.errors import FilterResponse
 
 

@@ -15,7 +15,7 @@ from dra_extender.ledger.index.guards import is_guard
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import DeviceHolding
-from dra_extender.model.base import ModelError, Value
+from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import GROUP, POD_GROUPS, PodGroup

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dra_extender.audit.invariants import InvariantViolation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import Placement
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Rejection

@@ -10,7 +10,7 @@ from dra_extender.allocator.overlay.policy_effects import devices_of, one_sided,
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.config.policy_file import InvalidPolicyError, read_policy
 from dra_extender.manifests.documents import read_documents
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 
 _SLICE = "ResourceSlice"

@@ -28,7 +28,7 @@ from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.ledger.state.notifier import Notifier
 from dra_extender.ledger.state.usage import Overlaid, Reduced, UsageTable
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod

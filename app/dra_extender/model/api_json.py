@@ -1,8 +1,11 @@
-"""JSON that the decoder does not get through, although the API server stores it.
+"""JSON of the API: read into values, however it nests, and passed on in a spelling that API servers store.
 
 Opaque parameters, and what the server keeps beside them, are stored as any JSON: containers may nest some thousands deep, and an
 escape may name half a surrogate pair.  The decoder recurses into what it only skips, and refuses such an escape even there.  So
 where it fails, these parts are cut out of the text, the rest is decoded, and `Raw` values get their parts back byte by byte.
+
+An API server spells `<`, `>`, `&`, U+2028 and U+2029 as escapes of six bytes in whatever it sends, but limits opaque parameters by
+the bytes that are stored.  So what it has stored may be too long in the spelling in which it is read.
 """
 
 import re
@@ -28,6 +31,40 @@ _SURROGATES: Final = re.compile(
     rb"(?<!\\)((?:\\\\)*+)"
     rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2}))"
 )
+
+MAX_PARAMETERS: Final = 10 * 1024
+"""Bytes of opaque parameters that an API server stores."""
+
+_BACKSLASH: Final = b"\\\\"
+_ESCAPES: Final = {
+    b"\\u003c": b"<",
+    b"\\u003e": b">",
+    b"\\u0026": b"&",
+    b"\\u2028": b"\xe2\x80\xa8",
+    b"\\u2029": b"\xe2\x80\xa9",
+    b"\\u003C": b"<",
+    b"\\u003E": b">",
+}
+
+
+class ModelError(ValueError):
+    """An object cannot be read; the message names kind, field and what was expected."""
+
+
+class Value(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of the values that mirror API JSON one to one (camelCase keys, absent fields left out when written)."""
+
+
+def decode(kind: str, decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
+    """Read one API object of `kind`.
+
+    Raises:
+        ModelError: not JSON, or a field has the wrong type; the message names kind and field.
+    """
+    try:
+        return decode_any(decoder, data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise ModelError(f"{kind}: {problem}") from problem
 
 
 def decode_any(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
@@ -117,3 +154,28 @@ def _deep_containers(data: bytes) -> list[tuple[int, int]]:
                 found.append((start, run.start(2) + depth - SHALLOW + 1))
             depth -= count
     return found
+
+
+def as_stored(parameters: msgspec.Raw) -> msgspec.Raw:
+    """JSON as it is spelled, or without the escapes of an API server where that would find it too long.
+
+    What is spelled as API servers spell it goes through every JSON client unchanged, so that drivers that write a claim's status
+    as JSON do not change an allocation that they cannot change.  What is spelled otherwise does not.
+    """
+    text = bytes(parameters)
+    return parameters if len(text) <= MAX_PARAMETERS else msgspec.Raw(without_escapes(text))
+
+
+def without_escapes(text: bytes) -> bytes:
+    """The same JSON with those characters as they are; no longer than what an API server has stored."""
+    if b"\\u" not in text:
+        return text
+    # A backslash before another stands for itself, and what follows the two is no escape.
+    return _BACKSLASH.join(map(_plain, text.split(_BACKSLASH)))
+
+
+def _plain(part: bytes) -> bytes:
+    if b"\\u" in part:
+        for escape, character in _ESCAPES.items():
+            part = part.replace(escape, character)
+    return part

@@ -12,8 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dra_extender.model.allocation import AllocationResult
-from dra_extender.model.base import Value, decode
-from dra_extender.model.json_spelling import as_stored
+from dra_extender.model.api_json import Value, as_stored, decode
 from dra_extender.model.resource_claim import FINALIZER, ConsumerReference, ResourceClaim
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 

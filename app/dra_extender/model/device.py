@@ -1,7 +1,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from dra_extender.model.base import Value
+from dra_extender.model.api_json import Value
 from dra_extender.model.node_selector import NodeSelector
 
 PHYSICAL_DEVICE: Final = "physical-device/"

@@ -4,7 +4,7 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.model.allocation import OpaqueConfiguration
-from dra_extender.model.base import Value, decode
+from dra_extender.model.api_json import Value, decode
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.resource_claim import DeviceSelector
 

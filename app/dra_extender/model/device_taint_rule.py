@@ -2,7 +2,7 @@ from typing import Any
 
 import msgspec
 
-from dra_extender.model.base import ModelError, Value, decode
+from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.metadata import ObjectMeta
 

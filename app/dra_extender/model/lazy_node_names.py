@@ -4,7 +4,7 @@ from typing import Annotated, Final, overload
 
 import msgspec
 
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 
 _DECODE: Final = msgspec.json.Decoder(list[Annotated[str, msgspec.Meta(max_length=253)]]).decode
 _BETWEEN: Final = b'","'

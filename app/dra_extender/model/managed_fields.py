@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.model.base import Value, decode
+from dra_extender.model.api_json import Value, decode
 from dra_extender.model.resource_claim import EXTENDED_ANNOTATION, FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 

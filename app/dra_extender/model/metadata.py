@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.model.base import Value
+from dra_extender.model.api_json import Value
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 

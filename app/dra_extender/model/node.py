@@ -2,7 +2,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.model.base import ModelError, Value, decode
+from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.quantity import QuantityError, parse_quantity
 

@@ -3,7 +3,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from dra_extender.model.base import ModelError, Value
+from dra_extender.model.api_json import ModelError, Value
 
 NODE_NAME_FIELD: Final = "metadata.name"
 

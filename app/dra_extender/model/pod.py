@@ -1,9 +1,9 @@
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Final
 
 import msgspec
 
-from dra_extender.model.base import ModelError, Value, decode
+from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.model.compressed import packed
 from dra_extender.model.device_class import IMPLICIT_RESOURCE_PREFIX
 from dra_extender.model.metadata import ObjectMeta
@@ -147,7 +147,7 @@ class _Status(Value, frozen=True):
     conditions: tuple[_Condition, ...] | None = None
 
 
-class WirePod(Value, frozen=True):
+class _WirePod(Value, frozen=True):
     """A pod in API JSON; `compact` makes the value that is kept."""
 
     metadata: ObjectMeta = ObjectMeta()
@@ -233,7 +233,20 @@ def _count(amount: str | float) -> int:
     return NO_COUNT if rest or whole < 0 else whole
 
 
-_DECODER = msgspec.json.Decoder(WirePod)
+class _Identity(Value, frozen=True):
+    name: Annotated[str, msgspec.Meta(max_length=253)] = ""
+    namespace: Annotated[str, msgspec.Meta(max_length=63)] = ""
+    uid: Annotated[str, msgspec.Meta(max_length=128)] = ""
+    resource_version: str = ""
+
+
+class _Head(Value, frozen=True):
+    metadata: _Identity = _Identity()
+
+
+_VERSION_DIGITS: Final = 20
+_DECODER: Final = msgspec.json.Decoder(_WirePod)
+_HEAD_DECODER: Final = msgspec.json.Decoder(_Head)
 
 
 def read_pod(data: bytes) -> Pod:
@@ -245,9 +258,38 @@ def read_pod(data: bytes) -> Pod:
     return decode("Pod", _DECODER, data).compact()
 
 
-def pod_from(raw: Any) -> Pod:
-    """As `read_pod`, from decoded JSON."""
-    try:
-        return msgspec.convert(raw, WirePod).compact()
-    except msgspec.ValidationError as problem:
-        raise ModelError(f"Pod: {problem}") from problem
+class RequestPod:
+    """A pod as a caller sent it: who it is, and everything else unread until it is asked for.
+
+    The caller need not be kube-scheduler, so that what it says of the pod beyond the identity decides nothing.
+    """
+
+    __slots__ = ("_raw", "name", "namespace", "resource_version", "uid")
+
+    def __init__(self, raw: bytes) -> None:
+        """Read the identity in `raw` (API JSON).
+
+        Raises:
+            ModelError: not an object, or a field of the identity is no string; the message names the field.
+        """
+        head = decode("Pod", _HEAD_DECODER, raw).metadata
+        self._raw = raw
+        self.namespace, self.name = head.namespace, head.name
+        self.uid, version = head.uid, head.resource_version
+        self.resource_version = version if len(version) <= _VERSION_DIGITS and version.isascii() else ""
+
+    @property
+    def size(self) -> int:
+        """Bytes that the caller sent."""
+        return len(self._raw)
+
+    def read(self) -> Pod:
+        """The whole pod, as sent.
+
+        Raises:
+            ModelError: a field has the wrong type.
+        """
+        try:
+            return read_pod(self._raw)
+        except RecursionError as problem:
+            raise ModelError("Pod: expected JSON of sensible depth") from problem

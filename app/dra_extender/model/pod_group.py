@@ -2,7 +2,7 @@ from typing import Final
 
 import msgspec
 
-from dra_extender.model.base import Value, decode
+from dra_extender.model.api_json import Value, decode
 from dra_extender.model.metadata import ObjectMeta
 from dra_extender.model.pod import PodClaimStatus, PodResourceClaim
 from dra_extender.model.resource_claim import ConsumerReference

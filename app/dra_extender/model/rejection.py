@@ -1,6 +1,6 @@
 from enum import StrEnum
 
-from dra_extender.model.base import Value
+from dra_extender.model.api_json import Value
 
 
 class Code(StrEnum):

@@ -4,7 +4,7 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.model.allocation import AllocationResult, DeviceToleration, OpaqueConfiguration
-from dra_extender.model.base import Value, decode
+from dra_extender.model.api_json import Value, decode
 from dra_extender.model.metadata import ObjectMeta
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"

@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 
-from dra_extender.model.base import ModelError, Value, decode
+from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.model.device import (
     Attribute,
     CounterConsumption,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dra_extender.model.allocation import AllocationResult, DeviceHolding, DeviceResult
-from dra_extender.model.base import ModelError, Value
+from dra_extender.model.api_json import ModelError, Value
 from dra_extender.model.device import CounterConsumption, groups_source, regrouped
 from dra_extender.model.quantity import QuantityError, parse_quantity
 from dra_extender.model.resource_claim import ClaimHead

@@ -10,8 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dra_extender.model.base import ModelError, Value, decode
-from dra_extender.model.json_spelling import as_stored
+from dra_extender.model.api_json import ModelError, Value, as_stored, decode
 from dra_extender.model.resource_claim import ClaimHead
 
 ENTRY_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"

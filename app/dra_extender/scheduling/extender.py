@@ -9,8 +9,7 @@ import structlog
 from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.events import ClaimSpecsDropped, NodeRemoved, PodResolved
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.pod import Pod
-from dra_extender.model.request_pod import RequestPod
+from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.binding.bind import Bind
 from dra_extender.scheduling.binding.conflict_monitor import ForeignAllocations

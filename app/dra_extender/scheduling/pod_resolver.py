@@ -2,10 +2,9 @@ import asyncio
 from typing import Final
 
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.metadata import version_number
-from dra_extender.model.pod import Pod
-from dra_extender.model.request_pod import RequestPod
+from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.scheduling.claims.lookup import names_missing
 from dra_extender.scheduling.ports.cluster import ClusterError, NotFoundError, Pods
 from dra_extender.scheduling.ports.errors import RetryableError

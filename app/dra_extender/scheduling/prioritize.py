@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.score_terms import ScoreTerms
+from dra_extender.model.allocation import ScoreTerms
 from dra_extender.scheduling.evaluation.scoring import ratings, total
 from dra_extender.scheduling.ports.options import Options
 

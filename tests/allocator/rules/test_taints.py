@@ -6,11 +6,11 @@ import pytest
 from dra_extender.allocator.rules.taints import tolerates, untolerated
 from dra_extender.allocator.state.features import Features
 from dra_extender.model.allocation import DeviceToleration, Placement
-from dra_extender.model.base import plain
 from dra_extender.model.device import DeviceTaint
 from dra_extender.model.rejection import Code
 
 from tests.support.allocator.building import ask, claim_of, every, exactly, picks, reasons, slice_of
+from tests.support.model.reading import plain
 
 TAINT = DeviceTaint(key="example.com/broken", value="yes", effect="NoSchedule")
 

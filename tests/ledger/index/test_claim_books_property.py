@@ -7,7 +7,7 @@ from typing import Any
 from dra_extender.ledger.index.guards import GUARD_PREFIX
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

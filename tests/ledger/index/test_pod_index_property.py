@@ -1,11 +1,12 @@
 """The pods of a PodGroup, and whether any of them runs, after any changes are what a look at all pods says."""
 
 from dra_extender.ledger.index.pods import PodIndex
-from dra_extender.model.pod import Pod, pod_from
+from dra_extender.model.pod import Pod
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.controlplane import objects
+from tests.support.model.reading import pod_from
 
 GROUPS = ("g", "h")
 NAMES = ("a", "b", "c")

@@ -8,7 +8,7 @@ from dra_extender.ledger.index.guards import GUARD_PREFIX
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.allocation import DeviceHolding
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import read_pod
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.lookup import find_claims

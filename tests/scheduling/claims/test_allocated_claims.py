@@ -1,10 +1,10 @@
 """Where a pod may run whose claims are allocated already: what the allocation needs of a node counts as in a search."""
 
 import pytest
-from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
+from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, World
 
 FEATURE = "DRAOptionalNodeOperations"

@@ -7,12 +7,13 @@ import pytest
 from dra_extender.ledger.index.pod_groups import START_LABEL, GroupReservation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
-from dra_extender.model.base import plain
 from dra_extender.model.node import Node
-from dra_extender.model.pod import Pod, pod_from
+from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
+
+from tests.support.model.reading import plain, pod_from
 
 Json = dict[str, Any]
 GROUP = ConsumerReference(api_group="scheduling.k8s.io", resource="podgroups", name="g", uid="g-uid")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.state import kept_claims
-from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.ports.cluster import (
     ConflictError,
     NotFoundError,
@@ -20,6 +19,7 @@ from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangWorld
 from tests.scheduling.requeue.test_waker import add_device, pokes, refused
+from tests.support.model.reading import pod_from
 from tests.support.scheduling.seam import Seam
 from tests.support.scheduling.world import DRIVER, World
 

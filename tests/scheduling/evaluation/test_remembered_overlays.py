@@ -5,7 +5,6 @@ from typing import Any
 
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel.program import compile_expression
-from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
@@ -13,6 +12,7 @@ from dra_extender.telemetry.metrics import Metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, Ports, World
 
 NODES = ("n0", "n1", "n2")

@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
@@ -11,6 +10,7 @@ from dra_extender.telemetry.metrics import Metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import Ports, World
 
 NODES = ("n0", "n1", "n2")

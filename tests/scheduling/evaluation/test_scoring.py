@@ -1,4 +1,4 @@
-from dra_extender.model.score_terms import ScoreTerms
+from dra_extender.model.allocation import ScoreTerms
 from dra_extender.scheduling.evaluation.scoring import BEST, ratings, total
 from dra_extender.scheduling.ports.options import Weights
 from hypothesis import given

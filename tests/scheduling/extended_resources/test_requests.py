@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
-from dra_extender.model.pod import NO_COUNT, ContainerRequests, pod_from
+from dra_extender.model.pod import NO_COUNT, ContainerRequests
 from dra_extender.scheduling.extended_resources.requests import (
     MOST_PLACES,
     ExtendedRequests,
@@ -12,6 +12,8 @@ from dra_extender.scheduling.extended_resources.requests import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.support.model.reading import pod_from
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 CLASSES = {GPU: "gpu-class", NIC: "nic-class"}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from dra_extender.model.pod import Pod, pod_from
+from dra_extender.model.pod import Pod
 from dra_extender.scheduling.fairness.hold_shares import LONGEST_PAUSE, MOST_STALE_SECONDS, SHARE
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
@@ -13,6 +13,7 @@ from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from hypothesis import HealthCheck, given, settings, target
 from hypothesis import strategies as st
 
+from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import World
 
 NODES, DEVICES = 4, 2

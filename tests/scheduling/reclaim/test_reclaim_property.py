@@ -8,7 +8,6 @@ from typing import Any
 from dra_extender.audit.invariants import audit
 from dra_extender.audit.pending import waiting_pods
 from dra_extender.model.node import node_from
-from dra_extender.model.pod import pod_from
 from dra_extender.model.resource_claim import FINALIZER, claim_from
 from dra_extender.model.resource_slice import SliceReader
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
@@ -20,6 +19,7 @@ from dra_extender.simulator.controllers.claims import ClaimController
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import World
 
 OPTIONS = Options(settle_wait_seconds=0.0, watch_lag_seconds=1.0, reclaim_pause_seconds=0.0)

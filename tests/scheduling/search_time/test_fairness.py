@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.cel.runtime.budget import EXPLANATION_COST, Budget
-from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.evaluation.result import RejectionGroup
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.scheduling.requeue.messages import RejectionMessages
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
+from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, Steady, World
 
 TICK = 0.0005

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.ports.errors import FilterResponse
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangWorld
 from tests.scheduling.search_time.test_fairness import TICK, VALUES, Neighbours, Ticking, slots
+from tests.support.model.reading import pod_from
 from tests.support.scheduling.world import DRIVER, World
 
 SLICED = Options(

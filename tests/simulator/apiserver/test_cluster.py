@@ -4,9 +4,9 @@ import asyncio
 
 import msgspec
 import pytest
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.claim_edits import MetadataChange
-from dra_extender.model.pod import pod_from, read_pod
+from dra_extender.model.pod import read_pod
 from dra_extender.scheduling.ports.cluster import (
     Claims,
     Cluster,
@@ -20,6 +20,7 @@ from dra_extender.scheduling.ports.cluster import (
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Key, StoredKind
 
+from tests.support.model.reading import pod_from
 from tests.support.simulator.things import Steady, claim, node, pod
 
 

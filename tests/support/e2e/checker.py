@@ -13,7 +13,6 @@ from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.node import node_from
-from dra_extender.model.pod import pod_from
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader
@@ -32,6 +31,7 @@ from tests.controlplane.resources import (
     RESOURCE_SLICES,
     Resource,
 )
+from tests.support.model.reading import pod_from
 
 NEVER: Final = frozenset(
     {

@@ -3,7 +3,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 
 PATIENCE_SECONDS = 30.0
 

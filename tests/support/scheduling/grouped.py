@@ -8,12 +8,12 @@ import pytest
 from dra_extender.audit.kubelet import refused
 from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
 from dra_extender.ledger.updates.sinks import feeds_of
-from dra_extender.model.pod import pod_from
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
 from dra_extender.simulator.controllers.claims import ClaimController
 
+from tests.support.model.reading import pod_from
 from tests.support.scheduling.reclaiming import OPTIONS
 from tests.support.scheduling.world import World
 

@@ -8,7 +8,6 @@ from typing import Any
 from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
-from dra_extender.model.pod import pod_from
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Claims, ClaimTemplates, Clock, Events, PodGroups, Pods, SchedulerWaker
 from dra_extender.scheduling.ports.errors import FilterResponse
@@ -16,6 +15,8 @@ from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
 from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind
 from dra_extender.telemetry.metrics import Metrics
+
+from tests.support.model.reading import pod_from
 
 DRIVER = "gpu.example.com"
 

@@ -17,7 +17,7 @@ from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import SearchState
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.allocator.state.usage import Usage
-from dra_extender.model.base import Value
+from dra_extender.model.api_json import Value
 from dra_extender.model.device import Device
 from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice

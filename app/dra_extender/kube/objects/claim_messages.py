@@ -20,7 +20,7 @@ from dra_extender.kube.client.protobuf import (
     replaced,
     text,
 )
-from dra_extender.model.base import Value, decode
+from dra_extender.model.api_json import Value, decode
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.ports.cluster import ConflictError

@@ -8,7 +8,7 @@ from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.retry import perform
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import STRATEGIC_MERGE_PATCH, ApiCall, ApiTransport
-from dra_extender.model.base import ModelError, Value, decode
+from dra_extender.model.api_json import ModelError, Value, decode
 from dra_extender.scheduling.ports.cluster import RequestRejectedError, ServerUnavailableError
 
 

@@ -8,7 +8,7 @@ from dra_extender.kube.client.retry import perform
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import MERGE_PATCH, ApiCall, ApiTransport
 from dra_extender.kube.objects.claim_status import StatusPrecondition, record_claims
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.scheduling.ports.cluster import NotFoundError, ServerUnavailableError
 

@@ -9,7 +9,7 @@ from dra_extender.kube.client.retry import perform
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import MERGE_PATCH, ApiCall, ApiTransport
 from dra_extender.kube.objects.claim_status import StatusPrecondition, record_claims
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 

@@ -7,8 +7,7 @@ import structlog
 from dra_extender.kube.client.errors import cut
 from dra_extender.kube.client.observer import Observer
 from dra_extender.ledger.updates.sink import Feed
-from dra_extender.model.base import ModelError
-from dra_extender.model.api_json import decode_any
+from dra_extender.model.api_json import ModelError, decode_any
 
 _LOG = structlog.get_logger(__name__)
 # Sentences about unreadable objects are kept for people; beyond this many, only their number is.

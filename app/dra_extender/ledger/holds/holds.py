@@ -15,8 +15,7 @@ from dra_extender.allocator.state.usage import PoolId
 from dra_extender.ledger.holds.union import kept_by
 from dra_extender.ledger.state.notifier import Notifier
 from dra_extender.ledger.state.usage import UsageTable
-from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
-from dra_extender.model.score_terms import ScoreTerms
+from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, ScoreTerms
 
 MOST_OF_A_NAMESPACE: Final = 10_000
 """How many claims of one namespace can have a hold at a time; each keeps as many placements as nodes are offered."""

@@ -12,7 +12,7 @@ from dra_extender.ledger.state.kept_claims import KeptBytes, Specs, kept, kept_b
 from dra_extender.ledger.state.notifier import Notifier
 from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.metadata import version_number
 from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, ResourceClaim, read_claim, read_head
 from dra_extender.model.snapshot import contradiction, holdings_of

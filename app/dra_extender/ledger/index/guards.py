@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from dra_extender.model.allocation import DeviceHolding
-from dra_extender.model.base import Value
+from dra_extender.model.api_json import Value
 from dra_extender.model.metadata import ObjectMeta, version_number
 from dra_extender.model.resource_claim import ClaimHead, ResourceClaim
 

@@ -2,7 +2,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dra_extender.ledger.index.device_groups import GroupedSlices
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.node_selector import NODE_NAME_FIELD, NodeSelectorTerm
 from dra_extender.model.resource_slice import ResourceSlice

@@ -6,7 +6,7 @@ import msgspec
 
 from dra_extender.ledger.state.kept_claims import Specs
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.resource_claim import ClaimHead, ClaimSpec, ResourceClaim, read_spec
 
 

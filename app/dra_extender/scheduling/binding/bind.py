@@ -11,7 +11,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.allocation import ClaimPlacement
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Rejection
 from dra_extender.model.resource_claim import ClaimHead

@@ -9,7 +9,7 @@ import structlog
 from dra_extender.ledger.events import AllocationEnded, Subscription
 from dra_extender.ledger.index.guards import DEVICE_ANNOTATION, Device, Guard, name_of_guard, whole_devices, written
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.claim_edits import with_only_device, without_allocation
 from dra_extender.model.snapshot import is_snapshotted
 from dra_extender.scheduling.ports.cluster import Claims, ClusterError, ConflictError, NotFoundError

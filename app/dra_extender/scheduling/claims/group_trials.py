@@ -10,7 +10,7 @@ from dra_extender.ledger.index.group_starts import GroupEntryTrial
 from dra_extender.ledger.index.pod_groups import GroupReservation, known_on
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, read_claim

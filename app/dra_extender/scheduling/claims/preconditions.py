@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from dra_extender.allocator.explain.messages import node_allocatable_words
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import is_group

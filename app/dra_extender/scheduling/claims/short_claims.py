@@ -3,7 +3,7 @@ from typing import Final
 
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.cluster import Claims, ClusterError, NotFoundError
 from dra_extender.scheduling.ports.errors import RetryableError

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.claim_edits import (
     MetadataChange,
     with_allocation,

@@ -7,10 +7,9 @@ from dra_extender.allocator.demand.reads import reads_of
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.allocation import Placement
+from dra_extender.model.allocation import Placement, ScoreTerms
 from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code, Rejection
-from dra_extender.model.score_terms import ScoreTerms
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import Inventory, NodeEquivalence
 from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate

@@ -13,7 +13,7 @@ from dra_extender.allocator.pools.node_match import is_relevant
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.usage import PoolId, PoolUsage, Usage
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.evaluation.inventory_digest import InventoryDigest, digest_of

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from dra_extender.allocator.demand.reads import Reads
 from dra_extender.allocator.state.usage import PoolId
 from dra_extender.ledger.state.node_versions import NodeVersions
-from dra_extender.model.allocation import Placement
+from dra_extender.model.allocation import Placement, ScoreTerms
 from dra_extender.model.rejection import Code, Rejection
-from dra_extender.model.score_terms import ScoreTerms
 from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
 
 

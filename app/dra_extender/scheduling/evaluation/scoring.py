@@ -13,9 +13,8 @@ from typing import Final
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.usage import PoolId, Usage
 from dra_extender.ledger.index.slices import SliceIndex
-from dra_extender.model.allocation import ClaimPlacement, Placement
+from dra_extender.model.allocation import ClaimPlacement, Placement, ScoreTerms
 from dra_extender.model.device import Device
-from dra_extender.model.score_terms import ScoreTerms
 from dra_extender.scheduling.ports.options import Weights
 
 BEST: Final = 10.0

@@ -13,7 +13,7 @@ import structlog
 
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.managed_fields import writers_of
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod

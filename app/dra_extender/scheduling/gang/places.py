@@ -11,7 +11,7 @@ from dra_extender.allocator.state.usage import PoolId, Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.usage import Overlaid, UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device
 from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code, Rejection

@@ -15,7 +15,7 @@ import structlog
 
 from dra_extender.ledger.events import PodGroupChanged, Subscription
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.claims.writer import ClaimWriting

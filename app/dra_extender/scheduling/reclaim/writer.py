@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.claim_edits import without
 from dra_extender.model.managed_fields import Writers, writers_of
 from dra_extender.model.pod import Pod

@@ -3,7 +3,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from dra_extender.ledger.updates.sink import Feed
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType
 

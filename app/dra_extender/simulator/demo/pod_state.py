@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from dra_extender.model.allocation import DeviceHolding
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.model.resource_slice import SliceReader

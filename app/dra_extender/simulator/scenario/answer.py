@@ -25,7 +25,7 @@ from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.model.allocation import AllocationResult, Placement
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device
 from dra_extender.model.device_class import device_class_from
 from dra_extender.model.node import Node, node_from

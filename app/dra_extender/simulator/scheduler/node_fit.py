@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from dra_extender.model.base import ModelError
+from dra_extender.model.api_json import ModelError
 from dra_extender.model.node_selector import NodeSelector
 from dra_extender.model.pod import is_extended
 from dra_extender.model.quantity import NANO, QuantityError, parse_quantity
