@@ -24,6 +24,51 @@ DOCUMENTS: Final = tuple(
         for path in ROOT.glob(pattern)
     )
 )
+CORE_TERMS: Final = frozenset(
+    [
+        "allocation",
+        "assumed allocation",
+        "binding condition",
+        "compatibility group",
+        "conflict",
+        "constraint",
+        "counter set",
+        "dead end",
+        "demand",
+        "equivalence class",
+        "feasible node",
+        "gang",
+        "generation",
+        "hold",
+        "ledger",
+        "node version",
+        "nogood",
+        "nominated node",
+        "orphan",
+        "overlay",
+        "pending allocation",
+        "permit",
+        "placement",
+        "pool",
+        "prefetch",
+        "queueing hint",
+        "quorum",
+        "reclaim",
+        "rejection",
+        "request",
+        "requeue",
+        "reservation",
+        "score term",
+        "selector",
+        "share",
+        "shortfall",
+        "snapshot",
+        "symmetry class",
+        "taint",
+        "trail",
+        "unschedulable",
+    ]
+)
 _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 _PATH: Final = re.compile(r"(?:app|tests|deploy|helm|docs|bench)/[\w./-]+")
@@ -172,6 +217,31 @@ def test_the_index_of_decision_records_has_their_numbers_and_titles() -> None:
     assert rows == [
         f"{title.replace('. ', '. [', 1)}]({record.name})" for title, record in zip(titles, records, strict=True)
     ]
+
+
+@cache
+def classes() -> frozenset[str]:
+    """The names of all public classes of the program."""
+    files = (ROOT / "app" / "dra_extender").rglob("*.py")
+    return frozenset(
+        name for file in files for name in re.findall(r"^class ([A-Z]\w+)", file.read_text(), re.MULTILINE)
+    )
+
+
+def test_each_class_that_the_glossary_names_exists() -> None:
+    named = {code for row in rows_of("docs/glossary.md") for code in _CODE.findall(row[3])}
+    assert named - classes() == set()
+    assert len(named) > 50
+
+
+def test_the_glossary_explains_each_term_once_and_the_core_terms_all() -> None:
+    terms = [term.strip("`") for row in rows_of("docs/glossary.md") for term in row[0].split(", ")]
+    assert sorted(terms) == sorted(set(terms))
+    assert CORE_TERMS - set(terms) == set()
+
+
+def test_each_term_of_the_glossary_has_a_meaning_and_a_source() -> None:
+    assert [row for row in rows_of("docs/glossary.md") if not all(row)] == []
 
 
 def test_the_table_of_packages_is_made_from_their_docstrings() -> None:
