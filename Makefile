@@ -24,10 +24,11 @@ test: lint unit parity chart e2e ## Everything: what must be green before a chan
 	@echo "test: all parts passed"
 
 .PHONY: lint
-lint: $(READY) ## Format, lint, spelling, types, layers, workflows
+lint: $(READY) ## Format, lint, spelling, complexity, types, layers, workflows
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/codespell
+	$(BIN)/complexipy app/dra_extender --quiet --max-complexity-allowed $(COGNITIVE_CEILING)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	"$$($(BIN)/python tests/controlplane/build.py --only actionlint --print-dir)/actionlint" -color .github/workflows/*.yaml
@@ -92,8 +93,9 @@ help: ## List the targets
 
 # Test processes at a time; files of tests on a control plane are not divided.
 WORKERS ?= 2
-# The floor only rises.
+# The floor only rises, the ceiling only falls.
 COVERAGE_FLOOR := 95
+COGNITIVE_CEILING := 31
 PARITY_all = tests/parity
 PARITY_cel = tests/parity/test_parity_cel.py
 PARITY_one = tests/parity/test_parity_allocator.py::test_family_agrees_with_upstream[$(FAMILY)]
