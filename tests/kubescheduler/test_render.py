@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from dra_extender.config.go_duration import parse_go_duration
 from dra_extender.config.settings import (
     InvalidSettingsError,
     SchedulingSettings,
@@ -218,20 +217,6 @@ def test_no_document_however_odd_breaks_the_check(field: str, value: Any, inner:
     check(copy.deepcopy(document), ServiceLimits())
     document[field] = value
     check(document, ServiceLimits())
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("5s", 5.0), ("11m0s", 660.0), ("1h1m1.5s", 3661.5), ("300ms", 0.3), ("0", 0.0), ("-2s", -2.0), (".5s", 0.5)],
-)
-def test_durations_are_read_as_go_does(text: str, seconds: float) -> None:
-    assert parse_go_duration(text) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize("text", ["", "5", "s", "5 s", "5s ", "5d", "1s2", "--1s"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="expected a duration such as 5s or 11m0s"):
-        parse_go_duration(text)
 
 
 @pytest.mark.parametrize(

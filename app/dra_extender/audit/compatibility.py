@@ -8,11 +8,8 @@ from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.model.allocation import DeviceHolding
-from dra_extender.model.device import Device
+from dra_extender.model.device import Device, DeviceId
 from dra_extender.model.resource_slice import ResourceSlice
-
-DeviceId = tuple[str, str, str]
-"""(driver, pool, device)."""
 
 
 class PublishedNow(NamedTuple):

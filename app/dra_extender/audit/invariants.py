@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from dra_extender.allocator.rules.verdict import CAPACITY, COUNTERS, DEVICE, GROUPS, contradictions, published_pool
-from dra_extender.allocator.state.usage import PoolId
 from dra_extender.audit.compatibility import by_id, strangers
 from dra_extender.audit.kubelet import UsedClaim, refused, uses
 from dra_extender.ledger.index.guards import is_guard
@@ -16,6 +15,7 @@ from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError, Value
+from dra_extender.model.device import DeviceId, PoolId
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import GROUP, POD_GROUPS, PodGroup
@@ -86,7 +86,7 @@ def _allocations(
     holdings: Sequence[tuple[str, DeviceHolding]], slices: Sequence[ResourceSlice]
 ) -> Iterable[InvariantViolation]:
     """Devices, shares, capacities and counter sets that are allocated to more claims than the rule of the search allows."""
-    holders: dict[tuple[str, str, str], list[tuple[str, str | None]]] = defaultdict(list)
+    holders: dict[DeviceId, list[tuple[str, str | None]]] = defaultdict(list)
     usage = UsageTable()
     usage.add(holding for _, holding in holdings)
     for claim, holding in holdings:

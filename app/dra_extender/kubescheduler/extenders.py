@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from dra_extender.config.go_duration import parse_go_duration
 from dra_extender.config.timeouts import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, bind_http_seconds
 from dra_extender.kubescheduler.render import VERBS
+from dra_extender.model.go_duration import SECOND, parse_go_duration
 
 _CHOOSING: Final = ("filterVerb", "prioritizeVerb", "preemptVerb")
 _SHARED: Final = ("urlPrefix", "enableHTTPS", "tlsConfig")
@@ -170,4 +170,4 @@ def _seconds(given: object) -> float:
         return _DEFAULT_HTTP_SECONDS
     if not isinstance(given, str):
         raise ValueError(f"expected a duration with its unit, such as {given}s, got the number {given}")  # noqa: TRY004 - it is the user's value
-    return parse_go_duration(given) or _DEFAULT_HTTP_SECONDS
+    return parse_go_duration(given) / SECOND or _DEFAULT_HTTP_SECONDS

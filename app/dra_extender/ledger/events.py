@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from dra_extender.ledger.holds.holds import Hold
-from dra_extender.ledger.index.guards import Device
 from dra_extender.ledger.index.orphans import Orphan
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.device import DeviceId
 
 
 class AllocationObserved(NamedTuple):
@@ -19,7 +19,7 @@ class AllocationObserved(NamedTuple):
 class AllocationEnded(NamedTuple):
     """A stored allocation no longer has these devices to itself."""
 
-    devices: Collection[Device]
+    devices: Collection[DeviceId]
 
 
 class ClaimOrphaned(NamedTuple):

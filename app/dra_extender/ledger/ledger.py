@@ -2,7 +2,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from dra_extender.allocator.state.usage import PoolId, Usage
+from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.events import (
     AllocationEnded,
     AllocationObserved,
@@ -29,6 +29,7 @@ from dra_extender.ledger.state.notifier import Notifier
 from dra_extender.ledger.state.usage import Overlaid, Reduced, UsageTable
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.api_json import ModelError
+from dra_extender.model.device import PoolId
 from dra_extender.model.device_class import DeviceClass
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod

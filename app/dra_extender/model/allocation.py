@@ -4,7 +4,7 @@ from typing import Final
 import msgspec
 
 from dra_extender.model.api_json import Value
-from dra_extender.model.device import CounterConsumption, Device, regrouped
+from dra_extender.model.device import CounterConsumption, Device, DeviceId, PoolId, regrouped
 from dra_extender.model.node import Node
 from dra_extender.model.node_selector import NodeSelector
 
@@ -40,7 +40,7 @@ class DeviceResult(Value, frozen=True, rename={"share_id": "shareID"}):
     )
 
     @property
-    def device_id(self) -> tuple[str, str, str]:
+    def device_id(self) -> DeviceId:
         """(driver, pool, device)."""
         return (self.driver, self.pool, self.device)
 
@@ -116,7 +116,7 @@ class DeviceHolding(Value, frozen=True, rename=None):
     set_aside: bool = False
 
     @property
-    def pool_id(self) -> tuple[str, str]:
+    def pool_id(self) -> PoolId:
         """(driver, pool)."""
         return (self.driver, self.pool)
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from dra_extender.model.allocation import AllocationResult
 from dra_extender.model.api_json import Value, as_stored, decode
+from dra_extender.model.device import DeviceId
 from dra_extender.model.resource_claim import FINALIZER, ConsumerReference, ResourceClaim
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
@@ -73,7 +74,7 @@ def with_allocation(raw: bytes, allocation: AllocationResult, consumer: Consumer
     return _with_status(claim, {**status, "reservedFor": _reserved(status, (consumer,))})
 
 
-def with_only_device(raw: bytes, request: str, device: tuple[str, str, str]) -> bytes:
+def with_only_device(raw: bytes, request: str, device: DeviceId) -> bytes:
     """The claim (API JSON), allocated with this one device (driver, pool, name) for this request, and reserved for nobody."""
     claim, status = _parts(raw)
     result = dict(zip(("driver", "pool", "device"), device, strict=True))

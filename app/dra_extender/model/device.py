@@ -4,6 +4,12 @@ from typing import Final
 from dra_extender.model.api_json import Value
 from dra_extender.model.node_selector import NodeSelector
 
+DeviceId = tuple[str, str, str]
+"""(driver, pool, device)."""
+
+PoolId = tuple[str, str]
+"""(driver, pool)."""
+
 PHYSICAL_DEVICE: Final = "physical-device/"
 """How the name begins of a counter set that no slice declares and that has no counters: all partitions of one physical device
 draw on it, so that their groups are compared.  Names of published counter sets have no slash."""

@@ -24,9 +24,13 @@ _KEPT_LENGTH: Final = 32
 # reads a text without any digit ("+", ".", "Mi") as the amount zero.
 _GRAMMAR: Final = re.compile(r"([+-]?)([0-9]*+)(?:\.([0-9]*+))?+([eEinumkKMGTP]*+[+-]?[0-9]*+)")
 _SCIENTIFIC: Final = re.compile(r"[eE]([+-]?[0-9]+)")
-_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_SUFFIX_BY_SIZE: Final = tuple((10 ** (9 + exponent), suffix) for suffix, exponent in reversed(_DECIMAL.items()))
+DECIMAL_EXPONENTS: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+"""Suffix -> power of ten."""
+BINARY_EXPONENTS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+"""Suffix -> power of two."""
+_SUFFIX_BY_SIZE: Final = tuple(
+    (10 ** (9 + exponent), suffix) for suffix, exponent in reversed(DECIMAL_EXPONENTS.items())
+)
 
 
 class QuantityError(ValueError):
@@ -86,14 +90,14 @@ def format_quantity(nano: int) -> str:
 def _needs_digits(suffix: str) -> bool:
     """Whether a text without digits is no quantity: the API server reads it as zero, but not before these suffixes."""
     scientific = _SCIENTIFIC.fullmatch(suffix)
-    return suffix in {"Pi", "Ei"} or (scientific is not None and int(scientific[1]) < _DECIMAL["n"])
+    return suffix in {"Pi", "Ei"} or (scientific is not None and int(scientific[1]) < DECIMAL_EXPONENTS["n"])
 
 
 def _magnitude(text: str, digits: int, fraction_length: int, suffix: str) -> int:
     """Scale the digits by the suffix; the result is in nano units and never negative."""
-    if (exponent := _BINARY.get(suffix)) is not None:
+    if (exponent := BINARY_EXPONENTS.get(suffix)) is not None:
         return min(_scaled(digits << exponent, 9 - fraction_length), _BINARY_CAP)
-    exponent = _DECIMAL.get(suffix)
+    exponent = DECIMAL_EXPONENTS.get(suffix)
     if exponent is None:
         scientific = _SCIENTIFIC.fullmatch(suffix)
         if scientific is None:

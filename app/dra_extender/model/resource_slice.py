@@ -10,6 +10,7 @@ from dra_extender.model.device import (
     Device,
     DeviceCapacity,
     DeviceTaint,
+    PoolId,
     RequestPolicy,
     ValidRange,
 )
@@ -44,7 +45,7 @@ class ResourceSlice(Value, frozen=True, rename=None, weakref=True, gc=True):
     devices: tuple[Device, ...] = ()
 
     @property
-    def pool_id(self) -> tuple[str, str]:
+    def pool_id(self) -> PoolId:
         """(driver, pool): what identifies a pool."""
         return (self.driver, self.pool)
 

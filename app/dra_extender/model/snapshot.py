@@ -15,7 +15,7 @@ import msgspec
 
 from dra_extender.model.allocation import AllocationResult, DeviceHolding, DeviceResult
 from dra_extender.model.api_json import ModelError, Value
-from dra_extender.model.device import CounterConsumption, groups_source, regrouped
+from dra_extender.model.device import CounterConsumption, DeviceId, groups_source, regrouped
 from dra_extender.model.quantity import QuantityError, parse_quantity
 from dra_extender.model.resource_claim import ClaimHead
 
@@ -44,7 +44,7 @@ class StrippedShare(NamedTuple):
     """A share of an allocation that the API server stored without its name or its amounts: which field, of which device."""
 
     field: str
-    device_id: tuple[str, str, str]
+    device_id: DeviceId
 
 
 class _Frozen(NamedTuple):
@@ -123,7 +123,7 @@ def with_groups(allocation: AllocationResult, holdings: tuple[DeviceHolding, ...
     return msgspec.structs.replace(allocation, devices=msgspec.structs.replace(allocation.devices, results=results))
 
 
-def contradiction(claim: ClaimHead) -> tuple[str, str, str] | None:
+def contradiction(claim: ClaimHead) -> DeviceId | None:
     """The first device (driver, pool, device) of the stored allocation whose two snapshots differ in groups; None if none does.
 
     They are `results[].compatibilityGroups`, which counts then, and the annotation.

@@ -11,8 +11,9 @@ import pytest
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
+from dra_extender.model.device import DeviceId
 from dra_extender.model.pod_group import PodGroup, read_pod_group
-from dra_extender.scheduling.gang.assignment import Assignment, DeviceId
+from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.offers import GangOffers, OfferedNodes
 from dra_extender.scheduling.gang.places import LedgerPlaces
 from dra_extender.scheduling.gang.search import GangSearch

@@ -6,11 +6,12 @@ from collections.abc import Hashable, Mapping, Sequence
 import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, Placement
+from dra_extender.model.device import DeviceId
 from dra_extender.model.node import Node
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.evaluation.device_backoff import BackoffUsage
-from dra_extender.scheduling.gang.assignment import Assignment, DeviceId
+from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.search import GangSearch, PlanLimitError
 from dra_extender.scheduling.permit.members import GangMember
 from hypothesis import given, settings

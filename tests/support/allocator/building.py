@@ -10,9 +10,10 @@ from dra_extender.allocator.pools.pools import NodePools, gather
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.result import NoFit
-from dra_extender.allocator.state.usage import PoolId, PoolUsage, any_compatibility_rule
+from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.model.allocation import DeviceHolding, Placement
+from dra_extender.model.device import PoolId
 from dra_extender.model.device_class import DeviceClass, device_class_from
 from dra_extender.model.node import Node
 from dra_extender.model.rejection import Rejection

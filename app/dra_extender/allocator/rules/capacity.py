@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from dra_extender.model.device import DeviceCapacity, RequestPolicy, ValidRange
-from dra_extender.model.quantity import NANO, format_quantity, parse_quantity
+from dra_extender.model.quantity import BINARY_EXPONENTS, NANO, format_quantity, parse_quantity
 
 Capacities = tuple[tuple[str, DeviceCapacity], ...]
 """(name, capacity), as a device lists them."""
 
 _MILLI: Final = NANO // 1000
 _MAX: Final = 2**63 - 1
-_BINARY: Final = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
 
 
 class CapacityError(Exception):
@@ -62,9 +61,9 @@ def amount_text(amount: int, like: str) -> str:
         return like
     units, rest = divmod(amount, NANO)
     if like.endswith("i") and not rest and units:
-        for power, suffix in zip(range(60, 0, -10), _BINARY, strict=True):
-            if units % (1 << power) == 0:
-                return f"{units >> power}{suffix}"
+        for suffix, exponent in reversed(BINARY_EXPONENTS.items()):
+            if units % (1 << exponent) == 0:
+                return f"{units >> exponent}{suffix}"
         return str(units)
     return format_quantity(amount)
 

@@ -21,9 +21,9 @@ from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.compatibility import together
 from dra_extender.allocator.rules.held_consumption import held_consumption
 from dra_extender.allocator.state.release_rules import OWN, Rules
-from dra_extender.allocator.state.usage import PoolId, PoolUsage
+from dra_extender.allocator.state.usage import PoolUsage
 from dra_extender.model.allocation import DeviceHolding
-from dra_extender.model.device import CounterConsumption
+from dra_extender.model.device import CounterConsumption, PoolId
 from dra_extender.model.quantity import format_quantity
 from dra_extender.model.resource_slice import ResourceSlice
 

@@ -2,9 +2,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from dra_extender.model.allocation import DeviceHolding
-
-PoolId = tuple[str, str]
-"""(driver, pool)."""
+from dra_extender.model.device import PoolId
 
 PoolUsage = Mapping[str, tuple[DeviceHolding, ...]]
 """What allocated claims take out of one pool: device name -> every holding of that device, in no particular order.

@@ -14,16 +14,14 @@ from dra_extender.cel.runtime.times import Duration, Timestamp, seconds_text, ti
 from dra_extender.cel.runtime.urls import Url
 from dra_extender.cel.runtime.values import LISTS, MAPS, Optional, TypeValue, Uint, from_map_key, type_name
 from dra_extender.cel.syntax.printer import text_literal
-from dra_extender.model.quantity import NANO, format_quantity
+from dra_extender.model.quantity import BINARY_EXPONENTS, NANO, format_quantity
 
 LONGEST_TEXT: Final = 200
 """Expressions and values are cut after so many characters."""
 _LONGEST_STRING: Final = 60
 _MOST_ITEMS: Final = 6
 _DEEPEST_VALUE: Final = 3
-_BINARY: Final = tuple(
-    (2 ** (10 * power), suffix) for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)
-)
+_BINARY: Final = tuple((2**exponent, suffix) for suffix, exponent in BINARY_EXPONENTS.items())
 
 
 class EvalVerdict(StrEnum):

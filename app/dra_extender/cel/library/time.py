@@ -10,9 +10,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from dra_extender.cel.native.call import TEXT, Native
 from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.times import (
-    HOUR,
-    MINUTE,
-    SECOND,
     Civil,
     Duration,
     Timestamp,
@@ -27,6 +24,7 @@ from dra_extender.cel.runtime.times import (
 from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.types.declarations import Function, Overload, function, method, overload, weighed
 from dra_extender.cel.types.types import BOOL, DURATION, INT, STRING, TIMESTAMP
+from dra_extender.model.go_duration import HOUR, MINUTE, SECOND
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

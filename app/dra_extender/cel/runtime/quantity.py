@@ -14,7 +14,14 @@ import msgspec
 
 from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.support.limits import MAX_INT, MIN_INT
-from dra_extender.model.quantity import MAX_LENGTH, NANO, QuantityError, parse_quantity
+from dra_extender.model.quantity import (
+    BINARY_EXPONENTS,
+    DECIMAL_EXPONENTS,
+    MAX_LENGTH,
+    NANO,
+    QuantityError,
+    parse_quantity,
+)
 
 LONGEST_QUANTITY: Final = MAX_LENGTH
 """Characters of the longest text that is read."""
@@ -26,8 +33,6 @@ _MOST_POWER: Final = 308
 _GREATEST: Final = MAX_INT * NANO
 
 _PARTS: Final = re.compile(r"[+-]?0*+([0-9]*+)\.?([0-9]*+)(.*)")
-_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
 class Quantity(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -77,7 +82,7 @@ def read_anew(text: str) -> Quantity:
     if found is None:
         raise QuantityError(f"cannot read quantity {text!r}")
     whole, fraction, suffix = found[1] or "0", found[2], found[3]
-    binary = _BINARY.get(suffix)
+    binary = BINARY_EXPONENTS.get(suffix)
     scale = (0 if binary is not None else _exponent(suffix)) - len(fraction)
     digits = len(whole) + len(fraction)
     if binary is not None:
@@ -95,7 +100,7 @@ def read_anew(text: str) -> Quantity:
 
 
 def _exponent(suffix: str) -> int:
-    found = _DECIMAL.get(suffix)
+    found = DECIMAL_EXPONENTS.get(suffix)
     return int(suffix[1:]) if found is None else found
 
 

@@ -9,28 +9,11 @@ import msgspec
 
 from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.support.limits import MAX_INT, MIN_INT
-
-SECOND: Final = 1_000_000_000
-"""Nanoseconds in a second."""
-MINUTE: Final = 60 * SECOND
-HOUR: Final = 60 * MINUTE
+from dra_extender.model.go_duration import SECOND, parse_go_duration
 
 _DAY_SECONDS: Final = 86_400
 _FIRST: Final = -62_135_596_800
 _LAST: Final = 253_402_300_799
-_UNITS: Final = {
-    "ns": 1,
-    "us": 1000,
-    "\u00b5s": 1000,
-    "\u03bcs": 1000,
-    "ms": 1_000_000,
-    "s": SECOND,
-    "m": MINUTE,
-    "h": HOUR,
-}
-_TERM: Final = re.compile(r"([0-9]*+)(?:\.([0-9]*+))?+([^0-9.]++)")
-_FRACTION_DIGITS: Final = 18
-_TERM_WORK: Final = 65
 _MOMENT: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]++))?+(?:Z|([-+])([0-9]{2}):([0-9]{2}))",
 )
@@ -111,40 +94,10 @@ def parse_duration(text: str, spend: Callable[[int], None] | None = None) -> Dur
     Raises:
         CelRuntimeError: The text is not one.
     """
-    sign, rest = (text[0], text[1:]) if text[:1] in {"-", "+"} else ("", text)
-    if rest == "0":
-        return Duration(0)
-    total = position = 0
-    while position < len(rest):
-        if spend is not None:
-            spend(_TERM_WORK)
-        found = _TERM.match(rest, position)
-        nanos = None if found is None else _term(found)
-        if found is None or nanos is None or total + nanos > -MIN_INT:
-            raise _no_duration()
-        total += nanos
-        position = found.end()
-    if not rest or (sign != "-" and total > MAX_INT):
-        raise _no_duration()
-    return Duration(-total if sign == "-" else total)
-
-
-def _no_duration() -> CelRuntimeError:
-    return CelRuntimeError("type conversion error from 'string' to 'google.protobuf.Duration'")
-
-
-def _term(found: re.Match[str]) -> int | None:
-    """The nanoseconds of a number with a unit; fractions are computed in doubles, as upstream does."""
-    whole, fraction, unit = found.groups()
-    size = _UNITS.get(unit)
-    whole = whole.lstrip("0") if whole and (size is not None) and len(whole) > _FRACTION_DIGITS else whole
-    if size is None or not (found[1] or fraction) or len(whole) > _FRACTION_DIGITS + 1:
-        return None
-    nanos = int(whole or "0") * size
-    if fraction:
-        digits = fraction[:_FRACTION_DIGITS]
-        nanos += int(float(int(digits)) * (float(size) / 10.0 ** len(digits)))
-    return nanos
+    try:
+        return Duration(parse_go_duration(text, spend))
+    except ValueError as problem:
+        raise CelRuntimeError("type conversion error from 'string' to 'google.protobuf.Duration'") from problem
 
 
 def seconds_text(nanos: int) -> str:

@@ -1,6 +1,6 @@
 from collections.abc import Container
 
-from dra_extender.allocator.state.usage import PoolId
+from dra_extender.model.device import PoolId
 
 
 class HeldNodes:

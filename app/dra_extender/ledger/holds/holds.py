@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dra_extender.allocator.state.usage import PoolId
 from dra_extender.ledger.holds.union import kept_by
 from dra_extender.ledger.state.notifier import Notifier
 from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, ScoreTerms
+from dra_extender.model.device import PoolId
 
 MOST_OF_A_NAMESPACE: Final = 10_000
 """How many claims of one namespace can have a hold at a time; each keeps as many placements as nodes are offered."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
+from dra_extender.model.device import DeviceId
 
 
 def kept_by(placements: Iterable[ClaimPlacement]) -> Sequence[DeviceHolding]:
@@ -19,7 +20,7 @@ def kept_by(placements: Iterable[ClaimPlacement]) -> Sequence[DeviceHolding]:
     if not any(holding.share_id is not None for holdings in found for holding in holdings):
         return [holding for holdings in found for holding in holdings]
     kept: list[DeviceHolding] = []
-    shares: dict[tuple[str, str, str], dict[int, list[DeviceHolding]]] = {}
+    shares: dict[DeviceId, dict[int, list[DeviceHolding]]] = {}
     for index, holdings in enumerate(found):
         for holding in holdings:
             if holding.share_id is None or holding.admin:

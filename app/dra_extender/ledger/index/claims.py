@@ -13,6 +13,7 @@ from dra_extender.ledger.state.notifier import Notifier
 from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.api_json import ModelError
+from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import version_number
 from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, ResourceClaim, read_claim, read_head
 from dra_extender.model.snapshot import contradiction, holdings_of
@@ -53,7 +54,7 @@ class ClaimIndex:
         self.kept = KeptBytes(namespace_bytes, specs_dropped)
         self.orphans = Orphans()
         self.usage = UsageTable()
-        self.contradicted: dict[str, tuple[str, str, str]] = {}
+        self.contradicted: dict[str, DeviceId] = {}
 
     def __len__(self) -> int:
         return len(self._by_uid)

@@ -11,6 +11,7 @@ from typing import Final
 
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import Value
+from dra_extender.model.device import DeviceId
 from dra_extender.model.metadata import ObjectMeta, version_number
 from dra_extender.model.resource_claim import ClaimHead, ResourceClaim
 
@@ -19,9 +20,6 @@ GUARD_MARK: Final = GUARD_PREFIX.encode()
 """The JSON of an object without these bytes is no guard claim."""
 
 DEVICE_ANNOTATION: Final = "dra-extender.io/device"
-
-Device = tuple[str, str, str]
-"""Driver, pool, name."""
 
 
 class Guard(Value, frozen=True, rename=None):
@@ -34,8 +32,8 @@ class Guard(Value, frozen=True, rename=None):
     uid: str
     raw: bytes
     version: int
-    made_for: Device | None = None
-    device: Device | None = None
+    made_for: DeviceId | None = None
+    device: DeviceId | None = None
 
 
 class GuardIndex:
@@ -52,7 +50,7 @@ class GuardIndex:
         """Every guard claim."""
         return tuple(self._guards.values())
 
-    def of(self, device: Device) -> Guard | None:
+    def of(self, device: DeviceId) -> Guard | None:
         """The guard claim of this device."""
         return self._guards.get(name_of_guard(device))
 
@@ -85,12 +83,12 @@ class GuardIndex:
         return None if known is None or uid not in ("", known.uid) else self._guards.pop(name)
 
 
-def written(device: Device) -> str:
+def written(device: DeviceId) -> str:
     """The device as the annotation of its guard claim names it."""
     return "/".join(device)
 
 
-def _made_for(meta: ObjectMeta) -> Device | None:
+def _made_for(meta: ObjectMeta) -> DeviceId | None:
     """What the annotation says, if the name agrees; of the three parts, only the name of a pool may have slashes."""
     driver, _, rest = meta.annotations.get(DEVICE_ANNOTATION, "").partition("/")
     pool, _, name = rest.rpartition("/")
@@ -103,12 +101,12 @@ def is_guard(claim: ClaimHead) -> bool:
     return claim.metadata.name.startswith(GUARD_PREFIX) and not claim.status.reserved_for
 
 
-def name_of_guard(device: Device) -> str:
+def name_of_guard(device: DeviceId) -> str:
     """The name of the guard claim of this device."""
     return GUARD_PREFIX + hashlib.blake2b(written(device).encode(), digest_size=16).hexdigest()
 
 
-def whole_devices(holdings: Iterable[DeviceHolding]) -> frozenset[Device]:
+def whole_devices(holdings: Iterable[DeviceHolding]) -> frozenset[DeviceId]:
     """The devices that these holdings have to themselves: neither a share nor administrative access."""
     return frozenset(
         (each.driver, each.pool, each.device) for each in holdings if each.share_id is None and not each.admin

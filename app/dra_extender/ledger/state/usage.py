@@ -2,8 +2,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from dra_extender.allocator.state.usage import PoolId, PoolUsage, Usage
+from dra_extender.allocator.state.usage import PoolUsage, Usage
 from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.device import PoolId
 
 _EMPTY: Final[PoolUsage] = {}
 

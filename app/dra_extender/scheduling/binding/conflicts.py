@@ -11,12 +11,13 @@ from typing import Final, NamedTuple
 from dra_extender.allocator.pools.pools import NodePools, Pool
 from dra_extender.allocator.rules.compatible_only_with import IsTrue, unsuited
 from dra_extender.allocator.rules.verdict import CAPACITY, COUNTERS, Violation, published_pool, verdict
-from dra_extender.allocator.state.usage import PoolId, Usage
+from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.index.slices import SliceIndex
 from dra_extender.ledger.state.claim_record import ClaimRecord
 from dra_extender.ledger.state.usage import Reduced, UsageTable
 from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.device import PoolId
 from dra_extender.model.snapshot import is_snapshotted
 
 FOREIGN: Final = "foreign"

@@ -7,10 +7,11 @@ import msgspec
 import structlog
 
 from dra_extender.ledger.events import AllocationEnded, Subscription
-from dra_extender.ledger.index.guards import DEVICE_ANNOTATION, Device, Guard, name_of_guard, whole_devices, written
+from dra_extender.ledger.index.guards import DEVICE_ANNOTATION, Guard, name_of_guard, whole_devices, written
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.claim_edits import with_only_device, without_allocation
+from dra_extender.model.device import DeviceId
 from dra_extender.model.snapshot import is_snapshotted
 from dra_extender.scheduling.ports.cluster import Claims, ClusterError, ConflictError, NotFoundError
 
@@ -34,7 +35,7 @@ class GuardClaims:
         self._ledger = ledger
         self._claims = claims
         self._namespace = namespace
-        self._due: dict[Device, None] = {}
+        self._due: dict[DeviceId, None] = {}
         self._some_due = asyncio.Event()
         self._subscription: Subscription | None = None
 
@@ -49,7 +50,7 @@ class GuardClaims:
             self._subscription.close()
             self._subscription = None
 
-    def ended(self, devices: Iterable[Device]) -> None:
+    def ended(self, devices: Iterable[DeviceId]) -> None:
         """An allocation of each of these devices has ended."""
         for device in devices:
             driver, pool, name = device
@@ -58,7 +59,7 @@ class GuardClaims:
                 self._due[device] = None
                 self._some_due.set()
 
-    async def prepare(self, devices: Iterable[Device]) -> None:
+    async def prepare(self, devices: Iterable[DeviceId]) -> None:
         """Create the guard claims of these devices, as far as other schedulers' claims have them, before they are needed."""
         for device in devices:
             guards = self._ledger.guards
@@ -82,7 +83,7 @@ class GuardClaims:
             if not all(done):
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _attempt(self, device: Device | None, guard: Guard | None) -> bool:
+    async def _attempt(self, device: DeviceId | None, guard: Guard | None) -> bool:
         """Do what is due for the device; whether that was possible.  Otherwise it is due again."""
         try:
             if device is not None and self._is_needed(device):
@@ -97,7 +98,7 @@ class GuardClaims:
             return False
         return True
 
-    def _is_needed(self, device: Device) -> bool:
+    def _is_needed(self, device: DeviceId) -> bool:
         """Whether a claim of another scheduler has the device to itself."""
         driver, pool, name = device
         if not self._ledger.claims.usage.pool((driver, pool)).get(name):
@@ -107,7 +108,7 @@ class GuardClaims:
             for record in self._ledger.claims.records()
         )
 
-    async def _allocate(self, device: Device, guard: Guard | None) -> None:
+    async def _allocate(self, device: DeviceId, guard: Guard | None) -> None:
         if guard is None:
             if len(self._ledger.guards) >= MOST_GUARDS:
                 _LOG.warning("no guard claim is made: there are too many", device=written(device), most=MOST_GUARDS)
@@ -138,7 +139,7 @@ class GuardClaims:
         return self._ledger.guard_stored(raw)
 
 
-def _body(namespace: str, device: Device) -> bytes:
+def _body(namespace: str, device: DeviceId) -> bytes:
     request = {"name": GUARD_REQUEST, "exactly": {"deviceClassName": _CLASS}}
     return msgspec.json.encode(
         {

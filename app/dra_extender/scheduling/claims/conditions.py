@@ -4,11 +4,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from dra_extender.model.allocation import DeviceResult
+from dra_extender.model.device import DeviceId
 from dra_extender.model.resource_claim import AllocatedDeviceStatus, ClaimHead, Condition
 from dra_extender.model.snapshot import allocated_at, results_of
-
-DeviceId = tuple[str, str, str]
-"""(driver, pool, device)."""
 
 
 class Readiness(StrEnum):

@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Final
 
-from dra_extender.allocator.state.usage import PoolId, PoolUsage, Usage
+from dra_extender.allocator.state.usage import PoolUsage, Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding, Placement
+from dra_extender.model.device import DeviceId, PoolId
 from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.evaluation.node_backoff import NodeBackoff
@@ -18,9 +19,6 @@ from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.evaluation.result_cache import NodeResult
 from dra_extender.scheduling.evaluation.scoring import merits_of
 from dra_extender.scheduling.ports.cluster import Clock
-
-DeviceId = tuple[str, str, str]
-"""(driver, pool, device)."""
 
 _SHORTEST_SECONDS: Final = 0.001
 COOLING: Final = Rejection(code=Code.COOLING_DOWN)

@@ -11,9 +11,10 @@ from typing import Any, Final, NamedTuple
 from dra_extender.allocator.demand.reads import Reads
 from dra_extender.allocator.pools.node_match import is_relevant
 from dra_extender.allocator.state.features import Features
-from dra_extender.allocator.state.usage import PoolId, PoolUsage, Usage
+from dra_extender.allocator.state.usage import PoolUsage, Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import ModelError
+from dra_extender.model.device import PoolId
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.scheduling.evaluation.inventory_digest import InventoryDigest, digest_of

@@ -3,8 +3,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dra_extender.allocator.state.usage import PoolId
 from dra_extender.model.allocation import ClaimPlacement, Placement
+from dra_extender.model.device import PoolId
 from dra_extender.model.node_selector import only_node
 
 _replace = msgspec.structs.replace

@@ -11,9 +11,9 @@ from collections.abc import Container, Hashable
 from dataclasses import dataclass, field
 
 from dra_extender.allocator.demand.reads import Reads
-from dra_extender.allocator.state.usage import PoolId
 from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.model.allocation import Placement, ScoreTerms
+from dra_extender.model.device import PoolId
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
 

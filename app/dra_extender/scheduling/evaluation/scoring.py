@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand
-from dra_extender.allocator.state.usage import PoolId, Usage
+from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.index.slices import SliceIndex
 from dra_extender.model.allocation import ClaimPlacement, Placement, ScoreTerms
-from dra_extender.model.device import Device
+from dra_extender.model.device import Device, PoolId
 from dra_extender.scheduling.ports.options import Weights
 
 BEST: Final = 10.0

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from dra_extender.allocator.state.usage import PoolId
 from dra_extender.ledger.events import HoldEnded
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.device import PoolId
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.evaluation.result import FilterResult
 from dra_extender.scheduling.evaluation.result_cache import NodeResult

@@ -5,10 +5,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
+from dra_extender.model.device import DeviceId
 from dra_extender.scheduling.permit.members import GangMember
-
-DeviceId = tuple[str, str, str]
-"""(driver, pool, device)."""
 
 
 class Assignment(NamedTuple):

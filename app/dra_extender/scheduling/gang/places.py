@@ -7,12 +7,12 @@ import msgspec
 
 from dra_extender.allocator.demand.reads import Reads, reads_of
 from dra_extender.allocator.state.result import NoFit, SearchPaused
-from dra_extender.allocator.state.usage import PoolId, Usage
+from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.usage import Overlaid, UsageTable
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.device import Device
+from dra_extender.model.device import Device, DeviceId, PoolId
 from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.lookup import FoundClaim
@@ -20,7 +20,6 @@ from dra_extender.scheduling.evaluation.device_backoff import BackoffUsage
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.extended_resources.need import ExtendedClaimNeed
-from dra_extender.scheduling.gang.assignment import DeviceId
 from dra_extender.scheduling.gang.offers import OfferedNodes
 from dra_extender.scheduling.permit.members import GangMember, MemberCandidate
 from dra_extender.scheduling.search_time.deadline import CallBudget

@@ -10,11 +10,12 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.model.allocation import ClaimPlacement
+from dra_extender.model.device import DeviceId
 from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.fairness.stale_holds import StaleHolds
-from dra_extender.scheduling.gang.assignment import Assignment, DeviceId
+from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.offers import OfferedNodes
 from dra_extender.scheduling.gang.places import LedgerPlaces, PlannerContext
 from dra_extender.scheduling.gang.search import MAX_STEPS, GangSearch, PlanLimitError

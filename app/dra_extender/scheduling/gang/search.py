@@ -18,10 +18,10 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from dra_extender.allocator.state.result import SearchPaused
+from dra_extender.model.device import DeviceId
 from dra_extender.scheduling.gang.assignment import (
     AssignedMember,
     Assignment,
-    DeviceId,
     PartialAssignment,
     PlacementOracle,
 )

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.model.api_json import ModelError
+from dra_extender.model.api_json import MAX_PARAMETERS, ModelError
 from dra_extender.model.node_selector import NodeSelector
 from dra_extender.model.resource_claim import MAX_RESERVATIONS
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
@@ -16,7 +16,6 @@ from dra_extender.simulator.apiserver.objects import Json, Key, part
 MAX_RESULTS: Final = 32
 MAX_CONFIGURATIONS: Final = 64
 MAX_CONDITIONS: Final = 4
-MAX_PARAMETERS: Final = 10 * 1024
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 

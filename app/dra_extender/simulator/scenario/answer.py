@@ -19,14 +19,13 @@ from dra_extender.allocator.pools.pools import gather
 from dra_extender.allocator.state.features import FIELD_OF_NAME, Features
 from dra_extender.allocator.state.release_rules import UPSTREAM
 from dra_extender.allocator.state.result import NoFit
-from dra_extender.allocator.state.usage import PoolId
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.model.allocation import AllocationResult, Placement
 from dra_extender.model.api_json import ModelError
-from dra_extender.model.device import Device
+from dra_extender.model.device import Device, PoolId
 from dra_extender.model.device_class import device_class_from
 from dra_extender.model.node import Node, node_from
 from dra_extender.model.rejection import Code, Rejection

@@ -1,7 +1,8 @@
 from collections.abc import Iterable
 
-from dra_extender.allocator.state.usage import PoolId, PoolUsage, any_compatibility_rule
+from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
 from dra_extender.model.allocation import DeviceHolding
+from dra_extender.model.device import PoolId
 from dra_extender.model.resource_claim import ResourceClaim
 from dra_extender.model.snapshot import holdings_of
 
