@@ -10,7 +10,7 @@ ROOT: Final = Path(__file__).parents[1]
 PACKAGE: Final = ROOT / "app" / "dra_extender"
 MOST_LINES: Final = 400
 MOST_MODULES: Final = 22
-STILL_LARGE: Final = frozenset({"config/settings.py"})
+STILL_LARGE: Final[frozenset[str]] = frozenset()
 """Modules above the limit of lines; the set only shrinks."""
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from dra_extender.config.settings import ServerSettings
+from dra_extender.config.service_settings import ServerSettings
 from dra_extender.service.http_connections import PROBES, Connections, HttpLimits, NullCounter
 from dra_extender.service.http_server import listen, serving
 from fastapi import FastAPI

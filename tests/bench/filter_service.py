@@ -6,7 +6,9 @@ import signal
 from collections.abc import Mapping
 
 import uvloop
-from dra_extender.config.settings import SchedulingSettings, ServerSettings, Settings
+from dra_extender.config.scheduling_settings import SchedulingSettings
+from dra_extender.config.service_settings import ServerSettings
+from dra_extender.config.settings import Settings
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.service.http_server import listen
 from dra_extender.service.service import Service

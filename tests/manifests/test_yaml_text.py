@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from dra_extender.config.policy_file import InvalidPolicyError, read_policy
-from dra_extender.config.settings import InvalidSettingsError, load_settings
+from dra_extender.config.problems import InvalidSettingsError
+from dra_extender.config.settings import load_settings
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.manifests.yaml_text import MOST_BYTES, YamlError, load_yaml, read_yaml
 from dra_extender.service.policy_reloader import PolicyReloader

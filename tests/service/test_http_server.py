@@ -1,7 +1,7 @@
 import socket
 
 import pytest
-from dra_extender.config.settings import ServerSettings
+from dra_extender.config.service_settings import ServerSettings
 from dra_extender.service.http_server import ListenError, listen
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
-from dra_extender.config.settings import ServerSettings, Settings
+from dra_extender.config.service_settings import ServerSettings
+from dra_extender.config.settings import Settings
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.service.http_server import listen

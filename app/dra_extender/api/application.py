@@ -15,7 +15,7 @@ from dra_extender.api.health import Health, HealthReport
 from dra_extender.api.protocol import encode
 from dra_extender.api.readiness_gate import ReadinessGate
 from dra_extender.api.verbs import Verbs
-from dra_extender.config.settings import ServerSettings
+from dra_extender.config.service_settings import ServerSettings
 from dra_extender.telemetry.metrics import CONTENT_TYPE, build_version
 
 _NOT_FOUND = 404

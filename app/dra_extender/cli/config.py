@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final
 import typer
 import yaml
 
-from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
+from dra_extender.config.problems import InvalidSettingsError
+from dra_extender.config.settings import Settings, load_settings
 from dra_extender.kubescheduler.render import SchedulerSetup, render
 from dra_extender.kubescheduler.validate import check, limits_of, read_document
 
@@ -117,7 +118,9 @@ def check_file(
         sys.stderr.write(f"dra-extender: {unreadable}\n")
         raise typer.Exit(EXIT_UNREADABLE) from unreadable
     if output is CheckOutput.JSON:
-        typer.echo(json.dumps({"problems": [each._asdict() for each in problems]}, indent=2))
+        typer.echo(
+            json.dumps({"problems": [{"field": each.field, "sentence": each.sentence} for each in problems]}, indent=2)
+        )
     else:
         for each in problems:
             typer.echo(f"{file}: {each}")

@@ -13,7 +13,8 @@ import uvloop
 from rich.console import Console
 
 from dra_extender.config.policy_file import read_policy
-from dra_extender.config.settings import InvalidSettingsError, Settings, load_settings
+from dra_extender.config.problems import InvalidSettingsError
+from dra_extender.config.settings import Settings, load_settings
 from dra_extender.config.timeouts import FILTER_HTTP_SECONDS, bind_http_seconds
 from dra_extender.service.http_server import listen
 from dra_extender.service.service import Service

@@ -9,7 +9,7 @@ import yaml
 from dra_extender.cel.lint.findings import LintCode
 from dra_extender.manifests.documents import Path, YamlDocument, YamlDocumentError, read_documents
 from dra_extender.manifests.positions import ScalarPosition, written
-from dra_extender.manifests.schema import path_text
+from dra_extender.manifests.problems import path_text
 
 LINT: Final = "dra-extender.io/lint"
 _DEMO: Final = "dra-extender.io/demo"

@@ -1,7 +1,5 @@
 """The admin's policy file: YAML in, rules for the overlay out, or sentences about everything that is wrong with it."""
 
-import difflib
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -13,7 +11,8 @@ from pydantic_core import ErrorDetails
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.cel.program import Program, compile_expression
 from dra_extender.cel.support.errors import CelCompileError
-from dra_extender.config.settings import InvalidSettingsError
+from dra_extender.config.problems import InvalidSettingsError, sentence_of
+from dra_extender.manifests.problems import FieldProblem, path_text, unknown_field
 from dra_extender.manifests.yaml_text import YamlError, read_yaml
 
 _LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -87,7 +86,6 @@ _TYPES: Final[Mapping[str, str]] = {
     "list_type": "a list",
     "model_type": "a mapping of fields",
     "dict_type": "a mapping of fields",
-    "missing": "a value",
     "string_pattern_mismatch": "lower case letters, digits and '-', at most 63 characters",
 }
 _LITERALS: Final[Mapping[str, str]] = {
@@ -101,8 +99,8 @@ def read_policy(path: Path, *, compatibility_groups: bool = True) -> PolicyOverl
     """The policy in this file.  With the feature of that name off, rules about what may be allocated together are left out.
 
     Raises:
-        MissingPolicy: there is no such file.
-        BadPolicy: it cannot be read, or something in it is wrong; the message tells everything that is.
+        MissingPolicyError: there is no such file.
+        InvalidPolicyError: it cannot be read, or something in it is wrong; the message tells everything that is.
     """
     try:
         documents = read_yaml(path)
@@ -225,41 +223,32 @@ def _repeated(rules: list[RuleModel]) -> Iterator[Problem]:
         seen.add(rule.name)
 
 
-def _sentence(problem: ErrorDetails) -> str:
-    last, kind = str(problem["loc"][-1]), problem["type"]
+def _sentence(error: ErrorDetails) -> str:
+    last, kind = str(error["loc"][-1]), error["type"]
     if kind == "extra_forbidden":
-        known = _FIELDS if len(problem["loc"]) > 1 else tuple(FileModel.model_fields)
-        if "neighbours" in problem["loc"][:-1]:
+        known = _FIELDS if len(error["loc"]) > 1 else tuple(FileModel.model_fields)
+        if "neighbours" in error["loc"][:-1]:
             known = tuple(NeighboursModel.model_fields)
-        close = difflib.get_close_matches(last, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(known)}"
-        return f"unknown field; {hint}"
-    if kind == "literal_error":
-        return f"expected {_LITERALS[last]}, got {_shown(problem['input'])}"
+        return unknown_field(last, known)
     if kind == "missing":
         return "expected a value, the field is missing"
-    expected = _TYPES.get(kind) or re.sub("^(Input|Value|List|String) should (be|have) ", "", problem["msg"])
-    return f"expected {expected}, got {_shown(problem['input'])}"
+    return sentence_of(error, {**_TYPES, "literal_error": _LITERALS.get(last, "")}, _shown)
 
 
 def _bad(path: Path, loaded: Mapping[str, Any], problems: list[Problem]) -> InvalidPolicyError:
-    return InvalidPolicyError(
-        f"policy file {path}: " + "; ".join(f"{_path_text(where, loaded)}: {text}" for where, text in problems)
-    )
+    found = (FieldProblem(path_text(where), text, _rule_name(where, loaded)) for where, text in problems)
+    return InvalidPolicyError(f"policy file {path}: {'; '.join(map(str, found))}")
 
 
-def _path_text(where: Location, loaded: Mapping[str, Any]) -> str:
-    """E.g. `rules[1].devices (rule mig)`."""
-    text = ""
-    for step in where:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+def _rule_name(where: Location, loaded: Mapping[str, Any]) -> str:
+    """E.g. `rule mig`; empty where the field is the name, or the rule has none."""
     match where:
         case ("rules", int(index), *_):
             rule = loaded["rules"][index]
             name = rule.get("name") if isinstance(rule, dict) else None
             if isinstance(name, str) and where[-1] != "name":
-                return f"{text} (rule {name})"
-    return text
+                return f"rule {name}"
+    return ""
 
 
 def _shown(value: Any) -> str:

@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from dra_extender.config.timeouts import BIND_MARGIN_SECONDS, FILTER_HTTP_SECONDS, bind_http_seconds
 from dra_extender.kubescheduler.render import VERBS
+from dra_extender.manifests.problems import FieldProblem
 from dra_extender.model.go_duration import SECOND, parse_go_duration
 
 _CHOOSING: Final = ("filterVerb", "prioritizeVerb", "preemptVerb")
@@ -14,16 +15,6 @@ _DEFAULT_HTTP_SECONDS: Final = 5.0
 _KNOWN: Final = frozenset(
     {*VERBS, *_SHARED, "weight", "httpTimeout", "nodeCacheCapable", "managedResources", "ignorable"}
 )
-
-
-class ConfigProblem(NamedTuple):
-    """A field of the document and a sentence about it."""
-
-    field: str
-    sentence: str
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.sentence}"
 
 
 class _Stanza(NamedTuple):
@@ -41,19 +32,17 @@ class _Stanza(NamedTuple):
         return str(self.get("urlPrefix") or "").rstrip("/")
 
 
-def check_stanzas(given: object, binding_timeout: float, filter_budget: float) -> list[ConfigProblem]:
+def check_stanzas(given: object, binding_timeout: float, filter_budget: float) -> list[FieldProblem]:
     """What is wrong with the stanzas of this service; those of other extenders are left alone.  Times in seconds."""
     if not isinstance(given, Sequence) or isinstance(given, str) or not given:
         return [
-            ConfigProblem(
-                "extenders", "expected two stanzas for this service, one of them with bindVerb; there is none"
-            )
+            FieldProblem("extenders", "expected two stanzas for this service, one of them with bindVerb; there is none")
         ]
     stanzas = [_Stanza(f"extenders[{index}]", each) for index, each in enumerate(given) if isinstance(each, Mapping)]
     binding = [each for each in stanzas if each.get("bindVerb")]
     if len(stanzas) < len(given) or len(binding) != 1:
         return [
-            ConfigProblem("extenders", f"expected mappings, exactly one of them with bindVerb; {len(binding)} have it")
+            FieldProblem("extenders", f"expected mappings, exactly one of them with bindVerb; {len(binding)} have it")
         ]
     ours = [each for each in stanzas if each is binding[0] or each.url == binding[0].url]
     if len(ours) == 1 and not any(binding[0].get(verb) for verb in _CHOOSING):
@@ -67,67 +56,65 @@ def check_stanzas(given: object, binding_timeout: float, filter_budget: float) -
     ]
 
 
-def _verbs(ours: Sequence[_Stanza]) -> Iterator[ConfigProblem]:
+def _verbs(ours: Sequence[_Stanza]) -> Iterator[FieldProblem]:
     for verb, wanted in VERBS.items():
         having = [each for each in ours if each.get(verb)]
         if not having:
-            yield ConfigProblem(
-                f"extenders[].{verb}", f"expected {wanted} in one stanza of this service; it is in none"
-            )
+            yield FieldProblem(f"extenders[].{verb}", f"expected {wanted} in one stanza of this service; it is in none")
         for each in having:
             if each.get(verb) != wanted:
-                yield ConfigProblem(each.at(verb), f"expected {wanted}, got {each.get(verb)!r}")
+                yield FieldProblem(each.at(verb), f"expected {wanted}, got {each.get(verb)!r}")
         if len(having) > 1:
-            yield ConfigProblem(having[1].at(verb), f"{wanted} would be called twice; {having[0].path} has it already")
+            yield FieldProblem(having[1].at(verb), f"{wanted} would be called twice; {having[0].path} has it already")
     for each in ours:
         weight = each.get("weight")
         if each.get("prioritizeVerb") and not (type(weight) is int and weight > 0):
-            yield ConfigProblem(
+            yield FieldProblem(
                 each.at("weight"), f"expected a whole number above 0 beside prioritizeVerb, got {weight!r}"
             )
 
 
-def _common(stanza: _Stanza) -> Iterator[ConfigProblem]:
+def _common(stanza: _Stanza) -> Iterator[FieldProblem]:
     if not stanza.url.startswith(("http://", "https://")):
-        yield ConfigProblem(stanza.at("urlPrefix"), f"expected the URL of the service, got {stanza.get('urlPrefix')!r}")
+        yield FieldProblem(stanza.at("urlPrefix"), f"expected the URL of the service, got {stanza.get('urlPrefix')!r}")
     if stanza.get("ignorable"):
-        yield ConfigProblem(
+        yield FieldProblem(
             stanza.at("ignorable"), "expected false: while the service is away, pods would be placed without devices"
         )
     if stanza.get("nodeCacheCapable") is not True:
-        yield ConfigProblem(
+        yield FieldProblem(
             stanza.at("nodeCacheCapable"),
             f"expected true, got {stanza.get('nodeCacheCapable')!r}: every call would carry all Node objects",
         )
     if stanza.get("managedResources"):
-        yield ConfigProblem(
+        yield FieldProblem(
             stanza.at("managedResources"), "expected an empty list: pods that have claims alone would not be sent here"
         )
     for name in sorted(set(map(str, stanza.fields)) - _KNOWN):
-        yield ConfigProblem(stanza.at(name), "is no field of an extender; kube-scheduler refuses the file")
+        yield FieldProblem(stanza.at(name), "is no field of an extender; kube-scheduler refuses the file")
     yield from _encryption(stanza)
 
 
-def _encryption(stanza: _Stanza) -> Iterator[ConfigProblem]:
+def _encryption(stanza: _Stanza) -> Iterator[FieldProblem]:
     secure, wanted = stanza.url.startswith("https://"), bool(stanza.get("enableHTTPS"))
     if secure is not wanted and stanza.url:
-        yield ConfigProblem(
+        yield FieldProblem(
             stanza.at("enableHTTPS"), f"expected {str(secure).lower()}, because urlPrefix is {stanza.url}"
         )
     trust = stanza.get("tlsConfig")
     known = trust if isinstance(trust, Mapping) else {}
     if secure and wanted and not (known.get("caFile") or known.get("caData") or known.get("insecure")):
-        yield ConfigProblem(
+        yield FieldProblem(
             stanza.at("tlsConfig"), "expected caFile or caData: without them kube-scheduler believes any certificate"
         )
 
 
-def _agreement(ours: Sequence[_Stanza]) -> Iterator[ConfigProblem]:
+def _agreement(ours: Sequence[_Stanza]) -> Iterator[FieldProblem]:
     first, *rest = ours
     for other in rest:
         for name in _SHARED:
             if (first.get(name) or None) != (other.get(name) or None):
-                yield ConfigProblem(
+                yield FieldProblem(
                     other.at(name),
                     f"expected the same as in {first.path} ({first.get(name)!r}), got {other.get(name)!r}: an instance that does "
                     "not answer filter knows nothing of what was held",
@@ -136,29 +123,29 @@ def _agreement(ours: Sequence[_Stanza]) -> Iterator[ConfigProblem]:
 
 def _times(
     ours: Sequence[_Stanza], binding: _Stanza, binding_timeout: float, filter_budget: float
-) -> Iterator[ConfigProblem]:
+) -> Iterator[FieldProblem]:
     for each in ours:
         try:
             seconds = _seconds(each.get("httpTimeout"))
         except ValueError as problem:
-            yield ConfigProblem(each.at("httpTimeout"), str(problem))
+            yield FieldProblem(each.at("httpTimeout"), str(problem))
             continue
         needed = bind_http_seconds(binding_timeout)
         if each is binding and needed - seconds > _ROUNDING:
-            yield ConfigProblem(
+            yield FieldProblem(
                 each.at("httpTimeout"),
                 f"expected at least {needed:g}s, got {seconds:g}s: a bind waits up to {binding_timeout:g} s for devices (setting "
                 f"scheduling.binding_timeout_seconds) and needs up to {BIND_MARGIN_SECONDS:g} s for all else",
             )
         choosing = any(each.get(verb) for verb in _CHOOSING)
         if each is not binding and choosing and seconds <= filter_budget:
-            yield ConfigProblem(
+            yield FieldProblem(
                 each.at("httpTimeout"),
                 f"expected more than {filter_budget:g}s, for which a filter call may search (setting "
                 f"scheduling.filter_budget_seconds), got {seconds:g}s",
             )
         if each is binding and choosing:
-            yield ConfigProblem(
+            yield FieldProblem(
                 each.at("bindVerb"),
                 f"expected in a stanza of its own: a filter call that hangs would stop the scheduling loop for {seconds:g} s "
                 f"instead of {FILTER_HTTP_SECONDS:g} s",

@@ -11,9 +11,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from dra_extender.config.settings import InvalidSettingsError, Settings
-from dra_extender.kubescheduler.extenders import ConfigProblem, check_stanzas
+from dra_extender.config.problems import InvalidSettingsError
+from dra_extender.config.settings import Settings
+from dra_extender.kubescheduler.extenders import check_stanzas
 from dra_extender.kubescheduler.render import API_VERSION, KIND, PLUGIN
+from dra_extender.manifests.problems import FieldProblem
 from dra_extender.manifests.yaml_text import YamlError, load_yaml, read_yaml
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -41,10 +43,10 @@ def limits_of(settings: Settings) -> ServiceLimits:
     return ServiceLimits(scheduling.binding_timeout_seconds, scheduling.filter_budget_seconds, lease)
 
 
-def check(document: object, limits: ServiceLimits) -> list[ConfigProblem]:
+def check(document: object, limits: ServiceLimits) -> list[FieldProblem]:
     """Everything that would not work, in the order of the document; empty when it would."""
     if not isinstance(document, Mapping):
-        return [ConfigProblem("document", f"expected a {KIND}, got {_kind_of(document)}")]
+        return [FieldProblem("document", f"expected a {KIND}, got {_kind_of(document)}")]
     wrong = list(_identity(document))
     if wrong:
         return wrong
@@ -61,40 +63,40 @@ def scheduler_names(document: object) -> tuple[str, ...]:
     return tuple(each.get("schedulerName") or _DEFAULT_SCHEDULER for each in _mappings(profiles))
 
 
-def _identity(document: Mapping[str, Any]) -> Iterator[ConfigProblem]:
+def _identity(document: Mapping[str, Any]) -> Iterator[FieldProblem]:
     for field, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document.get(field) != wanted:
-            yield ConfigProblem(field, f"expected {wanted}, got {document.get(field)!r}")
+            yield FieldProblem(field, f"expected {wanted}, got {document.get(field)!r}")
 
 
-def _leader_election(document: Mapping[str, Any], lease: str | None) -> Iterator[ConfigProblem]:
+def _leader_election(document: Mapping[str, Any], lease: str | None) -> Iterator[FieldProblem]:
     given = document.get("leaderElection")
     election = given if isinstance(given, Mapping) else {}
     if lease is not None:
         if election.get("leaderElect", True) is not True:
-            yield ConfigProblem(
+            yield FieldProblem(
                 "leaderElection.leaderElect",
                 f"expected true: the service leads where Lease {lease} is held {_FOLLOWED}",
             )
         elif election.get("resourceName", _DEFAULT_LEASE) != lease:
             found = election.get("resourceName", _DEFAULT_LEASE)
-            yield ConfigProblem("leaderElection.resourceName", f"expected {lease} {_FOLLOWED}, got {found!r}")
+            yield FieldProblem("leaderElection.resourceName", f"expected {lease} {_FOLLOWED}, got {found!r}")
         return
     names = {each.get("schedulerName") for each in _mappings(document.get("profiles"))}
     if election.get("leaderElect", True) is False or _DEFAULT_SCHEDULER in names:
         return
     if election.get("resourceName", _DEFAULT_LEASE) == _DEFAULT_LEASE:
-        yield ConfigProblem(
+        yield FieldProblem(
             "leaderElection.resourceName",
             f"expected a name of its own; with {_DEFAULT_LEASE}, which is the default, this scheduler would wait for the "
             "cluster's own one for ever",
         )
 
 
-def _profiles(document: Mapping[str, Any]) -> Iterator[ConfigProblem]:
+def _profiles(document: Mapping[str, Any]) -> Iterator[FieldProblem]:
     profiles = document.get("profiles")
     if not isinstance(profiles, Sequence) or isinstance(profiles, str) or not profiles:
-        yield ConfigProblem(
+        yield FieldProblem(
             "profiles", f"expected at least one, with plugin {PLUGIN} switched off; the default profile has it on"
         )
         return
@@ -102,25 +104,25 @@ def _profiles(document: Mapping[str, Any]) -> Iterator[ConfigProblem]:
     for index, profile in enumerate(profiles):
         path = f"profiles[{index}]"
         if not isinstance(profile, Mapping):
-            yield ConfigProblem(path, f"expected a mapping, got {_kind_of(profile)}")
+            yield FieldProblem(path, f"expected a mapping, got {_kind_of(profile)}")
             continue
         yield from _plugin_off(path, profile.get("plugins"))
         own = profile.get("percentageOfNodesToScore")
         if (share if own is None else own) != _ALL_NODES:
             field = "percentageOfNodesToScore" if own is None else f"{path}.percentageOfNodesToScore"
-            yield ConfigProblem(
+            yield FieldProblem(
                 field,
                 f"expected {_ALL_NODES}, got {share if own is None else own!r}: kube-scheduler would offer a sample of the nodes, "
                 "and a pod whose devices are elsewhere would not be placed",
             )
 
 
-def _plugin_off(path: str, given: object) -> Iterator[ConfigProblem]:
+def _plugin_off(path: str, given: object) -> Iterator[FieldProblem]:
     """The plugin must be off at every extension point, which only `multiPoint` does, and on at none."""
     points = given if isinstance(given, Mapping) else {}
     for point, each in points.items():
         if PLUGIN in _names(each, "enabled"):
-            yield ConfigProblem(
+            yield FieldProblem(
                 f"{path}.plugins.{point}.enabled",
                 f"{PLUGIN} is switched on, so that two allocators would run; remove it",
             )
@@ -132,13 +134,13 @@ def _plugin_off(path: str, given: object) -> Iterator[ConfigProblem]:
     single = sorted(point for point, each in points.items() if PLUGIN in _names(each, "disabled"))
     if similar:
         meant = next(name for name in disabled if name.lower() == similar[0])
-        yield ConfigProblem(field, f"{meant!r} is no plugin, which kube-scheduler does not say; expected {PLUGIN}")
+        yield FieldProblem(field, f"{meant!r} is no plugin, which kube-scheduler does not say; expected {PLUGIN}")
     elif single:
-        yield ConfigProblem(
+        yield FieldProblem(
             field, f"{PLUGIN} is off at {', '.join(single)} alone, and works on at the other points; expected it here"
         )
     else:
-        yield ConfigProblem(field, f"expected {PLUGIN} here, or two allocators would run")
+        yield FieldProblem(field, f"expected {PLUGIN} here, or two allocators would run")
 
 
 def _names(point: object, which: str) -> list[str]:
@@ -160,7 +162,7 @@ def read_document(file: Path | None) -> object:
     """The one document of a YAML or JSON file (None: standard input).
 
     Raises:
-        BadSettings: it cannot be read, or holds another number of documents.
+        InvalidSettingsError: it cannot be read, or holds another number of documents.
     """
     name = f"kube-scheduler's configuration {file}" if file is not None else "standard input"
     try:

@@ -1,12 +1,12 @@
 """A small language for what manifests look like, so that a wrong one is answered with the field and what was expected."""
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from dra_extender.manifests.documents import Path
+from dra_extender.manifests.problems import unknown_field
 
 
 class SchemaError(msgspec.Struct, frozen=True):
@@ -91,18 +91,7 @@ def described(value: Any) -> str:
             return "a mapping"
 
 
-_SHOWN = 60
-
-
-def path_text(path: Path) -> str:
-    """A path as people write it, e.g. `spec.devices[0].name`."""
-    text = ""
-    for step in path:
-        if isinstance(step, int) or "." in step or "/" in step:
-            text += f"[{step}]"
-        else:
-            text += f".{step}" if text else step
-    return text
+_SHOWN: Final = 60
 
 
 def _check_list(rule: ListOf, value: Any, path: Path) -> Iterator[SchemaError]:
@@ -160,7 +149,4 @@ def _check_fields(rule: Fields, value: Any, path: Path) -> Iterator[SchemaError]
 def _unknown(rule: Fields, name: str) -> str:
     if name in rule.hints:
         return f"unknown field; {rule.hints[name]}"
-    close = difflib.get_close_matches(name, list(rule.fields), n=1)
-    if close:
-        return f"unknown field; did you mean {close[0]!r}?"
-    return f"unknown field; expected one of {', '.join(sorted(rule.fields))}"
+    return unknown_field(name, sorted(rule.fields))

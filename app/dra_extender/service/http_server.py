@@ -9,7 +9,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from dra_extender.config.settings import ServerSettings
+from dra_extender.config.service_settings import ServerSettings
 from dra_extender.service.file_descriptors import backlog, most_connections
 from dra_extender.service.http_connections import Connections, HttpLimits, NullCounter
 from dra_extender.service.http_protocol import BoundedProtocol

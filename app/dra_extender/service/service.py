@@ -127,7 +127,7 @@ class Service:
 
         Raises:
             ClusterError: the cluster does not answer, or refuses us.
-            BadPolicy: the policy file is wrong.
+            InvalidPolicyError: the policy file is wrong.
         """
         self._supervisor.watch_loop(asyncio.get_running_loop())
         with quiet_collector() as collector:

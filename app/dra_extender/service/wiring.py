@@ -8,7 +8,9 @@ from uuid import uuid4
 import structlog
 import uvloop
 
-from dra_extender.config.settings import InvalidSettingsError, LeaderElectionSettings, Settings
+from dra_extender.config.problems import InvalidSettingsError
+from dra_extender.config.service_settings import LeaderElectionSettings
+from dra_extender.config.settings import Settings
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.kube.discovery.server_features import Support
@@ -32,9 +34,9 @@ async def serve(settings: Settings) -> None:
     Raises:
         ListenError: the address cannot be used.
         ConfigurationError: there is no usable configuration of the API server.
-        BadSettings: leader election is wanted, but the namespace of the Lease is not known; or kube-scheduler's configuration does
-            not fit the settings.
-        BadPolicy: the policy file is wrong.
+        InvalidSettingsError: leader election is on, but the namespace of the Lease is not known; or kube-scheduler's
+            configuration does not fit the settings.
+        InvalidPolicyError: the policy file is wrong.
         ClusterError: the API server does not answer, is too old, or does not let us in.
     """
     settings = with_scheduler(settings)
@@ -55,7 +57,7 @@ def with_scheduler(settings: Settings) -> Settings:
     """The settings with the scheduler names of the kube-scheduler configuration, unless they are set.
 
     Raises:
-        BadSettings: kube-scheduler's configuration does not fit the settings.
+        InvalidSettingsError: kube-scheduler's configuration does not fit the settings.
     """
     file = settings.scheduling.scheduler_config
     if file is None:

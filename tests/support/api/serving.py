@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from dra_extender.config.settings import ServerSettings
+from dra_extender.config.service_settings import ServerSettings
 from dra_extender.service.http_server import listen, serving
 
 from tests.support.api.sites import Site, make_site

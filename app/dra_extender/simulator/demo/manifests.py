@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from dra_extender.manifests.documents import YamlDocument, YamlDocumentError, read_documents
-from dra_extender.manifests.schema import SchemaError, check, described, path_text
+from dra_extender.manifests.problems import path_text
+from dra_extender.manifests.schema import SchemaError, check, described
 from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind, key_of, part
 from dra_extender.simulator.demo.expectations import ExpectationError, PodExpectation, read_expectation
 from dra_extender.simulator.demo.object_schemas import SHAPES

@@ -1,0 +1,145 @@
+"""Settings of the process itself: its HTTP server, the API server, leader election and log lines."""
+
+from pathlib import Path
+from typing import Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyAddress, model_validator
+
+from dra_extender.telemetry.logging import LogFormat, LogLevel
+
+_OWN_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class SettingsGroup(BaseModel):
+    """Base of the groups: unknown settings are refused, and numbers are finite."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ServerSettings(SettingsGroup):
+    """The HTTP server that kube-scheduler calls."""
+
+    host: str = Field("0.0.0.0", min_length=1, description="Address to listen on")  # noqa: S104 - kube-scheduler calls over the pod network
+    port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 chooses a free one")
+    body_limit_bytes: int = Field(
+        8 * 1024 * 1024, ge=1024, le=1024**3, description="Largest request body accepted, in bytes"
+    )
+    in_flight_bytes: int = Field(
+        64 * 1024 * 1024,
+        ge=1024,
+        le=1024**4,
+        description="Most bytes of requests that are not answered and of answers that are not sent, over all callers",
+    )
+    receive_seconds: float = Field(
+        10.0,
+        ge=1,
+        le=3600,
+        description="Seconds for sending a request, or for taking an answer; waiting for one is not limited",
+    )
+    connections: int = Field(
+        4096,
+        ge=16,
+        le=65536,
+        description="Most connections; fewer where the process may not open so many files."
+        " Whoever has most of them loses the one that has been idle for longest",
+    )
+    keep_alive_seconds: int = Field(
+        120,
+        gt=90,
+        le=3600,
+        description="Idle connections are closed after this many seconds; must exceed the 90 s for which Go keeps them",
+    )
+    stop_seconds: int = Field(
+        25, ge=1, le=3600, description="On stop, seconds until calls that are still unanswered are given up"
+    )
+
+    @model_validator(mode="after")
+    def _room_for_bodies(self) -> Self:
+        if self.in_flight_bytes < 2 * self.body_limit_bytes:
+            raise ValueError(
+                f"in_flight_bytes ({self.in_flight_bytes}) must be at least twice body_limit_bytes ({self.body_limit_bytes}), "
+                "or one caller could keep all others out"
+            )
+        return self
+
+
+class ClusterSettings(SettingsGroup):
+    """The API server."""
+
+    kubeconfig: Path | None = Field(
+        None, description="kubeconfig file; default: $KUBECONFIG, else the pod's service account, else ~/.kube/config"
+    )
+    context: str | None = Field(None, min_length=1, description="Context of the kubeconfig; default: its current one")
+    patience_seconds: float = Field(
+        60.0,
+        ge=0,
+        le=3600,
+        description="At start, seconds for which an API server that does not answer, or refuses with 403, is waited for",
+    )
+
+
+class LeaderElectionSettings(SettingsGroup):
+    """Several replicas, of which one acts at a time (docs/high-availability.md)."""
+
+    enabled: bool = Field(False, description="Act only while this replica holds the Lease")
+    lease_name: str = Field("dra-extender", min_length=1, max_length=253, description="Name of the Lease")
+    namespace: str | None = Field(
+        None, min_length=1, max_length=63, description="Namespace of Lease and Service; default: the pod's own"
+    )
+    duration_seconds: int = Field(
+        15, ge=1, le=3600, description="Seconds without renewal after which another replica may lead"
+    )
+    renew_seconds: float = Field(
+        10.0, gt=0, le=3600, description="Seconds without successful renewal after which the leader stops to act"
+    )
+    retry_seconds: float = Field(2.0, gt=0, le=600, description="Seconds between two tries to get or renew the Lease")
+    follow_lease: str | None = Field(
+        None,
+        min_length=1,
+        max_length=253,
+        description="Lease of kube-schedulers that each call the replica in their own pod: lead beside the one that holds it",
+    )
+    host: str | None = Field(
+        None, min_length=1, max_length=253, description="Name of this replica's pod; default: the host name"
+    )
+    service: str | None = Field(
+        None,
+        min_length=1,
+        max_length=63,
+        description="Service without selector that is pointed at the leader; default: none is",
+    )
+    address: IPvAnyAddress | None = Field(
+        None, description="Address of this replica (its pod's), for that Service's endpoint"
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.duration_seconds <= self.renew_seconds:
+            raise ValueError(
+                f"duration_seconds ({self.duration_seconds}) must be greater than renew_seconds ({self.renew_seconds:g}), "
+                "or two replicas would act at once"
+            )
+        if self.renew_seconds < 2 * self.retry_seconds:
+            raise ValueError(
+                f"renew_seconds ({self.renew_seconds:g}) must be at least twice retry_seconds ({self.retry_seconds:g}), "
+                "or one failed renewal would end the term"
+            )
+        if self.service is not None and self.address is None:
+            raise ValueError("service is set, but address is not: the Service could not be pointed anywhere")
+        return self
+
+    def known_namespace(self) -> str | None:
+        """The namespace of this service: the one that is set, else the pod's own; None where there is neither."""
+        if self.namespace is not None:
+            return self.namespace
+        try:
+            return _OWN_NAMESPACE.read_text(encoding="utf-8").strip()
+        except OSError:
+            return None
+
+
+class LogSettings(SettingsGroup):
+    """Log lines on standard error."""
+
+    format: LogFormat = Field(LogFormat.JSON, description="json for machines, text for people")
+    level: LogLevel = Field(LogLevel.INFO, description="Messages below this level are left out")
