@@ -1,8 +1,11 @@
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from dra_extender.model.api_json import Value
 from dra_extender.model.node_selector import NodeSelector
+from dra_extender.model.quantity import parse_quantity
 
 DeviceId = tuple[str, str, str]
 """(driver, pool, device)."""
@@ -140,3 +143,169 @@ class Device(Value, frozen=True, rename=None):
     compatible_only_with: str | None = None
     neighbours_on: str = ""
     sources: tuple[tuple[str, str], ...] = ()
+
+
+class _Attribute(Value, frozen=True):
+    int_value: int | None = msgspec.field(default=None, name="int")
+    bool_value: bool | None = msgspec.field(default=None, name="bool")
+    string: str | None = None
+    version: str | None = None
+    ints: tuple[int, ...] | None = None
+    bools: tuple[bool, ...] | None = None
+    strings: tuple[str, ...] | None = None
+    versions: tuple[str, ...] | None = None
+
+
+class _Range(Value, frozen=True):
+    min: str | None = None
+    max: str | None = None
+    step: str | None = None
+
+
+class _Policy(Value, frozen=True):
+    default: str | None = None
+    valid_values: tuple[str, ...] | None = None
+    valid_range: _Range | None = None
+
+
+class _Capacity(Value, frozen=True):
+    value: str
+    request_policy: _Policy | None = None
+
+
+class CounterBody(Value, frozen=True):
+    """A counter as the API server sends it."""
+
+    value: str
+
+
+class _Consumption(Value, frozen=True):
+    counter_set: str
+    counters: dict[str, CounterBody] = {}
+    compatibility_groups: tuple[str, ...] | None = None
+
+
+class _Expression(Value, frozen=True):
+    expression: str
+
+
+class _Unread(Value, frozen=True):
+    """An object of which nothing but its presence matters."""
+
+
+class DeviceBody(Value, frozen=True):
+    """A device as the API server sends it."""
+
+    name: str
+    attributes: dict[str, _Attribute] | None = None
+    capacity: dict[str, _Capacity] | None = None
+    consumes_counters: tuple[_Consumption, ...] | None = None
+    taints: tuple[DeviceTaint, ...] | None = None
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    binds_to_node: bool | None = None
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+    allow_multiple_allocations: bool | None = None
+    node_allocatable_resources: dict[str, _Unread] | None = None
+    # In 1.36 the field had another name and another content.
+    node_allocatable_resource_mappings: dict[str, _Unread] | None = None
+    compatible_only_with: _Expression | None = None
+
+
+_MAX_SHARED: Final = 500_000
+
+
+class DeviceReader:
+    """Turns devices of the API into compact values, and shares equal parts between all devices that it has read.
+
+    The table of shared parts is bounded: a full one starts anew, which costs memory for later devices, not correctness.
+    """
+
+    def __init__(self) -> None:
+        self._shared: dict[Any, Any] = {}
+
+    def read(self, wire: DeviceBody) -> Device:
+        """The device; raises QuantityError where an amount cannot be read."""
+        share = self.share
+        attributes = tuple(
+            share((share(name), self._attribute(value))) for name, value in (wire.attributes or {}).items()
+        )
+        capacity = tuple(share((share(name), self._capacity(value))) for name, value in (wire.capacity or {}).items())
+        return Device(
+            name=share(wire.name),
+            attributes=share(attributes),
+            capacity=share(capacity),
+            consumes_counters=share(tuple(self._consumption(each) for each in wire.consumes_counters or ())),
+            taints=share(wire.taints or ()),
+            node_name=share(wire.node_name) or None,
+            node_selector=wire.node_selector,
+            all_nodes=bool(wire.all_nodes),
+            binds_to_node=bool(wire.binds_to_node),
+            binding_conditions=share(wire.binding_conditions),
+            binding_failure_conditions=share(wire.binding_failure_conditions),
+            allow_multiple_allocations=bool(wire.allow_multiple_allocations),
+            node_allocatable=share(_node_allocatable(wire)),
+            compatible_only_with=None
+            if wire.compatible_only_with is None
+            else share(wire.compatible_only_with.expression),
+        )
+
+    def _attribute(self, wire: _Attribute) -> Attribute:
+        return self.share(  # type: ignore[no-any-return]
+            Attribute(
+                int_value=wire.int_value,
+                bool_value=wire.bool_value,
+                string_value=wire.string,
+                version_value=wire.version,
+                int_values=wire.ints,
+                bool_values=wire.bools,
+                string_values=wire.strings,
+                version_values=wire.versions,
+            )
+        )
+
+    def _capacity(self, wire: _Capacity) -> DeviceCapacity:
+        policy = None
+        if wire.request_policy is not None:
+            found = wire.request_policy
+            bounds = found.valid_range
+            policy = RequestPolicy(
+                default=_optional(found.default),
+                valid_values=None if found.valid_values is None else tuple(map(parse_quantity, found.valid_values)),
+                valid_range=None
+                if bounds is None
+                else ValidRange(min=_optional(bounds.min), max=_optional(bounds.max), step=_optional(bounds.step)),
+            )
+        text = self.share(wire.value)
+        return self.share(DeviceCapacity(value=parse_quantity(text), text=text, policy=policy))  # type: ignore[no-any-return]
+
+    def _consumption(self, wire: _Consumption) -> CounterConsumption:
+        return self.share(  # type: ignore[no-any-return]
+            CounterConsumption(
+                counter_set=self.share(wire.counter_set),
+                counters=self.counters(wire.counters.items()),
+                compatibility_groups=self.share(wire.compatibility_groups or ()),
+            )
+        )
+
+    def counters(self, items: Iterable[tuple[str, CounterBody]]) -> tuple[tuple[str, int], ...]:
+        """Counters as (name, nano-units); raises QuantityError where an amount cannot be read."""
+        share = self.share
+        return share(tuple(share((share(name), parse_quantity(counter.value))) for name, counter in items))  # type: ignore[no-any-return]
+
+    def share(self, value: Any) -> Any:
+        """The first value that was seen and is equal to this one."""
+        if len(self._shared) >= _MAX_SHARED:
+            self._shared.clear()
+        return self._shared.setdefault(value, value)
+
+
+def _node_allocatable(wire: DeviceBody) -> tuple[str, ...]:
+    named = wire.node_allocatable_resources or wire.node_allocatable_resource_mappings
+    return tuple(sorted(named)) if named else ()
+
+
+def _optional(text: str | None) -> int | None:
+    return None if text is None else parse_quantity(text)

@@ -42,6 +42,23 @@ REFUSAL_CODES: Final = {
     Exclusion.CAPACITY: Code.CAPACITY,
     Exclusion.NEIGHBOURS: Code.NEIGHBOURS,
 }
+NEAREST_MISS_FIRST: Final = (
+    Code.GROUPS,
+    Code.NEIGHBOURS,
+    Code.COUNTERS,
+    Code.CAPACITY,
+    Code.CONSTRAINT,
+    Code.TAINTED,
+    Code.NODE_OPERATIONS,
+    Code.NODE_ALLOCATABLE,
+    Code.REQUEST_UNSUPPORTED,
+    Code.GROUPS_OFF,
+    Code.IN_USE,
+    Code.SELECTOR_FAILED,
+    Code.SELECTOR_INVALID,
+    Code.COMBINATION,
+)
+"""What a device that was nearly taken failed at, the nearest miss first."""
 _NEEDED: Final = {
     DeviceVerdict.BINDING_CONDITIONS_OFF: "device_binding_and_status",
     DeviceVerdict.GROUPS_OFF: "compatibility_groups",

@@ -5,31 +5,19 @@ from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.validate import MAX_RESULTS
-from dra_extender.allocator.explain.device_reasons import REFUSAL_CODES, STANDING_CODES, DeviceReasons, DeviceSlot
+from dra_extender.allocator.explain.device_reasons import (
+    NEAREST_MISS_FIRST,
+    REFUSAL_CODES,
+    STANDING_CODES,
+    DeviceReasons,
+    DeviceSlot,
+)
 from dra_extender.allocator.explain.messages import listed
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.rejection import Code, Rejection
-
-_TELLING: Final = (
-    Code.GROUPS,
-    Code.NEIGHBOURS,
-    Code.COUNTERS,
-    Code.CAPACITY,
-    Code.CONSTRAINT,
-    Code.TAINTED,
-    Code.NODE_OPERATIONS,
-    Code.NODE_ALLOCATABLE,
-    Code.REQUEST_UNSUPPORTED,
-    Code.GROUPS_OFF,
-    Code.IN_USE,
-    Code.SELECTOR_FAILED,
-    Code.SELECTOR_INVALID,
-    Code.COMBINATION,
-)
-"""What a device that was nearly taken failed at, the nearest miss first."""
 
 _PLAIN: Final = {Code.COMBINATION: "wanted by other requests of the pod: "}
 
@@ -85,7 +73,7 @@ class Shortfall:
                 device=found[code][0][0],
                 detail=progress + (found[code][1] or _PLAIN.get(code, "") + listed(found[code][0])),
             )
-            for code in _TELLING
+            for code in NEAREST_MISS_FIRST
             if code in found
         )
 
