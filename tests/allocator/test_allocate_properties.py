@@ -16,18 +16,18 @@ from tests.support.allocator.generated import claims, nodes, usages
 from tests.support.model.reading import plain
 
 
-def state_of(attempt: SearchState) -> Any:
+def state_of(state: SearchState) -> Any:
     """A copy of everything that changes; the values in it are immutable."""
     tables = {
         key: (dict(each.counters._remaining), dict(each.groups._states) if each.groups else None)
-        for key, each in attempt._tables.items()
+        for key, each in state._tables.items()
     }
     tables_apart = (
-        list(attempt.picks),
-        dict(attempt.sizes),
-        dict(attempt._marks),
-        dict(attempt._shares),
-        dict(attempt._constraint_state),
+        list(state.picks),
+        dict(state.sizes),
+        dict(state._claims_by_device),
+        dict(state._shares),
+        dict(state._constraint_state),
     )
     return (*tables_apart, tables)
 
@@ -38,27 +38,27 @@ def test_refused_and_undone_devices_leave_no_trace(
     slices: list[Any], wanted: list[Any], usage: list[Any], order: list[int]
 ) -> None:
     demand, pools = demand_of(*wanted), pools_of(slices)
-    attempt = SearchState(demand, NodeView(NODE, pools, Held(*usage), None))
+    state = SearchState(demand, NodeView(NODE, pools, Held(*usage), None))
     for pool in pools.pools:
-        attempt.tables(pool)
+        state.tables(pool)
     wishes = [(index, request.options[0]) for index, each in enumerate(demand.claims) for request in each.requests]
     if not wishes:
         return
     undone = []
     for number in order:
         index, option = wishes[number % len(wishes)]
-        before, mark = state_of(attempt), attempt.trail.mark()
+        before, mark = state_of(state), state.trail.mark()
         try:
-            refusal = attempt.take(index, option, number % len(pools.devices))
+            exclusion = state.try_pick(index, option, number % len(pools.devices))
         except SearchEndedError:
-            refusal = Exclusion.CONSTRAINT
-        if refusal is Exclusion.NONE:
+            exclusion = Exclusion.CONSTRAINT
+        if exclusion is Exclusion.NONE:
             undone.append((mark, before))
         else:
-            assert state_of(attempt) == before
+            assert state_of(state) == before
     for mark, before in reversed(undone):
-        attempt.trail.back_to(mark)
-        assert state_of(attempt) == before
+        state.trail.undo_to(mark)
+        assert state_of(state) == before
 
 
 @settings(max_examples=150)

@@ -100,7 +100,7 @@ def test_table_without_a_policy(
     ],
 )
 def test_policy_gives_the_full_feature_on_every_server(served: Served, holding: DeviceHolding) -> None:
-    slices = [policy().lay(each).effective for each in served()]
+    slices = [policy().apply(each).effective for each in served()]
     assert verdict(ask(slices, VGPU, usage=[holding])) == (Code.GROUPS,)
     mig = claim_of(exactly(expression=f'{KIND} == "mig"'))
     assert picks(ask(slices, mig)) == [["mig-0"]]

@@ -25,10 +25,10 @@ def typed(name: str, kind: str, parent: str) -> Json:
 
 def test_the_example_keeps_mig_and_vgpu_apart_without_counters(tmp_path: Path) -> None:
     published = slice_of(typed("m", "mig", "1"), typed("v1", "vgpu", "1"), typed("v2", "vgpu", "2"))
-    laid = example(tmp_path).lay(published)
-    assert laid.troubles == ()
+    overlaid = example(tmp_path).apply(published)
+    assert overlaid.problems == ()
     wanted = claim_of(exactly(expression='device.attributes["gpu.example.com"].type == "vgpu"'))
-    assert picks(ask([laid.effective], wanted, usage=[held("m")])) == [["v2"]]
+    assert picks(ask([overlaid.effective], wanted, usage=[held("m")])) == [["v2"]]
 
 
 def test_the_example_lets_fractions_and_mps_be_neighbours(tmp_path: Path) -> None:
@@ -47,8 +47,8 @@ def test_the_example_waits_for_devices_of_one_pool_of_the_fabric(tmp_path: Path)
 
 
 def named(tmp_path: Path, *devices: Json, **spec: str) -> dict[str, Device]:
-    laid = example(tmp_path).lay(slice_of(*devices, **spec))
-    return {device.name: device for device in laid.effective.devices}
+    overlaid = example(tmp_path).apply(slice_of(*devices, **spec))
+    return {device.name: device for device in overlaid.effective.devices}
 
 
 def test_the_table_of_fields_is_complete() -> None:

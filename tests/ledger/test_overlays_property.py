@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from dra_extender.allocator.overlay.overlay import Overlay, lay_all
+from dra_extender.allocator.overlay.overlay import Overlay, apply_all
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.overlay.taint_rules import TaintOverlay
 from dra_extender.ledger.ledger import Ledger
@@ -83,13 +83,13 @@ class World:
                 if prepare and policy is not None:
                     # Worked out from other objects, as when slices change meanwhile; it must not be relied on.
                     stale = dict(list(overlays.published.items())[:1])
-                    prepared = {name: (item, policy.lay(item)) for name, item in stale.items()}
+                    prepared = {name: (item, policy.apply(item)) for name, item in stale.items()}
                 self.ledger.overlaid(overlays.use_policy(policy, prepared))
 
     def expected(self) -> dict[str, ResourceSlice]:
         taints = TaintOverlay(self.rules.values())
         overlays: list[Overlay] = [taints] if self.policy is None else [self.policy, taints]
-        return {name: lay_all(item, overlays).effective for name, item in self.slices.items()}
+        return {name: apply_all(item, overlays).effective for name, item in self.slices.items()}
 
 
 @given(events)

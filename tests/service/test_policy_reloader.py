@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from dra_extender.allocator.overlay.policy_effects import PublishedDevice, devices_of
+from dra_extender.allocator.overlay.policy_effects import PublishedDevice, published_devices
 from dra_extender.config.policy_file import InvalidPolicyError
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
@@ -205,9 +205,9 @@ async def test_rules_without_effect_are_looked_for_once_for_each_change_and_not_
 
     def counted(slices: Iterable[ResourceSlice]) -> list[PublishedDevice] | None:
         looks.append(1)
-        return devices_of(slices)
+        return published_devices(slices)
 
-    monkeypatch.setattr("dra_extender.service.policy_reloader.devices_of", counted)
+    monkeypatch.setattr("dra_extender.service.policy_reloader.published_devices", counted)
     file = tmp_path / "policy.yaml"
     file.write_text("rules: [{name: a, pool: p3, bindsToNode: true}]\n")
     watch = watch_of(file, ledger, metrics)

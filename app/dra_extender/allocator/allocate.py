@@ -42,7 +42,7 @@ def allocate(
 class Allocation:
     """One question to the allocator, which may be paused: `allocate` says what it takes and answers."""
 
-    __slots__ = ("_demand", "_facts", "_gathering", "_max_steps", "_naming", "_pools", "_search")
+    __slots__ = ("_all_mode_devices", "_demand", "_max_steps", "_naming", "_node_view", "_pools", "_search")
 
     def __init__(
         self,
@@ -58,10 +58,10 @@ class Allocation:
         """Nothing of this may change until there is an answer, pauses included."""
         self._demand = demand
         self._pools = pools
-        self._facts = NodeView(node, pools, usage, None, rules)
+        self._node_view = NodeView(node, pools, usage, None, rules)
         self._naming = new_share_id
         self._max_steps = max_steps
-        self._gathering = AllModeDevices(demand, self._facts)
+        self._all_mode_devices = AllModeDevices(demand, self._node_view)
         self._search: Search | PreferringSearch | None = None
 
     def __call__(self, deadline: Callable[[], bool] | None) -> Placement | NoFit:
@@ -70,7 +70,7 @@ class Allocation:
         Raises:
             Paused: the deadline raised it.  A further call goes on, and ends as it would have without the pause.
         """
-        self._facts.deadline = deadline
+        self._node_view.deadline = deadline
         try:
             if self._search is None:
                 self._search = self._begin()
@@ -87,16 +87,16 @@ class Allocation:
         return 0 if self._search is None else self._search.steps
 
     @property
-    def kept(self) -> int:
+    def nogood_count(self) -> int:
         """How many states the search remembers: what it takes to keep it."""
-        return 0 if self._search is None else len(self._decisive(self._search).failed_states)
+        return 0 if self._search is None else len(self._decisive(self._search).nogoods)
 
     def _begin(self) -> Search | PreferringSearch:
-        demand, facts, gathered = self._demand, self._facts, self._gathering.run()
-        order = preference(demand, facts)
+        demand, node_view, all_mode = self._demand, self._node_view, self._all_mode_devices.run()
+        order = preference(demand, node_view)
         if order is None:
-            return Search(demand, facts, gathered, self._max_steps)
-        return PreferringSearch(demand, facts, gathered, self._max_steps, order)
+            return Search(demand, node_view, all_mode, self._max_steps)
+        return PreferringSearch(demand, node_view, all_mode, self._max_steps, order)
 
     @staticmethod
     def _decisive(search: Search | PreferringSearch) -> Search:
@@ -105,20 +105,20 @@ class Allocation:
     def _placements(self, search: Search) -> tuple[ClaimPlacement, ...]:
         numbers = itertools.count()
         naming = self._naming or (lambda: f"share-{next(numbers)}")
-        return _placements(self._demand, search, self._facts, naming)
+        return _placements(self._demand, search, self._node_view, naming)
 
 
 def _placements(
-    demand: Demand, search: Search, facts: NodeView, new_share_id: Callable[[], str]
+    demand: Demand, search: Search, node_view: NodeView, new_share_id: Callable[[], str]
 ) -> tuple[ClaimPlacement, ...]:
-    features, rules = search.facts.features, search.facts.rules
+    features, rules = search.node_view.features, search.node_view.rules
     binds = features.device_binding_and_status or not rules.unready_devices_while_off
     return tuple(
         claim_placement(
             claim,
             _chosen(claim, index, search),
-            [pick for pick in search.attempt.picks if pick.claim == index],
-            facts,
+            [pick for pick in search.state.picks if pick.claim == index],
+            node_view,
             new_share_id,
             binds=binds,
         )
@@ -133,13 +133,13 @@ def _chosen(claim: ClaimDemand, index: int, search: Search) -> list[SearchableRe
 def _no_fit(search: Search, pools: NodePools, steps: int) -> NoFit:
     """Invalid pools come first; incomplete ones before "no match", which they may explain."""
     found = search.shortfall.rejections or (Rejection(code=Code.COMBINATION),)
-    troubled = [
+    unusable = [
         Rejection(code=pool.problem, claim=found[0].claim, request=found[0].request, detail=pool.detail)
-        for pool in pools.troubled
+        for pool in pools.unusable
         if pool.problem is not None
     ]
-    invalid = [each for each in troubled if each.code is Code.POOL_INVALID]
-    incomplete = [each for each in troubled if each.code is not Code.POOL_INVALID]
+    invalid = [each for each in unusable if each.code is Code.POOL_INVALID]
+    incomplete = [each for each in unusable if each.code is not Code.POOL_INVALID]
     incomplete += [
         Rejection(code=Code.GROUPS_OFF, claim=found[0].claim, request=found[0].request, detail=each.detail)
         for each in pools.ignored

@@ -5,7 +5,7 @@ from enum import IntEnum
 from operator import add
 from typing import Any, NamedTuple
 
-from dra_extender.allocator.demand.constraints import REFUSED, ConstraintConflict, clash
+from dra_extender.allocator.demand.constraints import REFUSED, ConstraintConflict, conflict_of
 from dra_extender.allocator.demand.demand import ALL, Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.capacity import CapacityMismatch
@@ -47,27 +47,27 @@ class PoolTables:
 
     __slots__ = ("counters", "grouped", "groups", "held")
 
-    def __init__(self, pool: Pool, facts: NodeView) -> None:
-        usage = facts.usage(pool)
+    def __init__(self, pool: Pool, node_view: NodeView) -> None:
+        usage = node_view.usage(pool)
         held = self.held = tuple(held_consumption(pool.published, usage))
         self.counters = CounterTable(pool.totals, held)
-        enforced = facts.features.compatibility_groups
-        in_order = not facts.rules.contradictions_close_sets
+        enforced = node_view.features.compatibility_groups
+        in_order = not node_view.rules.contradictions_close_sets
         self.groups = CompatibilityTable(held, in_order=in_order) if enforced else None
         self.grouped = None if enforced else GroupedSets(held)
 
 
 class SearchState:
-    """Search state.  `take` either takes a device or leaves no trace; `undo` goes back to a mark.
+    """Search state.  `try_pick` either takes a device or leaves no trace; `undo` goes back to a mark.
 
     `neighbours` is None where no device minds its neighbours.
     """
 
     __slots__ = (
+        "_claims_by_device",
         "_constraint_state",
         "_demand",
-        "_facts",
-        "_marks",
+        "_node_view",
         "_shares",
         "_tables",
         "neighbours",
@@ -76,25 +76,25 @@ class SearchState:
         "trail",
     )
 
-    def __init__(self, demand: Demand, facts: NodeView) -> None:
+    def __init__(self, demand: Demand, node_view: NodeView) -> None:
         self._demand = demand
-        self._facts = facts
+        self._node_view = node_view
         self.trail = Trail()
         self.picks: list[Pick] = []
         self.sizes: dict[int, int] = {}
-        self._marks: dict[int, int] = {}
+        self._claims_by_device: dict[int, int] = {}
         self._shares: dict[int, Amounts] = {}
         self._constraint_state: dict[tuple[int, int], Any] = {}
         self._tables: dict[int, PoolTables] = {}
         self.neighbours: NeighbourTable | None = None
-        if facts.choosy:
-            self.neighbours = NeighbourTable(facts, demand.judge, lambda pool: self.tables(pool).held)
+        if node_view.pools_with_rules:
+            self.neighbours = NeighbourTable(node_view, demand.compile_rule, lambda pool: self.tables(pool).held)
 
     def size(self, claim: int) -> int:
         """Devices picked for a claim so far."""
         return self.sizes.get(claim, 0)
 
-    def take(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
+    def try_pick(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
         """Take an eligible device for a claim, or say what refuses it and leave everything as it was.
 
         Raises:
@@ -106,43 +106,43 @@ class SearchState:
         trail = self.trail
         mark = trail.mark()
         try:
-            refusal = self._reserve(claim, wanted, location)
+            exclusion = self._reserve(claim, wanted, location)
         except (SearchEndedError, SearchPaused):
-            trail.back_to(mark)
+            trail.undo_to(mark)
             raise
-        if refusal:
-            trail.back_to(mark)
-            return refusal
+        if exclusion:
+            trail.undo_to(mark)
+            return exclusion
         share = self._mark(claim, wanted, location)
         trail.put(self.sizes, claim, self.sizes.get(claim, 0) + 1)
         trail.append(self.picks, Pick(claim, wanted, location, share))
         return Exclusion.NONE
 
-    def refusal(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
+    def exclusion(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
         """What would refuse the device now; changes nothing."""
         mark = self.trail.mark()
-        found = self.take(claim, wanted, location)
-        self.trail.back_to(mark)
+        found = self.try_pick(claim, wanted, location)
+        self.trail.undo_to(mark)
         return found
 
     def is_picked(self, claim: int, wanted: SearchableRequest, location: int) -> bool:
         """Whether this attempt has the whole device already: any claim counts, but for admin access only the same claim."""
-        marked = self._marks.get(location)
+        marked = self._claims_by_device.get(location)
         return marked is not None and (not wanted.admin or bool(marked & 1 << claim))
 
-    def marks(self) -> Iterable[tuple[int, int]]:
+    def picked_devices(self) -> Iterable[tuple[int, int]]:
         """(location, the claims that have it as bits) of every device that this attempt has whole."""
-        return self._marks.items()
+        return self._claims_by_device.items()
 
     def mark(self, location: int) -> int:
         """The claims of this attempt that have the whole device, as bits."""
-        return self._marks.get(location, 0)
+        return self._claims_by_device.get(location, 0)
 
     def shared(self, location: int) -> Amounts | None:
         """What this attempt has of the device in shares; None without any."""
         return self._shares.get(location)
 
-    def shares(self) -> Iterable[tuple[int, Amounts]]:
+    def shared_devices(self) -> Iterable[tuple[int, Amounts]]:
         """(location, what this attempt has of the device in shares) of every shared device."""
         return self._shares.items()
 
@@ -150,7 +150,7 @@ class SearchState:
         """Counters and groups of a pool, built on first need."""
         found = self._tables.get(id(pool))
         if found is None:
-            found = self._tables[id(pool)] = PoolTables(pool, self._facts)
+            found = self._tables[id(pool)] = PoolTables(pool, self._node_view)
         return found
 
     def constraint_states(self, claim: int) -> tuple[Hashable, ...]:
@@ -163,17 +163,17 @@ class SearchState:
         """The first constraint that keeps a device out at present, and by which values."""
         for index in wanted.constraints:
             constraint = self._demand.claims[claim].constraints[index]
-            attribute = self._facts.attribute(wanted, constraint.attribute, location)
+            attribute = self._node_view.attribute(wanted, constraint.attribute, location)
             state = self._constraint_state.get((claim, index))
             if constraint.joined(state, attribute) is REFUSED:
-                return clash(constraint, attribute, state)
+                return conflict_of(constraint, attribute, state)
         return None
 
     def _mark(self, claim: int, wanted: SearchableRequest, location: int) -> Amounts | None:
         """Take the device whole, or a share of it, of which the amounts are returned."""
-        sharing = self._facts.sharing
+        sharing = self._node_view.sharing
         if not sharing.is_shareable(location):
-            self.trail.put(self._marks, location, self._marks.get(location, 0) | 1 << claim)
+            self.trail.put(self._claims_by_device, location, self._claims_by_device.get(location, 0) | 1 << claim)
             return None
         needed = sharing.needs(wanted, location)
         share: Amounts = () if isinstance(needed, CapacityMismatch) else needed
@@ -187,28 +187,28 @@ class SearchState:
         exact = wanted.count != ALL
         if exact and self._is_exhausted(wanted, location):
             return Exclusion.CAPACITY
-        refusal = self._draw(wanted, location) or self._constrain(claim, wanted, location)
-        if not refusal and not exact and self._is_exhausted(wanted, location):
+        exclusion = self._draw(wanted, location) or self._constrain(claim, wanted, location)
+        if not exclusion and not exact and self._is_exhausted(wanted, location):
             return Exclusion.CAPACITY
-        return refusal
+        return exclusion
 
     def _is_exhausted(self, wanted: SearchableRequest, location: int) -> bool:
-        return self._facts.sharing.exhausted(wanted, location, self._shares.get(location, ())) is not None
+        return self._node_view.sharing.exhausted(wanted, location, self._shares.get(location, ())) is not None
 
     def _draw(self, wanted: SearchableRequest, location: int, *, pays: bool = True) -> Exclusion:  # noqa: ARG002 - for other rules
         """Take the device's counters and join its groups, unless a share of it has done so already."""
-        pools, sharing = self._facts.pools, self._facts.sharing
+        pools, sharing = self._node_view.pools, self._node_view.sharing
         consumption = pools.devices[location].consumes_counters
         if not consumption and self.neighbours is None:
             return Exclusion.NONE
         if sharing.is_shareable(location) and (location in self._shares or sharing.is_shared(location)):
             return self._further_share(location)
         view = pools.views[location]
-        refusal = self._join_sets(view.pool, consumption, pays=pays) if consumption else Exclusion.NONE
-        if refusal or self.neighbours is None:
-            return refusal
-        site = DeviceLocation(view.published, location - view.base)
-        return Exclusion.NONE if self.neighbours.join(view.pool, site, self.trail) else Exclusion.NEIGHBOURS
+        exclusion = self._join_sets(view.pool, consumption, pays=pays) if consumption else Exclusion.NONE
+        if exclusion or self.neighbours is None:
+            return exclusion
+        device_location = DeviceLocation(view.published, location - view.base)
+        return Exclusion.NONE if self.neighbours.join(view.pool, device_location, self.trail) else Exclusion.NEIGHBOURS
 
     def _join_sets(self, pool: Pool, consumption: Sequence[CounterConsumption], *, pays: bool) -> Exclusion:
         tables = self.tables(pool)
@@ -223,11 +223,11 @@ class SearchState:
 
     def _further_share(self, location: int) -> Exclusion:
         """A device with a share is a member of its counter sets already, so that only its capacity is judged."""
-        facts = self._facts
-        if facts.rules.shares_keep_snapshot:
+        node_view = self._node_view
+        if node_view.rules.shares_keep_snapshot:
             return Exclusion.NONE
-        groups = self.tables(facts.pools.views[location].pool).groups
-        joined = groups is None or groups.join(facts.pools.devices[location].consumes_counters, self.trail)
+        groups = self.tables(node_view.pools.views[location].pool).groups
+        joined = groups is None or groups.join(node_view.pools.devices[location].consumes_counters, self.trail)
         return Exclusion.NONE if joined else Exclusion.GROUPS
 
     def _constrain(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
@@ -235,7 +235,7 @@ class SearchState:
         for index in wanted.constraints:
             key = (claim, index)
             constraint = self._demand.claims[claim].constraints[index]
-            attribute = self._facts.attribute(wanted, constraint.attribute, location)
+            attribute = self._node_view.attribute(wanted, constraint.attribute, location)
             state = constraint.joined(self._constraint_state.get(key), attribute)
             if state is REFUSED:
                 return Exclusion.CONSTRAINT

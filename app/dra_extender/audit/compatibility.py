@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dra_extender.allocator.rules.compatible_only_with import NeighbourScope, Rule, frozen_rules, is_neighbour, spot_of
+from dra_extender.allocator.rules.compatible_only_with import NeighbourScope, Rule, frozen_rules, is_neighbour, scope_of
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
@@ -41,20 +41,20 @@ def strangers(
         held.setdefault((holding.driver, holding.pool, holding.device), []).append(holding)
     homes = _homes(published)
     rules: dict[DeviceId, tuple[Rule, ...]] = {}
-    spots: dict[DeviceId, NeighbourScope] = {}
+    scopes: dict[DeviceId, NeighbourScope] = {}
     for device_id, found in held.items():
         live, pool_id = published.get(device_id), (device_id[0], device_id[1])
         counter_sets = frozenset(name for each in found for name in sets_of(each))
         rules[device_id] = frozen_rules(found, None if live is None else live.device)
-        spots[device_id] = (
+        scopes[device_id] = (
             NeighbourScope(pool_id, homes.get(pool_id), counter_sets)
             if live is None
-            else spot_of(live.where, live.device, counter_sets)
+            else scope_of(live.where, live.device, counter_sets)
         )
     programs = ProgramCache()
     for one, rule in ((device_id, rule) for device_id, found in rules.items() for rule in found):
-        for other, spot in spots.items():
-            if other != one and is_neighbour(rule.on, spots[one], spot):
+        for other, scope in scopes.items():
+            if other != one and is_neighbour(rule.on, scopes[one], scope):
                 problem = _problem(rule.expression, published.get(other), programs)
                 if problem:
                     yield IncompatibleNeighbour(one, f"compatible only with {rule.expression}, {problem} {other[2]}")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dra_extender.allocator.overlay.policy import PolicyOverlay
-from dra_extender.allocator.overlay.policy_effects import devices_of, one_sided, without_effect
+from dra_extender.allocator.overlay.policy_effects import asymmetric_rules, ineffective_rules, published_devices
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.config.policy_file import InvalidPolicyError, read_policy
 from dra_extender.manifests.documents import read_documents
@@ -61,10 +61,10 @@ def policy_findings(
 
 
 def _of(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Iterator[LintFinding]:
-    devices = devices_of(policy.lay(each).effective for each in slices)
-    for name, why in without_effect(policy.rules, devices or ()):
+    devices = published_devices(policy.apply(each).effective for each in slices)
+    for name, why in ineffective_rules(policy.rules, devices or ()):
         yield warning(LintCode.NO_EFFECT, 0, f"rule {name} has no effect: {why}")
-    for refusing, other in one_sided(devices or ()):
+    for refusing, other in asymmetric_rules(devices or ()):
         owner = f"rule {refusing.rule}" if refusing.rule else refusing.name
         theirs = f"rule {other.rule}" if other.rule else other.name
         says = "says nothing" if other.device.compatible_only_with is None else "has no objection"

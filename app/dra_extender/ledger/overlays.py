@@ -1,6 +1,6 @@
 from collections.abc import Collection, Iterable, Mapping
 
-from dra_extender.allocator.overlay.overlay import OverlaidSlice, Overlay, lay_all
+from dra_extender.allocator.overlay.overlay import OverlaidSlice, Overlay, apply_all
 from dra_extender.allocator.overlay.taint_rules import TaintOverlay
 from dra_extender.ledger.index.slices import SliceIndex
 from dra_extender.model.device import PoolId
@@ -41,7 +41,7 @@ class Overlays:
     @property
     def troubles(self) -> Iterable[str]:
         """What the policy could not be applied to, in sentences, by slice."""
-        return (text for _, laid in sorted(self._under_policy.items()) for text in laid.troubles)
+        return (text for _, laid in sorted(self._under_policy.items()) for text in laid.problems)
 
     @property
     def under_policy(self) -> Iterable[ResourceSlice]:
@@ -52,7 +52,7 @@ class Overlays:
         """A slice was published or changed."""
         self._published[item.name] = item
         self._under_policy[item.name] = laid = self._laid(item)
-        self._effective.put(self._taints.lay(laid.effective).effective)
+        self._effective.put(self._taints.apply(laid.effective).effective)
 
     def withdraw(self, name: str) -> None:
         """A slice is gone."""
@@ -85,7 +85,7 @@ class Overlays:
         return changed
 
     def _laid(self, item: ResourceSlice) -> OverlaidSlice:
-        return OverlaidSlice(item) if self._policy is None else lay_all(item, (self._policy,))
+        return OverlaidSlice(item) if self._policy is None else apply_all(item, (self._policy,))
 
     def _taint_anew(self, rules: Iterable[DeviceTaintRule]) -> Collection[PoolId]:
         self._taints = TaintOverlay(self._rules.values())
@@ -98,7 +98,7 @@ class Overlays:
 
     def _take_effect(self, under_policy: ResourceSlice, changed: set[PoolId]) -> None:
         """Put the slice with taints on it, unless that is what is there; an equal slice keeps its identity."""
-        effective = self._taints.lay(under_policy).effective
+        effective = self._taints.apply(under_policy).effective
         if effective != self._effective.by_name[effective.name]:
             self._effective.put(effective)
             changed.add(effective.pool_id)

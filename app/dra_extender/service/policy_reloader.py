@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from dra_extender.allocator.overlay.policy import PolicyOverlay
-from dra_extender.allocator.overlay.policy_effects import devices_of, without_effect
+from dra_extender.allocator.overlay.policy_effects import ineffective_rules, published_devices
 from dra_extender.config.policy_file import InvalidPolicyError, MissingPolicyError, read_policy
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.overlays import Prepared
@@ -66,7 +66,7 @@ class PolicyReloader:
             raise
         else:
             self._take(policy, {})
-            self._tell_idle(_without_effect(policy, tuple(self._ledger.overlays.under_policy)))
+            self._tell_idle(_ineffective_rules(policy, tuple(self._ledger.overlays.under_policy)))
 
     async def run(self) -> None:
         """Take over changes until cancelled; nothing to do without a file."""
@@ -124,7 +124,7 @@ class PolicyReloader:
         if policy is None or (self._judged[0] is policy and self._judged[1] == place):
             return
         slices = tuple(self._ledger.overlays.under_policy)
-        idle = await asyncio.to_thread(_without_effect, policy, slices)
+        idle = await asyncio.to_thread(_ineffective_rules, policy, slices)
         self._judged = policy, place
         self._tell_idle(idle)
 
@@ -141,7 +141,7 @@ class PolicyReloader:
         """What the policy makes of every slice, worked out in pieces, so that calls are answered meanwhile."""
         prepared, devices = {}, 0
         for name, item in tuple(self._ledger.overlays.published.items()):
-            prepared[name] = (item, policy.lay(item))
+            prepared[name] = (item, policy.apply(item))
             devices += len(item.devices)
             if devices >= _DEVICES_AT_A_TIME:
                 devices = 0
@@ -162,9 +162,9 @@ class PolicyReloader:
         _LOG.warning(f"{kept} stays in force", problem=self._problem)
 
 
-def _without_effect(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Sequence[str]:
+def _ineffective_rules(policy: PolicyOverlay, slices: Sequence[ResourceSlice]) -> Sequence[str]:
     """Rules that change nothing about these slices, in sentences."""
-    found = without_effect(policy.rules, devices_of(slices) or ())
+    found = ineffective_rules(policy.rules, published_devices(slices) or ())
     return [f"rule {name} has no effect: {why}" for name, why in found]
 
 

@@ -114,7 +114,7 @@ def test_refusal_leaves_the_state_alone_and_state_is_immutable(
 
 
 @pytest.mark.parametrize(
-    ("constraints", "first", "second", "words"),
+    ("constraints", "first", "second", "text"),
     [
         (MATCH, {"int": 0}, {"int": 1}, "it has 1, the others have 0"),
         (MATCH, {"bool": True}, {"version": "1.0.0"}, "it has 1.0.0, the others have true"),
@@ -126,18 +126,18 @@ def test_refusal_leaves_the_state_alone_and_state_is_immutable(
     ],
 )
 def test_refusal_says_the_values_of_both_sides(
-    constraints: list[dict[str, str]], first: dict[str, Any], second: dict[str, Any], words: str
+    constraints: list[dict[str, str]], first: dict[str, Any], second: dict[str, Any], text: str
 ) -> None:
     found = reasons(ask(devices(first, second), claim_of(exactly(2), constraints=constraints)))
     (kind,) = constraints[0]
-    tail = f": {words}" if words else ", which has no value"
+    tail = f": {text}" if text else ", which has no value"
     assert found.rejections[0].code is Code.CONSTRAINT
     assert found.rejections[0].detail == f"1 of 2 devices found; d2 does not satisfy {kind} {ATTRIBUTE}{tail}"
 
 
 def test_refusal_says_the_values_of_scalars_too() -> None:
-    for constraints, words in ((MATCH, "it has 2, the others have 1"), (DISTINCT, "another one has 1 too")):
+    for constraints, text in ((MATCH, "it has 2, the others have 1"), (DISTINCT, "another one has 1 too")):
         other = {"int": 2} if constraints is MATCH else {"int": 1}
         claim = claim_of(exactly(2), constraints=constraints)
         found = reasons(ask(devices({"int": 1}, other), claim, features=SCALARS))
-        assert found.rejections[0].detail.endswith(words)
+        assert found.rejections[0].detail.endswith(text)

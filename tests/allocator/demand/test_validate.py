@@ -26,7 +26,7 @@ from tests.support.allocator.building import (
 
 
 @pytest.mark.parametrize(
-    ("request_", "code", "words"),
+    ("request_", "code", "text"),
     [
         (exactly(deviceClassName=""), Code.CLASS_MISSING, "names no device class"),
         (exactly(deviceClassName="unknown"), Code.CLASS_MISSING, "device class unknown"),
@@ -44,13 +44,13 @@ from tests.support.allocator.building import (
         ),
     ],
 )
-def test_request_that_no_node_can_serve_is_refused_in_words(request_: dict[str, Any], code: Code, words: str) -> None:
+def test_request_that_no_node_can_serve_is_refused_in_words(request_: dict[str, Any], code: Code, text: str) -> None:
     found = refusal(claim_of(request_))
-    assert (found.code, found.claim, found.request, found.detail) == (code, "c0", "r", words)
+    assert (found.code, found.claim, found.request, found.detail) == (code, "c0", "r", text)
 
 
 @pytest.mark.parametrize(
-    ("feature", "request_", "words"),
+    ("feature", "request_", "text"),
     [
         ("admin_access", exactly(adminAccess=False), "mentions admin access and needs AdminAccess, which is off"),
         (
@@ -66,12 +66,10 @@ def test_request_that_no_node_can_serve_is_refused_in_words(request_: dict[str, 
         ("prioritized_list", either(exactly()), "has alternatives and needs PrioritizedList, which is off"),
     ],
 )
-def test_request_that_needs_a_feature_that_is_off_is_refused(
-    feature: str, request_: dict[str, Any], words: str
-) -> None:
+def test_request_that_needs_a_feature_that_is_off_is_refused(feature: str, request_: dict[str, Any], text: str) -> None:
     features = dataclasses.replace(Features(), **{feature: False})
     found = refusal(claim_of(request_), features=features)
-    assert (found.code, found.detail) == (Code.REQUEST_UNSUPPORTED, words)
+    assert (found.code, found.detail) == (Code.REQUEST_UNSUPPORTED, text)
     assert isinstance(demand_of(claim_of(request_)), Demand)
 
 

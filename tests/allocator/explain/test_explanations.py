@@ -32,8 +32,8 @@ def said(*args: Any, **more: Any) -> list[tuple[Code, str]]:
 
 
 def test_nothing_matches() -> None:
-    words = "none of 2 devices match class any and the selectors of the request"
-    assert said([slice_of("a", "b")], claim_of(exactly(expression="false"))) == [(Code.NO_MATCH, words)]
+    text = "none of 2 devices match class any and the selectors of the request"
+    assert said([slice_of("a", "b")], claim_of(exactly(expression="false"))) == [(Code.NO_MATCH, text)]
 
 
 def test_no_devices() -> None:
@@ -42,8 +42,8 @@ def test_no_devices() -> None:
 
 
 def test_fewer_match_than_wanted() -> None:
-    words = "3 devices wanted, 2 of 2 match class any and the selectors of the request"
-    assert said([slice_of("a", "b")], claim_of(exactly(3))) == [(Code.COMBINATION, words)]
+    text = "3 devices wanted, 2 of 2 match class any and the selectors of the request"
+    assert said([slice_of("a", "b")], claim_of(exactly(3))) == [(Code.COMBINATION, text)]
 
 
 def test_other_requests_of_the_pod_took_the_devices() -> None:
@@ -100,8 +100,8 @@ def test_incomplete_pool_comes_before_no_match_and_after_anything_better() -> No
 
 def test_overdrawn_pool_is_told() -> None:
     slices = [counters_of(set=1), slice_of(consuming("a", amount=0), consuming("b", amount=2), count=2)]
-    words = "a draws on a pool whose counter c in counter set set is overdrawn (-1 remain)"
-    assert said(slices, claim_of(exactly()), usage=[held("b")])[0] == (Code.COUNTERS, words)
+    text = "a draws on a pool whose counter c in counter set set is overdrawn (-1 remain)"
+    assert said(slices, claim_of(exactly()), usage=[held("b")])[0] == (Code.COUNTERS, text)
 
 
 def test_long_lists_are_cut() -> None:
@@ -110,8 +110,8 @@ def test_long_lists_are_cut() -> None:
     assert found == [(Code.IN_USE, "d0, d1, d2 and 6 more")]
     members = [consuming(name, "a") for name in names]
     slices = [counters_of(set=99), slice_of(*members, consuming("x", "b"), count=2)]
-    words = said(slices, claim_of(exactly()), usage=[held(name) for name in names])[0][1]
-    assert words == (
+    text = said(slices, claim_of(exactly()), usage=[held(name) for name in names])[0][1]
+    assert text == (
         "x declares [b] on counter set set; d0 (allocated) has [a]; d1 (allocated) has [a]; d2 (allocated) has [a]; "
         "6 more; together they leave [a]"
     )

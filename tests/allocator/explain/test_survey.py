@@ -44,7 +44,7 @@ def counts(found: RequestSurvey) -> dict[Code, int]:
     return {each.code: each.devices for each in found.refused}
 
 
-def words(found: RequestSurvey, code: Code) -> list[str]:
+def text(found: RequestSurvey, code: Code) -> list[str]:
     return [each.detail for each in found.refused if each.code is code]
 
 
@@ -73,11 +73,11 @@ def test_each_reason_is_counted() -> None:
         Code.NO_MATCH: 1,
     }
     assert found.refused[0].code is Code.GROUPS
-    assert words(found, Code.GROUPS) == [
+    assert text(found, Code.GROUPS) == [
         "grouped-1 declares [b] on counter set set; held (allocated) has [a]",
     ]
-    assert words(found, Code.COUNTERS) == ["big needs 3 of c in counter set set, 2 remain"]
-    assert words(found, Code.TAINTED) == ["bad has taint broken:NoExecute"]
+    assert text(found, Code.COUNTERS) == ["big needs 3 of c in counter set set, 2 remain"]
+    assert text(found, Code.TAINTED) == ["bad has taint broken:NoExecute"]
 
 
 def test_selectors_are_explained_with_both_values_for_each_kind_of_device() -> None:
@@ -88,7 +88,7 @@ def test_selectors_are_explained_with_both_values_for_each_kind_of_device() -> N
         (Code.NO_MATCH, 2, "a"),
         (Code.NO_MATCH, 1, "c"),
     ]
-    assert words(found, Code.NO_MATCH) == [
+    assert text(found, Code.NO_MATCH) == [
         f'device.attributes["{DRIVER}"].type is "A100", wanted "H100"',
         f'device.attributes["{DRIVER}"].type is "L4", wanted "H100"',
     ]
@@ -99,7 +99,7 @@ def test_selector_that_fails_names_the_attribute() -> None:
         [slice_of("bare")], claim_of(exactly(expression=f'device.attributes["{DRIVER}"].type == "H100"'))
     )
     assert counts(found) == {Code.SELECTOR_FAILED: 1}
-    assert "type" in words(found, Code.SELECTOR_FAILED)[0]
+    assert "type" in text(found, Code.SELECTOR_FAILED)[0]
 
 
 def test_alternatives_are_surveyed_one_by_one() -> None:
@@ -113,7 +113,7 @@ def test_capacity_says_amounts() -> None:
     taken = held("a", share_id="s", consumed_capacity=(("memory", 2 * 2**30 * 10**9),))
     (found,) = surveyed([slice_of(device)], claim_of(request), usage=[taken])
     assert counts(found) == {Code.CAPACITY: 1}
-    assert words(found, Code.CAPACITY) == ["a has 2Gi of memory left, 3Gi would be needed"]
+    assert text(found, Code.CAPACITY) == ["a has 2Gi of memory left, 3Gi would be needed"]
 
 
 def test_devices_of_other_nodes_and_of_incomplete_pools_are_counted() -> None:
@@ -126,7 +126,7 @@ def test_devices_of_other_nodes_and_of_incomplete_pools_are_counted() -> None:
     (found,) = surveyed(slices, claim_of(every(expression="true")))
     assert (found.seen, found.free, found.wanted) == (4, 1, -1)
     assert counts(found) == {Code.OTHER_NODE: 1, Code.POOL_INCOMPLETE: 2}
-    assert words(found, Code.POOL_INCOMPLETE) == [f"pool {DRIVER}/half has 1 of 2 slices"]
+    assert text(found, Code.POOL_INCOMPLETE) == [f"pool {DRIVER}/half has 1 of 2 slices"]
 
 
 @settings(deadline=None)

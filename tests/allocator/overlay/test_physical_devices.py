@@ -45,7 +45,7 @@ def rules(parent: str = "parent") -> list[PolicyRule]:
 
 def under(*slices: ResourceSlice, policy: list[PolicyRule] | None = None) -> list[ResourceSlice]:
     overlay = PolicyOverlay(rules() if policy is None else policy)
-    return [overlay.lay(each).effective for each in slices]
+    return [overlay.apply(each).effective for each in slices]
 
 
 def frozen(*groups: str, name: str = GPU) -> tuple[CounterConsumption, ...]:

@@ -19,7 +19,7 @@ def rule(name: str = "rule", **fields: Any) -> PolicyRule:
 
 
 def under(published: ResourceSlice, *rules: PolicyRule) -> dict[str, Device]:
-    return {device.name: device for device in PolicyOverlay(rules).lay(published).effective.devices}
+    return {device.name: device for device in PolicyOverlay(rules).apply(published).effective.devices}
 
 
 def groups(device: Device) -> dict[str, tuple[str, ...]]:
@@ -33,7 +33,7 @@ def kind(name: str, **more: Any) -> dict[str, Any]:
 def test_a_slice_that_no_rule_changes_stays_the_same_object() -> None:
     published = slice_of(consuming("d", **kind("vgpu")))
     for rules in ([], [rule(devices=MIG, binds_to_node=True)], [rule(pool="other", binds_to_node=True)]):
-        assert PolicyOverlay(rules).lay(published).effective is published
+        assert PolicyOverlay(rules).apply(published).effective is published
 
 
 def test_groups_go_to_every_counter_set_or_to_the_named_one() -> None:
@@ -86,7 +86,7 @@ def test_published_fields_win_over_every_rule() -> None:
         compatible_only_with="false",
     )
     published = slice_of(own)
-    assert PolicyOverlay([supplied]).lay(published).effective is published
+    assert PolicyOverlay([supplied]).apply(published).effective is published
 
 
 def test_published_groups_win_for_their_counter_set_only() -> None:
@@ -126,23 +126,27 @@ def test_for_each_field_the_first_rule_that_supplies_it_wins() -> None:
 
 
 def test_an_expression_that_fails_on_a_device_does_not_match_it_and_is_told() -> None:
-    laid = PolicyOverlay([rule(devices=MIG, binds_to_node=True)]).lay(slice_of("bare", {"name": "m", **kind("mig")}))
-    assert [device.binds_to_node for device in laid.effective.devices] == [False, True]
-    (trouble,) = laid.troubles
+    overlaid = PolicyOverlay([rule(devices=MIG, binds_to_node=True)]).apply(
+        slice_of("bare", {"name": "m", **kind("mig")})
+    )
+    assert [device.binds_to_node for device in overlaid.effective.devices] == [False, True]
+    (trouble,) = overlaid.problems
     assert trouble.startswith("rule rule: devices: fails on gpu.example.com/pool/bare: ")
 
 
 @pytest.mark.parametrize("value", [{"string": ""}, {"int": 3}, {"bool": True}])
 def test_a_physical_device_without_a_name_is_none_and_is_told(value: dict[str, Any]) -> None:
     published = slice_of({"name": "d", "attributes": {"parent": value}})
-    laid = PolicyOverlay([rule(physical_device=PARENT)]).lay(published)
-    assert laid.effective is published
-    assert laid.troubles == ("rule rule: physicalDevice: expected a text that is not empty for gpu.example.com/pool/d",)
+    overlaid = PolicyOverlay([rule(physical_device=PARENT)]).apply(published)
+    assert overlaid.effective is published
+    assert overlaid.problems == (
+        "rule rule: physicalDevice: expected a text that is not empty for gpu.example.com/pool/d",
+    )
 
 
 def test_laying_is_pure() -> None:
     published = slice_of(consuming("d", **kind("mig")))
     overlay = PolicyOverlay([rule(devices=MIG, physical_device=PARENT, compatibility_groups=("mig",))])
     before = published.devices
-    assert overlay.lay(published) == overlay.lay(published)
+    assert overlay.apply(published) == overlay.apply(published)
     assert published.devices is before

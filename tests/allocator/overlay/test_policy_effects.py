@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
-from dra_extender.allocator.overlay.policy_effects import devices_of, one_sided, without_effect
+from dra_extender.allocator.overlay.policy_effects import asymmetric_rules, ineffective_rules, published_devices
 from dra_extender.cel.program import compile_expression
 from dra_extender.model.resource_slice import ResourceSlice
 
@@ -21,9 +21,9 @@ def rule(name: str, kind: str | None = None, **more: Any) -> PolicyRule:
 
 def effects(rules: Sequence[PolicyRule], *slices: ResourceSlice) -> list[tuple[str, str]]:
     policy = PolicyOverlay(rules)
-    devices = devices_of([policy.lay(each).effective for each in slices])
+    devices = published_devices([policy.apply(each).effective for each in slices])
     assert devices is not None
-    return list(without_effect(rules, devices))
+    return list(ineffective_rules(rules, devices))
 
 
 def test_a_rule_with_an_effect_is_left_alone() -> None:
@@ -66,14 +66,14 @@ def test_a_device_that_is_alone_in_its_pool_has_neighbours_on_its_node_alone() -
 
 
 def test_more_devices_than_can_be_looked_at_say_nothing() -> None:
-    assert devices_of([slice_of("a", "b", "c")], most=2) is None
+    assert published_devices([slice_of("a", "b", "c")], most=2) is None
 
 
 def sided(rules: Sequence[PolicyRule], *slices: ResourceSlice) -> list[tuple[str, str]]:
     policy = PolicyOverlay(rules)
-    devices = devices_of([policy.lay(each).effective for each in slices])
+    devices = published_devices([policy.apply(each).effective for each in slices])
     assert devices is not None
-    return [(each.refusing.device.name, each.other.device.name) for each in one_sided(devices)]
+    return [(each.refusing.device.name, each.other.device.name) for each in asymmetric_rules(devices)]
 
 
 def test_neighbours_that_disagree_are_found_once_for_each_pair_of_expressions() -> None:

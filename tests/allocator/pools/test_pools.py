@@ -110,7 +110,7 @@ def test_old_generation_that_does_not_add_up_vanishes_once_a_newer_one_exists_an
 
 
 @pytest.mark.parametrize(
-    ("slices", "words"),
+    ("slices", "text"),
     [
         ([slice_of("d", "d")], "device d is published twice"),
         (
@@ -135,11 +135,11 @@ def test_old_generation_that_does_not_add_up_vanishes_once_a_newer_one_exists_an
         ),
     ],
 )
-def test_contradictions_make_a_pool_invalid(slices: list[ResourceSlice], words: str) -> None:
+def test_contradictions_make_a_pool_invalid(slices: list[ResourceSlice], text: str) -> None:
     pools = pools_of(slices)
     assert pools.devices == ()
     assert [(pool.problem, pool.detail) for pool in pools.pools] == [
-        (Code.POOL_INVALID, f"pool gpu.example.com/pool: {words}")
+        (Code.POOL_INVALID, f"pool gpu.example.com/pool: {text}")
     ]
 
 

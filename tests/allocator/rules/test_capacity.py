@@ -86,7 +86,7 @@ def test_capacity_that_the_device_lacks_is_said_before_any_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "of", "fractional", "words"),
+    ("request_", "of", "fractional", "text"),
     [
         ("1", capacity("8", min="0", step="0"), True, "a step that is not positive"),
         ("-1", PLAIN, True, "is negative"),
@@ -97,9 +97,9 @@ def test_capacity_that_the_device_lacks_is_said_before_any_error() -> None:
     ],
 )
 def test_amount_that_cannot_be_computed_is_an_error(
-    request_: str | None, of: DeviceCapacity, fractional: bool, words: str
+    request_: str | None, of: DeviceCapacity, fractional: bool, text: str
 ) -> None:
-    with pytest.raises(CapacityError, match=words):
+    with pytest.raises(CapacityError, match=text):
         asked(request_, of, fractional=fractional)
 
 

@@ -95,10 +95,10 @@ def test_refused_or_undone_members_leave_no_trace(
         before = dict(table._states)
         mark = trail.mark()
         table.join(candidate, trail)
-        trail.back_to(mark)
+        trail.undo_to(mark)
         assert table._states == before
         if not table.join(candidate, trail):
-            trail.back_to(mark)
+            trail.undo_to(mark)
 
 
 @given(members=st.lists(groups, min_size=1, max_size=5))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
-from dra_extender.allocator.rules.node_view import NodeView as NodeFacts
+from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.program import compile_expression
@@ -85,8 +85,8 @@ def test_the_four_modes_of_the_proposal(first: str, second: str, *, allocated: b
     else:
         found = ask(four_modes(), claim_of(wanting(first, name="a"), wanting(second, name="b")))
     sharing = {"GPUFractioning", "MPSSharing"}
-    together = {first, second} <= sharing or first == second == "MIGSlicing"
-    if together:
+    are_compatible = {first, second} <= sharing or first == second == "MIGSlicing"
+    if are_compatible:
         assert picks(found)[0]
     else:
         assert reasons(found).rejections[0].code is Code.NEIGHBOURS
@@ -125,7 +125,7 @@ def test_devices_without_counters_have_neighbours_by_their_physical_device() -> 
         physical_device=compile_expression('device.attributes["gpu.example.com"].gpu', derived=True),
         compatible_only_with=among("mig"),
     )
-    slices = [PolicyOverlay([rule]).lay(slice_of(*devices)).effective]
+    slices = [PolicyOverlay([rule]).apply(slice_of(*devices)).effective]
     assert picks(ask(slices, claim_of(exactly()), usage=[held("one")])) == [["three"]]
 
 
@@ -142,23 +142,23 @@ def test_a_long_search_does_not_take_devices_in_different_modes_for_interchangea
 
 
 def test_mode_all_takes_all_or_fails() -> None:
-    alike = pool(part("a", "mig", among("mig")), part("b", "mig", among("mig")))
-    assert picks(ask(alike, claim_of(every()))) == [["a", "b"]]
+    same_groups = pool(part("a", "mig", among("mig")), part("b", "mig", among("mig")))
+    assert picks(ask(same_groups, claim_of(every()))) == [["a", "b"]]
     mixed = pool(part("a", "mig", among("mig")), part("b", "vgpu"))
     assert reasons(ask(mixed, claim_of(every()))).rejections[0].code is Code.NEIGHBOURS
 
 
 def test_a_refused_or_undone_device_leaves_no_trace() -> None:
     demand, pools = demand_of(claim_of(exactly())), pools_of(pool(part("a", "mig", among("mig")), part("b", "vgpu")))
-    attempt = SearchState(demand, NodeFacts(NODE, pools, Held(), None))
+    state = SearchState(demand, NodeView(NODE, pools, Held(), None))
     wanted = demand.claims[0].requests[0].options[0]
-    mark = attempt.trail.mark()
-    assert attempt.take(0, wanted, 0) is Exclusion.NONE
-    assert attempt.take(0, wanted, 1) is Exclusion.NEIGHBOURS
-    assert attempt.take(0, wanted, 1) is Exclusion.NEIGHBOURS
-    attempt.trail.back_to(mark)
-    assert attempt.take(0, wanted, 1) is Exclusion.NONE
-    assert attempt.take(0, wanted, 0) is Exclusion.NEIGHBOURS
+    mark = state.trail.mark()
+    assert state.try_pick(0, wanted, 0) is Exclusion.NONE
+    assert state.try_pick(0, wanted, 1) is Exclusion.NEIGHBOURS
+    assert state.try_pick(0, wanted, 1) is Exclusion.NEIGHBOURS
+    state.trail.undo_to(mark)
+    assert state.try_pick(0, wanted, 1) is Exclusion.NONE
+    assert state.try_pick(0, wanted, 0) is Exclusion.NEIGHBOURS
 
 
 def test_what_was_frozen_at_allocation_counts_and_not_what_the_slice_says_now() -> None:
@@ -227,7 +227,7 @@ def test_a_search_with_little_time_is_stopped_and_says_so() -> None:
 
 def test_allocations_freeze_the_expression_and_its_source() -> None:
     rule = PolicyRule(name="modes", compatible_only_with=among("mig"))
-    slices = [PolicyOverlay([rule]).lay(each).effective for each in pool(part("one", "mig"))]
+    slices = [PolicyOverlay([rule]).apply(each).effective for each in pool(part("one", "mig"))]
     found = ask(slices, claim_of(exactly()))
     assert isinstance(found, Placement)
     (holding,) = found.claims[0].holdings
@@ -293,19 +293,19 @@ def test_members_come_back_exactly_after_any_refusal_or_undo(
         for index, (mode, only, where) in enumerate(found)
     ]
     demand, pools = demand_of(claim_of(exactly())), pools_of(pool(*devices))
-    attempt = SearchState(demand, NodeFacts(NODE, pools, Held(held("d0")), None))
+    state = SearchState(demand, NodeView(NODE, pools, Held(held("d0")), None))
     wanted = demand.claims[0].requests[0].options[0]
 
     def members() -> list[Any]:
-        return [] if attempt.neighbours is None else list(attempt.neighbours.members(pools.pools[0]).all)
+        return [] if state.neighbours is None else list(state.neighbours.members(pools.pools[0]).all)
 
     undone = []
     for location in order:
-        before, mark = members(), attempt.trail.mark()
-        if location < len(devices) and attempt.take(0, wanted, location) is Exclusion.NONE:
+        before, mark = members(), state.trail.mark()
+        if location < len(devices) and state.try_pick(0, wanted, location) is Exclusion.NONE:
             undone.append((mark, before))
         else:
             assert members() == before
     for mark, before in reversed(undone):
-        attempt.trail.back_to(mark)
+        state.trail.undo_to(mark)
         assert members() == before

@@ -60,10 +60,10 @@ def test_undo_gives_back_exactly_what_was_reserved(total: int, draws: list[list[
         marks.append(trail.mark())
         states.append(dict(table._remaining))
         if not table.reserve(each, trail):
-            trail.back_to(marks[-1])
+            trail.undo_to(marks[-1])
             assert table._remaining == states[-1]
     for mark, state in zip(reversed(marks), reversed(states), strict=True):
-        trail.back_to(mark)
+        trail.undo_to(mark)
         assert table._remaining == state
 
 

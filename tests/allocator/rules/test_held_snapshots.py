@@ -204,8 +204,8 @@ def test_released_groups_off_says_so_where_a_pool_is_gone_or_sound_without_the_s
     pool, plain = "pool gpu.example.com/pool", slice_of("c", name="plain")
     first, second = (slice_of(consuming(each, "x"), name=f"grouped-{each}", count=2) for each in "ab")
     gone = reasons(ask([first, second], claim_of(exactly()), features=OFF, rules=RELEASED))
-    words = "ignored for compatibility groups: slice grouped-a and 1 more; CompatibilityGroups is off"
-    assert said(gone) == [(Code.GROUPS_OFF, f"{pool}: {words}"), (Code.NO_DEVICES, "")]
+    text = "ignored for compatibility groups: slice grouped-a and 1 more; CompatibilityGroups is off"
+    assert said(gone) == [(Code.GROUPS_OFF, f"{pool}: {text}"), (Code.NO_DEVICES, "")]
     assert picks(ask([first, plain], claim_of(exactly()), features=OFF, rules=RELEASED)) == [["c"]]
     short = reasons(ask([first, plain], claim_of(exactly()), usage=[held("c")], features=OFF, rules=RELEASED))
     assert [each.code for each in short.rejections] == [Code.IN_USE, Code.GROUPS_OFF]

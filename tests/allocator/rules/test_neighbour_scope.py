@@ -100,8 +100,8 @@ def on(scope: str, **more: Any) -> PolicyOverlay:
     )
 
 
-def laid(policy: PolicyOverlay, *slices: ResourceSlice) -> list[ResourceSlice]:
-    return [policy.lay(each).effective for each in slices]
+def overlaid(policy: PolicyOverlay, *slices: ResourceSlice) -> list[ResourceSlice]:
+    return [policy.apply(each).effective for each in slices]
 
 
 def two_pools(**second: Any) -> list[ResourceSlice]:
@@ -113,14 +113,14 @@ def two_pools(**second: Any) -> list[ResourceSlice]:
 
 def test_the_scope_of_a_rule_is_its_pool_or_its_node() -> None:
     usage = [held("a1", pool="p1")]
-    assert picks(ask(laid(on("pool"), *two_pools()), claim_of(exactly()), usage=usage)) == [["b2"]]
-    refused = reasons(ask(laid(on("node"), *two_pools()), claim_of(exactly()), usage=usage))
+    assert picks(ask(overlaid(on("pool"), *two_pools()), claim_of(exactly()), usage=usage)) == [["b2"]]
+    refused = reasons(ask(overlaid(on("node"), *two_pools()), claim_of(exactly()), usage=usage))
     assert refused.rejections[0].code is Code.NEIGHBOURS
     assert "a1 (allocated) is compatible only with" in refused.rejections[0].detail
 
 
 def test_the_node_counts_whichever_side_has_the_rule_and_whoever_came_first() -> None:
-    slices = laid(on("node"), *two_pools())
+    slices = overlaid(on("node"), *two_pools())
     found = ask(slices, claim_of(exactly(expression=RULE)), usage=[held("b2", pool="p2")])
     assert reasons(found).rejections[0].code is Code.NEIGHBOURS
     mode_b = f'{ATTRIBUTES}.mode == "b"'
@@ -129,7 +129,7 @@ def test_the_node_counts_whichever_side_has_the_rule_and_whoever_came_first() ->
 
 
 def test_a_device_that_several_nodes_can_use_is_on_no_node() -> None:
-    slices = laid(on("node"), *two_pools(allNodes=True))
+    slices = overlaid(on("node"), *two_pools(allNodes=True))
     assert picks(ask(slices, claim_of(exactly(expression=RULE)), usage=[held("b2", pool="p2")])) == [["a1"]]
 
 
@@ -138,7 +138,7 @@ def test_a_rule_about_the_pool_counts_for_devices_on_other_counter_sets() -> Non
     two = consuming("two", counter_set="other", attributes={"mode": {"string": "b"}})
     pool = [counters_of(set=9, other=9), slice_of(one, two, count=2)]
     for scope, refused in (("", False), ("pool", True)):
-        found = ask(laid(on(scope), *pool), claim_of(exactly()), usage=[held("one")])
+        found = ask(overlaid(on(scope), *pool), claim_of(exactly()), usage=[held("one")])
         if refused:
             assert reasons(found).rejections[0].code is Code.NEIGHBOURS
         else:
@@ -155,14 +155,14 @@ def test_the_scope_is_frozen_with_the_rule() -> None:
 
 
 def test_a_device_that_is_only_left_alone_for_a_while_is_nobodys_neighbour() -> None:
-    slices = laid(on("pool"), slice_of(device("a1", "x", "a"), device("b1", "x", "b")))
+    slices = overlaid(on("pool"), slice_of(device("a1", "x", "a"), device("b1", "x", "b")))
     usage = BackoffUsage(Held(), [("gpu.example.com", "pool", "a1")])
     assert picks(allocate(demand_of(claim_of(exactly())), NODE, pools_of(slices), usage)) == [["b1"]]
 
 
 def test_a_device_with_more_neighbours_than_the_limit_is_refused_in_words() -> None:
     crowd = [device(f"d{index}", "x", "a") for index in range(MAX_NEIGHBOURS + 2)]
-    slices = laid(on("pool"), slice_of(*crowd))
+    slices = overlaid(on("pool"), slice_of(*crowd))
     usage = [held(f"d{index}") for index in range(MAX_NEIGHBOURS)]
     assert picks(ask(slices, claim_of(exactly()), usage=usage)) == [[f"d{MAX_NEIGHBOURS}"]]
     found = reasons(ask(slices, claim_of(exactly()), usage=[*usage, held(f"d{MAX_NEIGHBOURS}")]))
@@ -192,7 +192,7 @@ def test_a_node_without_rules_looks_at_no_neighbour() -> None:
     demand, pools = demand_of(claim_of(exactly())), pools_of([slice_of("a", "b")])
     assert SearchState(demand, NodeView(NODE, pools, Held(held("a")), None)).neighbours is None
     off = Features(compatibility_groups=False)
-    ruled = pools_of(laid(on("pool"), slice_of(device("a1", "x", "a"))), features=off)
+    ruled = pools_of(overlaid(on("pool"), slice_of(device("a1", "x", "a"))), features=off)
     assert SearchState(demand, NodeView(NODE, ruled, Held(), None)).neighbours is None
 
 

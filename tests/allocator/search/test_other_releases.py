@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search.other_releases import ReleaseSearchState, begin
+from dra_extender.allocator.search.other_releases import ReleaseSearchState, new_search_state
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.result import NoFit, SearchEndedError
 from dra_extender.model.allocation import DeviceHolding, Placement
@@ -42,7 +42,7 @@ FREE_ADMIN = dataclasses.replace(OWN, admin_access_pays_counters=False)
 KEY = "gpu.example.com/k"
 OTHER = "nic.example.com"
 DISTINCT = [{"distinctAttribute": KEY}]
-THRESHOLD = "dra_extender.allocator.search.search._VAIN_BEFORE_LOOKOUT"
+THRESHOLD = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
 
 
 def under(
@@ -240,8 +240,8 @@ def test_rules_that_have_no_say_change_no_answer(
     slices: list[Any], wanted: list[Any], usage: list[Any], rules: Rules
 ) -> None:
     demand, pools = demand_of(*wanted), pools_of(slices)
-    facts = NodeView(NODE, pools, Held(*usage), None, rules)
-    if begin(demand, facts)[1]:
+    node_view = NodeView(NODE, pools, Held(*usage), None, rules)
+    if new_search_state(demand, node_view)[1]:
         assert allocate(demand, NODE, pools, Held(*usage), rules=rules) == allocate(demand, NODE, pools, Held(*usage))
 
 
@@ -252,20 +252,20 @@ def test_asking_what_refuses_a_device_changes_nothing(slices: list[Any], wanted:
     demand = demand_of(wanted)
     rules = dataclasses.replace(BY_REQUEST, counters_by_driver=False, admin_access_pays_counters=False)
     pools = pools_of(slices)
-    attempt = ReleaseSearchState(demand, NodeView(NODE, pools, Held(*usage), None, rules))
+    state = ReleaseSearchState(demand, NodeView(NODE, pools, Held(*usage), None, rules))
     options = [option for request in demand.claims[0].requests for option in request.options]
     for wish in options:
         for location in range(len(pools.devices)):
-            before = _kept(attempt)
+            before = _kept(state)
             try:
-                answers = [attempt.refusal(0, wish, location) for _ in range(2)]
+                answers = [state.exclusion(0, wish, location) for _ in range(2)]
             except SearchEndedError:  # a derived attribute that fails
                 continue
-            assert _kept(attempt) == before
-            assert answers[0] == answers[1] == attempt.take(0, wish, location)
+            assert _kept(state) == before
+            assert answers[0] == answers[1] == state.try_pick(0, wish, location)
 
 
-def _kept(attempt: ReleaseSearchState) -> Any:
-    seen = {key: (list(each), dict(each.seen)) for key, each in attempt._joined.items()}
-    counters = {name: dict(each._remaining) for name, each in attempt._by_name.items()}
-    return seen, counters, dict(attempt._paid), list(attempt.picks), dict(attempt._marks), dict(attempt._shares)
+def _kept(state: ReleaseSearchState) -> Any:
+    seen = {key: (list(each), dict(each.seen)) for key, each in state._joined.items()}
+    counters = {name: dict(each._remaining) for name, each in state._by_name.items()}
+    return seen, counters, dict(state._paid), list(state.picks), dict(state._claims_by_device), dict(state._shares)

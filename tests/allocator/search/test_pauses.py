@@ -28,10 +28,10 @@ from tests.support.allocator.building import (
 from tests.support.allocator.generated import claims, nodes, usages
 
 POLL = "dra_extender.allocator.search.search._POLL"
-LOOKOUT = "dra_extender.allocator.search.search._VAIN_BEFORE_LOOKOUT"
-ALONE = "dra_extender.allocator.search.search._STEPS_ALONE"
+LOOKOUT = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
+ALONE = "dra_extender.allocator.search.search._MAX_STEPS_PER_CLAIM"
 POLL_DEVICES = "dra_extender.allocator.rules.node_view._POLL_DEVICES"
-LOOKS = "dra_extender.allocator.rules.eligibility._LOOKS"
+LOOKS = "dra_extender.allocator.rules.eligibility._POLL_MASK"
 
 
 class Interrupting(Budget):
@@ -110,7 +110,7 @@ def test_a_search_that_reaches_its_limit_keeps_few_states() -> None:
     asked = Allocation(demand_of(*wanted), NODE, pools_of(slices), Held())
     assert reasons(asked(Budget())).counted
     # 1.4 KB each: 16 MiB.
-    assert asked.kept <= 12_000
+    assert asked.nogood_count <= 12_000
 
 
 def test_picks_in_another_order_are_the_same_state_of_a_constraint_for_different_values() -> None:

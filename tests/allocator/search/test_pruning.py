@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 from dra_extender.allocator.allocate import allocate
 from dra_extender.allocator.rules.counters import CounterTable
-from dra_extender.allocator.search.bounds import is_hopeless, locations
+from dra_extender.allocator.search.bounds import is_infeasible, locations
 from dra_extender.model.allocation import Placement
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.rejection import Code
@@ -31,7 +31,7 @@ from tests.support.allocator.building import (
 )
 from tests.support.allocator.generated import claims, nodes, usages
 
-THRESHOLD = "dra_extender.allocator.search.search._VAIN_BEFORE_LOOKOUT"
+THRESHOLD = "dra_extender.allocator.search.search._DEAD_ENDS_BEFORE_PRUNING"
 FEW = 1000
 
 
@@ -151,7 +151,7 @@ def test_failing_selector_behind_a_hopeless_looking_request_stays_fatal() -> Non
 
 
 @pytest.mark.parametrize(
-    ("wishes", "hopeless"),
+    ("wishes", "infeasible"),
     [
         ([(2, 0b11), (1, 0b100)], False),
         ([(2, 0b11), (1, 0b001)], True),
@@ -161,12 +161,12 @@ def test_failing_selector_behind_a_hopeless_looking_request_stays_fatal() -> Non
         ([], False),
     ],
 )
-def test_wishes_confined_to_too_few_devices_are_hopeless(wishes: list[tuple[int, int]], hopeless: bool) -> None:
+def test_wishes_confined_to_too_few_devices_are_hopeless(wishes: list[tuple[int, int]], infeasible: bool) -> None:
     class Free:
-        def most(self, mask: int) -> int:
+        def upper_bound(self, mask: int) -> int:
             return mask.bit_count()
 
-    assert is_hopeless(wishes, Free()) is hopeless  # type: ignore[arg-type]
+    assert is_infeasible(wishes, Free()) is infeasible  # type: ignore[arg-type]
 
 
 @given(st.integers(0, 2**70))
@@ -180,7 +180,7 @@ def test_bound_of_counters_is_never_too_low(total: int, amounts: list[int]) -> N
     best = max(
         (chosen.bit_count() for chosen in range(1, 1 << len(amounts)) if _sum(amounts, chosen) <= total), default=0
     )
-    assert CounterTable({"set": {"c": total}}, []).most(entries) == best
+    assert CounterTable({"set": {"c": total}}, []).upper_bound(entries) == best
 
 
 def _sum(amounts: list[int], chosen: int) -> int:

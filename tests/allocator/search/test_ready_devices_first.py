@@ -94,8 +94,8 @@ def test_a_selector_that_fails_on_a_device_that_is_ready_spoils_nothing() -> Non
 def hard() -> tuple[list[Any], Any]:
     """A question that is easy in upstream's order: with r-devices first, thousands of their combinations fail before."""
     wide = [{"name": f"r{index:02}", "attributes": {"k": {"int": index}}} for index in range(40)]
-    alike = [{**waiting(f"w{index}"), "attributes": {"k": {"int": 99}}} for index in range(6)]
-    return [slice_of(*alike, *wide)], claim_of(
+    same = [{**waiting(f"w{index}"), "attributes": {"k": {"int": 99}}} for index in range(6)]
+    return [slice_of(*same, *wide)], claim_of(
         exactly(6, "six"), constraints=[{"matchAttribute": "gpu.example.com/k", "requests": ["six"]}]
     )
 

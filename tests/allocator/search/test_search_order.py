@@ -28,7 +28,7 @@ from tests.support.allocator.building import (
     slice_of,
     typed,
 )
-from tests.support.allocator.reference_search import Option, Reference, Request, Wish
+from tests.support.allocator.reference_search import CapacityBound, Option, Reference, Request
 
 TYPE = 'device.attributes["gpu.example.com"].type == "{}"'
 
@@ -147,7 +147,7 @@ LOCATIONS = 5
 counts = st.one_of(st.integers(0, 3), st.just(20), st.just("all"))
 options: st.SearchStrategy[Option] = st.tuples(counts, st.frozensets(st.integers(0, LOCATIONS - 1)))
 requests: st.SearchStrategy[Request] = st.lists(options, min_size=1, max_size=3)
-wishes: st.SearchStrategy[Wish] = st.lists(st.lists(requests, min_size=1, max_size=2), max_size=2)
+wishes: st.SearchStrategy[CapacityBound] = st.lists(st.lists(requests, min_size=1, max_size=2), max_size=2)
 
 
 def _request(name: str, request: Request) -> dict[str, Any]:
@@ -163,7 +163,9 @@ def _request(name: str, request: Request) -> dict[str, Any]:
 
 @settings(max_examples=300)
 @given(wish=wishes, costs=st.lists(st.integers(0, 2), min_size=LOCATIONS, max_size=LOCATIONS), budget=st.integers(0, 6))
-def test_same_picks_and_same_steps_as_the_recursive_reference(wish: Wish, costs: list[int], budget: int) -> None:
+def test_same_picks_and_same_steps_as_the_recursive_reference(
+    wish: CapacityBound, costs: list[int], budget: int
+) -> None:
     reference = Reference(wish, costs, budget)
     found_there = reference.run()
     slices = [

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from dra_extender.allocator.demand import validate as requests
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, NamedClaim
-from dra_extender.allocator.demand.validate import MOST_OPTIONS
+from dra_extender.allocator.demand.validate import MAX_OPTIONS
 from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.model.rejection import Code, Rejection
@@ -107,7 +107,7 @@ async def test_a_demand_too_large_to_be_kept_is_made_once_in_a_call(prepared: li
 
 async def test_claims_with_more_alternatives_than_are_looked_at_are_refused_unseen(prepared: list[str]) -> None:
     world = filled()
-    names = [f"c{place}" for place in range(MOST_OPTIONS // 256 + 1)]
+    names = [f"c{place}" for place in range(MAX_OPTIONS // 256 + 1)]
     for name in names:
         large_claim(world, name)
     world.add_pod("p", *names)
@@ -115,7 +115,7 @@ async def test_claims_with_more_alternatives_than_are_looked_at_are_refused_unse
     answer = await world.filter("p", "n1")
 
     assert answer.unresolvable == {"n1": TOO_MUCH}
-    told = f"claims have {256 * len(names)} requests and alternatives, {MOST_OPTIONS} are looked at"
+    told = f"claims have {256 * len(names)} requests and alternatives, {MAX_OPTIONS} are looked at"
     assert world.messages("p") == [f"1 of 1 nodes: {TOO_MUCH}: {told} (on n1)"]
     assert not prepared
 

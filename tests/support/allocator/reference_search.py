@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 Option = tuple[int | str, frozenset[int]]
 Request = list[Option]
-Wish = list[list[Request]]
+CapacityBound = list[list[Request]]
 
 LIMIT = 32
 
@@ -20,7 +20,7 @@ class TooManyError(Exception):
 
 @dataclass
 class Reference:
-    wish: Wish
+    wish: CapacityBound
     costs: list[int]
     budget: int
     steps: int = 0
@@ -43,15 +43,15 @@ class Reference:
         if len(options) > 1 and option is None:
             return self.alternatives(claim, request)
         count, matching = options[option or 0]
-        gathered = sorted(matching)
-        wanted = len(gathered) if isinstance(count, str) else count
-        if count == "all" and not gathered:
+        all_mode = sorted(matching)
+        wanted = len(all_mode) if isinstance(count, str) else count
+        if count == "all" and not all_mode:
             return False
         if picked >= wanted:
             return self.step(claim, request + 1, None, 0, 0)
         if sum(pick[0] == claim for pick in self.picks) + wanted - picked > LIMIT:
             raise TooManyError
-        candidates = [gathered[picked]] if count == "all" else [each for each in gathered if each >= start]
+        candidates = [all_mode[picked]] if count == "all" else [each for each in all_mode if each >= start]
         return self.devices(candidates, (claim, request, option, picked))
 
     def alternatives(self, claim: int, request: int) -> bool:

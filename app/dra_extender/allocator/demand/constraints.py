@@ -45,7 +45,7 @@ class Constraint:
         """What of a state decides whether further devices may join: of distinctAttribute the values, whichever came first."""
         return frozenset(state) if self.distinct and state is not None else state
 
-    def words(self) -> str:
+    def text(self) -> str:
         """The constraint for people, e.g. `matchAttribute example.com/numa`."""
         return f"{'distinctAttribute' if self.distinct else 'matchAttribute'} {self.attribute}"
 
@@ -61,7 +61,7 @@ class ConstraintConflict(NamedTuple):
     others: tuple[ValueSet, ...]
 
 
-def clash(constraint: Constraint, attribute: Attribute | None, state: Any) -> ConstraintConflict:
+def conflict_of(constraint: Constraint, attribute: Attribute | None, state: Any) -> ConstraintConflict:
     """Why a device may not join a constraint in this state."""
     joined = () if state is None else state if constraint.distinct else (state,)
     return ConstraintConflict(

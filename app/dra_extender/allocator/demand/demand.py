@@ -34,7 +34,7 @@ class SearchableRequest:
     `name` is how results call it ("gpu", or "gpu/big" for an alternative), `main` is the name of the request.  `count` is the
     number of devices, or ALL.  `constraints` are the indexes of the claim's constraints that apply.  `capacity` is what is
     asked of single capacities, in nano-units, `derived` what is computed for constraints by attribute name.
-    Requests with equal `look` find the same devices eligible; None: like no other.
+    Requests with equal `equivalence_key` find the same devices eligible; None: like no other.
     """
 
     name: str
@@ -47,7 +47,7 @@ class SearchableRequest:
     constraints: tuple[int, ...]
     capacity: Mapping[str, int] = field(default_factory=dict)
     derived: Mapping[str, PreparedAttribute] = field(default_factory=dict)
-    look: Hashable = None
+    equivalence_key: Hashable = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,14 +74,14 @@ class ClaimDemand:
 class Demand:
     """What a pod wants, valid on every node.  Equal `signature` means: the same answers on the same node and usage.
 
-    `judge` gives the verdicts of an expression that a device has about its neighbours.  `size` estimates the bytes that it keeps,
-    programs and claims included, which others may use too.
+    `compile_rule` compiles a `compatibleOnlyWith` expression and keeps its verdicts.  `size` estimates the bytes that the demand
+    keeps alive, including programs and claims that others may share.
     """
 
     claims: tuple[ClaimDemand, ...]
     features: Features
     signature: bytes
-    judge: Callable[[str, Deadline | None], SelectorList]
+    compile_rule: Callable[[str, Deadline | None], SelectorList]
     size: int = 0
 
     @property

@@ -80,7 +80,7 @@ class VerdictRow:
                 if self._errors is None:
                     self._errors = {}
                 self._errors[position] = problem.with_traceback(None)
-                self._selectors.grown(_ERROR_BYTES)
+                self._selectors.record_growth(_ERROR_BYTES)
                 verdict = _FAILED
             self._verdicts[position] = verdict
         if verdict == _FAILED:
@@ -101,7 +101,7 @@ def _slice_lost(reference: weakref.ref[ResourceSlice]) -> None:
     assert isinstance(reference, _SliceRef)  # noqa: S101 - for the type checker
     selectors = reference.selectors()
     if selectors is not None:
-        selectors.lost(reference)
+        selectors.drop_slice(reference)
 
 
 class SelectorList:
@@ -125,11 +125,11 @@ class SelectorList:
         self._grown: Callable[[SelectorList], None] | None = None
         self.owner = owner
 
-    def report(self, grown: Callable[["SelectorList"], None]) -> None:
-        """Have `grown` called whenever more is remembered."""
+    def on_growth(self, grown: Callable[["SelectorList"], None]) -> None:
+        """Have `grown` called whenever the list keeps more bytes."""
         self._grown = grown
 
-    def grown(self, size: int) -> None:
+    def record_growth(self, size: int) -> None:
         """So many bytes more are remembered."""
         self._rows_bytes += size
         if self._grown is not None:
@@ -151,7 +151,7 @@ class SelectorList:
         return self._own_bytes + self._rows_bytes
 
     @property
-    def always(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether there is no selector, so that every device matches and no attribute is looked at."""
         return not self._programs
 
@@ -169,10 +169,10 @@ class SelectorList:
             row.slice_ref = reference = _SliceRef(published, _slice_lost)
             reference.key, reference.selectors = key, weakref.ref(self)
             self._rows[key] = row
-            self.grown(_ROW_BYTES + len(published.devices))
+            self.record_growth(_ROW_BYTES + len(published.devices))
         return row
 
-    def lost(self, reference: "_SliceRef") -> None:
+    def drop_slice(self, reference: "_SliceRef") -> None:
         """The slice is gone, and with it the verdicts about it."""
         row = self._rows.get(reference.key)
         if row is not None and row.slice_ref is reference:
@@ -240,7 +240,7 @@ class SelectorVerdicts:
         found = self._lists.get(key)
         if found is None:
             found = SelectorList(key, programs, budget, owner)
-            found.report(self._count)
+            found.on_growth(self._count)
             self._lists.put(key, found, found.size, owner)
         return found
 

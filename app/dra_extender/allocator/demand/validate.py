@@ -32,11 +32,11 @@ from dra_extender.model.resource_claim import DeviceConstraint, DeviceRequest, D
 
 MAX_RESULTS: Final = 32
 """Devices that one claim may have."""
-MOST_OPTIONS: Final = 4_096
+MAX_OPTIONS: Final = 4_096
 """Requests and alternatives that the claims of one pod may have together; one claim may have 256."""
 
 
-class _Refused(Exception):  # noqa: N818 - carries a value out of nested validation, it is not an error of this program
+class _InvalidRequest(Exception):  # noqa: N818 - carries a value out of nested validation, it is not an error of this program
     def __init__(self, code: Code, detail: str, request: str = "") -> None:
         super().__init__(detail)
         self.code = code
@@ -67,8 +67,8 @@ def prepare(
     known = verdicts or SelectorVerdicts()
     preparation = _Preparation(classes, programs, features, known, budget)
     options = sum(len(each.first_available) or 1 for _, claim in claims for each in claim.spec.devices.requests or ())
-    if options > MOST_OPTIONS:
-        detail = f"claims have {options} requests and alternatives, {MOST_OPTIONS} are looked at"
+    if options > MAX_OPTIONS:
+        detail = f"claims have {options} requests and alternatives, {MAX_OPTIONS} are looked at"
         return Rejection(code=Code.TOO_MUCH, detail=detail)
     ready = {} if prepared is None else prepared
     for place, (label, claim) in enumerate(claims):
@@ -79,7 +79,7 @@ def prepare(
             return Rejection(code=Code.SEARCH_LIMIT, claim=label, detail=detail)
         try:
             ready[place] = preparation.claim(NamedClaim(label, claim))
-        except _Refused as refused:
+        except _InvalidRequest as refused:
             return Rejection(code=refused.code, claim=label, request=refused.request, detail=str(refused))
     content = content_of(claims, classes, features)
     demands = tuple(ready[place] for place in range(len(claims)))
@@ -88,11 +88,11 @@ def prepare(
         features=features,
         signature=signature_of(content),
         size=size_of(demands, content),
-        judge=partial(_judge, known, programs),
+        compile_rule=partial(_compile_rule, known, programs),
     )
 
 
-def _judge(
+def _compile_rule(
     known: SelectorVerdicts, programs: ProgramCache, expression: str, deadline: Deadline | None = None
 ) -> SelectorList:
     return known.of((expression,), programs, deadline if isinstance(deadline, Budget) else None)
@@ -126,9 +126,9 @@ class _Preparation:
         requests = tuple(self._request(each, applicable) for each in devices.requests or ())
         least = sum(min(max(option.count, 0) for option in each.options) for each in requests)
         if least > MAX_RESULTS:
-            raise _Refused(Code.TOO_MANY_DEVICES, f"asks for {least} devices, a claim may have {MAX_RESULTS}")
+            raise _InvalidRequest(Code.TOO_MANY_DEVICES, f"asks for {least} devices, a claim may have {MAX_RESULTS}")
         if len(applicable) < len(constraints):
-            raise _Refused(Code.REQUEST_UNSUPPORTED, "has a constraint of a kind this version does not know")
+            raise _InvalidRequest(Code.REQUEST_UNSUPPORTED, "has a constraint of a kind this version does not know")
         return ClaimDemand(
             label=named.label,
             claim=named.claim,
@@ -152,14 +152,14 @@ class _Preparation:
         exact = (request.exactly,) if request.exactly is not None else ()
         if alternatives and not self._features.prioritized_list:
             needed = why_off("prioritized_list")
-            raise _Refused(Code.REQUEST_UNSUPPORTED, f"has alternatives and needs {needed}", request.name)
+            raise _InvalidRequest(Code.REQUEST_UNSUPPORTED, f"has alternatives and needs {needed}", request.name)
         if not self._features.consumable_capacity and any(
             body.capacity is not None for body in (*alternatives, *exact)
         ):
             needed = why_off("consumable_capacity")
-            raise _Refused(Code.REQUEST_UNSUPPORTED, f"asks for capacity and needs {needed}", request.name)
+            raise _InvalidRequest(Code.REQUEST_UNSUPPORTED, f"asks for capacity and needs {needed}", request.name)
         if not alternatives and not exact:
-            raise _Refused(Code.REQUEST_UNSUPPORTED, "has neither exactly nor firstAvailable", request.name)
+            raise _InvalidRequest(Code.REQUEST_UNSUPPORTED, "has neither exactly nor firstAvailable", request.name)
         return RequestDemand(
             name=request.name,
             options=tuple(self._option(request, body, constraints) for body in alternatives or exact),
@@ -186,7 +186,7 @@ class _Preparation:
             tolerations=tolerations,
             constraints=tuple(i for i, each in enumerate(constraints) if each.applies_to(request.name, name)),
             capacity=capacity,
-            look=(verdicts, count == ALL, admin, tolerations, tuple(sorted(capacity.items()))),
+            equivalence_key=(verdicts, count == ALL, admin, tolerations, tuple(sorted(capacity.items()))),
             derived=derived,
         )
 
@@ -212,7 +212,7 @@ class _Preparation:
                 for each in body.derived_attributes
             }
         except CelBudgetError as problem:
-            raise _Refused(Code.SEARCH_LIMIT, str(problem), where) from problem
+            raise _InvalidRequest(Code.SEARCH_LIMIT, str(problem), where) from problem
         self._limit(where, [*selectors.programs[len(of_class) :], *(each.program for each in derived.values())])
         return selectors, derived
 
@@ -221,26 +221,28 @@ class _Preparation:
         self._units.update((each.expression, each.units) for each in programs if isinstance(each, Program))
         if sum(self._units.values()) > CLAIM_COMPILE_LIMIT:
             detail = f"compiling the expressions of the claim up to here takes more than {CLAIM_COMPILE_LIMIT} units"
-            raise _Refused(Code.SELECTOR_INVALID, detail, where)
+            raise _InvalidRequest(Code.SELECTOR_INVALID, detail, where)
 
     def _check(self, body: DeviceRequestBody, where: str, *, alternative: bool) -> None:
         if body.derived_attributes and not self._features.derived_attributes:
             needed = why_off("derived_attributes")
-            raise _Refused(Code.REQUEST_UNSUPPORTED, f"defines derived attributes and needs {needed}", where)
+            raise _InvalidRequest(Code.REQUEST_UNSUPPORTED, f"defines derived attributes and needs {needed}", where)
         if any(selector.cel is None for selector in body.selectors):
-            raise _Refused(Code.SELECTOR_INVALID, "has a selector without CEL expression", where)
+            raise _InvalidRequest(Code.SELECTOR_INVALID, "has a selector without CEL expression", where)
         if body.admin_access is not None and not alternative and not self._features.admin_access:
             needed = why_off("admin_access")
-            raise _Refused(Code.REQUEST_UNSUPPORTED, f"mentions admin access and needs {needed}", where)
+            raise _InvalidRequest(Code.REQUEST_UNSUPPORTED, f"mentions admin access and needs {needed}", where)
 
     def _class(self, name: str, where: str) -> DeviceClass:
         if not name:
-            raise _Refused(Code.CLASS_MISSING, "names no device class", where)
+            raise _InvalidRequest(Code.CLASS_MISSING, "names no device class", where)
         found = self._classes.get(name)
         if found is None:
-            raise _Refused(Code.CLASS_MISSING, f"device class {name}", where)
+            raise _InvalidRequest(Code.CLASS_MISSING, f"device class {name}", where)
         if any(selector.cel is None for selector in found.spec.selectors):
-            raise _Refused(Code.SELECTOR_INVALID, f"device class {name} has a selector without CEL expression", where)
+            raise _InvalidRequest(
+                Code.SELECTOR_INVALID, f"device class {name} has a selector without CEL expression", where
+            )
         return found
 
 
@@ -249,7 +251,7 @@ def _capacity(body: DeviceRequestBody, where: str) -> Mapping[str, int]:
     try:
         return {name: parse_quantity(text) for name, text in requests.items()}
     except QuantityError as problem:
-        raise _Refused(Code.AMOUNT_INVALID, f"asks for capacity: {problem}", where) from problem
+        raise _InvalidRequest(Code.AMOUNT_INVALID, f"asks for capacity: {problem}", where) from problem
 
 
 def _count(body: DeviceRequestBody, where: str) -> int:
@@ -258,7 +260,7 @@ def _count(body: DeviceRequestBody, where: str) -> int:
             return max(body.count, 0)
         case "All":
             return ALL
-    raise _Refused(Code.REQUEST_UNSUPPORTED, f"has the unknown allocation mode {body.allocation_mode!r}", where)
+    raise _InvalidRequest(Code.REQUEST_UNSUPPORTED, f"has the unknown allocation mode {body.allocation_mode!r}", where)
 
 
 def _tolerations(body: DeviceRequestBody) -> tuple[DeviceToleration, ...]:

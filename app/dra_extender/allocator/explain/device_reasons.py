@@ -5,16 +5,16 @@ from typing import Final, NamedTuple
 
 from dra_extender.allocator.demand.demand import SearchableRequest
 from dra_extender.allocator.explain.messages import (
-    capacity_words,
-    clash_words,
-    closed_set_words,
-    counter_words,
-    group_words,
-    node_allocatable_words,
-    taint_words,
+    capacity_message,
+    closed_set_message,
+    constraint_message,
+    counter_message,
+    groups_message,
+    node_allocatable_message,
+    taint_message,
 )
 from dra_extender.allocator.rules.capacity import CapacityMismatch
-from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, conflict_words
+from dra_extender.allocator.rules.compatible_only_with import DeviceLocation, conflict_message
 from dra_extender.allocator.rules.eligibility import DeviceVerdict
 from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.search_state import Exclusion, SearchState
@@ -22,7 +22,7 @@ from dra_extender.allocator.state.features import why_off
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.rejection import Code
 
-STANDING_CODES: Final = {
+VERDICT_CODES: Final = {
     DeviceVerdict.TAKEN: Code.IN_USE,
     DeviceVerdict.BINDING_CONDITIONS_OFF: Code.REQUEST_UNSUPPORTED,
     DeviceVerdict.GROUPS_OFF: Code.GROUPS_OFF,
@@ -33,7 +33,7 @@ STANDING_CODES: Final = {
     DeviceVerdict.MISFIT: Code.CAPACITY,
     DeviceVerdict.EXHAUSTED: Code.CAPACITY,
 }
-REFUSAL_CODES: Final = {
+EXCLUSION_CODES: Final = {
     Exclusion.NONE: None,
     Exclusion.PICKED: Code.COMBINATION,
     Exclusion.GROUPS: Code.GROUPS,
@@ -78,75 +78,75 @@ class DeviceSlot(NamedTuple):
 class DeviceReasons:
     """What speaks against single devices at the present state of an attempt."""
 
-    __slots__ = ("_attempt", "_facts")
+    __slots__ = ("_node_view", "_state")
 
-    def __init__(self, facts: NodeView, attempt: SearchState) -> None:
-        self._facts = facts
-        self._attempt = attempt
+    def __init__(self, node_view: NodeView, state: SearchState) -> None:
+        self._node_view = node_view
+        self._state = state
 
-    def of(self, code: Code, place: DeviceSlot, location: int, standing: DeviceVerdict) -> str:
+    def of(self, code: Code, place: DeviceSlot, location: int, verdict: DeviceVerdict) -> str:
         """A sentence about the device at a location; empty where its name says it all."""
-        pools = self._facts.pools
+        pools = self._node_view.pools
         device, pool = pools.devices[location], pools.views[location].pool
         match code:
             case Code.GROUPS:
-                return self._group_words(location)
+                return self._groups_message(location)
             case Code.NEIGHBOURS:
-                return self._neighbour_words(location)
+                return self._neighbour_message(location)
             case Code.COUNTERS:
-                shortage = self._attempt.tables(pool).counters.shortage(device.consumes_counters)
-                return counter_words(device, shortage) if shortage is not None else ""
+                shortage = self._state.tables(pool).counters.shortage(device.consumes_counters)
+                return counter_message(device, shortage) if shortage is not None else ""
             case Code.CONSTRAINT:
-                return self.constraint_words(place.claim, place.wanted, location)
+                return self.constraint_message_for(place.claim, place.wanted, location)
             case Code.CAPACITY:
-                return self._capacity_words(place.wanted, location)
+                return self._capacity_message(place.wanted, location)
             case Code.TAINTED:
-                return taint_words(device, place.wanted.tolerations)
+                return taint_message(device, place.wanted.tolerations)
             case Code.NODE_ALLOCATABLE:
-                return node_allocatable_words(device)
-        feature = _NEEDED.get(standing)
+                return node_allocatable_message(device)
+        feature = _NEEDED.get(verdict)
         return f"{device.name} needs {why_off(feature)}" if feature else ""
 
-    def _group_words(self, location: int) -> str:
-        pools = self._facts.pools
+    def _groups_message(self, location: int) -> str:
+        pools = self._node_view.pools
         device = pools.devices[location]
-        tables = self._attempt.tables(pools.views[location].pool)
+        tables = self._state.tables(pools.views[location].pool)
         if tables.groups is not None:
-            conflict = tables.groups.refusal(device.consumes_counters)
-            return "" if conflict is None else group_words(device, conflict, self._members(location, conflict[0]))
+            conflict = tables.groups.conflict(device.consumes_counters)
+            return "" if conflict is None else groups_message(device, conflict, self._members(location, conflict[0]))
         closed = tables.grouped.closed(device.consumes_counters) if tables.grouped is not None else None
-        return "" if closed is None else closed_set_words(device, closed)
+        return "" if closed is None else closed_set_message(device, closed)
 
-    def _neighbour_words(self, location: int) -> str:
-        pools = self._facts.pools
+    def _neighbour_message(self, location: int) -> str:
+        pools = self._node_view.pools
         view = pools.views[location]
-        neighbours, site = self._attempt.neighbours, DeviceLocation(view.published, location - view.base)
-        conflict = neighbours.refusal(view.pool, site) if neighbours is not None else None
-        return "" if conflict is None else conflict_words(pools.devices[location], conflict)
+        neighbours, device_location = self._state.neighbours, DeviceLocation(view.published, location - view.base)
+        conflict = neighbours.conflict(view.pool, device_location) if neighbours is not None else None
+        return "" if conflict is None else conflict_message(pools.devices[location], conflict)
 
     def _members(self, location: int, refused: CounterConsumption) -> Iterable[tuple[str, tuple[str, ...]]]:
         """(device, groups) of everything on the counter set: held first, then picked by this attempt."""
-        pools, counter_set = self._facts.pools, refused.counter_set
+        pools, counter_set = self._node_view.pools, refused.counter_set
         pool = pools.views[location].pool
-        for name, entry in self._attempt.tables(pool).held:
+        for name, entry in self._state.tables(pool).held:
             if entry.counter_set == counter_set:
                 yield f"{name} (allocated)", entry.compatibility_groups
-        for pick in self._attempt.picks:
+        for pick in self._state.picks:
             if pools.views[pick.location].pool is pool:
                 device = pools.devices[pick.location]
                 for entry in device.consumes_counters:
                     if entry.counter_set == counter_set:
                         yield f"{device.name} (for the same pod)", entry.compatibility_groups
 
-    def _capacity_words(self, wanted: SearchableRequest, location: int) -> str:
-        sharing, device = self._facts.sharing, self._facts.pools.devices[location]
+    def _capacity_message(self, wanted: SearchableRequest, location: int) -> str:
+        sharing, device = self._node_view.sharing, self._node_view.pools.devices[location]
         needed = sharing.needs(wanted, location)
         if isinstance(needed, CapacityMismatch):
             return f"{device.name} {needed.reason}"
-        exhausted = sharing.exhausted(wanted, location, self._attempt.shared(location) or ())
-        return "" if exhausted is None else capacity_words(device, exhausted)
+        exhausted = sharing.exhausted(wanted, location, self._state.shared(location) or ())
+        return "" if exhausted is None else capacity_message(device, exhausted)
 
-    def constraint_words(self, claim: int, wanted: SearchableRequest, location: int) -> str:
+    def constraint_message_for(self, claim: int, wanted: SearchableRequest, location: int) -> str:
         """Which constraint keeps the device out, and by which values."""
-        refusing = self._attempt.refusing_constraint(claim, wanted, location)
-        return "" if refusing is None else clash_words(self._facts.pools.devices[location], refusing)
+        refusing = self._state.refusing_constraint(claim, wanted, location)
+        return "" if refusing is None else constraint_message(self._node_view.pools.devices[location], refusing)

@@ -22,23 +22,23 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def group_words(
+def groups_message(
     device: Device,
     conflict: tuple[CounterConsumption, GroupState],
     members: Iterable[tuple[str, Sequence[str]]],
 ) -> str:
     """E.g. `gpu-0-vgpu-0 declares [vgpu] on counter set gpu-0-counters; gpu-0-mig-1g-0 (allocated) has [mig]`."""
     entry, state = conflict
-    words = [f"{name} has {groups_text(groups)}" for name, groups in members]
+    clauses = [f"{name} has {groups_text(groups)}" for name, groups in members]
     if state is not None and not state:
-        words.append("they contradict each other, so that nothing may join them")
-    elif len(words) > 1 and state is not None:
-        words.append(f"together they leave {groups_text(sorted(state))}")
+        clauses.append("they contradict each other, so that nothing may join them")
+    elif len(clauses) > 1 and state is not None:
+        clauses.append(f"together they leave {groups_text(sorted(state))}")
     declared = groups_text(entry.compatibility_groups)
-    return f"{device.name} declares {declared} on counter set {entry.counter_set}; {_joined(words)}"
+    return f"{device.name} declares {declared} on counter set {entry.counter_set}; {_joined(clauses)}"
 
 
-def closed_set_words(device: Device, counter_set: str) -> str:
+def closed_set_message(device: Device, counter_set: str) -> str:
     """With compatibility groups off."""
     return (
         f"{device.name} draws on counter set {counter_set}, where compatibility groups are declared, "
@@ -46,7 +46,7 @@ def closed_set_words(device: Device, counter_set: str) -> str:
     )
 
 
-def counter_words(device: Device, shortage: Shortage) -> str:
+def counter_message(device: Device, shortage: Shortage) -> str:
     """E.g. `gpu-0-mig-1g-2 needs 20 of multiprocessors in counter set gpu-0-counters, 10 remain`."""
     remaining, where = format_quantity(shortage.remaining), f"{shortage.counter} in counter set {shortage.counter_set}"
     if shortage.asked == 0:
@@ -54,24 +54,24 @@ def counter_words(device: Device, shortage: Shortage) -> str:
     return f"{device.name} needs {format_quantity(shortage.asked)} of {where}, {remaining} remain"
 
 
-def capacity_words(device: Device, exhausted: CapacityShortage) -> str:
+def capacity_message(device: Device, exhausted: CapacityShortage) -> str:
     """E.g. `gpu-0 has 2Gi of memory left, 4Gi are needed`."""
     like = dict(device.capacity)[exhausted.name].text
     remaining, asked = amount_text(exhausted.remaining, like), amount_text(exhausted.asked, like)
     return f"{device.name} has {remaining} of {exhausted.name} left, {asked} would be needed"
 
 
-def clash_words(device: Device, found: ConstraintConflict) -> str:
+def constraint_message(device: Device, found: ConstraintConflict) -> str:
     """E.g. `gpu-1 does not satisfy matchAttribute example.com/numa: it has 1, the others have 0`."""
-    words = f"{device.name} does not satisfy {found.constraint.words()}"
+    text = f"{device.name} does not satisfy {found.constraint.text()}"
     if found.attribute is None:
-        return f"{words}, which it does not have"
+        return f"{text}, which it does not have"
     values = value_set(found.attribute)
     if not values:
-        return f"{words}, which has no value"
+        return f"{text}, which has no value"
     if not found.constraint.distinct:
-        return f"{words}: it has {_values(values)}, the others have {_values(frozenset().union(*found.others))}"
-    return f"{words}: another one has {_values(values.intersection(frozenset().union(*found.others)))} too"
+        return f"{text}: it has {_values(values)}, the others have {_values(frozenset().union(*found.others))}"
+    return f"{text}: another one has {_values(values.intersection(frozenset().union(*found.others)))} too"
 
 
 def _values(values: ValueSet) -> str:
@@ -82,7 +82,7 @@ def _value(kind: str, value: object) -> str:
     return f'"{value}"' if kind == "str" else str(value).lower() if kind == "boo" else str(value)
 
 
-def taint_words(device: Device, tolerations: Sequence[DeviceToleration]) -> str:
+def taint_message(device: Device, tolerations: Sequence[DeviceToleration]) -> str:
     """E.g. `gpu-3 has taint example.com/broken=yes:NoSchedule`."""
     taint = untolerated(device.taints, tolerations)
     if taint is None:
@@ -91,7 +91,7 @@ def taint_words(device: Device, tolerations: Sequence[DeviceToleration]) -> str:
     return f"{device.name} has taint {taint.key}{value}:{taint.effect}"
 
 
-def node_allocatable_words(device: Device) -> str:
+def node_allocatable_message(device: Device) -> str:
     """E.g. `cpu-0 counts against cpu, memory of its node (nodeAllocatableResources)`."""
     return f"{device.name} counts against {listed(device.node_allocatable)} of its node (nodeAllocatableResources)"
 
@@ -102,7 +102,7 @@ def groups_text(groups: Iterable[str]) -> str:
     return f"[{text}]" if text else "no groups"
 
 
-def _joined(words: Sequence[str]) -> str:
-    if len(words) > _SHOWN + 1:
-        return "; ".join([*words[:_SHOWN], f"{len(words) - _SHOWN - 1} more", words[-1]])
-    return "; ".join(words)
+def _joined(clauses: Sequence[str]) -> str:
+    if len(clauses) > _SHOWN + 1:
+        return "; ".join([*clauses[:_SHOWN], f"{len(clauses) - _SHOWN - 1} more", clauses[-1]])
+    return "; ".join(clauses)

@@ -39,15 +39,15 @@ class UnmetSelectors:
             try:
                 if program.matches(activation, **within(self._deadline)):
                     continue
-                words = self._words(program, activation)
+                text = self._message(program, activation)
             except (CelBudgetError, CelDeadlineError):
-                words = ""
+                text = ""
             except (CelRuntimeError, CelCompileError):
                 return ""
-            return words or f"{quoted(program.expression)}: {CUT}"
+            return text or f"{quoted(program.expression)}: {CUT}"
         return ""
 
-    def _words(self, program: Program, activation: DeviceActivation) -> str:
+    def _message(self, program: Program, activation: DeviceActivation) -> str:
         """What is false and why; empty if the budget does not suffice to tell."""
         budget = self._budget
         if budget is not None and budget.left < program.units:
@@ -58,5 +58,5 @@ class UnmetSelectors:
                 program.expression, program.emulate, budget
             )
         deadline = None if budget is not None else self._deadline
-        words = one_line(explain(prepared, activation, deadline=deadline, budget=budget))
-        return "" if budget is not None and budget.left <= 0 else shortened(words, _LONGEST)
+        text = one_line(explain(prepared, activation, deadline=deadline, budget=budget))
+        return "" if budget is not None and budget.left <= 0 else shortened(text, _LONGEST)

@@ -6,9 +6,9 @@ from typing import Final
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.explain.device_reasons import (
+    EXCLUSION_CODES,
     NEAREST_MISS_FIRST,
-    REFUSAL_CODES,
-    STANDING_CODES,
+    VERDICT_CODES,
     DeviceReasons,
     DeviceSlot,
 )
@@ -19,46 +19,46 @@ from dra_extender.allocator.search_state import Exclusion, SearchState
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.rejection import Code, Rejection
 
-_PLAIN: Final = {Code.COMBINATION: "wanted by other requests of the pod: "}
+_PREFIXES: Final = {Code.COMBINATION: "wanted by other requests of the pod: "}
 
 
 class Shortfall:
     """Remembers why the place that the search reached last could not be filled, the first time it was reached."""
 
-    __slots__ = ("_attempt", "_deepest", "_demand", "_facts", "_words", "rejections")
+    __slots__ = ("_deepest", "_demand", "_message", "_node_view", "_state", "rejections")
 
-    def __init__(self, demand: Demand, facts: NodeView, attempt: SearchState) -> None:
+    def __init__(self, demand: Demand, node_view: NodeView, state: SearchState) -> None:
         self._demand = demand
-        self._facts = facts
-        self._attempt = attempt
-        self._words = DeviceReasons(facts, attempt)
+        self._node_view = node_view
+        self._state = state
+        self._message = DeviceReasons(node_view, state)
         self._deepest = (-1, 0, 0)
         self.rejections: tuple[Rejection, ...] = ()
 
-    def note(
-        self, place: DeviceSlot, eligibility: Eligibility, refusals: Mapping[int, Exclusion], only: int | None = None
+    def record_shortfall(
+        self, place: DeviceSlot, eligibility: Eligibility, exclusions: Mapping[int, Exclusion], only: int | None = None
     ) -> None:
-        """No device fills this place; `refusals` says what refused devices just now, as far as they were tried.
+        """No device fills this place; `exclusions` says what refused devices just now, as far as they were tried.
 
         With `only`, no device but the one at that location was allowed.
         """
         if place[:3] <= self._deepest:
             return
         wanted, picked = place.wanted, place.picked
-        locations = range(len(self._facts.pools.devices)) if only is None else (only,)
+        locations = range(len(self._node_view.pools.devices)) if only is None else (only,)
         found: dict[Code, tuple[list[str], str]] = {}
         for location in locations:
-            standing = eligibility.told(location)
-            if standing is DeviceVerdict.TAKEN:
-                code, words = self._of_taken(eligibility, location)
-            elif standing is DeviceVerdict.GROUPS_OFF:
-                code, words = self._of_hidden(eligibility, location), None
+            verdict = eligibility.verdict_or_unknown(location)
+            if verdict is DeviceVerdict.TAKEN:
+                code, text = self._of_taken(eligibility, location)
+            elif verdict is DeviceVerdict.GROUPS_OFF:
+                code, text = self._of_hidden(eligibility, location), None
             else:
-                code, words = self._code(place, location, standing, refusals.get(location)), None
+                code, text = self._code(place, location, verdict, exclusions.get(location)), None
             if code is not None:
                 if code not in found:
-                    found[code] = ([], self._words.of(code, place, location, standing) if words is None else words)
-                found[code][0].append(self._facts.pools.devices[location].name)
+                    found[code] = ([], self._message.of(code, place, location, verdict) if text is None else text)
+                found[code][0].append(self._node_view.pools.devices[location].name)
         # Not before: a pause may come while the devices are looked at, and then all of this comes again.
         self._deepest = place[:3]
         if not found:
@@ -71,13 +71,13 @@ class Shortfall:
                 claim=self._demand.claims[place.claim].label,
                 request=wanted.name,
                 device=found[code][0][0],
-                detail=progress + (found[code][1] or _PLAIN.get(code, "") + listed(found[code][0])),
+                detail=progress + (found[code][1] or _PREFIXES.get(code, "") + listed(found[code][0])),
             )
             for code in NEAREST_MISS_FIRST
             if code in found
         )
 
-    def note_too_many(self, place: DeviceSlot, total: int) -> None:
+    def record_too_many(self, place: DeviceSlot, total: int) -> None:
         """The claim would get `total` devices."""
         if place[:3] > self._deepest:
             self._deepest = place[:3]
@@ -87,57 +87,57 @@ class Shortfall:
                 Rejection(code=Code.TOO_MANY_DEVICES, claim=label, request=place.wanted.name, detail=detail),
             )
 
-    def constraint_refuses(self, claim: int, wanted: SearchableRequest, location: int) -> Rejection:
+    def constraint_rejection(self, claim: int, wanted: SearchableRequest, location: int) -> Rejection:
         """Mode All has to take a device that a constraint refuses."""
         return Rejection(
             code=Code.CONSTRAINT,
             claim=self._demand.claims[claim].label,
             request=wanted.name,
-            device=self._facts.pools.devices[location].name,
-            detail=self._words.constraint_words(claim, wanted, location),
+            device=self._node_view.pools.devices[location].name,
+            detail=self._message.constraint_message_for(claim, wanted, location),
         )
 
     def _of_taken(self, eligibility: Eligibility, location: int) -> tuple[Code | None, str | None]:
         """Of a taken device: that it is in use, if the request means it; and if nobody can tell whether it does, why not."""
         try:
-            return (Code.IN_USE, None) if eligibility.means(location) else (None, None)
+            return (Code.IN_USE, None) if eligibility.selects(location) else (None, None)
         except SearchEndedError as fatal:
             if fatal.rejection.code is Code.SEARCH_LIMIT:
                 return Code.IN_USE, None
             return (
                 fatal.rejection.code,
-                f"{fatal.rejection.detail}; {self._facts.pools.devices[location].name} is in use",
+                f"{fatal.rejection.detail}; {self._node_view.pools.devices[location].name} is in use",
             )
 
     @staticmethod
     def _of_hidden(eligibility: Eligibility, location: int) -> Code | None:
         """Of a device that is skipped unseen: that it is, if the request may mean it."""
         try:
-            return Code.GROUPS_OFF if eligibility.means(location) else None
+            return Code.GROUPS_OFF if eligibility.selects(location) else None
         except SearchEndedError:
             return Code.GROUPS_OFF
 
     def _code(
-        self, place: DeviceSlot, location: int, standing: DeviceVerdict, refusal: Exclusion | None
+        self, place: DeviceSlot, location: int, verdict: DeviceVerdict, exclusion: Exclusion | None
     ) -> Code | None:
         """What speaks against a device now; None if it is not meant, is picked here, or only comes too early in the order."""
-        if standing is not DeviceVerdict.ELIGIBLE:
-            return STANDING_CODES.get(standing)
-        if self._attempt.is_picked(place.claim, place.wanted, location):
-            mine = any(pick.location == location and pick.wanted is place.wanted for pick in self._attempt.picks)
+        if verdict is not DeviceVerdict.ELIGIBLE:
+            return VERDICT_CODES.get(verdict)
+        if self._state.is_picked(place.claim, place.wanted, location):
+            mine = any(pick.location == location and pick.wanted is place.wanted for pick in self._state.picks)
             return None if mine else Code.COMBINATION
-        return REFUSAL_CODES[self._refusal(place, location) if refusal is None else refusal]
+        return EXCLUSION_CODES[self._exclusion(place, location) if exclusion is None else exclusion]
 
-    def _refusal(self, place: DeviceSlot, location: int) -> Exclusion:
+    def _exclusion(self, place: DeviceSlot, location: int) -> Exclusion:
         try:
-            return self._attempt.refusal(place.claim, place.wanted, location)
+            return self._state.exclusion(place.claim, place.wanted, location)
         except SearchEndedError:
             # The search did not get there, so this is no error.
             return Exclusion.NONE
 
     def _no_match(self, place: DeviceSlot) -> Rejection:
         wanted, picked = place.wanted, place.picked
-        count = len(self._facts.pools.devices)
+        count = len(self._node_view.pools.devices)
         label = self._demand.claims[place.claim].label
         if not count:
             return Rejection(code=Code.NO_DEVICES, claim=label, request=wanted.name)

@@ -9,7 +9,7 @@ from typing import Final
 
 from dra_extender.allocator.demand.demand import ClaimDemand, Demand, SearchableRequest
 from dra_extender.allocator.demand.selectors import Deadline
-from dra_extender.allocator.explain.device_reasons import REFUSAL_CODES, STANDING_CODES, DeviceReasons, DeviceSlot
+from dra_extender.allocator.explain.device_reasons import EXCLUSION_CODES, VERDICT_CODES, DeviceReasons, DeviceSlot
 from dra_extender.allocator.explain.selector_reasons import UnmetSelectors
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
@@ -22,7 +22,7 @@ from dra_extender.model.device import Device
 from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code
 
-_MOST_EXPLAINED: Final = 8
+_MAX_EXPLAINED: Final = 8
 
 
 class RejectedDevices(Value, frozen=True):
@@ -77,8 +77,8 @@ def survey(
         only: Claim and request that are meant, as in the account; all without it.
         most: Devices to look at for each request.
     """
-    facts = NodeView(node, pools, usage, deadline)
-    surveyor = _Surveyor(demand, facts, most)
+    node_view = NodeView(node, pools, usage, deadline)
+    surveyor = _Surveyor(demand, node_view, most)
     return tuple(
         surveyor.request(index, position, claim, wanted)
         for index, claim in enumerate(demand.claims)
@@ -89,32 +89,32 @@ def survey(
 
 
 class _Surveyor:
-    def __init__(self, demand: Demand, facts: NodeView, most: int | None) -> None:
-        self._facts = facts
-        self._most = most
-        self._attempt = SearchState(demand, facts)
-        self._words = DeviceReasons(facts, self._attempt)
+    def __init__(self, demand: Demand, node_view: NodeView, most: int | None) -> None:
+        self._node_view = node_view
+        self._upper_bound = most
+        self._state = SearchState(demand, node_view)
+        self._message = DeviceReasons(node_view, self._state)
 
     def request(self, index: int, position: int, claim: ClaimDemand, wanted: SearchableRequest) -> RequestSurvey:
-        eligibility = Eligibility(wanted, claim.label, self._facts)
+        eligibility = Eligibility(wanted, claim.label, self._node_view)
         place = DeviceSlot(index, position, 0, wanted)
         reasons = _Tally()
-        devices, unmet = self._facts.pools.devices, _Unmet(self._facts, wanted)
-        looked_at = len(devices) if self._most is None else min(len(devices), self._most)
+        devices, unmet = self._node_view.pools.devices, _Unmet(self._node_view, wanted)
+        looked_at = len(devices) if self._upper_bound is None else min(len(devices), self._upper_bound)
         for location, device in enumerate(devices[:looked_at]):
             code, detail = self._verdict(place, eligibility, location, unmet)
             if code is not None:
                 reasons.add(code, detail, device.name)
-        for pool in self._facts.pools.troubled:
+        for pool in self._node_view.pools.unusable:
             if pool.problem is not None:
                 reasons.add(pool.problem, pool.detail, "", pool.hidden)
-        for each in self._facts.pools.ignored:
+        for each in self._node_view.pools.ignored:
             reasons.add(Code.GROUPS_OFF, each.detail, "", each.hidden)
         return RequestSurvey(
             claim=claim.label,
             request=wanted.name,
             wanted=wanted.count,
-            seen=looked_at + self._facts.pools.hidden,
+            seen=looked_at + self._node_view.pools.hidden,
             free=looked_at - reasons.visible,
             refused=tuple(reasons.sorted()),
             skipped=len(devices) - looked_at,
@@ -125,20 +125,20 @@ class _Surveyor:
     ) -> tuple[Code | None, str | None]:
         """The code and the words; without code the device is free, without words those of the first such device do."""
         try:
-            standing = DeviceVerdict(eligibility.of(location))
-            if standing in (DeviceVerdict.TAKEN, DeviceVerdict.GROUPS_OFF) and not eligibility.means(location):
-                standing = DeviceVerdict.NO_MATCH
-            if standing is DeviceVerdict.NO_MATCH:
+            verdict = DeviceVerdict(eligibility.of(location))
+            if verdict in (DeviceVerdict.TAKEN, DeviceVerdict.GROUPS_OFF) and not eligibility.selects(location):
+                verdict = DeviceVerdict.NO_MATCH
+            if verdict is DeviceVerdict.NO_MATCH:
                 return Code.NO_MATCH, unmet.of(location)
-            if standing is DeviceVerdict.OTHER_NODE:
+            if verdict is DeviceVerdict.OTHER_NODE:
                 return Code.OTHER_NODE, None
-            if standing is DeviceVerdict.ELIGIBLE:
-                code = REFUSAL_CODES[self._attempt.refusal(place.claim, place.wanted, location)]
+            if verdict is DeviceVerdict.ELIGIBLE:
+                code = EXCLUSION_CODES[self._state.exclusion(place.claim, place.wanted, location)]
             else:
-                code = STANDING_CODES.get(standing)
+                code = VERDICT_CODES.get(verdict)
         except SearchEndedError as fatal:
             return fatal.rejection.code, fatal.rejection.detail
-        return code, None if code is None else self._words.of(code, place, location, standing)
+        return code, None if code is None else self._message.of(code, place, location, verdict)
 
 
 class _Tally:
@@ -151,30 +151,30 @@ class _Tally:
     def add(self, code: Code, detail: str | None, example: str, devices: int | None = None) -> None:
         by_words = code in (Code.NO_MATCH, Code.POOL_INCOMPLETE, Code.POOL_INVALID) or devices is not None
         key = (code, detail if by_words else None)
-        count, first, words = self._found.get(key, (0, example, detail or ""))
+        count, first, text = self._found.get(key, (0, example, detail or ""))
         if devices is None:
             self.visible += 1
-        self._found[key] = (count + (1 if devices is None else devices), first, words)
+        self._found[key] = (count + (1 if devices is None else devices), first, text)
 
     def sorted(self) -> Iterator[RejectedDevices]:
         entries = sorted(self._found.items(), key=lambda entry: -entry[1][0])
-        for (code, _), (count, example, words) in entries:
-            yield RejectedDevices(code=code, devices=count, example=example, detail=words)
+        for (code, _), (count, example, text) in entries:
+            yield RejectedDevices(code=code, devices=count, example=example, detail=text)
 
 
 class _Unmet:
     """Explanations of false selectors, one for devices that look alike and only for the first few kinds of device."""
 
-    def __init__(self, facts: NodeView, wanted: SearchableRequest) -> None:
-        self._facts = facts
-        self._unmet = UnmetSelectors(wanted.selectors, facts.deadline)
+    def __init__(self, node_view: NodeView, wanted: SearchableRequest) -> None:
+        self._node_view = node_view
+        self._unmet = UnmetSelectors(wanted.selectors, node_view.deadline)
         self._known: dict[Hashable, str] = {}
 
     def of(self, location: int) -> str:
-        view = self._facts.pools.views[location]
-        key = (view.published.driver, *_content(self._facts.pools.devices[location]))
+        view = self._node_view.pools.views[location]
+        key = (view.published.driver, *_content(self._node_view.pools.devices[location]))
         if key not in self._known:
-            if len(self._known) == _MOST_EXPLAINED:
+            if len(self._known) == _MAX_EXPLAINED:
                 return ""
             self._known[key] = self._unmet.of(view.published, location - view.base)
         return self._known[key]

@@ -14,22 +14,22 @@ class OverlaidSlice(NamedTuple):
     """The slice with an overlay on it, and sentences about what could not be applied."""
 
     effective: ResourceSlice
-    troubles: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 class Overlay(Protocol):
     """Changes what devices of a slice are taken to be."""
 
-    def lay(self, published: ResourceSlice) -> OverlaidSlice:
+    def apply(self, published: ResourceSlice) -> OverlaidSlice:
         """The slice with this overlay; the same object if nothing changes.  Pure."""
         ...
 
 
-def lay_all(published: ResourceSlice, overlays: Iterable[Overlay]) -> OverlaidSlice:
+def apply_all(published: ResourceSlice, overlays: Iterable[Overlay]) -> OverlaidSlice:
     """One overlay after the other."""
-    effective, troubles = published, list[str]()
+    effective, problems = published, list[str]()
     for overlay in overlays:
-        laid = overlay.lay(effective)
-        effective = laid.effective
-        troubles.extend(laid.troubles)
-    return OverlaidSlice(effective, tuple(troubles))
+        overlaid = overlay.apply(effective)
+        effective = overlaid.effective
+        problems.extend(overlaid.problems)
+    return OverlaidSlice(effective, tuple(problems))

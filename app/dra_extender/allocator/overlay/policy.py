@@ -55,28 +55,28 @@ class PolicyOverlay:
     def __init__(self, rules: Sequence[PolicyRule]) -> None:
         self.rules = tuple(rules)
 
-    def lay(self, published: ResourceSlice) -> OverlaidSlice:
+    def apply(self, published: ResourceSlice) -> OverlaidSlice:
         """See Overlay."""
         rules = [rule for rule in self.rules if rule.concerns(published)]
         if not rules or not published.devices:
             return OverlaidSlice(published)
-        troubles: list[str] = []
-        devices = tuple(_Reading(published, device, troubles).under(rules) for device in published.devices)
+        problems: list[str] = []
+        devices = tuple(_Reading(published, device, problems).under(rules) for device in published.devices)
         if all(new is old for new, old in zip(devices, published.devices, strict=True)):
-            return OverlaidSlice(published, tuple(troubles))
-        return OverlaidSlice(msgspec.structs.replace(published, devices=devices), tuple(troubles))
+            return OverlaidSlice(published, tuple(problems))
+        return OverlaidSlice(msgspec.structs.replace(published, devices=devices), tuple(problems))
 
 
 class _Reading:
     """One device while rules are applied to it."""
 
-    __slots__ = ("_activation", "_device", "_sources", "_troubles", "_where")
+    __slots__ = ("_activation", "_device", "_problems", "_sources", "_where")
 
-    def __init__(self, published: ResourceSlice, device: Device, troubles: list[str]) -> None:
+    def __init__(self, published: ResourceSlice, device: Device, problems: list[str]) -> None:
         self._device = device
         self._activation = _activation(published, device)
         self._where = f"{published.driver}/{published.pool}/{device.name}"
-        self._troubles = troubles
+        self._problems = problems
         self._sources: list[tuple[str, str]] = []
 
     def under(self, rules: Sequence[PolicyRule]) -> Device:
@@ -101,7 +101,7 @@ class _Reading:
         try:
             return rule.devices.matches(self._activation)
         except CelRuntimeError as problem:
-            self._troubles.append(f"rule {rule.name}: devices: fails on {self._where}: {problem}")
+            self._problems.append(f"rule {rule.name}: devices: fails on {self._where}: {problem}")
             return False
 
     def _consumption(self, rules: Sequence[PolicyRule]) -> dict[str, tuple[CounterConsumption, ...]]:
@@ -119,11 +119,11 @@ class _Reading:
             try:
                 name = rule.physical_device.attribute(self._activation).string_value
             except CelRuntimeError as problem:
-                self._troubles.append(f"rule {rule.name}: physicalDevice: fails on {self._where}: {problem}")
+                self._problems.append(f"rule {rule.name}: physicalDevice: fails on {self._where}: {problem}")
                 continue
             if not name:
                 expected = "expected a text that is not empty"
-                self._troubles.append(f"rule {rule.name}: physicalDevice: {expected} for {self._where}")
+                self._problems.append(f"rule {rule.name}: physicalDevice: {expected} for {self._where}")
                 continue
             self._sources.append(("physicalDevice", rule.name))
             return CounterConsumption(counter_set=PHYSICAL_DEVICE + name)

@@ -5,16 +5,16 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.overlay.policy import PolicyRule
-from dra_extender.allocator.rules.compatible_only_with import NeighbourScope, is_neighbour, spot_of
+from dra_extender.allocator.rules.compatible_only_with import NeighbourScope, is_neighbour, scope_of
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
 from dra_extender.model.device import Device
 from dra_extender.model.resource_slice import ResourceSlice
 
-MOST_DEVICES: Final = 20_000
+MAX_DEVICES: Final = 20_000
 """With more devices than this nothing is said about effects; looking at them takes some microseconds each."""
-MOST_PAIRS: Final = 200_000
+MAX_PAIRS: Final = 200_000
 _ONLY_WITH: Final = "compatibleOnlyWith"
 
 
@@ -23,7 +23,7 @@ class PublishedDevice(NamedTuple):
 
     where: ResourceSlice
     device: Device
-    spot: NeighbourScope
+    scope: NeighbourScope
 
     @property
     def rule(self) -> str:
@@ -43,17 +43,17 @@ class AsymmetricRule(NamedTuple):
     other: PublishedDevice
 
 
-def devices_of(slices: Iterable[ResourceSlice], most: int = MOST_DEVICES) -> list[PublishedDevice] | None:
-    """All devices of these slices, as they count under a policy; None if there are more than `most`."""
+def published_devices(slices: Iterable[ResourceSlice], most: int = MAX_DEVICES) -> list[PublishedDevice] | None:
+    """All devices of these slices, as they count under a policy; None if there are more than `upper_bound`."""
     found = list(
         islice(((each, device) for each in slices for device in each.devices), most + 1),
     )
     if len(found) > most:
         return None
-    return [PublishedDevice(where, device, spot_of(where, device)) for where, device in found]
+    return [PublishedDevice(where, device, scope_of(where, device)) for where, device in found]
 
 
-def without_effect(rules: Sequence[PolicyRule], devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
+def ineffective_rules(rules: Sequence[PolicyRule], devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
     """(rule, why it can have no effect); what depends on devices is only said when there are some."""
     supplying = {rule for each in devices for _, rule in each.device.sources}
     for index, rule in enumerate(rules):
@@ -63,18 +63,18 @@ def without_effect(rules: Sequence[PolicyRule], devices: Sequence[PublishedDevic
         elif devices and rule.name not in supplying:
             yield rule.name, f"none of {len(devices)} published devices takes anything from it"
         elif devices and rule.compatible_only_with is not None:
-            yield from _alone(rule, devices)
+            yield from _claim_searches(rule, devices)
 
 
-def _alone(rule: PolicyRule, devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
+def _claim_searches(rule: PolicyRule, devices: Sequence[PublishedDevice]) -> Iterator[tuple[str, str]]:
     """Whether no device that has `compatibleOnlyWith` of the rule has a neighbour that is published."""
     having = [each for each in devices if each.rule == rule.name]
     if not having:
         if set(_supplied(rule)) == {_ONLY_WITH}:
             yield rule.name, "compatibleOnlyWith of every device that it means comes from its slice or another rule"
         return
-    near = _index(devices)
-    if not any(_has_company(each, near) for each in having):
+    neighbours = _index(devices)
+    if not any(_has_neighbour(each, neighbours) for each in having):
         where = {"pool": "their pools", "node": "their nodes"}.get(rule.neighbours_on, "their counter sets or pools")
         yield rule.name, f"compatibleOnlyWith: its {len(having)} devices have no neighbours on {where}"
 
@@ -83,23 +83,23 @@ def _index(devices: Iterable[PublishedDevice]) -> dict[object, int]:
     """How many devices there are on each node, in each pool, and on each counter set."""
     found: dict[object, int] = {}
     for each in devices:
-        pool, node, sets = each.spot
+        pool, node, sets = each.scope
         for key in (pool, ("node", node), *((pool, counter_set) for counter_set in sets)):
             found[key] = found.get(key, 0) + 1
     return found
 
 
-def _has_company(one: PublishedDevice, near: dict[object, int]) -> bool:
-    pool, node, sets = one.spot
+def _has_neighbour(one: PublishedDevice, neighbours: dict[object, int]) -> bool:
+    pool, node, sets = one.scope
     on = one.device.neighbours_on
     if on == "node":
-        return node is not None and near[("node", node)] > 1
+        return node is not None and neighbours[("node", node)] > 1
     if on == "pool" or not sets:
-        return near[pool] > 1
-    return any(near[pool, counter_set] > 1 for counter_set in sets)
+        return neighbours[pool] > 1
+    return any(neighbours[pool, counter_set] > 1 for counter_set in sets)
 
 
-def one_sided(devices: Sequence[PublishedDevice], most: int = MOST_PAIRS) -> Iterator[AsymmetricRule]:
+def asymmetric_rules(devices: Sequence[PublishedDevice], most: int = MAX_PAIRS) -> Iterator[AsymmetricRule]:
     """Neighbours that judge each other differently; of each pair of expressions the first two devices."""
     true = _Verdicts()
     told: set[tuple[str | None, str | None]] = set()
@@ -108,7 +108,7 @@ def one_sided(devices: Sequence[PublishedDevice], most: int = MOST_PAIRS) -> Ite
         for one in devices
         if one.device.compatible_only_with is not None
         for other in devices
-        if other is not one and is_neighbour(one.device.neighbours_on, one.spot, other.spot)
+        if other is not one and is_neighbour(one.device.neighbours_on, one.scope, other.scope)
     ):
         if pairs >= most:
             return
@@ -122,7 +122,7 @@ def _agrees(
     one: PublishedDevice, other: PublishedDevice, true: Callable[[PublishedDevice, PublishedDevice], bool]
 ) -> bool:
     """Whether the first has nothing against the second."""
-    if one.device.compatible_only_with is None or not is_neighbour(one.device.neighbours_on, one.spot, other.spot):
+    if one.device.compatible_only_with is None or not is_neighbour(one.device.neighbours_on, one.scope, other.scope):
         return True
     return true(one, other)
 
@@ -146,9 +146,11 @@ class _Verdicts:
     def _evaluated(self, expression: str, other: PublishedDevice) -> bool:
         device = other.device
         capacity = {name: each.text for name, each in device.capacity}
-        facts = prepare_device(other.where.driver, dict(device.attributes), capacity, device.allow_multiple_allocations)
+        node_view = prepare_device(
+            other.where.driver, dict(device.attributes), capacity, device.allow_multiple_allocations
+        )
         try:
-            return self._programs.compile(expression).matches(facts)
+            return self._programs.compile(expression).matches(node_view)
         except (CelCompileError, CelRuntimeError):
             return False
 

@@ -22,7 +22,7 @@ class TaintOverlay:
         selected = ((rule.selector or bare, rule.spec.taint) for rule in sorted(rules, key=lambda rule: rule.name))
         self._taints = tuple((selector, taint) for selector, taint in selected if selector is not None)
 
-    def lay(self, published: ResourceSlice) -> OverlaidSlice:
+    def apply(self, published: ResourceSlice) -> OverlaidSlice:
         """See Overlay."""
         taints = [each for each in self._taints if each[0].concerns(published.driver, published.pool)]
         if not taints:

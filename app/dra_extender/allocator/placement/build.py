@@ -26,7 +26,7 @@ def claim_placement(
     claim: ClaimDemand,
     chosen: Sequence[SearchableRequest],
     picks: Sequence[Pick],
-    facts: NodeView,
+    node_view: NodeView,
     new_share_id: Callable[[], str],
     *,
     binds: bool = True,
@@ -39,7 +39,7 @@ def claim_placement(
         Fatal: the devices are reachable through node selectors that cannot be combined, or no API server stores so much
             configuration.
     """
-    pools = facts.pools
+    pools = node_view.pools
     try:
         node_selector = selector_for(pools, [pick.location for pick in picks], binds=binds)
     except UnsupportedSelectorError as problem:
@@ -53,7 +53,7 @@ def claim_placement(
     )
     return ClaimPlacement(
         allocation=AllocationResult(devices=devices, node_selector=node_selector),
-        holdings=tuple(_holding(pick, share_id, facts) for pick, share_id in zip(picks, share_ids, strict=True)),
+        holdings=tuple(_holding(pick, share_id, node_view) for pick, share_id in zip(picks, share_ids, strict=True)),
     )
 
 
@@ -75,10 +75,10 @@ def _result(pick: Pick, share_id: str | None, pools: NodePools) -> DeviceResult:
     )
 
 
-def _holding(pick: Pick, share_id: str | None, facts: NodeView) -> DeviceHolding:
-    pools, location = facts.pools, pick.location
+def _holding(pick: Pick, share_id: str | None, node_view: NodeView) -> DeviceHolding:
+    pools, location = node_view.pools, pick.location
     device, published = pools.devices[location], pools.views[location].published
-    held = facts.holdings(location) if share_id is not None and facts.rules.shares_keep_snapshot else ()
+    held = node_view.holdings(location) if share_id is not None and node_view.rules.shares_keep_snapshot else ()
     frozen = frozen_view(held, device) if held else None
     return DeviceHolding(
         driver=published.driver,

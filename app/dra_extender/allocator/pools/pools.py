@@ -30,8 +30,8 @@ class Pool:
     `published` are its device slices of the current generation: those usable from the node by name, then the others in the
     order given. A pool with a `problem` (POOL_INCOMPLETE, POOL_INVALID, GROUPS_OFF, said in `detail`) offers no devices; `hidden`
     is how many its slices for this node have.
-    `choosy` tells whether any device says which others it is compatible with (`compatibleOnlyWith`), `judges_node` whether these
-    are those of the whole node for any.
+    `has_compatibility_rules`: a device of the pool has `compatibleOnlyWith`.  `has_node_rules`: such a rule concerns the devices of
+    the whole node.
     """
 
     pool_id: PoolId
@@ -39,8 +39,8 @@ class Pool:
     totals: CounterTotals = field(default_factory=dict)
     problem: Code | None = None
     detail: str = ""
-    choosy: bool = False
-    judges_node: bool = False
+    has_compatibility_rules: bool = False
+    has_node_rules: bool = False
     hidden: int = 0
 
     @property
@@ -87,14 +87,14 @@ class NodePools:
     ready_first: DeviceOrder | None = None
 
     @property
-    def troubled(self) -> tuple[Pool, ...]:
+    def unusable(self) -> tuple[Pool, ...]:
         """Pools that are incomplete or invalid."""
         return tuple(pool for pool in self.pools if pool.problem is not None)
 
     @property
     def hidden(self) -> int:
         """How many devices are not offered because something is wrong with their pool or their slice does not count."""
-        return sum(pool.hidden for pool in self.troubled) + sum(each.hidden for each in self.ignored)
+        return sum(pool.hidden for pool in self.unusable) + sum(each.hidden for each in self.ignored)
 
 
 def gather(
@@ -146,7 +146,7 @@ def _build(
         detail = f"pool {pool_id[0]}/{pool_id[1]} has {known.published} of {known.expected} slices"
         problem = Code.POOL_INCOMPLETE
         if known.ignored and known.published + len(known.ignored) == known.expected:
-            detail, problem = f"{detail}; {_ignored_words(known.ignored)}", Code.GROUPS_OFF
+            detail, problem = f"{detail}; {_ignored_message(known.ignored)}", Code.GROUPS_OFF
         return False, Pool(pool_id=pool_id, problem=problem, detail=detail, hidden=hidden), ()
     targeting, elsewhere = known.relevant, known.elsewhere
     totals: CounterTotals = {}
@@ -166,9 +166,15 @@ def _build(
         return False, Pool(pool_id=pool_id, problem=Code.POOL_INVALID, detail=detail, hidden=hidden), ()
     waits = any(device.binding_conditions is not None for each in targeting for device in each.devices)
     published = targeting + elsewhere
-    choosy = any(device.compatible_only_with is not None for each in published for device in each.devices)
-    judges = choosy and any(device.neighbours_on == NODE for each in published for device in each.devices)
-    pool = Pool(pool_id=pool_id, published=published, totals=totals, choosy=choosy, judges_node=judges)
+    has_rules = any(device.compatible_only_with is not None for each in published for device in each.devices)
+    has_node_rules = has_rules and any(device.neighbours_on == NODE for each in published for device in each.devices)
+    pool = Pool(
+        pool_id=pool_id,
+        published=published,
+        totals=totals,
+        has_compatibility_rules=has_rules,
+        has_node_rules=has_node_rules,
+    )
     return waits, pool, targeting
 
 
@@ -185,11 +191,11 @@ def _ignored(
     current = [each for each in ignored if each.generation == newest]
     if not current:
         return None
-    words = _ignored_words([each.name for each in current])
-    return IgnoredSlices(f"pool {pool_id[0]}/{pool_id[1]}: {words}", sum(len(each.devices) for each in current))
+    text = _ignored_message([each.name for each in current])
+    return IgnoredSlices(f"pool {pool_id[0]}/{pool_id[1]}: {text}", sum(len(each.devices) for each in current))
 
 
-def _ignored_words(names: Sequence[str]) -> str:
+def _ignored_message(names: Sequence[str]) -> str:
     which = f"slice {names[0]}" if len(names) == 1 else f"slice {names[0]} and {len(names) - 1} more"
     return f"ignored for compatibility groups: {which}; CompatibilityGroups is off"
 

@@ -20,7 +20,7 @@ GroupState = frozenset[str] | None
 """Of a counter set that has members: the rolling intersection, or None for "ungrouped".  An empty set has no entry at all."""
 
 
-def together(members: Iterable[Sequence[str]]) -> bool:
+def are_compatible(members: Iterable[Sequence[str]]) -> bool:
     """Whether devices with these groups may share a counter set: all have no groups, or all have one group in common."""
     found = [frozenset(groups) for groups in members]
     return not any(found) or bool(frozenset.intersection(*found))
@@ -79,7 +79,7 @@ class CompatibilityTable:
             trail.put(states, entry.counter_set, folded(states, entry))
         return True
 
-    def refusal(self, consumption: Iterable[CounterConsumption]) -> tuple[CounterConsumption, GroupState] | None:
+    def conflict(self, consumption: Iterable[CounterConsumption]) -> tuple[CounterConsumption, GroupState] | None:
         """The first entry that is refused, with the state that refuses it."""
         states = dict(self._states)
         for entry in consumption:

@@ -31,9 +31,9 @@ MAX_NEIGHBOURS: Final = 1024
 COMPARISON_UNITS: Final = 20
 """What looking at one neighbour costs the call beside the evaluation, in units of at most 50 ns."""
 
-Judge = Callable[[str, Deadline | None], SelectorList]
+CompileRule = Callable[[str, Deadline | None], SelectorList]
 """Expression, and the budget that pays if it has to be compiled -> the compiled expression, with its verdicts remembered."""
-Held = Callable[[Pool], Iterable[tuple[str, CounterConsumption]]]
+HeldConsumption = Callable[[Pool], Iterable[tuple[str, CounterConsumption]]]
 """What each held device of a pool draws on."""
 
 
@@ -71,12 +71,12 @@ IsTrue = Callable[[str, DeviceLocation], bool]
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A device that is allocated or chosen; `site` is None when it is not published any more."""
+    """A device that is allocated or chosen; `device_location` is None when it is not published any more."""
 
     name: str
-    spot: NeighbourScope
+    scope: NeighbourScope
     rules: tuple[Rule, ...]
-    site: DeviceLocation | None
+    device_location: DeviceLocation | None
     allocated: bool
 
 
@@ -84,14 +84,14 @@ class Neighbour:
 class NeighbourConflict:
     """Why a device may not join a member: whose expression is not true for the other one, and what went wrong if it failed.
 
-    `crowd` is the number of neighbours when there are too many of them to be compared.
+    `neighbour_count` is the number of neighbours when there are too many of them to be compared.
     """
 
     member: Neighbour
     expression: str = ""
     of_member: bool = True
     problem: str = ""
-    crowd: int = 0
+    neighbour_count: int = 0
 
 
 def is_neighbour(on: str, one: NeighbourScope, other: NeighbourScope) -> bool:
@@ -103,7 +103,7 @@ def is_neighbour(on: str, one: NeighbourScope, other: NeighbourScope) -> bool:
     return on == POOL or not one.counter_sets or not one.counter_sets.isdisjoint(other.counter_sets)
 
 
-def spot_of(published: ResourceSlice, device: Device, counter_sets: Iterable[str] | None = None) -> NeighbourScope:
+def scope_of(published: ResourceSlice, device: Device, counter_sets: Iterable[str] | None = None) -> NeighbourScope:
     """Where a published device is; `counter_sets` are those that were frozen, without them those that the slice has."""
     if counter_sets is None:
         counter_sets = (entry.counter_set for entry in device.consumes_counters)
@@ -131,66 +131,77 @@ class _Members(NamedTuple):
     """The members in one pool, and those among them that have rules."""
 
     all: list[Neighbour]
-    ruling: list[Neighbour]
+    with_rules: list[Neighbour]
 
 
 class NeighbourTable:
     """The members that matter to each other on one node during one search."""
 
-    __slots__ = ("_facts", "_held", "_judge", "_members")
+    __slots__ = ("_compile_rule", "_held", "_members", "_node_view")
 
-    def __init__(self, facts: NodeView, judge: Judge, held: Held) -> None:
-        self._facts = facts
-        self._judge = judge
+    def __init__(self, node_view: NodeView, compile_rule: CompileRule, held: HeldConsumption) -> None:
+        self._node_view = node_view
+        self._compile_rule = compile_rule
         self._held = held
         self._members: dict[PoolId, _Members] = {}
 
-    def join(self, pool: Pool, site: DeviceLocation, trail: Trail) -> bool:
+    def join(self, pool: Pool, device_location: DeviceLocation, trail: Trail) -> bool:
         """Make a device a member, unless it and a neighbour do not go together (the caller then undoes)."""
-        if self.refusal(pool, site) is not None:
+        if self.conflict(pool, device_location) is not None:
             return False
-        device = site.device
-        member = Neighbour(device.name, spot_of(site.published, device), _rules(device), site, allocated=False)
+        device = device_location.device
+        member = Neighbour(
+            device.name, scope_of(device_location.published, device), _rules(device), device_location, allocated=False
+        )
         members = self.members(pool)
         trail.append(members.all, member)
         if member.rules:
-            trail.append(members.ruling, member)
+            trail.append(members.with_rules, member)
         return True
 
-    def refusal(self, pool: Pool, site: DeviceLocation) -> NeighbourConflict | None:
+    def conflict(self, pool: Pool, device_location: DeviceLocation) -> NeighbourConflict | None:
         """The first neighbour that does not go together with this device."""
-        spot, rules = spot_of(site.published, site.device), _rules(site.device)
-        pools = [self.members(each) for each in (self._facts.choosy if self._facts.judges_node else (pool,))]
-        ruling = [each for found in pools for each in found.ruling]
+        scope, rules = scope_of(device_location.published, device_location.device), _rules(device_location.device)
+        pools = [
+            self.members(each)
+            for each in (self._node_view.pools_with_rules if self._node_view.has_node_rules else (pool,))
+        ]
+        with_rules = [each for found in pools for each in found.with_rules]
         others = list(chain.from_iterable(found.all for found in pools)) if rules else ()
-        self._charge(len(ruling) + len(others))
-        return self._ruled(spot, site, ruling) or self._ruling(spot, rules, others)
+        self._charge(len(with_rules) + len(others))
+        return self._conflict_with_rules_of(scope, device_location, with_rules) or self._conflict_with_own_rules(
+            scope, rules, others
+        )
 
-    def _ruled(
-        self, spot: NeighbourScope, site: DeviceLocation, members: Sequence[Neighbour]
+    def _conflict_with_rules_of(
+        self, scope: NeighbourScope, device_location: DeviceLocation, members: Sequence[Neighbour]
     ) -> NeighbourConflict | None:
         """The first member of which a rule is not true for this device."""
-        near = [(each, rule) for each in members for rule in each.rules if is_neighbour(rule.on, each.spot, spot)]
-        if len(near) > MAX_NEIGHBOURS:
-            return NeighbourConflict(near[0][0], crowd=len(near))
-        for member, rule in near:
-            problem = self._problem(rule.expression, site)
+        neighbours = [
+            (each, rule) for each in members for rule in each.rules if is_neighbour(rule.on, each.scope, scope)
+        ]
+        if len(neighbours) > MAX_NEIGHBOURS:
+            return NeighbourConflict(neighbours[0][0], neighbour_count=len(neighbours))
+        for member, rule in neighbours:
+            problem = self._problem(rule.expression, device_location)
             if problem is not None:
                 return NeighbourConflict(member, rule.expression, of_member=True, problem=problem)
         return None
 
-    def _ruling(
-        self, spot: NeighbourScope, rules: Sequence[Rule], members: Sequence[Neighbour]
+    def _conflict_with_own_rules(
+        self, scope: NeighbourScope, rules: Sequence[Rule], members: Sequence[Neighbour]
     ) -> NeighbourConflict | None:
         """The first member for which a rule of this device is not true."""
         for rule in rules:
-            near = [each for each in members if is_neighbour(rule.on, spot, each.spot)]
-            if len(near) > MAX_NEIGHBOURS:
-                return NeighbourConflict(near[0], rule.expression, of_member=False, crowd=len(near))
-            for member in near:
+            neighbours = [each for each in members if is_neighbour(rule.on, scope, each.scope)]
+            if len(neighbours) > MAX_NEIGHBOURS:
+                return NeighbourConflict(
+                    neighbours[0], rule.expression, of_member=False, neighbour_count=len(neighbours)
+                )
+            for member in neighbours:
                 problem: str | None = "it is not published any more"
-                if member.site is not None:
-                    problem = self._problem(rule.expression, member.site)
+                if member.device_location is not None:
+                    problem = self._problem(rule.expression, member.device_location)
                 if problem is not None:
                     return NeighbourConflict(member, rule.expression, of_member=False, problem=problem)
         return None
@@ -199,21 +210,21 @@ class NeighbourTable:
         """What is held of a pool, and what this attempt has picked of it so far."""
         found = self._members.get(pool.pool_id)
         if found is None:
-            held = list(_held_members(pool, self._facts.usage(pool), self._held(pool)))
+            held = list(_held_members(pool, self._node_view.usage(pool), self._held(pool)))
             found = self._members[pool.pool_id] = _Members(held, [each for each in held if each.rules])
         return found
 
     def _charge(self, neighbours: int) -> None:
-        budget = self._facts.deadline
+        budget = self._node_view.deadline
         if isinstance(budget, Budget):
             budget.spend(COMPARISON_UNITS * neighbours)
 
-    def _problem(self, expression: str, site: DeviceLocation) -> str | None:
+    def _problem(self, expression: str, device_location: DeviceLocation) -> str | None:
         """None if the expression is true for the device; empty if it is false, else why it has no value."""
-        deadline = self._facts.deadline
+        deadline = self._node_view.deadline
         try:
-            row = self._judge(expression, deadline).row(site.published)
-            matches = row.matches(site.published, site.position, deadline)
+            row = self._compile_rule(expression, deadline).row(device_location.published)
+            matches = row.matches(device_location.published, device_location.position, deadline)
         except SelectorError as problem:
             return str(problem)
         except (SelectionTimeoutError, CelBudgetError) as problem:
@@ -230,20 +241,20 @@ def _held_members(
     for name, entry in drawing:
         drawn.setdefault(name, set()).add(entry.counter_set)
     names = [name for name, held in usage.items() if any(not each.admin and not each.set_aside for each in held)]
-    sites = _sites(pool, names)
+    device_locations = _device_locations(pool, names)
     nodes = {each.node_name for each in pool.published}
     home = nodes.pop() if len(nodes) == 1 else None
     for name in names:
-        site, counter_sets = sites.get(name), drawn.get(name, ())
-        device = None if site is None else site.device
-        if site is None or device is None:
-            spot = NeighbourScope(pool.pool_id, home, frozenset(counter_sets))
+        device_location, counter_sets = device_locations.get(name), drawn.get(name, ())
+        device = None if device_location is None else device_location.device
+        if device_location is None or device is None:
+            scope = NeighbourScope(pool.pool_id, home, frozenset(counter_sets))
         else:
-            spot = spot_of(site.published, device, counter_sets)
-        yield Neighbour(name, spot, frozen_rules(usage[name], device), site, allocated=True)
+            scope = scope_of(device_location.published, device, counter_sets)
+        yield Neighbour(name, scope, frozen_rules(usage[name], device), device_location, allocated=True)
 
 
-def unsuited(pool: Pool, usage: PoolUsage, addition: Sequence[DeviceHolding], is_true: IsTrue) -> str | None:
+def first_incompatible(pool: Pool, usage: PoolUsage, addition: Sequence[DeviceHolding], is_true: IsTrue) -> str | None:
     """The first device that the addition brings into its pool beside a neighbour of that pool with which it does not go together.
 
     A further share of a device brings none.  Rules count as they are frozen with the holdings.
@@ -254,27 +265,28 @@ def unsuited(pool: Pool, usage: PoolUsage, addition: Sequence[DeviceHolding], is
             joining[each.device] = (*joining.get(each.device, ()), each)
     members = list(_held_members(pool, usage, held_consumption(pool.published, usage)))
     for new in _held_members(pool, joining, held_consumption(pool.published, joining)):
-        if not all(_suits(new, each, is_true) and _suits(each, new, is_true) for each in members):
+        if not all(_accepts(new, each, is_true) and _accepts(each, new, is_true) for each in members):
             return new.name
         members.append(new)
     return None
 
 
-def _suits(one: Neighbour, other: Neighbour, is_true: IsTrue) -> bool:
+def _accepts(one: Neighbour, other: Neighbour, is_true: IsTrue) -> bool:
     """Whether every rule of the first is true for the second, as far as that is a neighbour."""
     return all(
-        other.site is not None and is_true(rule.expression, other.site)
+        other.device_location is not None and is_true(rule.expression, other.device_location)
         for rule in one.rules
-        if is_neighbour(rule.on, one.spot, other.spot)
+        if is_neighbour(rule.on, one.scope, other.scope)
     )
 
 
-def conflict_words(device: Device, conflict: NeighbourConflict) -> str:
+def conflict_message(device: Device, conflict: NeighbourConflict) -> str:
     """E.g. `gpu-0-mig-0 is compatible only with device.x == 1, which is false for gpu-0-vgpu-0 (allocated)`."""
     member = conflict.member
     other = f"{member.name} ({'allocated' if member.allocated else 'for the same pod'})"
-    if conflict.crowd:
-        return f"{device.name} has {conflict.crowd} neighbours with compatibleOnlyWith, at most {MAX_NEIGHBOURS} are compared"
+    count = conflict.neighbour_count
+    if count:
+        return f"{device.name} has {count} neighbours with compatibleOnlyWith, at most {MAX_NEIGHBOURS} are compared"
     owner, about = (other, device.name) if conflict.of_member else (device.name, other)
     verdict = (
         f"which cannot be judged for {about}: {conflict.problem}" if conflict.problem else f"which is false for {about}"
@@ -288,7 +300,7 @@ def _rules(device: Device) -> tuple[Rule, ...]:
     return (Rule(device.compatible_only_with, device.neighbours_on),)
 
 
-def _sites(pool: Pool, names: Iterable[str]) -> dict[str, DeviceLocation]:
+def _device_locations(pool: Pool, names: Iterable[str]) -> dict[str, DeviceLocation]:
     wanted = set(names)
     found: dict[str, DeviceLocation] = {}
     for published in pool.published if wanted else ():

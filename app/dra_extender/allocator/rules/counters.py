@@ -63,7 +63,7 @@ class CounterTable:
                 asked[key] = asked.get(key, 0) + amount
         return list(asked.items())
 
-    def most(self, entries: Sequence[CounterConsumption]) -> int:
+    def upper_bound(self, entries: Sequence[CounterConsumption]) -> int:
         """How many of these consumptions of one counter set fit at most, each counter seen by itself (never too few)."""
         counters = {counter for entry in entries for counter, _ in entry.counters}
         found = len(entries)

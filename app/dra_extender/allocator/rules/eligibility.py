@@ -8,7 +8,7 @@ from dra_extender.allocator.demand.selectors import SelectionTimeoutError, Selec
 from dra_extender.allocator.pools.node_match import MALFORMED, REACHABLE
 from dra_extender.allocator.pools.pools import SliceView
 from dra_extender.allocator.rules.capacity import CapacityError, CapacityMismatch
-from dra_extender.allocator.rules.node_view import NodeView as NodeFacts
+from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.rules.taints import untolerated
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.device import Device
@@ -45,26 +45,26 @@ UNSELECTABLE = frozenset(
 """Standings of devices that a request does not mean at all; mode All leaves them out, while any other bad standing makes
 it fail."""
 
-_LOOKS: Final = 255
+_POLL_MASK: Final = 255
 """Devices are counted in groups of one more."""
 
 
 class Eligibility:
     """The standings of all devices of a node for one request option, found out on first need."""
 
-    __slots__ = ("_exact", "_facts", "_label", "_rows", "_sharing", "_standings", "_wanted")
+    __slots__ = ("_exact", "_label", "_node_view", "_rows", "_sharing", "_verdicts", "_wanted")
 
-    def __init__(self, wanted: SearchableRequest, label: str, facts: NodeFacts) -> None:
+    def __init__(self, wanted: SearchableRequest, label: str, node_view: NodeView) -> None:
         self._wanted = wanted
         self._label = label
-        self._facts = facts
-        self._sharing = facts.sharing
+        self._node_view = node_view
+        self._sharing = node_view.sharing
         self._exact = wanted.count != ALL
-        count = len(facts.pools.devices)
-        known = None if wanted.look is None else facts.standings.get(wanted.look)
-        self._standings = bytearray(count) if known is None else known
-        if wanted.look is not None:
-            facts.standings[wanted.look] = self._standings
+        count = len(node_view.pools.devices)
+        known = None if wanted.equivalence_key is None else node_view.verdicts_by_key.get(wanted.equivalence_key)
+        self._verdicts = bytearray(count) if known is None else known
+        if wanted.equivalence_key is not None:
+            node_view.verdicts_by_key[wanted.equivalence_key] = self._verdicts
         self._rows: dict[int, VerdictRow] = {}
 
     def of(self, location: int) -> int:
@@ -77,30 +77,30 @@ class Eligibility:
             Fatal: a selector does not compile or fails on this device, an amount of capacity cannot be computed, or the
                 deadline passed meanwhile.
         """
-        standing = self._standings[location]
-        if not standing:
-            standing = self._standings[location] = self._find(location)
-        return standing
+        verdict = self._verdicts[location]
+        if not verdict:
+            verdict = self._verdicts[location] = self._find(location)
+        return verdict
 
     def all(self) -> bytes:
         """The standings of all devices, by location; raises as `of` does, and goes on where it was interrupted."""
-        standings = self._standings
-        location = standings.find(0)
+        verdicts = self._verdicts
+        location = verdicts.find(0)
         while location >= 0:
-            standings[location] = self._find(location)
-            location = standings.find(0, location)
-        return bytes(standings)
+            verdicts[location] = self._find(location)
+            location = verdicts.find(0, location)
+        return bytes(verdicts)
 
-    def means(self, location: int) -> bool:
+    def selects(self, location: int) -> bool:
         """Whether the request means this device, taken or not; for explanations.
 
         Raises:
             Fatal: a selector does not compile or fails on the device, or the deadline passed meanwhile.
         """
-        view = self._facts.pools.views[location]
-        return self._wanted.selectors.always or self._selected(view, location - view.base)
+        view = self._node_view.pools.views[location]
+        return self._wanted.selectors.is_empty or self._selected(view, location - view.base)
 
-    def told(self, location: int) -> DeviceVerdict:
+    def verdict_or_unknown(self, location: int) -> DeviceVerdict:
         """As `of`, for explanations: UNKNOWN where a selector fails."""
         try:
             return DeviceVerdict(self.of(location))
@@ -108,23 +108,23 @@ class Eligibility:
             return DeviceVerdict.UNKNOWN
 
     def _find(self, location: int) -> int:
-        facts, wanted = self._facts, self._wanted
-        if location & _LOOKS == _LOOKS:
-            facts.look(_LOOKS + 1)
-        pools = facts.pools
+        node_view, wanted = self._node_view, self._wanted
+        if location & _POLL_MASK == _POLL_MASK:
+            node_view.poll_deadline(_POLL_MASK + 1)
+        pools = node_view.pools
         device, view = pools.devices[location], pools.views[location]
-        if facts.groups_hide and any(each.compatibility_groups for each in device.consumes_counters):
+        if node_view.hides_grouped_devices and any(each.compatibility_groups for each in device.consumes_counters):
             return DeviceVerdict.GROUPS_OFF
-        taken = not wanted.admin and facts.is_taken(location)
+        taken = not wanted.admin and node_view.is_taken(location)
         if taken and self._exact:
             return DeviceVerdict.TAKEN
-        if device.binding_conditions and facts.conditions_hide:
+        if device.binding_conditions and node_view.hides_binding_conditions:
             return DeviceVerdict.BINDING_CONDITIONS_OFF
-        if not wanted.selectors.always and not self._selected(view, location - view.base):
+        if not wanted.selectors.is_empty and not self._selected(view, location - view.base):
             return DeviceVerdict.NO_MATCH
         if view.reachable is not None and not self._reachable(device, view.reachable[location - view.base]):
             return DeviceVerdict.OTHER_NODE
-        if self._sharing.on and (device.capacity or wanted.capacity):
+        if self._sharing.enabled and (device.capacity or wanted.capacity):
             lacking = self._lacking(location)
             if lacking:
                 return lacking
@@ -137,7 +137,7 @@ class Eligibility:
         if row is None:
             row = self._rows[view.base] = self._wanted.selectors.row(view.published)
         try:
-            return row.matches(view.published, position, self._facts.deadline)
+            return row.matches(view.published, position, self._node_view.deadline)
         except SelectorError as problem:
             device = view.published.devices[position].name
             where = {"claim": self._label, "request": self._wanted.name, "device": device}
@@ -152,14 +152,14 @@ class Eligibility:
             if isinstance(self._sharing.needs(self._wanted, location), CapacityMismatch):
                 return DeviceVerdict.MISFIT
         except CapacityError as problem:
-            device = self._facts.pools.devices[location].name
+            device = self._node_view.pools.devices[location].name
             where = {"claim": self._label, "request": self._wanted.name, "device": device}
             raise SearchEndedError(
                 Rejection(code=Code.AMOUNT_INVALID, detail=f"device {device}: {problem}", **where)
             ) from problem
         if (
-            (self._exact or not self._facts.rules.all_needs_used_up_devices)
-            and self._facts.holdings(location)
+            (self._exact or not self._node_view.rules.all_needs_used_up_devices)
+            and self._node_view.holdings(location)
             and self._sharing.exhausted(self._wanted, location) is not None
         ):
             return DeviceVerdict.EXHAUSTED
@@ -174,16 +174,16 @@ class Eligibility:
         return reach == REACHABLE
 
     def _usable(self, location: int) -> int:
-        facts = self._facts
-        device = facts.pools.devices[location]
-        if facts.pools.views[location].published.skip_node_operations and not facts.operations:
+        node_view = self._node_view
+        device = node_view.pools.devices[location]
+        if node_view.pools.views[location].published.skip_node_operations and not node_view.skips_node_operations:
             return DeviceVerdict.NODE_OPERATIONS
-        if device.node_allocatable and not facts.rules.unaccounted_devices:
+        if device.node_allocatable and not node_view.rules.unaccounted_devices:
             return DeviceVerdict.NODE_ALLOCATABLE
-        partitionable = facts.features.partitionable_devices
+        partitionable = node_view.features.partitionable_devices
         if not partitionable and not all(each.synthetic for each in device.consumes_counters):
             return DeviceVerdict.PARTITIONABLE_OFF
-        tainted = device.taints and facts.features.device_taints
+        tainted = device.taints and node_view.features.device_taints
         if tainted and untolerated(device.taints, self._wanted.tolerations) is not None:
             return DeviceVerdict.TAINTED
         return DeviceVerdict.ELIGIBLE

@@ -53,7 +53,7 @@ def frozen_view(holdings: Iterable[DeviceHolding], live: Device) -> FrozenView |
     return FrozenView(consumption, expression, on, tuple(sources))
 
 
-def refrozen(holding: DeviceHolding, pool: Pool, usage: PoolUsage) -> DeviceHolding:
+def with_current_snapshot(holding: DeviceHolding, pool: Pool, usage: PoolUsage) -> DeviceHolding:
     """A share with the snapshot that it has if it is allocated now: that of the shares in this usage, else the device as published.
 
     A hold counts as a share in a search, but its own pod may never be bound, and the slice may have changed since.
@@ -84,14 +84,14 @@ def held_consumption(published: Iterable[ResourceSlice], usage: PoolUsage) -> It
                 seen.add(device.name)
                 if any(holder.consumption is not None for holder in holders):
                     del rest[device.name]
-                for entry in device.consumes_counters if frozen is None else _placed(frozen, device):
+                for entry in device.consumes_counters if frozen is None else _with_physical_device(frozen, device):
                     yield device.name, entry
     for name in sorted(rest.keys() - seen):
         for entry in _frozen(rest[name], None) or ():
             yield name, entry
 
 
-def _placed(frozen: tuple[CounterConsumption, ...], device: Device) -> Iterator[CounterConsumption]:
+def _with_physical_device(frozen: tuple[CounterConsumption, ...], device: Device) -> Iterator[CounterConsumption]:
     """The snapshot; and should the policy by now name another physical device, or one at all, the device is a member there too.
 
     There it has the groups that were frozen for a physical device, or none: what is held stays held, whatever it is called.

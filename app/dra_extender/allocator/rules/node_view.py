@@ -23,23 +23,23 @@ class NodeView:
     """What one search reads of one node: its devices, what is taken, and the switches."""
 
     __slots__ = (
-        "_choosy",
         "_derived",
-        "_looked",
         "_pool",
         "_pool_usage",
+        "_pools_with_rules",
+        "_unpolled",
         "_usage",
         "_used",
-        "conditions_hide",
         "deadline",
         "features",
-        "groups_hide",
-        "judges_node",
-        "operations",
+        "has_node_rules",
+        "hides_binding_conditions",
+        "hides_grouped_devices",
         "pools",
         "rules",
         "sharing",
-        "standings",
+        "skips_node_operations",
+        "verdicts_by_key",
     )
 
     def __init__(
@@ -55,52 +55,52 @@ class NodeView:
         self.features = features = pools.features
         self.deadline = deadline
         # Whether devices with binding conditions cannot be chosen.
-        self.conditions_hide = not (features.device_binding_and_status or rules.unready_devices_while_off)
+        self.hides_binding_conditions = not (features.device_binding_and_status or rules.unready_devices_while_off)
         # Whether devices with compatibility groups cannot be chosen.
-        self.groups_hide = not features.compatibility_groups and rules.grouped_devices_skipped
-        self.operations = features.optional_node_operations and node.skips_node_operations
+        self.hides_grouped_devices = not features.compatibility_groups and rules.grouped_devices_skipped
+        self.skips_node_operations = features.optional_node_operations and node.skips_node_operations
         # What requests of the same look have found out about the devices so far (see `Eligibility`).
-        self.standings: dict[Hashable, bytearray] = {}
+        self.verdicts_by_key: dict[Hashable, bytearray] = {}
         self._usage = usage
         self._used: dict[int, PoolUsage] = {}
         self._derived: dict[tuple[int, str], Attribute] = {}
-        self._choosy: tuple[Pool, ...] | None = None
-        self.judges_node = False
-        self._looked = 0
+        self._pools_with_rules: tuple[Pool, ...] | None = None
+        self.has_node_rules = False
+        self._unpolled = 0
         self._pool: Pool | None = None
         self._pool_usage: PoolUsage = {}
         self.sharing = Sharing(pools, self.holdings)
 
     @property
-    def choosy(self) -> tuple[Pool, ...]:
+    def pools_with_rules(self) -> tuple[Pool, ...]:
         """The pools in which a device may depend on its neighbours, nearly always none.
 
-        `judges_node` then tells whether it may depend on devices of other pools, too, and these are all pools of the node.
+        `has_node_rules` then tells whether it may depend on devices of other pools, too, and these are all pools of the node.
         """
-        if self._choosy is None:
-            self._choosy = self._find_choosy() if self.features.compatibility_groups else ()
-        return self._choosy
+        if self._pools_with_rules is None:
+            self._pools_with_rules = self._find_pools_with_rules() if self.features.compatibility_groups else ()
+        return self._pools_with_rules
 
-    def _find_choosy(self) -> tuple[Pool, ...]:
+    def _find_pools_with_rules(self) -> tuple[Pool, ...]:
         pools, rules = self.pools.pools, self._usage.has_compatibility_rules
-        found = tuple([pool for pool in pools if pool.choosy or rules(pool.pool_id)])
+        found = tuple([pool for pool in pools if pool.has_compatibility_rules or rules(pool.pool_id)])
         if not found:
             return ()
-        self.judges_node = any(pool.judges_node for pool in found) or any(
+        self.has_node_rules = any(pool.has_node_rules for pool in found) or any(
             each.neighbours_on == NODE for pool in found for held in self.usage(pool).values() for each in held
         )
-        return pools if self.judges_node else found
+        return pools if self.has_node_rules else found
 
-    def look(self, devices: int) -> None:
+    def poll_deadline(self, devices: int) -> None:
         """Count what is about to be looked at, and ask now and then whether there is time for it.
 
         Raises:
             Fatal: the time is up.
             Paused: the deadline raised it.
         """
-        self._looked += devices
-        if self._looked >= _POLL_DEVICES:
-            self._looked = 0
+        self._unpolled += devices
+        if self._unpolled >= _POLL_DEVICES:
+            self._unpolled = 0
             if self.deadline is not None and self.deadline():
                 detail = "time was up while the devices of the node were looked at"
                 raise SearchEndedError(Rejection(code=Code.SEARCH_LIMIT, detail=detail))
@@ -113,7 +113,7 @@ class NodeView:
                 if holding.share_id is None:
                     return True
                 shared = True
-        return shared and self.rules.lapsed_shares_take and not self.sharing.is_shareable(location)
+        return shared and self.rules.lapsed_shares_block and not self.sharing.is_shareable(location)
 
     def holdings(self, location: int) -> tuple[DeviceHolding, ...]:
         """Everything that allocated claims have of the device."""
@@ -128,7 +128,7 @@ class NodeView:
         if found is None:
             found = self._usage.pool(pool.pool_id)
             if not self.rules.frozen_holdings:
-                found = {device: tuple(map(_thawed, holdings)) for device, holdings in found.items()}
+                found = {device: tuple(map(_without_snapshot, holdings)) for device, holdings in found.items()}
             self._used[id(pool)] = found
         return found
 
@@ -149,6 +149,6 @@ class NodeView:
         return found
 
 
-def _thawed(holding: DeviceHolding) -> DeviceHolding:
+def _without_snapshot(holding: DeviceHolding) -> DeviceHolding:
     """The holding as if no snapshot had been kept."""
     return msgspec.structs.replace(holding, consumption=None, groups=None, compatible_only_with=None, neighbours_on="")

@@ -34,20 +34,20 @@ _NOTHING: Final = SharedConsumption(shares=False, amounts=())
 class Sharing:
     """Shares on one node before a search picks anything; with the feature off there are none and every device fits."""
 
-    __slots__ = ("_fractional", "_given", "_holdings", "_needs", "_pools", "on")
+    __slots__ = ("_consumed", "_fractional", "_holdings", "_needs", "_pools", "enabled")
 
     def __init__(self, pools: NodePools, holdings: Callable[[int], tuple[DeviceHolding, ...]]) -> None:
         """`holdings` gives what allocated claims have of the device at a location."""
         self._pools = pools
         self._holdings = holdings
-        self.on = pools.features.consumable_capacity
+        self.enabled = pools.features.consumable_capacity
         self._fractional = pools.features.fractional_capacity_range
         self._needs: dict[tuple[int, int], Amounts | CapacityMismatch] = {}
-        self._given: dict[int, SharedConsumption] = {}
+        self._consumed: dict[int, SharedConsumption] = {}
 
     def is_shareable(self, location: int) -> bool:
         """Whether several requests may have the device at once."""
-        return self.on and self._pools.devices[location].allow_multiple_allocations
+        return self.enabled and self._pools.devices[location].allow_multiple_allocations
 
     def needs(self, wanted: SearchableRequest, location: int) -> Amounts | CapacityMismatch:
         """What a request takes of a device that nobody uses, or why it never fits.
@@ -56,7 +56,7 @@ class Sharing:
             CapacityError: an amount cannot be computed.
         """
         capacity = self._pools.devices[location].capacity
-        if not self.on or not (capacity or wanted.capacity):
+        if not self.enabled or not (capacity or wanted.capacity):
             return ()
         # Devices share equal lists of capacities; both objects outlive the search.
         key = (id(wanted), id(capacity))
@@ -67,7 +67,7 @@ class Sharing:
 
     def is_shared(self, location: int) -> bool:
         """Whether allocated claims have shares of the device."""
-        return self.on and self._known(location).shares
+        return self.enabled and self._known(location).shares
 
     def state(self, location: int) -> SharedConsumption:
         """What allocated claims have of the device."""
@@ -92,17 +92,17 @@ class Sharing:
         return None
 
     def _known(self, location: int) -> SharedConsumption:
-        found = self._given.get(location)
+        found = self._consumed.get(location)
         if found is not None:
             return found
         holdings = self._holdings(location)
         if not holdings:
             return _NOTHING
-        found = self._given[location] = _given(self._pools.devices[location], holdings)
+        found = self._consumed[location] = _consumed(self._pools.devices[location], holdings)
         return found
 
 
-def _given(device: Device, holdings: Iterable[DeviceHolding]) -> SharedConsumption:
+def _consumed(device: Device, holdings: Iterable[DeviceHolding]) -> SharedConsumption:
     shares = [each for each in holdings if each.share_id is not None and not each.admin]
     if not shares:
         return _NOTHING

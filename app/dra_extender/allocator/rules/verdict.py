@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.pools.pools import Pool
-from dra_extender.allocator.rules.compatibility import together
+from dra_extender.allocator.rules.compatibility import are_compatible
 from dra_extender.allocator.rules.held_consumption import held_consumption
 from dra_extender.allocator.state.release_rules import OWN, Rules
 from dra_extender.allocator.state.usage import PoolUsage
@@ -66,7 +66,7 @@ def verdict(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rul
             further += holdings
         else:
             joining[device] = holdings
-        found = _shared_wrongly(pool, device, (*others, *holdings), holdings)
+        found = _device_violation(pool, device, (*others, *holdings), holdings)
         if found is not None:
             return found
     entries = list(held_consumption(pool.published, joining))
@@ -77,7 +77,7 @@ def verdict(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rul
         return None
     sets = {entry.counter_set for entry in asked}
     members = [each for each in held_consumption(pool.published, usage) if each[1].counter_set in sets]
-    return _parted([*members, *(("", entry) for entry in asked)]) or _overdrawn(
+    return _group_violation([*members, *(("", entry) for entry in asked)]) or _overdrawn(
         pool, [*members, *entries], _amounts(entries)
     )
 
@@ -85,14 +85,14 @@ def verdict(pool: Pool, usage: PoolUsage, addition: Iterable[DeviceHolding], rul
 def contradictions(pool: Pool, usage: PoolUsage) -> Iterator[Violation]:
     """Everything in the usage of this pool that should not be beside each other, whoever came first."""
     for device, holdings in _by_device(each for held in usage.values() for each in held).items():
-        found = _shared_wrongly(pool, device, holdings, holdings)
+        found = _device_violation(pool, device, holdings, holdings)
         if found is not None:
             yield found
     members: dict[str, list[tuple[str, CounterConsumption]]] = {}
     for device, entry in held_consumption(pool.published, usage):
         members.setdefault(entry.counter_set, []).append((device, entry))
     for drawn in members.values():
-        for found in (_overdrawn(pool, drawn, _amounts(drawn)), _parted(drawn)):
+        for found in (_overdrawn(pool, drawn, _amounts(drawn)), _group_violation(drawn)):
             if found is not None:
                 yield found
 
@@ -110,7 +110,7 @@ def _present(holdings: Iterable[DeviceHolding]) -> tuple[DeviceHolding, ...]:
     return tuple(each for each in holdings if not each.admin)
 
 
-def _shared_wrongly(
+def _device_violation(
     pool: Pool, device: str, holdings: Sequence[DeviceHolding], asking: Sequence[DeviceHolding]
 ) -> Violation | None:
     """Whether one has the whole device beside others, or the shares exceed a capacity of which those asking take something."""
@@ -163,13 +163,13 @@ def _overdrawn(pool: Pool, members: _Drawn, asked: Mapping[tuple[str, str], int]
     return None
 
 
-def _parted(members: _Drawn) -> Violation | None:
+def _group_violation(members: _Drawn) -> Violation | None:
     """The first counter set whose members have no group in common, unless none has any."""
     by_set: dict[str, list[tuple[str, CounterConsumption]]] = {}
     for each in members:
         by_set.setdefault(each[1].counter_set, []).append(each)
     for counter_set, found in by_set.items():
-        if not together(entry.compatibility_groups for _, entry in found):
+        if not are_compatible(entry.compatibility_groups for _, entry in found):
             listed = sorted(f"{device} [{', '.join(sorted(entry.compatibility_groups))}]" for device, entry in found)
             return Violation(GROUPS, counter_set, "; ".join(listed))
     return None

@@ -9,7 +9,7 @@ from dra_extender.allocator.rules.node_view import NodeView
 from dra_extender.allocator.state.result import SearchEndedError
 from dra_extender.model.rejection import Code, Rejection
 
-Gathered = Mapping[tuple[int, int, int], tuple[int, ...]]
+AllModeLocations = Mapping[tuple[int, int, int], tuple[int, ...]]
 """(claim, request, option) -> locations of every device that a request with mode All means."""
 
 
@@ -19,16 +19,16 @@ class AllModeDevices:
     Whether a device is taken, tainted or blocked does not matter here: mode All means every device or nothing.
     """
 
-    __slots__ = ("_demand", "_eligibility", "_facts", "_found")
+    __slots__ = ("_demand", "_eligibility", "_found", "_node_view")
 
-    def __init__(self, demand: Demand, facts: NodeView) -> None:
+    def __init__(self, demand: Demand, node_view: NodeView) -> None:
         """Nothing is known yet."""
         self._demand = demand
-        self._facts = facts
+        self._node_view = node_view
         self._found: dict[tuple[int, int, int], tuple[int, ...]] = {}
         self._eligibility: Eligibility | None = None
 
-    def run(self) -> Gathered:
+    def run(self) -> AllModeLocations:
         """Find them.
 
         Raises:
@@ -43,31 +43,33 @@ class AllModeDevices:
             for request, each in enumerate(wish.requests):
                 for option, wanted in enumerate(each.options):
                     if wanted.count == ALL and (claim, request, option) not in self._found:
-                        self._found[claim, request, option] = self._every(wanted, wish.label)
+                        self._found[claim, request, option] = self._find_all(wanted, wish.label)
                 least += _least(each, claim, request, self._found)
             if least > MAX_RESULTS:
                 detail = f"needs {least} devices on this node, a claim may have {MAX_RESULTS}"
                 raise SearchEndedError(Rejection(code=Code.TOO_MANY_DEVICES, claim=wish.label, detail=detail))
         return self._found
 
-    def _every(self, wanted: SearchableRequest, label: str) -> tuple[int, ...]:
-        facts = self._facts
-        for pool in facts.pools.troubled:
+    def _find_all(self, wanted: SearchableRequest, label: str) -> tuple[int, ...]:
+        node_view = self._node_view
+        for pool in node_view.pools.unusable:
             if pool.problem is not None:
                 rejection = Rejection(code=pool.problem, claim=label, request=wanted.name, detail=pool.detail)
-                raise SearchEndedError(rejection, facts.rules.all_beside_broken_pools)
+                raise SearchEndedError(rejection, node_view.rules.all_beside_broken_pools)
         if self._eligibility is None:
-            self._eligibility = Eligibility(wanted, label, facts)
-            facts.look(len(facts.pools.devices))
-        standings = self._eligibility.all()
-        left_out = UNSELECTABLE if facts.rules.all_needs_used_up_devices else UNSELECTABLE | {DeviceVerdict.EXHAUSTED}
-        found = tuple([location for location, standing in enumerate(standings) if standing not in left_out])
+            self._eligibility = Eligibility(wanted, label, node_view)
+            node_view.poll_deadline(len(node_view.pools.devices))
+        verdicts = self._eligibility.all()
+        left_out = (
+            UNSELECTABLE if node_view.rules.all_needs_used_up_devices else UNSELECTABLE | {DeviceVerdict.EXHAUSTED}
+        )
+        found = tuple([location for location, verdict in enumerate(verdicts) if verdict not in left_out])
         self._eligibility = None
         return found
 
 
-def _least(wish: RequestDemand, claim: int, request: int, gathered: Gathered) -> int:
+def _least(wish: RequestDemand, claim: int, request: int, all_mode: AllModeLocations) -> int:
     return min(
-        len(gathered[claim, request, option]) if wanted.count == ALL else wanted.count
+        len(all_mode[claim, request, option]) if wanted.count == ALL else wanted.count
         for option, wanted in enumerate(wish.options)
     )

@@ -13,7 +13,7 @@ from dra_extender.model.device import CounterConsumption
 Mask = int
 """A set of locations, one bit each."""
 
-Wish = tuple[int, Mask]
+CapacityBound = tuple[int, Mask]
 """(devices needed at least, devices that could serve)."""
 
 
@@ -26,21 +26,21 @@ def locations(mask: Mask) -> Iterable[int]:
 class Bounds:
     """Bounds from what is held on a node before the search picks anything."""
 
-    def __init__(self, facts: NodeView) -> None:
-        self._facts = facts
+    def __init__(self, node_view: NodeView) -> None:
+        self._node_view = node_view
         self._tables: dict[int, PoolTables] = {}
         self._known: dict[Mask, int] = {}
 
-    def most(self, mask: Mask) -> int:
+    def upper_bound(self, mask: Mask) -> int:
         """How many of these devices can be taken together at most, by shared counters and compatibility groups."""
         known = self._known.get(mask)
         if known is None:
-            self._facts.look(len(self._facts.pools.devices))
-            known = self._known[mask] = self._most(mask)
+            self._node_view.poll_deadline(len(self._node_view.pools.devices))
+            known = self._known[mask] = self._upper_bound(mask)
         return known
 
-    def _most(self, mask: Mask) -> int:
-        pools, sharing = self._facts.pools, self._facts.sharing
+    def _upper_bound(self, mask: Mask) -> int:
+        pools, sharing = self._node_view.pools, self._node_view.sharing
         free = 0
         by_set: dict[tuple[int, str], tuple[Pool, list[CounterConsumption]]] = {}
         for location in locations(mask):
@@ -56,22 +56,22 @@ class Bounds:
     def _of_set(self, pool: Pool, entries: Sequence[CounterConsumption]) -> int:
         tables = self._tables.get(id(pool))
         if tables is None:
-            tables = self._tables[id(pool)] = PoolTables(pool, self._facts)
+            tables = self._tables[id(pool)] = PoolTables(pool, self._node_view)
         if tables.groups is None:
-            return tables.counters.most(entries)
+            return tables.counters.upper_bound(entries)
         # Devices on one set either all have no groups, or have one group in common.
-        admitted = [entry for entry in entries if tables.groups.refusal((entry,)) is None]
-        together = [[entry for entry in admitted if not entry.compatibility_groups]]
-        together += [
+        admitted = [entry for entry in entries if tables.groups.conflict((entry,)) is None]
+        are_compatible = [[entry for entry in admitted if not entry.compatibility_groups]]
+        are_compatible += [
             [entry for entry in admitted if group in entry.compatibility_groups]
             for group in {group for entry in admitted for group in entry.compatibility_groups}
         ]
-        return max(tables.counters.most(each) for each in together)
+        return max(tables.counters.upper_bound(each) for each in are_compatible)
 
 
-def is_hopeless(wishes: Sequence[Wish], bounds: Bounds) -> bool:
+def is_infeasible(wishes: Sequence[CapacityBound], bounds: Bounds) -> bool:
     """Whether wishes for separate devices cannot all be met: those confined to a set of devices need more than it can give."""
     return any(
-        sum(needed for needed, mask in wishes if mask | outer == outer) > bounds.most(outer)
+        sum(needed for needed, mask in wishes if mask | outer == outer) > bounds.upper_bound(outer)
         for outer in {mask for _, mask in wishes}
     )

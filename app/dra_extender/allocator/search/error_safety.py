@@ -11,20 +11,20 @@ from dra_extender.allocator.demand.demand import ALL, ClaimDemand, Demand, Reque
 from dra_extender.allocator.demand.validate import MAX_RESULTS
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search.all_mode import Gathered
+from dra_extender.allocator.search.all_mode import AllModeLocations
 from dra_extender.allocator.state.result import SearchEndedError
 
 FindEligibility = Callable[[int, int, int, SearchableRequest], Eligibility]
 """The eligibility for (claim, request, option, wanted)."""
 
 
-def unfailing(demand: Demand, facts: NodeView, eligibility: FindEligibility) -> Demand:
+def error_free_prefix(demand: Demand, node_view: NodeView, eligibility: FindEligibility) -> Demand:
     """The claims and requests before the first that has a selector or a derived attribute that fails on some device of the node."""
     claims: list[ClaimDemand] = []
     for claim, each in enumerate(demand.claims):
         sound = 0
         for request, wish in enumerate(each.requests):
-            if _fails(each, wish, facts, partial(eligibility, claim, request)):
+            if _may_fail(each, wish, node_view, partial(eligibility, claim, request)):
                 break
             sound += 1
         else:
@@ -36,35 +36,35 @@ def unfailing(demand: Demand, facts: NodeView, eligibility: FindEligibility) -> 
     return demand
 
 
-def _fails(
+def _may_fail(
     claim: ClaimDemand,
     wish: RequestDemand,
-    facts: NodeView,
+    node_view: NodeView,
     eligibility: Callable[[int, SearchableRequest], Eligibility],
 ) -> bool:
     try:
         for index, wanted in enumerate(wish.options):
-            standings = eligibility(index, wanted).all()
+            verdicts = eligibility(index, wanted).all()
             for name in {claim.constraints[number].attribute for number in wanted.constraints} & set(wanted.derived):
-                for location, standing in enumerate(standings):
-                    if standing == DeviceVerdict.ELIGIBLE:
-                        facts.attribute(wanted, name, location)
+                for location, verdict in enumerate(verdicts):
+                    if verdict == DeviceVerdict.ELIGIBLE:
+                        node_view.attribute(wanted, name, location)
     except SearchEndedError:
         return True
     return False
 
 
-def may_break_off(claim: ClaimDemand) -> bool:
+def may_end_in_error(claim: ClaimDemand) -> bool:
     """Whether a constraint may refuse a device of mode All, which is an error."""
     return claim.uses_all and bool(claim.constraints)
 
 
-def is_never_too_large(index: int, claim: ClaimDemand, gathered: Gathered) -> bool:
+def never_exceeds_max_results(index: int, claim: ClaimDemand, all_mode: AllModeLocations) -> bool:
     """Whether the claim stays within the number of devices that it may have, whichever alternatives are chosen."""
     most = 0
     for request, wish in enumerate(claim.requests):
         most += max(
-            len(gathered.get((index, request, option), ())) if wanted.count == ALL else wanted.count
+            len(all_mode.get((index, request, option), ())) if wanted.count == ALL else wanted.count
             for option, wanted in enumerate(wish.options)
         )
     return most <= MAX_RESULTS

@@ -18,7 +18,7 @@ from dra_extender.allocator.search_state import Exclusion, SearchState
 NOT_CHOSEN: Final = -1
 """Option of a call that has not entered the alternatives of a request, or of a request that has none."""
 
-_MAX_FAILED_STATES: Final = 12_000
+_MAX_NOGOODS: Final = 12_000
 """A state of twelve picks takes 1.4 KB, so a search keeps about 16 MiB; what is not remembered is searched again."""
 
 
@@ -34,12 +34,12 @@ class FrameResult(IntEnum):
 class SearchContext(Protocol):
     """What frames use of the search they are part of."""
 
-    attempt: SearchState
+    state: SearchState
     chosen: dict[tuple[int, int], int]
-    facts: NodeView
-    failed_states: set[Hashable]
+    node_view: NodeView
+    nogoods: set[Hashable]
     order: DeviceOrder | None
-    outlook: PruningIndex | None
+    pruning_index: PruningIndex | None
     shortfall: Shortfall
 
     def call(self, claim: int, request: int, option: int = NOT_CHOSEN, picked: int = 0, start: int = 0) -> FrameResult:
@@ -82,8 +82,8 @@ class NogoodFrame:
 
     def resume(self, search: SearchContext, outcome: FrameResult) -> FrameResult:
         """See `SearchFrame`."""
-        if outcome is FrameResult.FAILED and len(search.failed_states) < _MAX_FAILED_STATES:
-            search.failed_states.add(self._state)
+        if outcome is FrameResult.FAILED and len(search.nogoods) < _MAX_NOGOODS:
+            search.nogoods.add(self._state)
         return outcome
 
 
@@ -123,14 +123,24 @@ class AllModeFrame:
     def resume(self, search: SearchContext, outcome: FrameResult) -> FrameResult:
         """See `SearchFrame`."""
         if outcome is not FrameResult.FOUND:
-            search.attempt.trail.back_to(self._mark)
+            search.state.trail.undo_to(self._mark)
         return outcome
 
 
 class DeviceLoop:
     """Tries one device after the other for one place of a request with mode ExactCount."""
 
-    __slots__ = ("_candidates", "_eligibility", "_failed", "_mark", "_next", "_option", "_place", "_refusals", "_took")
+    __slots__ = (
+        "_candidates",
+        "_eligibility",
+        "_exclusions",
+        "_failed",
+        "_has_picked",
+        "_mark",
+        "_next",
+        "_option",
+        "_place",
+    )
 
     def __init__(self, place: DeviceSlot, option: int, start: int, eligibility: Eligibility, mark: int) -> None:
         """Fill this place from rank `start` on (without an order: location); `option` as called, `mark` to come back to."""
@@ -139,62 +149,68 @@ class DeviceLoop:
         self._next = start
         self._eligibility = eligibility
         self._mark = mark
-        self._took = False
+        self._has_picked = False
         self._candidates: Mask | None = None
         self._failed: set[tuple[int, int, Amounts | None]] = set()
-        self._refusals: dict[int, Exclusion] = {}
+        self._exclusions: dict[int, Exclusion] = {}
 
     def advance(self, search: SearchContext) -> FrameResult:
         """Take the next device that can be taken and call on, or fail."""
-        attempt, standing, (claim, request, picked, wanted) = search.attempt, self._eligibility.of, self._place
-        outlook, order = search.outlook, search.order
-        rest = range(self._next, len(search.facts.pools.devices)) if order is None else order.locations[self._next :]
+        state, verdict, (claim, request, picked, wanted) = search.state, self._eligibility.of, self._place
+        pruning_index, order = search.pruning_index, search.order
+        rest = (
+            range(self._next, len(search.node_view.pools.devices)) if order is None else order.locations[self._next :]
+        )
         for location in rest:
-            if attempt.is_picked(claim, wanted, location) or standing(location) != DeviceVerdict.ELIGIBLE:
+            if state.is_picked(claim, wanted, location) or verdict(location) != DeviceVerdict.ELIGIBLE:
                 continue
-            if outlook is not None:
-                if _looks(outlook, attempt, location) in self._failed:
+            if pruning_index is not None:
+                if _interchange_key(pruning_index, state, location) in self._failed:
                     continue
-                if not self._enough(outlook, attempt, location if order is None else order.ranks[location], order):
+                if not self._can_still_fill(
+                    pruning_index, state, location if order is None else order.ranks[location], order
+                ):
                     break
-            refusal = attempt.take(claim, wanted, location)
-            if not refusal:
+            exclusion = state.try_pick(claim, wanted, location)
+            if not exclusion:
                 self._next = 1 + (location if order is None else order.ranks[location])
-                self._took = True
+                self._has_picked = True
                 return search.call(claim, request, self._option, picked + 1, self._next)
-            self._refusals[location] = refusal
-            if outlook is not None:
+            self._exclusions[location] = exclusion
+            if pruning_index is not None:
                 # An interchangeable device would be refused, too.
-                self._failed.add(_looks(outlook, attempt, location))
-        if not self._took:
-            search.shortfall.note(self._place, self._eligibility, self._refusals)
-        search.dead_end(len(self._refusals))
+                self._failed.add(_interchange_key(pruning_index, state, location))
+        if not self._has_picked:
+            search.shortfall.record_shortfall(self._place, self._eligibility, self._exclusions)
+        search.dead_end(len(self._exclusions))
         return FrameResult.FAILED
 
     def resume(self, search: SearchContext, outcome: FrameResult) -> FrameResult:
         """See `SearchFrame`."""
         if outcome is FrameResult.FOUND:
             return outcome
-        search.attempt.trail.back_to(self._mark)
+        search.state.trail.undo_to(self._mark)
         if outcome is FrameResult.TOO_MANY:
             return outcome
-        if search.outlook is not None:
+        if search.pruning_index is not None:
             # An interchangeable device in the same place would fail in the same way.
             last = self._next - 1
             location = last if search.order is None else search.order.locations[last]
-            self._failed.add(_looks(search.outlook, search.attempt, location))
+            self._failed.add(_interchange_key(search.pruning_index, search.state, location))
         return self.advance(search)
 
-    def _enough(self, outlook: PruningIndex, attempt: SearchState, rank: int, order: DeviceOrder | None) -> bool:
+    def _can_still_fill(
+        self, pruning_index: PruningIndex, state: SearchState, rank: int, order: DeviceOrder | None
+    ) -> bool:
         """Whether the devices from here on are enough for what is still to be picked."""
         claim, request, picked, wanted = self._place
         if self._candidates is None:
             # Whenever this frame looks for a device, the picks and constraints are those it began with.
-            found = outlook.candidates((claim, request, max(self._option, 0)), attempt)
+            found = pruning_index.candidates((claim, request, max(self._option, 0)), state)
             self._candidates = found if order is None else order.ranked(found)
         return (self._candidates >> rank).bit_count() >= wanted.count - picked
 
 
-def _looks(outlook: PruningIndex, attempt: SearchState, location: int) -> tuple[int, int, Amounts | None]:
+def _interchange_key(pruning_index: PruningIndex, state: SearchState, location: int) -> tuple[int, int, Amounts | None]:
     """Equal for devices that the same picks make no difference between."""
-    return outlook.alike[location], attempt.mark(location), attempt.shared(location)
+    return pruning_index.symmetry_class[location], state.mark(location), state.shared(location)

@@ -6,7 +6,7 @@ Where such a rule has a say, nothing may be skipped: what a device that was give
 from collections.abc import Iterator, Sequence
 from typing import SupportsIndex
 
-from dra_extender.allocator.demand.constraints import REFUSED, Constraint, ConstraintConflict, clash, differs
+from dra_extender.allocator.demand.constraints import REFUSED, Constraint, ConstraintConflict, conflict_of, differs
 from dra_extender.allocator.demand.demand import Demand, SearchableRequest
 from dra_extender.allocator.pools.pools import Pool
 from dra_extender.allocator.rules.counters import CounterKey, CounterTable
@@ -15,19 +15,19 @@ from dra_extender.allocator.search_state import Exclusion, PoolTables, SearchSta
 from dra_extender.model.device import Attribute, CounterConsumption
 
 
-def begin(demand: Demand, facts: NodeView) -> tuple[SearchState, bool]:
+def new_search_state(demand: Demand, node_view: NodeView) -> tuple[SearchState, bool]:
     """An empty attempt by the rules of this search, and whether the search may skip what cannot succeed."""
-    rules = facts.rules
-    shared_names = not rules.counters_by_driver and _has_pools_of_one_name(facts)
+    rules = node_view.rules
+    shared_names = not rules.counters_by_driver and _has_pools_of_one_name(node_view)
     by_request = not rules.distinct_from_every_device and _has_distinct(demand)
     free_admin = not rules.admin_access_pays_counters and _has_admin_access(demand)
     if shared_names or by_request or free_admin:
-        return ReleaseSearchState(demand, facts), False
-    return SearchState(demand, facts), True
+        return ReleaseSearchState(demand, node_view), False
+    return SearchState(demand, node_view), True
 
 
-def _has_pools_of_one_name(facts: NodeView) -> bool:
-    names = [pool.pool_id[1] for pool in facts.pools.pools]
+def _has_pools_of_one_name(node_view: NodeView) -> bool:
+    names = [pool.pool_id[1] for pool in node_view.pools.pools]
     return len(set(names)) < len(names)
 
 
@@ -77,16 +77,16 @@ class LooseCounterTable(CounterTable):
 
 
 class ReleaseSearchState(SearchState):
-    """An attempt whose undo may leave something behind; `refusal` still changes nothing."""
+    """An attempt whose undo may leave something behind; `exclusion` still changes nothing."""
 
     __slots__ = ("_by_name", "_joined", "_paid")
 
-    def __init__(self, demand: Demand, facts: NodeView) -> None:
-        super().__init__(demand, facts)
+    def __init__(self, demand: Demand, node_view: NodeView) -> None:
+        super().__init__(demand, node_view)
         self._by_name: dict[str, CounterTable] = {}
         self._joined: dict[tuple[int, int], LastOfEachRequest] = {}
         self._paid: dict[int, bool] = {}
-        if not facts.rules.distinct_from_every_device:
+        if not node_view.rules.distinct_from_every_device:
             for claim, each in enumerate(demand.claims):
                 for index, constraint in enumerate(each.constraints):
                     if constraint.distinct:
@@ -96,18 +96,18 @@ class ReleaseSearchState(SearchState):
         """See `SearchState`; the first pool of a name that is asked for makes the counters of them all."""
         new = id(pool) not in self._tables
         found = super().tables(pool)
-        if new and not self._facts.rules.counters_by_driver:
+        if new and not self._node_view.rules.counters_by_driver:
             name = pool.pool_id[1]
             if name not in self._by_name:
                 self._by_name[name] = LooseCounterTable(pool.totals, found.held)
             found.counters = self._by_name[name]
         return found
 
-    def refusal(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
+    def exclusion(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
         """See `SearchState`."""
         tables, by_name = dict(self._tables), dict(self._by_name)
         seen = {key: dict(each.seen) for key, each in self._joined.items()}
-        found = super().refusal(claim, wanted, location)
+        found = super().exclusion(claim, wanted, location)
         self._tables, self._by_name = tables, by_name
         for key, each in self._joined.items():
             each.seen = seen[key]
@@ -121,7 +121,7 @@ class ReleaseSearchState(SearchState):
             refused = joined is None and constraint.joined(state, attribute) is REFUSED
             refused = refused or (joined is not None and not joined.admits(constraint, attribute))
             if refused:
-                return clash(constraint, attribute, state)
+                return conflict_of(constraint, attribute, state)
         return None
 
     def _constrain(self, claim: int, wanted: SearchableRequest, location: int) -> Exclusion:
@@ -143,20 +143,20 @@ class ReleaseSearchState(SearchState):
     ) -> Iterator[tuple[int, Constraint, Attribute | None]]:
         for index in wanted.constraints:
             constraint = self._demand.claims[claim].constraints[index]
-            yield index, constraint, self._facts.attribute(wanted, constraint.attribute, location)
+            yield index, constraint, self._node_view.attribute(wanted, constraint.attribute, location)
 
     def _draw(self, wanted: SearchableRequest, location: int, *, pays: bool = True) -> Exclusion:
-        if self._facts.rules.admin_access_pays_counters:
+        if self._node_view.rules.admin_access_pays_counters:
             return super()._draw(wanted, location, pays=pays)
-        refusal = super()._draw(wanted, location, pays=False)
-        consumption = self._facts.pools.devices[location].consumes_counters
-        if refusal or wanted.admin or not consumption:
-            return refusal
+        exclusion = super()._draw(wanted, location, pays=False)
+        consumption = self._node_view.pools.devices[location].consumes_counters
+        if exclusion or wanted.admin or not consumption:
+            return exclusion
         # A share with admin access that came before has not paid for this one.
-        sharing = self._facts.sharing
+        sharing = self._node_view.sharing
         if sharing.is_shareable(location) and (location in self._paid or sharing.is_shared(location)):
             return Exclusion.NONE
-        if not self.tables(self._facts.pools.views[location].pool).counters.reserve(consumption, self.trail):
+        if not self.tables(self._node_view.pools.views[location].pool).counters.reserve(consumption, self.trail):
             return Exclusion.COUNTERS
         self.trail.put(self._paid, location, True)
         return Exclusion.NONE

@@ -9,7 +9,7 @@ from typing import Final
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.pools.device_order import DeviceOrder
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search.all_mode import Gathered
+from dra_extender.allocator.search.all_mode import AllModeLocations
 from dra_extender.allocator.search.search import Search
 from dra_extender.allocator.state.result import SearchEndedError
 
@@ -20,17 +20,19 @@ _MAX_STEPS: Final = 2_000
 class PreferringSearch:
     """One question, tried in this order first; `run` until it returns, then read `search`."""
 
-    __slots__ = ("_demand", "_facts", "_gathered", "_max_steps", "_preferred", "_spent", "_undecided", "search")
+    __slots__ = ("_all_mode", "_demand", "_max_steps", "_node_view", "_preferred", "_spent", "_undecided", "search")
 
-    def __init__(self, demand: Demand, facts: NodeView, gathered: Gathered, max_steps: int, order: DeviceOrder) -> None:
+    def __init__(
+        self, demand: Demand, node_view: NodeView, all_mode: AllModeLocations, max_steps: int, order: DeviceOrder
+    ) -> None:
         self._demand = demand
-        self._facts = facts
-        self._gathered = gathered
+        self._node_view = node_view
+        self._all_mode = all_mode
         self._max_steps = max_steps
         self._preferred: Search | None = None
         self._spent = 0
         self._undecided = True
-        self.search = Search(demand, facts, gathered, min(max_steps, _MAX_STEPS), order)
+        self.search = Search(demand, node_view, all_mode, min(max_steps, _MAX_STEPS), order)
 
     @property
     def steps(self) -> int:
@@ -71,13 +73,13 @@ class PreferringSearch:
         return True
 
     def _plain(self) -> Search:
-        return Search(self._demand, self._facts, self._gathered, self._max_steps)
+        return Search(self._demand, self._node_view, self._all_mode, self._max_steps)
 
 
-def preference(demand: Demand, facts: NodeView) -> DeviceOrder | None:
+def preference(demand: Demand, node_view: NodeView) -> DeviceOrder | None:
     """The order of preference; None where it changes nothing, or would change what is possible."""
-    order, features = facts.pools.ready_first, facts.features
-    if order is None or not facts.rules.ready_devices_first or not features.device_binding_and_status:
+    order, features = node_view.pools.ready_first, node_view.features
+    if order is None or not node_view.rules.ready_devices_first or not features.device_binding_and_status:
         return None
     # Whether scalar constraints can be met depends on the order of devices.
     return None if demand.constrained and not features.list_type_attributes else order

@@ -1,7 +1,7 @@
 """What a search that takes long learns about its node, to skip what cannot succeed.
 
 It never changes the answer: the first solution stays the first, and nothing is skipped that could end in an error.  So it is not
-for wishes with a selector that fails on any device, and has no say about claims with mode All and constraints (see `calm`).
+for wishes with a selector that fails on any device, and has no say about claims with mode All and constraints (see `error_safety`).
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -13,14 +13,14 @@ from dra_extender.allocator.demand.demand import ALL, Demand, RequestDemand, Sea
 from dra_extender.allocator.rules.capacity import CapacityMismatch
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search.all_mode import Gathered
-from dra_extender.allocator.search.bounds import Bounds, Mask, Wish, is_hopeless, locations
+from dra_extender.allocator.search.all_mode import AllModeLocations
+from dra_extender.allocator.search.bounds import Bounds, CapacityBound, Mask, is_infeasible, locations
 from dra_extender.allocator.search_state import SearchState
 from dra_extender.model.device import Attribute
 
 Option = tuple[int, int, int]
 
-_STANDINGS_LIKE_A_DEVICE: Final = 64
+_VERDICTS_PER_DEVICE: Final = 64
 """So many standings of a device take as long to compare as to look at a device."""
 _FEW: Final = 64
 _ONE: Final = ord("1")
@@ -43,14 +43,14 @@ class ExactStateIndex:
     Only the very same state can be known to fail again, and it does so without an error if it did before.
     """
 
-    __slots__ = ("_constraints", "_devices", "alike")
+    __slots__ = ("_constraints", "_devices", "symmetry_class")
 
     def __init__(self, demand: Demand, devices: int) -> None:
         self._constraints = [tuple(range(len(claim.constraints))) for claim in demand.claims]
         self._devices: Mask = (1 << devices) - 1
-        self.alike: Sequence[int] = range(devices)
+        self.symmetry_class: Sequence[int] = range(devices)
 
-    def rest(self, claim: int, _request: int) -> RemainingRequests:
+    def remaining_requests(self, claim: int, _request: int) -> RemainingRequests:
         """What matters from this request on."""
         return RemainingRequests(self._devices, self._constraints[claim])
 
@@ -62,47 +62,47 @@ class PruningIndex:
     """
 
     __slots__ = (
+        "_all_mode",
         "_bounds",
         "_by_value",
+        "_consumers_by_pool",
         "_demand",
         "_derivations",
-        "_drawing",
         "_eligibility",
-        "_facts",
-        "_gathered",
+        "_interchange_key",
         "_joined",
-        "_looks",
         "_never_less",
+        "_node_view",
         "_numbers",
-        "_rests",
-        "alike",
+        "_remaining_requests",
         "masks",
+        "symmetry_class",
     )
 
     def __init__(
         self,
         demand: Demand,
-        facts: NodeView,
-        gathered: Gathered,
+        node_view: NodeView,
+        all_mode: AllModeLocations,
         eligibility: Callable[[int, int, int, SearchableRequest], Eligibility],
     ) -> None:
         """Nothing is known before `find`."""
         self._demand = demand
-        self._facts = facts
-        self._gathered = gathered
+        self._node_view = node_view
+        self._all_mode = all_mode
         self._eligibility = eligibility
-        self._looks: dict[Hashable, tuple[bytes, Mask]] = {}
+        self._interchange_key: dict[Hashable, tuple[bytes, Mask]] = {}
         self._derivations: list[list[Attribute | None]] = []
         # How far an option has come, if it was interrupted: constraints that were looked at, and what they left.
         self._joined: tuple[int, Mask] | None = None
         self._numbers: dict[Hashable, int] = {}
         self._never_less: set[Option] = set()
-        self._bounds = Bounds(facts)
+        self._bounds = Bounds(node_view)
         self.masks: dict[Option, Mask] = {}
         self._by_value: dict[tuple[Option, int], dict[tuple[str, Any], Mask]] = {}
-        self.alike: list[int] = []
-        self._drawing: list[Mask] = []
-        self._rests: dict[tuple[int, int], RemainingRequests] = {}
+        self.symmetry_class: list[int] = []
+        self._consumers_by_pool: list[Mask] = []
+        self._remaining_requests: dict[tuple[int, int], RemainingRequests] = {}
 
     def find(self) -> None:
         """Find the standing of every device for every option.
@@ -117,18 +117,18 @@ class PruningIndex:
                 for option, wanted in enumerate(each.options):
                     if (claim, request, option) not in self.masks:
                         self._find((claim, request, option), wanted)
-        self._find_alike()
-        self._drawing = self._drawing_by_pool()
+        self._find_symmetry_classes()
+        self._consumers_by_pool = self._find_consumers_by_pool()
 
     def _find(self, option: Option, wanted: SearchableRequest) -> None:
-        count = len(self._facts.pools.devices)
-        look = option if wanted.look is None else wanted.look
-        if look not in self._looks:
-            self._facts.look(count)
+        count = len(self._node_view.pools.devices)
+        equivalence_key = option if wanted.equivalence_key is None else wanted.equivalence_key
+        if equivalence_key not in self._interchange_key:
+            self._node_view.poll_deadline(count)
             found = self._eligibility(*option, wanted).all()
-            self._looks[look] = found, _mask(found)
-        standings, mask = self._looks[look]
-        derived = list(self._derived(option[0], wanted, standings))
+            self._interchange_key[equivalence_key] = found, _mask(found)
+        verdicts, mask = self._interchange_key[equivalence_key]
+        derived = list(self._derived(option[0], wanted, verdicts))
         mask = self._joining(option[0], wanted, mask)
         self._derivations += derived
         self.masks[option] = mask
@@ -139,10 +139,12 @@ class PruningIndex:
         done, mask = self._joined or (0, mask)
         for place, index in enumerate(wanted.constraints[done:], done):
             self._joined = place, mask
-            self._facts.look(mask.bit_count())
+            self._node_view.poll_deadline(mask.bit_count())
             constraint = self._demand.claims[claim].constraints[index]
             if not constraint.lists:
-                having = [each for each in locations(mask) if self._facts.attribute(wanted, constraint.attribute, each)]
+                having = [
+                    each for each in locations(mask) if self._node_view.attribute(wanted, constraint.attribute, each)
+                ]
                 mask = _mask_at(having)
                 continue
             # Without a value a device joins nothing, and with matchAttribute one value has to be on all devices of the request.
@@ -157,42 +159,42 @@ class PruningIndex:
         """Those of the devices that have a value, by value."""
         found: dict[tuple[str, Any], list[int]] = {}
         for location in locations(mask):
-            attribute = self._facts.attribute(wanted, name, location)
+            attribute = self._node_view.attribute(wanted, name, location)
             for value in value_set(attribute) if attribute is not None else ():
                 found.setdefault(value, []).append(location)
         return {value: _mask_at(places) for value, places in found.items()}
 
-    def _drawing_by_pool(self) -> list[Mask]:
-        pools, found = self._facts.pools, dict[int, Mask]()
+    def _find_consumers_by_pool(self) -> list[Mask]:
+        pools, found = self._node_view.pools, dict[int, Mask]()
         # Where devices depend on their neighbours, all of them matter to each other.
-        choosy = {id(pool) for pool in self._facts.choosy}
+        has_compatibility_rules = {id(pool) for pool in self._node_view.pools_with_rules}
         for location, device in enumerate(pools.devices):
             pool = id(pools.views[location].pool)
-            if pool in choosy or device.consumes_counters:
-                pool = 0 if pool in choosy else pool
+            if pool in has_compatibility_rules or device.consumes_counters:
+                pool = 0 if pool in has_compatibility_rules else pool
                 found[pool] = found.get(pool, 0) | 1 << location
         return list(found.values())
 
-    def rest(self, claim: int, request: int) -> RemainingRequests:
+    def remaining_requests(self, claim: int, request: int) -> RemainingRequests:
         """What matters from this request on."""
-        known = self._rests.get((claim, request))
+        known = self._remaining_requests.get((claim, request))
         if known is None:
             options = [option for option in self.masks if option[:2] >= (claim, request)]
             devices = 0
             for option in options:
                 devices |= self.masks[option]
-            for drawing in self._drawing:
+            for drawing in self._consumers_by_pool:
                 if drawing & devices:
                     devices |= drawing
             wishes = self._demand.claims[claim].requests[request:]
             bound = {index for wish in wishes for wanted in wish.options for index in wanted.constraints}
-            known = self._rests[claim, request] = RemainingRequests(devices, tuple(sorted(bound)))
+            known = self._remaining_requests[claim, request] = RemainingRequests(devices, tuple(sorted(bound)))
         return known
 
     @property
-    def more_is_less(self) -> bool:
+    def is_monotone(self) -> bool:
         """Whether no pick can ever give back what others take: nobody draws or asks for a negative amount."""
-        demand, sharing, devices = self._demand, self._facts.sharing, self._facts.pools.devices
+        demand, sharing, devices = self._demand, self._node_view.sharing, self._node_view.pools.devices
         for device in devices:
             if any(amount < 0 for entry in device.consumes_counters for _, amount in entry.counters):
                 return False
@@ -204,15 +206,15 @@ class PruningIndex:
                     return False
         return True
 
-    def candidates(self, option: Option, attempt: SearchState) -> Mask:
+    def candidates(self, option: Option, state: SearchState) -> Mask:
         """The devices that an option could take beside what this attempt has, at most."""
         claim, request, index = option
         wanted = self._demand.claims[claim].requests[request].options[index]
         mask = self.masks[option]
-        for location, _ in attempt.marks():
-            if attempt.is_picked(claim, wanted, location):
+        for location, _ in state.picked_devices():
+            if state.is_picked(claim, wanted, location):
                 mask &= ~(1 << location)
-        states = attempt.constraint_states(claim)
+        states = state.constraint_states(claim)
         for constraint in wanted.constraints:
             if states[constraint] is not None:
                 mask &= self._holders(option, constraint, states[constraint])
@@ -234,11 +236,13 @@ class PruningIndex:
             mask |= by_value.get(value, 0)
         return mask
 
-    def is_hopeless(self, claims: int) -> bool:
+    def is_infeasible(self, claims: int) -> bool:
         """Whether it is certain that the first so many claims have no solution, whatever the search picks."""
         demand, bounds = self._demand, self._bounds
-        separate: list[Wish] = []
-        shareable = _mask_of(self._facts.sharing.is_shareable(each) for each in range(len(self._facts.pools.devices)))
+        separate: list[CapacityBound] = []
+        shareable = _mask_of(
+            self._node_view.sharing.is_shareable(each) for each in range(len(self._node_view.pools.devices))
+        )
         for claim, each in enumerate(demand.claims[:claims]):
             for request, wish in enumerate(each.requests):
                 least = self._least(claim, request, wish, bounds)
@@ -246,46 +250,46 @@ class PruningIndex:
                     return True
                 if not any(option.admin for option in wish.options) and not least[1] & shareable:
                     separate.append(least)
-        return is_hopeless(separate, bounds)
+        return is_infeasible(separate, bounds)
 
-    def _least(self, claim: int, request: int, wish: RequestDemand, bounds: Bounds) -> Wish | None:
+    def _least(self, claim: int, request: int, wish: RequestDemand, bounds: Bounds) -> CapacityBound | None:
         """What a request needs at least and where from, over the options that could work; None if none could."""
         needs: list[int] = []
         union = 0
         for option, wanted in enumerate(wish.options):
             key = (claim, request, option)
-            mask, every = self.masks[key], self._gathered.get(key, ())
+            mask, every = self.masks[key], self._all_mode.get(key, ())
             count = len(every) if wanted.count == ALL else wanted.count
             impossible = wanted.count == ALL and (not every or any(not mask >> location & 1 for location in every))
-            if not impossible and bounds.most(mask) >= count:
+            if not impossible and bounds.upper_bound(mask) >= count:
                 needs.append(count)
                 union |= mask
         return (min(needs), union) if needs else None
 
-    def _derived(self, claim: int, wanted: SearchableRequest, standings: bytes) -> Iterator[list[Attribute | None]]:
+    def _derived(self, claim: int, wanted: SearchableRequest, verdicts: bytes) -> Iterator[list[Attribute | None]]:
         """For each constraint of an option, what the option derives for it from each device that it can take."""
         for index in wanted.constraints:
             name = self._demand.claims[claim].constraints[index].attribute
             if name in wanted.derived:
                 yield [
-                    self._facts.attribute(wanted, name, location) if standing == DeviceVerdict.ELIGIBLE else None
-                    for location, standing in enumerate(standings)
+                    self._node_view.attribute(wanted, name, location) if verdict == DeviceVerdict.ELIGIBLE else None
+                    for location, verdict in enumerate(verdicts)
                 ]
 
-    def _find_alike(self) -> None:
-        pools = self._facts.pools
-        if self._demand.constrained and not self._facts.features.list_type_attributes:
+    def _find_symmetry_classes(self) -> None:
+        pools = self._node_view.pools
+        if self._demand.constrained and not self._node_view.features.list_type_attributes:
             # Scalar constraints can depend on the order of devices, so nothing is interchangeable.
-            self.alike = list(range(len(pools.devices)))
+            self.symmetry_class = list(range(len(pools.devices)))
             return
         names = sorted({each.attribute for claim in self._demand.claims for each in claim.constraints})
-        sharing, derived, found = self._facts.sharing, self._derivations, self.alike
-        choosy = {id(pool) for pool in self._facts.choosy}
-        standings = [each for each, _ in self._looks.values()]
+        sharing, derived, found = self._node_view.sharing, self._derivations, self.symmetry_class
+        has_compatibility_rules = {id(pool) for pool in self._node_view.pools_with_rules}
+        verdicts = [each for each, _ in self._interchange_key.values()]
         begun = len(found)
-        columns = zip(*(each[begun:] for each in standings), strict=True) if standings else repeat(())
+        columns = zip(*(each[begun:] for each in verdicts), strict=True) if verdicts else repeat(())
         for location, column in zip(range(begun, len(pools.devices)), columns, strict=False):
-            self._facts.look(1 + len(standings) // _STANDINGS_LIKE_A_DEVICE)
+            self._node_view.poll_deadline(1 + len(verdicts) // _VERDICTS_PER_DEVICE)
             device, pool = pools.devices[location], pools.views[location].pool
             consumption = device.consumes_counters
             values: tuple[Any, ...] = tuple(lookup(name, pool.pool_id[0], device) for name in names)
@@ -294,7 +298,7 @@ class PruningIndex:
             key = (
                 id(pool) if consumption else None,
                 consumption,
-                location if id(pool) in choosy else None,
+                location if id(pool) in has_compatibility_rules else None,
                 shared,
                 bytes(column),
                 values,
@@ -303,8 +307,8 @@ class PruningIndex:
             found.append(self._numbers.setdefault(key, len(self._numbers)))
 
 
-def _mask(standings: bytes) -> Mask:
-    return _mask_of(each == DeviceVerdict.ELIGIBLE for each in standings)
+def _mask(verdicts: bytes) -> Mask:
+    return _mask_of(each == DeviceVerdict.ELIGIBLE for each in verdicts)
 
 
 def _mask_at(places: Sequence[int]) -> Mask:

@@ -17,7 +17,7 @@ from dra_extender.allocator.explain.shortfall import Shortfall
 from dra_extender.allocator.pools.device_order import DeviceOrder
 from dra_extender.allocator.rules.eligibility import DeviceVerdict, Eligibility
 from dra_extender.allocator.rules.node_view import NodeView
-from dra_extender.allocator.search.error_safety import is_never_too_large, may_break_off, unfailing
+from dra_extender.allocator.search.error_safety import error_free_prefix, may_end_in_error, never_exceeds_max_results
 from dra_extender.allocator.search.frames import (
     CLAIM_END,
     NOT_CHOSEN,
@@ -28,7 +28,7 @@ from dra_extender.allocator.search.frames import (
     NogoodFrame,
     SearchFrame,
 )
-from dra_extender.allocator.search.other_releases import begin
+from dra_extender.allocator.search.other_releases import new_search_state
 from dra_extender.allocator.search.pruning import ExactStateIndex, PruningIndex
 from dra_extender.allocator.search_state import Exclusion
 from dra_extender.allocator.state.result import SearchEndedError, SearchPaused
@@ -38,75 +38,75 @@ Option = tuple[int, int, int]
 """(claim, request, option of the request)."""
 
 _POLL: Final = 15
-_VAIN_BEFORE_LOOKOUT: Final = 64
-_REFUSALS_LIKE_A_DEAD_END: Final = 4
-_STEPS_ALONE: Final = 2_000
+_DEAD_ENDS_BEFORE_PRUNING: Final = 64
+_EXCLUSIONS_PER_DEAD_END: Final = 4
+_MAX_STEPS_PER_CLAIM: Final = 2_000
 _MANY_DEVICES: Final = 256
 
 
-class _Lookout(NamedTuple):
+class _NodeAnalysis(NamedTuple):
     """What a look at the whole node found: how many claims of the demand cannot fail, and what can be taken, if that is known."""
 
     demand: Demand
-    calm: int
-    outlook: PruningIndex | None
+    error_free_claims: int
+    pruning_index: PruningIndex | None
 
 
 class Search:
-    """One search on one node; `run` until it returns, then read `attempt`, `chosen`, `steps` and `shortfall`."""
+    """One search on one node; `run` until it returns, then read `state`, `chosen`, `steps` and `shortfall`."""
 
     __slots__ = (
-        "_alone",
+        "_all_mode",
         "_claim",
+        "_claim_searches",
+        "_dead_ends",
         "_demand",
         "_eligibilities",
-        "_finding",
         "_frames",
-        "_gathered",
-        "_looked_out",
-        "_lookout",
+        "_is_analysed",
         "_max_steps",
+        "_may_be_feasible",
         "_memory",
-        "_met",
+        "_node_analysis",
         "_option",
         "_outcome",
         "_picked",
         "_poll",
+        "_pruning_index",
         "_request",
         "_start",
-        "_vain",
-        "attempt",
         "chosen",
-        "facts",
-        "failed_states",
+        "node_view",
+        "nogoods",
         "order",
-        "outlook",
+        "pruning_index",
         "shortfall",
+        "state",
         "steps",
     )
 
     def __init__(
         self,
         demand: Demand,
-        facts: NodeView,
-        gathered: Mapping[Option, tuple[int, ...]],
+        node_view: NodeView,
+        all_mode: Mapping[Option, tuple[int, ...]],
         max_steps: int,
         order: DeviceOrder | None = None,
     ) -> None:
         """Try the devices of a request by location, or in this order."""
-        self.facts = facts
+        self.node_view = node_view
         self.order = order
-        self.attempt, may_skip = begin(demand, facts)
+        self.state, may_skip = new_search_state(demand, node_view)
         self.steps = 0
         self.chosen: dict[tuple[int, int], int] = {}
-        self.shortfall = Shortfall(demand, facts, self.attempt)
-        self.outlook: PruningIndex | None = None
+        self.shortfall = Shortfall(demand, node_view, self.state)
+        self.pruning_index: PruningIndex | None = None
         self._memory: PruningIndex | ExactStateIndex | None = None
-        self.failed_states: set[Hashable] = set()
-        self._vain = 0
-        self._looked_out = not may_skip
+        self.nogoods: set[Hashable] = set()
+        self._dead_ends = 0
+        self._is_analysed = not may_skip
         self._demand = demand
-        self._gathered = gathered
+        self._all_mode = all_mode
         self._max_steps = max_steps
         self._frames: list[SearchFrame] = []
         self._eligibilities: dict[Option, Eligibility] = {}
@@ -115,14 +115,14 @@ class Search:
         self._option = NOT_CHOSEN
         # What `run` goes on with: the outcome that the frame on top has still to judge, or the next call.
         self._outcome = FrameResult.GOES_ON
-        self._lookout: _Lookout | None = None
-        self._finding: PruningIndex | None = None
-        self._alone: dict[int, Search] = {}
-        self._met: bool | None = None
-        self._poll = _POLL if len(facts.pools.devices) < _MANY_DEVICES else 0
+        self._node_analysis: _NodeAnalysis | None = None
+        self._pruning_index: PruningIndex | None = None
+        self._claim_searches: dict[int, Search] = {}
+        self._may_be_feasible: bool | None = None
+        self._poll = _POLL if len(node_view.pools.devices) < _MANY_DEVICES else 0
 
     def run(self) -> bool:
-        """Whether there is a solution; the picks of the first one are then in `attempt`.
+        """Whether there is a solution; the picks of the first one are then in `state`.
 
         Raises:
             Fatal: a selector failed, mode All met a constraint, or the search was stopped at its limit.
@@ -131,7 +131,7 @@ class Search:
         frames, outcome = self._frames, self._outcome
         depth, steps = len(frames), self.steps
         try:
-            while not self._is_hopeless():
+            while not self._is_infeasible():
                 if outcome is FrameResult.GOES_ON:
                     outcome = self._enter()
                 elif not frames:
@@ -177,22 +177,22 @@ class Search:
         option = max(self._option, 0)
         wanted = wish.options[option]
         place = DeviceSlot(claim, request, self._picked, wanted)
-        every = self._gathered.get((claim, request, option)) if wanted.count == ALL else None
+        every = self._all_mode.get((claim, request, option)) if wanted.count == ALL else None
         count = wanted.count if every is None else len(every)
         if wanted.count == ALL and not every:
-            self.shortfall.note(place, self.eligibility(claim, request, option, wanted), {})
+            self.shortfall.record_shortfall(place, self.eligibility(claim, request, option, wanted), {})
             return FrameResult.FAILED
         if place.picked >= count:
             return self.call(claim, request + 1)
-        total = self.attempt.size(claim) + count - place.picked
+        total = self.state.size(claim) + count - place.picked
         if total > MAX_RESULTS:
-            self.shortfall.note_too_many(place, total)
+            self.shortfall.record_too_many(place, total)
             return FrameResult.TOO_MANY
-        eligibility, mark = self.eligibility(claim, request, option, wanted), self.attempt.trail.mark()
+        eligibility, mark = self.eligibility(claim, request, option, wanted), self.state.trail.mark()
         frame: AllModeFrame | DeviceLoop
         if every is not None:
             frame = AllModeFrame(mark)
-            outcome = self._take_gathered(place, every[place.picked], eligibility)
+            outcome = self._pick_all_mode(place, every[place.picked], eligibility)
         else:
             frame = DeviceLoop(place, self._option, self._start, eligibility, mark)
             outcome = frame.advance(self)
@@ -200,18 +200,18 @@ class Search:
             self._frames.append(frame)
         return outcome
 
-    def _take_gathered(self, place: DeviceSlot, location: int, eligibility: Eligibility) -> FrameResult:
+    def _pick_all_mode(self, place: DeviceSlot, location: int, eligibility: Eligibility) -> FrameResult:
         """Take the next device of mode All; no other candidate exists."""
         claim, request, picked, wanted = place
-        refusals: dict[int, Exclusion] = {}
+        exclusions: dict[int, Exclusion] = {}
         if eligibility.of(location) == DeviceVerdict.ELIGIBLE:
-            refusal = self.attempt.take(claim, wanted, location)
-            if not refusal:
+            exclusion = self.state.try_pick(claim, wanted, location)
+            if not exclusion:
                 return self.call(claim, request, self._option, picked + 1)
-            if refusal is Exclusion.CONSTRAINT:
-                raise SearchEndedError(self.shortfall.constraint_refuses(claim, wanted, location))
-            refusals[location] = refusal
-        self.shortfall.note(place, eligibility, refusals, only=location)
+            if exclusion is Exclusion.CONSTRAINT:
+                raise SearchEndedError(self.shortfall.constraint_rejection(claim, wanted, location))
+            exclusions[location] = exclusion
+        self.shortfall.record_shortfall(place, eligibility, exclusions, only=location)
         return FrameResult.FAILED
 
     def eligibility(self, claim: int, request: int, option: int, wanted: SearchableRequest) -> Eligibility:
@@ -220,99 +220,104 @@ class Search:
         found = self._eligibilities.get(key)
         if found is None:
             label = self._demand.claims[claim].label
-            found = self._eligibilities[key] = Eligibility(wanted, label, self.facts)
+            found = self._eligibilities[key] = Eligibility(wanted, label, self.node_view)
         return found
 
     def dead_end(self, refused: int) -> None:
         """Count a place that no device could fill; many of them make the search look at the whole node once."""
-        self._vain += 1 + refused // _REFUSALS_LIKE_A_DEAD_END
+        self._dead_ends += 1 + refused // _EXCLUSIONS_PER_DEAD_END
 
-    def _is_hopeless(self) -> bool:
-        if self._vain < _VAIN_BEFORE_LOOKOUT or self._looked_out:
+    def _is_infeasible(self) -> bool:
+        if self._dead_ends < _DEAD_ENDS_BEFORE_PRUNING or self._is_analysed:
             return False
-        if self._lookout is None:
-            self._lookout = self._look_out()
-        demand, calm, outlook = self._lookout
-        hopeless = outlook is not None and (
-            outlook.is_hopeless(calm) or (outlook.more_is_less and self._has_a_hopeless_claim(demand, calm))
+        if self._node_analysis is None:
+            self._node_analysis = self._analyse_node()
+        demand, error_free_claims, pruning_index = self._node_analysis
+        infeasible = pruning_index is not None and (
+            pruning_index.is_infeasible(error_free_claims)
+            or (pruning_index.is_monotone and self._has_infeasible_claim(demand, error_free_claims))
         )
-        self._looked_out, self._lookout = True, None
-        self._alone.clear()
-        return hopeless
+        self._is_analysed, self._node_analysis = True, None
+        self._claim_searches.clear()
+        return infeasible
 
-    def _look_out(self) -> "_Lookout":
-        self._memory = ExactStateIndex(self._demand, len(self.facts.pools.devices))
-        demand = unfailing(self._demand, self.facts, self.eligibility)
-        calm = next((index for index, each in enumerate(demand.claims) if may_break_off(each)), len(demand.claims))
-        if self._finding is None:
-            self._finding = PruningIndex(demand, self.facts, self._gathered, self.eligibility)
-        outlook = self._finding
+    def _analyse_node(self) -> "_NodeAnalysis":
+        self._memory = ExactStateIndex(self._demand, len(self.node_view.pools.devices))
+        demand = error_free_prefix(self._demand, self.node_view, self.eligibility)
+        error_free_claims = next(
+            (index for index, each in enumerate(demand.claims) if may_end_in_error(each)), len(demand.claims)
+        )
+        if self._pruning_index is None:
+            self._pruning_index = PruningIndex(demand, self.node_view, self._all_mode, self.eligibility)
+        pruning_index = self._pruning_index
         try:
-            outlook.find()
+            pruning_index.find()
         except SearchEndedError:
-            return _Lookout(demand, calm, None)  # the time is up
-        if demand is self._demand and calm == len(demand.claims):
-            self.outlook = self._memory = outlook
-        return _Lookout(demand, calm, outlook)
+            return _NodeAnalysis(demand, error_free_claims, None)  # the time is up
+        if demand is self._demand and error_free_claims == len(demand.claims):
+            self.pruning_index = self._memory = pruning_index
+        return _NodeAnalysis(demand, error_free_claims, pruning_index)
 
-    def _has_a_hopeless_claim(self, demand: Demand, calm: int) -> bool:
+    def _has_infeasible_claim(self, demand: Demand, error_free_claims: int) -> bool:
         """Whether some claim of several could not even be met if it were the only one.
 
-        Of those that may end in an error only the first can tell, after `calm` claims: if it ends without one when it is alone,
-        it does so with others beside it, too.
+        Of the claims that may end in an error, only the first one (number `error_free_claims`) is asked: if a search for this claim
+        alone ends without an error, a search for all claims does too.
         """
-        claims = demand.claims[: calm + 1] if len(self._demand.claims) > 1 else ()
+        claims = demand.claims[: error_free_claims + 1] if len(self._demand.claims) > 1 else ()
         for index, claim in enumerate(claims):
-            if index == calm and not is_never_too_large(index, claim, self._gathered):
+            if index == error_free_claims and not never_exceeds_max_results(index, claim, self._all_mode):
                 continue
-            alone = self._alone.get(index)
+            alone = self._claim_searches.get(index)
             if alone is None:
-                gathered = {(0, *key[1:]): found for key, found in self._gathered.items() if key[0] == index}
-                alone = Search(replace(demand, claims=(claim,)), self.facts, gathered, _STEPS_ALONE)
-                self._alone[index] = alone
-            if not alone.met():
+                all_mode = {(0, *key[1:]): found for key, found in self._all_mode.items() if key[0] == index}
+                alone = Search(replace(demand, claims=(claim,)), self.node_view, all_mode, _MAX_STEPS_PER_CLAIM)
+                self._claim_searches[index] = alone
+            if not alone.may_be_feasible():
                 return True
         return False
 
-    def met(self) -> bool:
+    def may_be_feasible(self) -> bool:
         """Whether there is a solution, as far as can be found out; may be asked again, also after a pause."""
-        if self._met is None:
+        if self._may_be_feasible is None:
             try:
-                self._met = self.run()
+                self._may_be_feasible = self.run()
             except SearchEndedError:
-                self._met = True
-        return self._met
+                self._may_be_feasible = True
+        return self._may_be_feasible
 
     def _is_known_failure(self, memory: PruningIndex | ExactStateIndex) -> bool:
         """Whether this request failed before with equal devices picked; if not, its failure will be remembered."""
         state = self._state(memory)
-        if state in self.failed_states:
+        if state in self.nogoods:
             return True
         self._frames.append(NogoodFrame(state))
         return False
 
     def _state(self, memory: PruningIndex | ExactStateIndex) -> Hashable:
         """Everything that decides whether the requests from here on can be met, up to interchangeable devices."""
-        attempt, claim = self.attempt, self._claim
-        rest, alike = memory.rest(claim, self._request), memory.alike
+        state, claim = self.state, self._claim
+        rest, symmetry_class = memory.remaining_requests(claim, self._request), memory.symmetry_class
         whole = sorted(
-            (alike[location], claims.bit_count(), claims >> claim & 1)
-            for location, claims in attempt.marks()
+            (symmetry_class[location], claims.bit_count(), claims >> claim & 1)
+            for location, claims in state.picked_devices()
             if rest.devices >> location & 1
         )
         shared = sorted(
-            (alike[location], total) for location, total in attempt.shares() if rest.devices >> location & 1
+            (symmetry_class[location], total)
+            for location, total in state.shared_devices()
+            if rest.devices >> location & 1
         )
-        states = attempt.constraint_states(claim)
+        states = state.constraint_states(claim)
         bound = tuple(states[index] for index in rest.constraints)
-        return claim, self._request, attempt.size(claim), bound, tuple(whole), tuple(shared)
+        return claim, self._request, state.size(claim), bound, tuple(whole), tuple(shared)
 
     def _check_limits(self) -> None:
         if self.steps > self._max_steps:
             raise SearchEndedError(
                 Rejection(code=Code.SEARCH_LIMIT, detail=f"no result after {self._max_steps} steps"), counted=True
             )
-        deadline = self.facts.deadline
+        deadline = self.node_view.deadline
         # The first step asks too: a deadline that has passed before ends the shortest search.
         if deadline is not None and not (self.steps - 1) & self._poll and deadline():
             raise SearchEndedError(Rejection(code=Code.SEARCH_LIMIT, detail=f"time was up after {self.steps} steps"))

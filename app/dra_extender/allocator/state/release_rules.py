@@ -10,7 +10,7 @@ from dra_extender.allocator.state.result import Verdict
 class Rules:
     """The defaults are what the service does.
 
-    `lapsed_shares_take`: a share of a device that is not shareable any more, or while the feature is off, keeps others from the
+    `lapsed_shares_block`: a share of a device that is not shareable any more, or while the feature is off, keeps others from the
     device; upstream gives the device away whole.
     `frozen_holdings`: held devices count with the snapshot of their allocation, where there is one; upstream reads the slices.
     `all_needs_used_up_devices`: mode All means devices of which too little is left, too, and so fails on them; releases before
@@ -41,7 +41,7 @@ class Rules:
     the DynamicResources plugin of upstream counts what they take beside what pods ask of the node, which an extender cannot.
     """
 
-    lapsed_shares_take: bool = True
+    lapsed_shares_block: bool = True
     frozen_holdings: bool = True
     all_needs_used_up_devices: bool = True
     all_beside_broken_pools: Verdict = "fatal"
@@ -62,7 +62,7 @@ OWN: Final = Rules()
 """What the service does."""
 
 UPSTREAM: Final = Rules(
-    lapsed_shares_take=False,
+    lapsed_shares_block=False,
     frozen_holdings=False,
     ready_devices_first=False,
     unready_devices_while_off=False,

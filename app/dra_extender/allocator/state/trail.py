@@ -31,7 +31,7 @@ class Trail:
         self._changes.append((sequence, None, _APPENDED))
         sequence.append(value)
 
-    def back_to(self, mark: int) -> None:
+    def undo_to(self, mark: int) -> None:
         """Undo every change made since `mark`, the latest first."""
         changes = self._changes
         while len(changes) > mark:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.pools.pools import NodePools, Pool
-from dra_extender.allocator.rules.compatible_only_with import IsTrue, unsuited
+from dra_extender.allocator.rules.compatible_only_with import IsTrue, first_incompatible
 from dra_extender.allocator.rules.verdict import CAPACITY, COUNTERS, Violation, published_pool, verdict
 from dra_extender.allocator.state.usage import Usage
 from dra_extender.ledger.index.claims import ClaimIndex
@@ -78,20 +78,22 @@ def broken(
             by_pool.setdefault(each.pool_id, []).append(each)
     for pool_id, found in by_pool.items():
         pool = pool_of(pool_id)
-        breach = verdict(pool, usage.pool(pool_id), found) or _unsuited(pool, usage, found, judge)
+        breach = verdict(pool, usage.pool(pool_id), found) or _first_incompatible(pool, usage, found, judge)
         if breach is not None:
             return _overlap(pool_id, breach)
     return None
 
 
-def _unsuited(pool: Pool, usage: Usage, found: Sequence[DeviceHolding], judge: IsTrue | None) -> Violation | None:
+def _first_incompatible(
+    pool: Pool, usage: Usage, found: Sequence[DeviceHolding], judge: IsTrue | None
+) -> Violation | None:
     if judge is None or not (
-        pool.choosy
+        pool.has_compatibility_rules
         or usage.has_compatibility_rules(pool.pool_id)
         or any(each.compatible_only_with is not None for each in found)
     ):
         return None
-    name = unsuited(pool, usage.pool(pool.pool_id), found, judge)
+    name = first_incompatible(pool, usage.pool(pool.pool_id), found, judge)
     return None if name is None else Violation(NEIGHBOURS, name)
 
 

@@ -4,7 +4,7 @@ import msgspec
 
 from dra_extender.allocator.pools.pools import NodePools
 from dra_extender.allocator.rules.compatible_only_with import IsTrue
-from dra_extender.allocator.rules.held_consumption import refrozen
+from dra_extender.allocator.rules.held_consumption import with_current_snapshot
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import SpecNotKeptError
@@ -69,10 +69,10 @@ class BindDecision:
             return ()
         held = self._held(undecided, node_name)
         if held is not None:
-            held = self._refrozen(held, node_name)
+            held = self._with_current_snapshot(held, node_name)
             if self._clash(held, node_name) is None:
                 return held
-        anew = self._refrozen(self._anew(pod, undecided, claims, node, budget), node_name)
+        anew = self._with_current_snapshot(self._anew(pod, undecided, claims, node, budget), node_name)
         clash = self._clash(anew, node_name)
         if clash is not None:
             self._cool_downs.nodes.undone(pod.uid, node_name)
@@ -125,7 +125,7 @@ class BindDecision:
             return Rejection(code=Code.EXTENDED_RESOURCE, detail=f"node {node.name} serves it differently now")
         return None
 
-    def _refrozen(self, decided: _Decided, node_name: str) -> _Decided:
+    def _with_current_snapshot(self, decided: _Decided, node_name: str) -> _Decided:
         """With the snapshots of this moment: of what is allocated, without what is only held for other pods."""
         if not any(each.share_id for _, placement in decided for each in placement.holdings):
             return decided
@@ -136,7 +136,8 @@ class BindDecision:
                 msgspec.structs.replace(
                     placement,
                     holdings=tuple(
-                        refrozen(each, pool_of(each.pool_id), usage.pool(each.pool_id)) for each in placement.holdings
+                        with_current_snapshot(each, pool_of(each.pool_id), usage.pool(each.pool_id))
+                        for each in placement.holdings
                     ),
                 ),
             )

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from dra_extender.allocator.explain.messages import node_allocatable_words
+from dra_extender.allocator.explain.messages import node_allocatable_message
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import NODE_OPERATIONS_FEATURE, Node
@@ -89,6 +89,6 @@ def useless_on(node: Node, found: FoundClaim, ledger: Ledger) -> Rejection | Non
     for result in allocation.devices.results:
         device = ledger.slices.node_allocatable((result.driver, result.pool), result.device)
         if device is not None:
-            detail = node_allocatable_words(device)
+            detail = node_allocatable_message(device)
             return Rejection(code=Code.NODE_ALLOCATABLE, claim=found.label, request=result.request, detail=detail)
     return None

@@ -49,4 +49,4 @@ class PausedSearches:
             self._kept.popitem(last=False)
 
     def _size(self) -> int:
-        return sum(each.search.kept for each in self._kept.values())
+        return sum(each.search.nogood_count for each in self._kept.values())
