@@ -1,7 +1,6 @@
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dra_extender.ledger.ledger import Ledger
@@ -108,25 +107,19 @@ class Reclaim:
         turn = loop.time()
         for record in records:
             finding = None
-            with self._sparing(record):
+            # No context manager: in a large cluster thousands of claims are looked at several times a second.
+            try:
                 finding = self._due(record, tied)
                 if finding is not None:
                     await self._take_back(record, finding, tied)
+            except Exception as problem:  # noqa: BLE001 - a failure costs this claim alone, and its grace begins anew
+                self._supervisor.report(str(BackgroundTask.RECLAIM), problem, claim=record.claim.metadata.key)
+                self._sightings.pop(record.claim.metadata.uid, None)
             if finding is not None and await self._stopped(self._options.reclaim_pause_seconds):
                 return
             if finding is not None or loop.time() - turn > _TURN_SECONDS:
                 await asyncio.sleep(0)
                 turn = loop.time()
-
-    @contextmanager
-    def _sparing(self, record: ClaimRecord) -> Iterator[None]:
-        """Inside, a failure costs this claim alone, and its grace begins anew."""
-        uid, good = record.claim.metadata.uid, False
-        with self._supervisor.sparing(BackgroundTask.RECLAIM, claim=record.claim.metadata.key):
-            yield
-            good = True
-        if not good:
-            self._sightings.pop(uid, None)
 
     def _due(self, record: ClaimRecord, tied: AbstractSet[str]) -> ReclaimableClaim | None:
         """What is to be taken back from the claim now: it has been so for long enough."""
