@@ -1,13 +1,18 @@
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
+from dra_extender.model.base import ModelError
+from dra_extender.model.request_pod import RequestPod
+from dra_extender.scheduling.ports.errors import FilterResponse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.api.sites import make_site
+from tests.support.api.sites import Site, make_site
 
 VERBS = ["filter", "prioritize", "bind", "preempt"]
 POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "ns", "uid": "u1"}}
@@ -69,6 +74,47 @@ async def test_a_wrong_field_is_named(client: httpx.AsyncClient, verb: str, body
     answer = await client.post(f"/{verb}", json=body)
     assert answer.status_code == expected_status(verb)
     assert answer.json()["Error"].startswith(f"{verb}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (ModelError("metadata: expected an object"), "filter: Pod"),
+        (msgspec.DecodeError("cut"), "internal error"),
+        (UnicodeDecodeError("utf-8", b"x", 0, 1, "cut"), "internal error"),
+        (RecursionError("deep"), "internal error"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_a_use_case_that_cannot_decode_something_runs_once(
+    client: httpx.AsyncClient, site: Site, monkeypatch: pytest.MonkeyPatch, problem: Exception, said: str
+) -> None:
+    calls: list[Sequence[str]] = []
+
+    async def filter_nodes(_pod: RequestPod, nodes: Sequence[str]) -> FilterResponse:
+        calls.append(nodes)
+        raise problem
+
+    monkeypatch.setattr(site.verbs, "filter", filter_nodes)
+    answer = await client.post("/filter", json={"Pod": POD, "NodeNames": ["a", "b"]})
+    assert answer.json()["Error"].startswith(said)
+    assert len(calls) == 1
+
+
+async def test_a_wrong_name_found_by_the_use_case_is_named_and_the_use_case_runs_once(
+    client: httpx.AsyncClient, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fast path decodes names as they are read."""
+    calls: list[Sequence[str]] = []
+
+    async def filter_nodes(_pod: RequestPod, nodes: Sequence[str]) -> FilterResponse:
+        calls.append(nodes)
+        return FilterResponse(list(nodes))
+
+    monkeypatch.setattr(site.verbs, "filter", filter_nodes)
+    answer = await client.post("/filter", json={"Pod": POD, "NodeNames": ["a", 1, "b"]})
+    assert answer.json() == {"Error": "filter: NodeNames[1]: expected a string, got an integer"}
+    assert len(calls) == 1
 
 
 _REQUESTS = ("Pod", "NodeNames", "Nodes", "PodName", "PodNamespace", "PodUID", "Node")

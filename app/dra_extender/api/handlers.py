@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 _LISTS = ("NodeNames", "Nodes")
 _MAPS = ("NodeNameToMetaVictims", "NodeNameToVictims")
-_USUAL = msgspec.json.Decoder(ExtenderArgs)
+_FAST_PATH = msgspec.json.Decoder(ExtenderArgs)
 _NODE = msgspec.json.Decoder(NamedNode)
 _NODES = msgspec.json.Decoder(NodeList | None)
 _NAMES = msgspec.json.Decoder(list[Name] | None)
@@ -60,34 +60,24 @@ class FilterHandler:
 
     async def __call__(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a Verb
         """See Verb."""
-        done = await self._usual(body)
-        if done is not None:
-            return done
-        args = self._reader.read(body)
-        pod = _pod("filter", args.pod)
-        nodes = _nodes("filter", args)
-        names = nodes.names
-        with _of_the_pod("filter"):
-            answer = await self._verbs.filter(pod, names)
+        pod, nodes = _fast_path_args(body) or self._any_args(body)
+        try:
+            answer = await self._verbs.filter(pod, nodes.names)
+            fitting = list(answer.fitting)
+        except ModelError as problem:
+            # Names of the fast path are decoded as they are read; if one of them is wrong, the sentence is about it.
+            self._any_args(body)
+            raise Malformed(_explained("filter", problem)) from problem
         if nodes.items is None:
-            return _answered(answer, None, list(answer.fitting))
-        fitting = set(answer.fitting)
-        items = [item for name, item in zip(names, nodes.items, strict=True) if name in fitting]
+            return _answered(answer, None, fitting)
+        kept = set(fitting)
+        items = [item for name, item in zip(nodes.names, nodes.items, strict=True) if name in kept]
         return _answered(answer, FeasibleNodes(items), None)
 
-    async def _usual(self, body: bytes) -> bytes | None:
-        """The answer to what kube-scheduler sends, of which only those names are read that matter; None if anything is unusual."""
-        try:
-            args = _USUAL.decode(body)
-            raw = bytes(args.node_names)
-            check_names("filter", "NodeNames", raw)
-            names = NodeNames.read(raw)
-            if names is None:
-                return None
-            answer = await self._verbs.filter(RequestPod(bytes(args.pod)), names)
-            return _answered(answer, None, list(answer.fitting))
-        except (*UNREADABLE, ModelError):
-            return None
+    def _any_args(self, body: bytes) -> "_FilterArgs":
+        """The request, read completely except for the pod beyond its identity.  Raises Malformed."""
+        args = self._reader.read(body)
+        return _FilterArgs(_pod("filter", args.pod), _nodes("filter", args))
 
 
 class PrioritizeHandler:
@@ -161,6 +151,25 @@ class _Nodes(NamedTuple):
 
     names: Sequence[str]
     items: Sequence[msgspec.Raw] | None = None
+
+
+class _FilterArgs(NamedTuple):
+    """The pod, and the nodes asked about."""
+
+    pod: RequestPod
+    nodes: _Nodes
+
+
+def _fast_path_args(body: bytes) -> _FilterArgs | None:
+    """The request as kube-scheduler spells it, with names that are decoded when they are read; None if anything is unusual."""
+    try:
+        args = _FAST_PATH.decode(body)
+        raw = bytes(args.node_names)
+        check_names("filter", "NodeNames", raw)
+        names = NodeNames.read(raw)
+        return None if names is None else _FilterArgs(RequestPod(bytes(args.pod)), _Nodes(names))
+    except (*UNREADABLE, ModelError):
+        return None
 
 
 def _nodes(verb: str, args: ExtenderArgs) -> _Nodes:

@@ -17,8 +17,7 @@ _GROWTH: Final = 4
 class NodeNames(Sequence[str]):
     """Names of nodes in a JSON list that is decoded as far as it is looked at: mostly the first few of thousands are enough.
 
-    Any access raises ModelError where the list is not one of strings of at most 253 characters; `turned` also where what looks like
-    a border may be the inside of a name.
+    Any access raises ModelError where the list is not one of strings of at most 253 characters.
     """
 
     __slots__ = ("_decoded", "_raw")
@@ -71,8 +70,9 @@ class NodeNames(Sequence[str]):
         """
         raw = self._raw
         border = raw.find(_BETWEEN, start, end)
-        if border >= 0 and raw[border - 1] in _NOT_IN_A_NAME:
-            raise ModelError("names of nodes: a comma is no name")
+        while border >= 0 and raw[border - 1] in _NOT_IN_A_NAME:
+            # Possibly inside the name `,`: a later border makes this piece longer, and is one for certain.
+            border = raw.find(_BETWEEN, border + 1, end)
         return border
 
     def _all(self) -> Sequence[str]:
