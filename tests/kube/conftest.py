@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from dra_extender.kube.client.clock import SystemClock
 from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
+from dra_extender.runtime.clock import SystemClock
 
 from tests.support.kube.fake_api_server import FakeApiServer
 from tests.support.kube.recording import CountingObserver

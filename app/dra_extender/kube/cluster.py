@@ -7,7 +7,6 @@ from typing import Final
 import structlog
 
 from dra_extender.kube.client.backoff import Backoff
-from dra_extender.kube.client.clock import SystemClock
 from dra_extender.kube.client.credentials import Credentials, find_credentials
 from dra_extender.kube.client.errors import ForbiddenError
 from dra_extender.kube.client.observer import NullObserver, Observer
@@ -30,6 +29,7 @@ from dra_extender.kube.objects.pods import KubePods
 from dra_extender.kube.objects.scheduler_waker import KubeWaker
 from dra_extender.kube.watch.reflector import PROMPT_SECONDS, Reflector, SleepAndJitter
 from dra_extender.ledger.updates.sink import Feed
+from dra_extender.runtime.clock import SystemClock
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.ports.cluster import Clock, ServerUnavailableError
 

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from dra_extender.kube.client.clock import SystemClock
 from dra_extender.kube.client.credentials import find_credentials
 from dra_extender.kube.client.errors import CallFailed, RequestIntent
 from dra_extender.kube.client.resources import WATCHED
@@ -12,6 +11,7 @@ from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.runtime.clock import SystemClock
 
 from tests.controlplane.plugin import ControlPlaneFactory
 from tests.support.kube.recording import CountingObserver, until

@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 from aiohttp import web
-from dra_extender.kube.client.clock import SystemClock
 from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.watch.reflector import Reflector, SleepAndJitter
+from dra_extender.runtime.clock import SystemClock
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer, status_body
 from tests.support.kube.recording import CountingObserver, ManualClock, RecordingFeed, Sleeper, until

@@ -6,8 +6,8 @@ from typing import Any
 from dra_extender.ledger.holds.holds import Hold
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
+from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.evaluation.prefetch import Prefetch
-from dra_extender.simulator.apiserver.cluster import SystemClocks
 
 
 class Asked:
@@ -25,7 +25,7 @@ class Asked:
 
 def looking(asked: Asked, ledger: Ledger) -> Any:
     judging: Any = asked
-    return Prefetch(judging, ledger, SystemClocks(), 8)
+    return Prefetch(judging, ledger, SystemClock(), 8)
 
 
 async def pause() -> None:

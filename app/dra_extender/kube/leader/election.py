@@ -4,7 +4,6 @@ from typing import Final, Protocol
 
 import structlog
 
-from dra_extender.kube.client.clock import SystemClock
 from dra_extender.kube.client.credentials import Credentials
 from dra_extender.kube.client.errors import CallFailed
 from dra_extender.kube.client.observer import Observer
@@ -14,6 +13,7 @@ from dra_extender.kube.leader.candidate import LeaseCandidate, LeaseRecord, Leas
 from dra_extender.kube.leader.lease_client import CONFLICT, NOT_FOUND, KubeLease, answered
 from dra_extender.kube.leader.lease_object import held_lease, released_lease
 from dra_extender.kube.watch.reflector import SleepAndJitter
+from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import Clock
 
 _JITTER: Final = 0.2

@@ -1,5 +1,4 @@
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ import msgspec
 from dra_extender.ledger.updates.sink import Feed
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import Pod, read_pod
+from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import Clock, ConflictError, RequestRejectedError
 from dra_extender.simulator.apiserver.events import EventLog
 from dra_extender.simulator.apiserver.group_ports import MemoryClaimTemplates, MemoryPodGroups, record_claims
@@ -15,18 +15,6 @@ from dra_extender.simulator.apiserver.objects import Json, Key, StoredKind, part
 from dra_extender.simulator.apiserver.served_fields import Served
 from dra_extender.simulator.apiserver.store import Store
 from dra_extender.simulator.apiserver.watch import StoreWatch
-
-
-class SystemClocks:
-    """The clocks of this machine.  Implements ports.Clock."""
-
-    def now(self) -> float:
-        """Wall clock, seconds since the epoch."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """A clock that never goes back, seconds."""
-        return time.monotonic()
 
 
 class MemoryClaims:
@@ -189,7 +177,7 @@ class MemoryCluster:
     """
 
     def __init__(self, *, clock: Clock | None = None, served: Served | None = None) -> None:
-        self._clock = clock or SystemClocks()
+        self._clock = clock or SystemClock()
         self.store = Store(self._clock, served)
         self._served = served or Served()
         self.watch = StoreWatch(self.store)

@@ -6,7 +6,7 @@ _STEADY: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemClock:
-    """The clock of this machine (`dra_extender.scheduling.ports.cluster.Clock`)."""
+    """The clocks of this machine."""
 
     def now(self) -> float:
         """Wall clock, seconds since the epoch."""
