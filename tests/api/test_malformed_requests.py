@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from dra_extender.model.base import ModelError
-from dra_extender.model.request_pod import RequestPod
+from dra_extender.model.api_json import ModelError
+from dra_extender.model.pod import RequestPod
 from dra_extender.scheduling.ports.errors import FilterResponse
 from hypothesis import given, settings
 from hypothesis import strategies as st

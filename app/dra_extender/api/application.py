@@ -8,13 +8,19 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
 from dra_extender.api import openapi as docs
-from dra_extender.api.direct_dispatch import JSON, DirectVerb, VerbsFirst, as_response
-from dra_extender.api.dispatch import UNAVAILABLE, RequestMetrics, VerbDispatcher, failure
-from dra_extender.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler
-from dra_extender.api.health import Health, HealthReport
+from dra_extender.api.dispatch import (
+    JSON,
+    UNAVAILABLE,
+    DirectVerb,
+    RequestMetrics,
+    VerbDispatcher,
+    VerbsFirst,
+    as_response,
+    failure,
+)
+from dra_extender.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler, Verbs
+from dra_extender.api.health import Health, HealthReport, ReadinessGate
 from dra_extender.api.protocol import encode
-from dra_extender.api.readiness_gate import ReadinessGate
-from dra_extender.api.verbs import Verbs
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.telemetry.metrics import CONTENT_TYPE, build_version
 

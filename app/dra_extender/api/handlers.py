@@ -1,13 +1,12 @@
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 from starlette.types import Receive
 
 from dra_extender.api.decoding import UNREADABLE, Malformed, RequestReader, explain
-from dra_extender.api.disconnect import watched
 from dra_extender.api.limits import (
     CANDIDATES,
     VICTIMS,
@@ -33,11 +32,32 @@ from dra_extender.api.protocol import (
     WireMetaVictims,
     encode,
 )
-from dra_extender.api.verbs import Verbs
+from dra_extender.api.receive import watched
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.lazy_node_names import NodeNames
 from dra_extender.model.pod import RequestPod
 from dra_extender.scheduling.ports.errors import FilterResponse
+
+
+class Verbs(Protocol):
+    """What the extender can do for kube-scheduler.  Every method may raise TryAgain, whose text becomes the protocol's `Error`."""
+
+    async def filter(self, pod: RequestPod, nodes: Sequence[str]) -> FilterResponse:
+        """Which of these nodes fit; the fitting ones are among `nodes`."""
+        ...
+
+    async def prioritize(self, pod: RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
+        """(node, score from 0 to 10)."""
+        ...
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str, hung_up: asyncio.Event) -> None:
+        """Bind the pod to the node; `hung_up` is set when the caller's connection is gone."""
+        ...
+
+    async def preempt(self, pod: RequestPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+        """Node -> UIDs of the pods to evict there, of the proposal in `victims`; nodes may be dropped."""
+        ...
+
 
 T = TypeVar("T")
 

@@ -6,11 +6,11 @@ from typing import Final
 
 import structlog
 
-from dra_extender.kube.client.backoff import Backoff
 from dra_extender.kube.client.credentials import Credentials, find_credentials
 from dra_extender.kube.client.errors import ForbiddenError
 from dra_extender.kube.client.observer import NullObserver, Observer
 from dra_extender.kube.client.resources import WATCHED, ResourceKind
+from dra_extender.kube.client.retry import Backoff
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.discovery.discovery import Discovery
@@ -22,8 +22,7 @@ from dra_extender.kube.discovery.server_features import (
 )
 from dra_extender.kube.events.recorder import KubeEvents
 from dra_extender.kube.leader.election import LeaderElection
-from dra_extender.kube.objects.claim_templates import KubeClaimTemplates
-from dra_extender.kube.objects.claims import KubeClaims
+from dra_extender.kube.objects.claims import KubeClaims, KubeClaimTemplates
 from dra_extender.kube.objects.pod_groups import KubePodGroups
 from dra_extender.kube.objects.pods import KubePods
 from dra_extender.kube.objects.scheduler_waker import KubeWaker

@@ -6,7 +6,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from dra_extender.api.direct_dispatch import ANSWER
+from dra_extender.api.dispatch import ANSWER
 from dra_extender.service.http_connections import Connections
 
 _HEAD_BYTES: Final = 64 * 1024

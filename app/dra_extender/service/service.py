@@ -10,8 +10,7 @@ from typing import Final, Protocol
 import structlog
 
 from dra_extender.api.application import create_app
-from dra_extender.api.health import Health
-from dra_extender.api.readiness_gate import ReadinessGate
+from dra_extender.api.health import Health, ReadinessGate
 from dra_extender.config.settings import Settings
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.updates.sink import Feed

@@ -18,8 +18,7 @@ from dra_extender.kube.leader.candidate import LeaseTimes
 from dra_extender.kube.leader.election import LeaderElection, LeaseSettings
 from dra_extender.kube.leader.endpoint_publisher import ServiceRoute
 from dra_extender.kubescheduler.validate import check, limits_of, read_document, scheduler_names
-from dra_extender.service.file_descriptors import raise_limit
-from dra_extender.service.http_server import listen
+from dra_extender.service.http_server import listen, raise_limit
 from dra_extender.service.leadership import KubeLeadership
 from dra_extender.service.service import Service
 from dra_extender.telemetry.metrics import Metrics

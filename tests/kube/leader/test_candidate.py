@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from dra_extender.kube.leader.candidate import LeaseCandidate, LeaseRecord, LeaseTimes, held_on
-from dra_extender.kube.leader.lease_object import held_lease, read_lease, released_lease
+from dra_extender.kube.leader.lease_client import held_lease, read_lease, released_lease
 from hypothesis import given
 from hypothesis import strategies as st
 

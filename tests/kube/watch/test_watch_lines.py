@@ -2,8 +2,8 @@ from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
-from dra_extender.kube.client.backoff import LONGEST, SHORTEST, Backoff
 from dra_extender.kube.client.errors import CallFailed
+from dra_extender.kube.client.retry import LONGEST, SHORTEST, Backoff
 from dra_extender.kube.watch.stream import lines
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,8 +3,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dra_extender.api.application import create_app
-from dra_extender.api.health import Health
-from dra_extender.api.readiness_gate import ReadinessGate
+from dra_extender.api.health import Health, ReadinessGate
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.model.pod import Pod, RequestPod
 from dra_extender.scheduling.ports.errors import FilterResponse

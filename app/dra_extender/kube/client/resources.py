@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
@@ -41,3 +42,8 @@ EVENTS = ResourceKind("events", "events.k8s.io/v1")
 
 WATCHED = {kind.plural: kind for kind in (RESOURCE_SLICES, RESOURCE_CLAIMS, DEVICE_CLASSES, PODS, NODES)}
 """The kinds that every server we work with serves; those whose version varies come from discovery."""
+
+
+def micro_time(seconds: float) -> str:
+    """A time (seconds since the epoch) as the API writes one with microseconds (MicroTime)."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -2,7 +2,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dra_extender.kube.client.timestamps import micro_time
+from dra_extender.kube.client.resources import micro_time
 from dra_extender.model.pod import Pod
 
 NOTE_LIMIT = 1024

@@ -10,8 +10,7 @@ from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.leader.candidate import LeaseCandidate, LeaseRecord, LeaseTimes, held_on
-from dra_extender.kube.leader.lease_client import CONFLICT, NOT_FOUND, KubeLease, answered
-from dra_extender.kube.leader.lease_object import held_lease, released_lease
+from dra_extender.kube.leader.lease_client import CONFLICT, NOT_FOUND, KubeLease, answered, held_lease, released_lease
 from dra_extender.kube.watch.reflector import SleepAndJitter
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.scheduling.ports.cluster import Clock

@@ -4,9 +4,9 @@ from typing import Final
 import msgspec
 import structlog
 
-from dra_extender.kube.client.backoff import Backoff
 from dra_extender.kube.client.errors import CallFailed, RequestIntent
 from dra_extender.kube.client.resources import ResourceKind
+from dra_extender.kube.client.retry import Backoff
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import APPLY, ApiCall, ApiTransport
 from dra_extender.kube.watch.reflector import SleepAndJitter

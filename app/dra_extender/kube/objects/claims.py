@@ -6,7 +6,7 @@ import msgspec
 
 from dra_extender.kube.client.errors import CallFailed, RequestIntent
 from dra_extender.kube.client.protobuf import MEDIA_TYPE, ProtobufError
-from dra_extender.kube.client.resources import RESOURCE_CLAIMS
+from dra_extender.kube.client.resources import CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra_extender.kube.client.retry import perform
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import MERGE_PATCH, ApiCall, ApiTransport
@@ -131,3 +131,17 @@ def _respelled(refused: RequestRejectedError) -> bool:
     failed = refused.__cause__
     status = failed.status if isinstance(failed, CallFailed) else None
     return status is not None and not _LEFT_ALONE.isdisjoint(status.invalid_fields)
+
+
+class KubeClaimTemplates:
+    """ResourceClaimTemplates of an API server (`dra_extender.scheduling.ports.cluster.ClaimTemplates`)."""
+
+    def __init__(self, transport: ApiTransport, settings: KubeSettings) -> None:
+        self._transport = transport
+        self._timeouts = settings.timeouts
+
+    async def read(self, namespace: str, name: str) -> bytes:
+        """The live object.  Raises NotFound, Refused, Unavailable."""
+        intent = RequestIntent("get", CLAIM_TEMPLATES.plural, f"{namespace}/{name}")
+        path = CLAIM_TEMPLATES.path(namespace, name)
+        return await perform(self._transport, ApiCall(intent, "GET", path, self._timeouts.read))

@@ -4,10 +4,9 @@ import msgspec
 import structlog
 
 from dra_extender.kube.client.errors import RequestIntent
-from dra_extender.kube.client.resources import DEVICE_CLASSES
+from dra_extender.kube.client.resources import DEVICE_CLASSES, micro_time
 from dra_extender.kube.client.retry import perform
 from dra_extender.kube.client.settings import KubeSettings
-from dra_extender.kube.client.timestamps import micro_time
 from dra_extender.kube.client.transport import MERGE_PATCH, ApiCall, ApiTransport
 from dra_extender.scheduling.ports.cluster import Clock, NotFoundError, RequestRejectedError
 

@@ -1,5 +1,6 @@
+import asyncio
 from collections.abc import AsyncGenerator
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -7,7 +8,19 @@ import structlog
 from dra_extender.kube.client.errors import CallFailed, RequestIntent, ResponseTooLongError
 from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
-from dra_extender.kube.client.turns import in_turns
+from dra_extender.model.api_json import decode_any
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 2**18
+
+
+async def in_turns(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
+    """As `decode_any`; what is long is decoded beside the event loop, which gets its turns meanwhile."""
+    if len(data) <= _AT_ONCE:
+        return decode_any(decoder, data)
+    return await asyncio.to_thread(decode_any, decoder, data)
+
 
 _LOG = structlog.get_logger(__name__)
 

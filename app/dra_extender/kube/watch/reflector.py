@@ -7,10 +7,10 @@ from typing import Final
 
 import structlog
 
-from dra_extender.kube.client.backoff import Backoff
 from dra_extender.kube.client.errors import GONE, ApiStatus, CallFailed, RequestIntent, StreamSilentError
 from dra_extender.kube.client.observer import Observer
 from dra_extender.kube.client.resources import ResourceKind
+from dra_extender.kube.client.retry import Backoff
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.watch.dispatch import EventDispatcher, Key, read_meta

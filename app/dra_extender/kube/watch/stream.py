@@ -5,7 +5,7 @@ import msgspec
 from dra_extender.kube.client.errors import CallFailed, RequestIntent, read_status
 from dra_extender.kube.client.resources import ResourceKind
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
-from dra_extender.kube.client.turns import in_turns
+from dra_extender.kube.watch.listing import in_turns
 
 LONGEST_LINE = 64 * 2**20
 # The server closes the watch itself after the time it was asked for; this much later we do.
