@@ -17,7 +17,7 @@ from dra_extender.cel.runtime.compile_limits import READ_UNITS, CompileMeter
 from dra_extender.cel.runtime.cost import COST_LIMIT, Deadline, EvaluationFrame, over_cost
 from dra_extender.cel.runtime.device import DeviceActivation
 from dra_extender.cel.runtime.values import Optional, type_name, unwrapped
-from dra_extender.cel.support.bounded_cache import BoundedCache
+from dra_extender.runtime.caches import FairCache
 from dra_extender.cel.support.errors import CelCompileError, CelCostError, CelRuntimeError
 from dra_extender.cel.syntax.ast import SyntaxNode
 from dra_extender.cel.syntax.parser import parse
@@ -170,7 +170,7 @@ def _reported(error: CelRuntimeError | RecursionError, frame: EvaluationFrame) -
     return error
 
 
-_COUNTED: Final[BoundedCache[tuple[str, Release], CostedProgram]] = BoundedCache(_COUNTED_BYTES)
+_COUNTED: Final[FairCache[tuple[str, Release], CostedProgram]] = FairCache(_COUNTED_BYTES)
 """What programs with a quick answer were compiled to when that was not enough."""
 
 

@@ -8,7 +8,7 @@ from dra_extender.cel.library.environment import LATEST, Release
 from dra_extender.cel.program import Program, compile_expression
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.compile_limits import REWRITE_UNITS
-from dra_extender.cel.support.bounded_cache import BoundedCache
+from dra_extender.runtime.caches import FairCache
 from dra_extender.cel.support.errors import CelCompileError
 
 PROGRAM_BYTES: Final = 16 * 1024 * 1024
@@ -36,8 +36,8 @@ class ProgramCache:
         self._emulate = emulate
         self._rewrite = rewrite
         share = max_bytes // _OF_CLASSES
-        self._of_classes: BoundedCache[tuple[str, bool], _Entry] = BoundedCache(share)
-        self._of_namespaces: BoundedCache[tuple[str, bool], _Entry] = BoundedCache(max_bytes - share)
+        self._of_classes: FairCache[tuple[str, bool], _Entry] = FairCache(share)
+        self._of_namespaces: FairCache[tuple[str, bool], _Entry] = FairCache(max_bytes - share)
 
     def __len__(self) -> int:
         return len(self._of_classes) + len(self._of_namespaces)

@@ -24,7 +24,7 @@ from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.cost import CALL_LIMIT, WORK_LIMIT, EvaluationFrame
 from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.runtime.semver import parse_semver
-from dra_extender.cel.support.bounded_cache import BoundedCache
+from dra_extender.runtime.caches import FairCache
 from dra_extender.cel.support.errors import CelBudgetError, CelCompileError, CelCostError, CelRuntimeError
 
 from tests.support.cel.native_attacks import LARGE_PATTERNS, ONE_CALL, PASSED, PATTERNS_IN_USE
@@ -117,7 +117,7 @@ def test_kept_patterns_are_bounded_in_bytes_and_re2_keeps_none_of_its_own() -> N
 
 @pytest.mark.parametrize(("repeated", "count", "kept"), [("", 3_000, KEPT_SMALL), (".{100}", 60, KEPT_LARGE)])
 def test_a_namespace_cannot_drive_the_patterns_of_others_out(
-    repeated: str, count: int, kept: BoundedCache[str, Pattern]
+    repeated: str, count: int, kept: FairCache[str, Pattern]
 ) -> None:
     """Neither with constant ones nor with those that are computed."""
     compile_expression(f"device.driver.matches('^victim{repeated}')", owner="victim").matches(DEVICE)
@@ -171,7 +171,7 @@ def test_large_patterns_that_are_not_kept_are_charged_to_the_call_each_time_they
 def test_a_loop_that_compiles_its_patterns_again_ends_at_the_budget_of_the_call(
     compiled: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patterns, "LARGE_PATTERNS", BoundedCache(1024 * 1024, largest=1))
+    monkeypatch.setattr(patterns, "LARGE_PATTERNS", FairCache(1024 * 1024, largest=1))
     terms = " && ".join(f"!device.driver.matches('^loop-{number}-.{{545}}$')" for number in range(3))
     program = compile_expression(f"lists.range(200).all(i, {terms})", owner="evil")
     compiled.clear()

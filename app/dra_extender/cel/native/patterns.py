@@ -13,7 +13,7 @@ import re2
 
 from dra_extender.cel.native.pattern_size import estimated_size
 from dra_extender.cel.runtime.cost import EvaluationFrame
-from dra_extender.cel.support.bounded_cache import BoundedCache
+from dra_extender.runtime.caches import FairCache
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
 
 PATTERN_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
@@ -140,8 +140,8 @@ def charge_pattern(frame: EvaluationFrame, pattern: str) -> None:
     frame.charged = pattern
 
 
-SMALL_PATTERNS: Final[BoundedCache[str, Pattern]] = BoundedCache(CACHE_BYTES * 3 // 4)
-LARGE_PATTERNS: Final[BoundedCache[str, Pattern]] = BoundedCache(CACHE_BYTES // 4, largest=4)
+SMALL_PATTERNS: Final[FairCache[str, Pattern]] = FairCache(CACHE_BYTES * 3 // 4)
+LARGE_PATTERNS: Final[FairCache[str, Pattern]] = FairCache(CACHE_BYTES // 4, largest=4)
 """Patterns by whose text they are; each owner's first ones make room, which takes no bookkeeping when one is used."""
 
 

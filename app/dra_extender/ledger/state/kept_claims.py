@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.cel.support.bounded_cache import BoundedCache
+from dra_extender.runtime.caches import FairCache
 from dra_extender.model.metadata import OwnerReference
 from dra_extender.model.resource_claim import (
     EXTENDED_ANNOTATION,
@@ -45,7 +45,7 @@ class Specs:
     """The decoded specs of claims that were read last, bounded in bytes, and shared fairly between namespaces."""
 
     def __init__(self, limit: int = _SPECS_BYTES) -> None:
-        self._specs: BoundedCache[str, tuple[bytes, ClaimSpec]] = BoundedCache(limit, largest=_LARGEST_SPEC)
+        self._specs: FairCache[str, tuple[bytes, ClaimSpec]] = FairCache(limit, largest=_LARGEST_SPEC)
 
     @property
     def size(self) -> int:

@@ -16,7 +16,7 @@ from dra_extender.allocator.state.usage import Usage
 from dra_extender.cel.analysis.rewrite import rewrite_suffixes
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.runtime.budget import Budget
-from dra_extender.cel.support.bounded_cache import BoundedCache
+from dra_extender.runtime.caches import FairCache
 from dra_extender.cel.support.errors import CelCompileError, quoted
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
@@ -82,7 +82,7 @@ class NodeAllocator:
         self._verdicts = SelectorVerdicts(_OF_VERDICTS * share)
         self._pools: dict[str, tuple[int, NodePools]] = {}
         self._paused = PausedSearches()
-        self._demands: BoundedCache[tuple[object, ...], Demand | Rejection] = BoundedCache(
+        self._demands: FairCache[tuple[object, ...], Demand | Rejection] = FairCache(
             _OF_DEMANDS * share, largest=_LARGEST_DEMAND
         )
 

@@ -19,7 +19,7 @@ class _Share(NamedTuple):
     owner: str
 
 
-class BoundedCache(Generic[_K, _V]):
+class FairCache(Generic[_K, _V]):
     """A least-recently-used cache of at most `max_bytes`; one caller at a time.
 
     An entry belongs to the owner (a namespace) that put it.  When the cache is full, the owner that holds the most loses its

@@ -1,11 +1,11 @@
-from dra_extender.cel.support.bounded_cache import ENTRY_BYTES, BoundedCache
+from dra_extender.runtime.caches import ENTRY_BYTES, FairCache
 
 _KB = 1024
 
 
 def test_the_owner_with_the_most_makes_room_oldest_first() -> None:
     forgotten: list[str] = []
-    cache: BoundedCache[str, int] = BoundedCache(32 * _KB, forgotten=lambda key, _: forgotten.append(key))
+    cache: FairCache[str, int] = FairCache(32 * _KB, forgotten=lambda key, _: forgotten.append(key))
     for number in range(3):
         cache.put(f"small{number}", number, 1 * _KB, "small")
     for number in range(100):
@@ -17,7 +17,7 @@ def test_the_owner_with_the_most_makes_room_oldest_first() -> None:
 
 
 def test_many_owners_share_and_nobody_ends_below_the_share_of_all() -> None:
-    cache: BoundedCache[tuple[int, int], int] = BoundedCache(64 * _KB)
+    cache: FairCache[tuple[int, int], int] = FairCache(64 * _KB)
     for number in range(20):
         cache.put((0, number), number, 600, "first")
     for owner in range(1, 8):
@@ -29,7 +29,7 @@ def test_many_owners_share_and_nobody_ends_below_the_share_of_all() -> None:
 
 
 def test_what_is_too_large_is_not_kept_and_drives_nothing_out() -> None:
-    cache: BoundedCache[str, int] = BoundedCache(32 * _KB)
+    cache: FairCache[str, int] = FairCache(32 * _KB)
     cache.put("small", 1, 1 * _KB, "one")
     assert not cache.put("huge", 2, 5 * _KB, "one")
     assert cache.get("huge") is None
@@ -37,7 +37,7 @@ def test_what_is_too_large_is_not_kept_and_drives_nothing_out() -> None:
 
 
 def test_a_value_that_grows_is_counted_and_leaves_when_it_becomes_too_large() -> None:
-    cache: BoundedCache[str, int] = BoundedCache(32 * _KB)
+    cache: FairCache[str, int] = FairCache(32 * _KB)
     cache.put("one", 1, 1 * _KB)
     cache.put("two", 2, 1 * _KB)
     cache.resize("one", 3 * _KB)
@@ -48,7 +48,7 @@ def test_a_value_that_grows_is_counted_and_leaves_when_it_becomes_too_large() ->
 
 
 def test_an_entry_that_is_used_stays_longer_and_one_put_again_is_replaced() -> None:
-    cache: BoundedCache[str, int] = BoundedCache(16 * _KB)
+    cache: FairCache[str, int] = FairCache(16 * _KB)
     cache.put("used", 0, 1 * _KB)
     cache.put("used", 1, 1 * _KB)
     for number in range(40):
