@@ -17,7 +17,6 @@ from dra_extender.cel.runtime.compile_limits import READ_UNITS, CompileMeter
 from dra_extender.cel.runtime.cost import COST_LIMIT, Deadline, EvaluationFrame, over_cost
 from dra_extender.cel.runtime.device import DeviceActivation
 from dra_extender.cel.runtime.values import Optional, type_name, unwrapped
-from dra_extender.runtime.caches import FairCache
 from dra_extender.cel.support.errors import CelCompileError, CelCostError, CelRuntimeError
 from dra_extender.cel.syntax.ast import SyntaxNode
 from dra_extender.cel.syntax.parser import parse
@@ -26,6 +25,7 @@ from dra_extender.cel.types.checker import Checker
 from dra_extender.cel.types.typed_ast import TypedNode
 from dra_extender.cel.types.types import BOOL, Type
 from dra_extender.model.device import Attribute
+from dra_extender.runtime.caches import FairCache
 
 _PROGRAM_BYTES: Final = 200
 _COUNTED_BYTES: Final = 4 * 1024 * 1024

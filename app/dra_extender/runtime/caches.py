@@ -1,4 +1,4 @@
-"""What is kept of other people's texts: bounded in bytes, and shared fairly between those whose texts they are."""
+"""The two caches of the program: one bounded by entries, one by bytes that owners share fairly."""
 
 import heapq
 from collections import OrderedDict
@@ -9,9 +9,63 @@ _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
 
 ENTRY_BYTES: Final = 400
-"""What an entry takes beside its key and value, by measurement on CPython 3.12 to 3.14."""
+"""What an entry of a `FairCache` takes beside its key and value, by measurement on CPython 3.12 to 3.14."""
 _LARGEST: Final = 8
 _FREED: Final = 16
+
+
+class LruCache(OrderedDict[_K, _V]):
+    """A dictionary that evicts the least recently used entries when it holds too many.
+
+    Writing an entry uses it, and so does `use`; reading it any other way does not.  Lookups are those of `OrderedDict`, in C.
+    The entry that was written last is never evicted.
+    """
+
+    def __init__(
+        self,
+        max_entries: int,
+        *,
+        weigh: Callable[[_V], int] | None = None,
+        max_weight: int = 0,
+        on_evict: Callable[[_K, _V], None] | None = None,
+    ) -> None:
+        """Begin empty.
+
+        Args:
+            max_entries: The most entries.
+            weigh: The present weight of a value; all weights are read anew at each write.
+            max_weight: The most that all values may weigh together, if there is `weigh`.
+            on_evict: Called with each entry that is evicted, after it is gone; not with entries that are deleted.
+        """
+        super().__init__()
+        self._max_entries = max_entries
+        self._weigh = weigh
+        self._max_weight = max_weight
+        self._on_evict = on_evict
+
+    def __setitem__(self, key: _K, value: _V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._max_entries:
+            self.evict()
+        if self._weigh is not None:
+            weight = sum(map(self._weigh, self.values()))
+            while weight > self._max_weight and len(self) > 1:
+                weight -= self._weigh(self.evict())
+
+    def use(self, key: _K) -> _V | None:
+        """The value, which counts as used from now on; None if there is none."""
+        value = self.get(key)
+        if value is not None:
+            self.move_to_end(key)
+        return value
+
+    def evict(self) -> _V:
+        """Evict the least recently used entry and return its value."""
+        key, value = self.popitem(last=False)
+        if self._on_evict is not None:
+            self._on_evict(key, value)
+        return value
 
 
 class _Share(NamedTuple):
@@ -20,33 +74,33 @@ class _Share(NamedTuple):
 
 
 class FairCache(Generic[_K, _V]):
-    """A least-recently-used cache of at most `max_bytes`; one caller at a time.
+    """A least-recently-used cache of at most `max_bytes`, which owners share fairly.
 
-    An entry belongs to the owner (a namespace) that put it.  When the cache is full, the owner that holds the most loses its
-    oldest entries first, so an owner with much never drives out one with little.  A value that is too
-    large is not kept.
+    An entry belongs to the owner, such as a namespace, that put it.  A full cache evicts the oldest entries of the owner that
+    holds the most bytes, so that an owner with many entries never evicts those of an owner with few.  Values that are larger than
+    an eighth of the cache are not kept.
     """
 
     def __init__(
-        self, max_bytes: int, *, largest: int = _LARGEST, forgotten: Callable[[_K, _V], None] | None = None
+        self, max_bytes: int, *, largest: int = _LARGEST, on_evict: Callable[[_K, _V], None] | None = None
     ) -> None:
-        """Begin with nothing.
+        """Begin empty.
 
         Args:
-            max_bytes: Bytes for all entries together, by the sizes that are given with them.
-            largest: Which part of that a single entry may take, as in "an eighth".
-            forgotten: Learns of every entry that makes room for others.
+            max_bytes: The most bytes of all entries together, by the sizes that `put` and `resize` state.
+            largest: The divisor of `max_bytes` that bounds a single entry: 8 is an eighth.
+            on_evict: Called with each entry that is evicted, after it is gone; not with entries that are dropped.
         """
         self.max_bytes = max_bytes
         self._largest = max_bytes // largest
         self.held = 0
-        self._forgotten = forgotten
+        self._on_evict = on_evict
         self._values: dict[_K, _V] = {}
         self._shares: dict[_K, _Share] = {}
         self._owners: dict[str, OrderedDict[_K, None]] = {}
         self._bytes: dict[str, int] = {}
         self.peek: Final[Callable[[_K], _V | None]] = self._values.get
-        """As `get`, but faster: the value does not count as used."""
+        """Like `get`, but faster: the value does not count as used."""
 
     def __len__(self) -> int:
         return len(self._values)
@@ -63,7 +117,7 @@ class FairCache(Generic[_K, _V]):
         return self._values[key]
 
     def put(self, key: _K, value: _V, size: int, owner: str = "") -> bool:
-        """Keep a value of `size` bytes, key included; returns whether it is kept."""
+        """Keep a value of `size` bytes, key included; returns False if it is too large to be kept."""
         size += ENTRY_BYTES
         self.drop(key)
         if size > self._largest:
@@ -77,7 +131,7 @@ class FairCache(Generic[_K, _V]):
         return True
 
     def resize(self, key: _K, size: int) -> None:
-        """Tell the present size of a value that has grown since; nothing happens if it is not kept."""
+        """State the present size of a value that has grown; an entry that is not kept is ignored."""
         share = self._shares.get(key)
         if share is None:
             return
@@ -85,12 +139,12 @@ class FairCache(Generic[_K, _V]):
         self._count(share.owner, size - share.size)
         self._shares[key] = _Share(size, share.owner)
         if size > self._largest:
-            self._forget(key)
+            self._evict(key)
         elif self.held > self.max_bytes:
             self._make_room(key)
 
     def drop(self, key: _K) -> None:
-        """Forget an entry, if there is one, without a word to `forgotten`."""
+        """Delete an entry, if there is one; `on_evict` is not called."""
         share = self._shares.pop(key, None)
         if share is not None:
             del self._values[key]
@@ -98,7 +152,7 @@ class FairCache(Generic[_K, _V]):
             self._count(share.owner, -share.size)
 
     def held_by(self, owner: str) -> int:
-        """The bytes that the entries of an owner take."""
+        """The bytes of an owner's entries."""
         return self._bytes.get(owner, 0)
 
     def _count(self, owner: str, size: int) -> None:
@@ -109,14 +163,14 @@ class FairCache(Generic[_K, _V]):
         else:
             del self._bytes[owner], self._owners[owner]
 
-    def _forget(self, key: _K) -> None:
+    def _evict(self, key: _K) -> None:
         value = self._values[key]
         self.drop(key)
-        if self._forgotten is not None:
-            self._forgotten(key, value)
+        if self._on_evict is not None:
+            self._on_evict(key, value)
 
     def _make_room(self, newest: _K) -> None:
-        """Free a little more than what is too much, always from the owner that holds the most at that moment."""
+        """Evict down to 15/16 of `max_bytes`, always from the owner that holds the most at that moment, never the newest entry."""
         wanted = self.max_bytes - self.max_bytes // _FREED
         largest = [(-size, owner) for owner, size in self._bytes.items()]
         heapq.heapify(largest)
@@ -124,7 +178,7 @@ class FairCache(Generic[_K, _V]):
             owner = largest[0][1]
             oldest = next(iter(self._owners[owner]))
             if oldest != newest:
-                self._forget(oldest)
+                self._evict(oldest)
             elif len(self._owners[owner]) > 1:
                 self._owners[owner].move_to_end(newest)
                 continue

@@ -4,8 +4,9 @@ A token is whatever the owner counts: an Event that is written, or a second of s
 goes back.
 """
 
-from collections import OrderedDict
 from collections.abc import Hashable
+
+from dra_extender.runtime.caches import LruCache
 
 
 class TokenBucket:
@@ -55,9 +56,8 @@ class TokenBuckets:
         """All buckets have this rate, burst and debt."""
         self._rate = rate
         self._burst = burst
-        self._limit = limit
         self._debt = debt
-        self._buckets: OrderedDict[Hashable, TokenBucket] = OrderedDict()
+        self._buckets: LruCache[Hashable, TokenBucket] = LruCache(limit)
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -76,10 +76,7 @@ class TokenBuckets:
         self._used(key, now).spend(tokens, now)
 
     def _used(self, key: Hashable, now: float) -> TokenBucket:
-        bucket = self._buckets.get(key)
+        bucket = self._buckets.use(key)
         if bucket is None:
             bucket = self._buckets[key] = TokenBucket(self._rate, self._burst, now, debt=self._debt)
-            if len(self._buckets) > self._limit:
-                self._buckets.popitem(last=False)
-        self._buckets.move_to_end(key)
         return bucket

@@ -24,8 +24,8 @@ from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.cost import CALL_LIMIT, WORK_LIMIT, EvaluationFrame
 from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.runtime.semver import parse_semver
-from dra_extender.runtime.caches import FairCache
 from dra_extender.cel.support.errors import CelBudgetError, CelCompileError, CelCostError, CelRuntimeError
+from dra_extender.runtime.caches import FairCache
 
 from tests.support.cel.native_attacks import LARGE_PATTERNS, ONE_CALL, PASSED, PATTERNS_IN_USE
 

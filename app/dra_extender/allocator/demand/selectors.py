@@ -12,11 +12,11 @@ from dra_extender.cel.program import Program
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.device import DeviceActivation, prepare_device
-from dra_extender.runtime.caches import FairCache
 from dra_extender.cel.support.errors import CelBudgetError, CelCompileError, CelDeadlineError, CelRuntimeError, quoted
 from dra_extender.model.device import Device
 from dra_extender.model.rejection import Code
 from dra_extender.model.resource_slice import ResourceSlice
+from dra_extender.runtime.caches import FairCache
 
 Deadline = Callable[[], bool]
 """Tells whether the time is up; a `Budget` limits and counts what the selectors cost as well."""
@@ -220,7 +220,7 @@ class SelectorVerdicts:
     def __init__(self, max_bytes: int = VERDICT_BYTES) -> None:
         """Begin with nothing."""
         self._lists: FairCache[tuple[str, ...], SelectorList] = FairCache(
-            max_bytes, largest=_LARGEST, forgotten=lambda _, forgotten: forgotten.forget()
+            max_bytes, largest=_LARGEST, on_evict=lambda _, evicted: evicted.forget()
         )
 
     @property

@@ -13,8 +13,8 @@ import re2
 
 from dra_extender.cel.native.pattern_size import estimated_size
 from dra_extender.cel.runtime.cost import EvaluationFrame
-from dra_extender.runtime.caches import FairCache
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError
+from dra_extender.runtime.caches import FairCache
 
 PATTERN_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
 MAX_INSTRUCTIONS: Final = 5_000

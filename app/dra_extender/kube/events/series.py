@@ -1,9 +1,9 @@
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from dra_extender.kube.client.resources import micro_time
 from dra_extender.model.pod import Pod
+from dra_extender.runtime.caches import LruCache
 
 NOTE_LIMIT = 1024
 _REASON_LIMIT = 128
@@ -87,7 +87,7 @@ class RecentSeries:
         self._of_namespace = of_namespace
         self._number = 0
         self._size = 0
-        self._namespaces: dict[str, OrderedDict[_Key, Series]] = {}
+        self._namespaces: dict[str, LruCache[_Key, Series]] = {}
 
     def __len__(self) -> int:
         return self._size
@@ -95,7 +95,7 @@ class RecentSeries:
     def said(self, pod: Pod, kind: str, reason: str, message: str, now: float) -> Series:
         """The series of this text, counted once more, or begun."""
         reason, note = reason[:_REASON_LIMIT], shorten(message)
-        heard = self._namespaces.setdefault(pod.namespace, OrderedDict())
+        heard = self._namespaces.setdefault(pod.namespace, LruCache(self._of_namespace, on_evict=self._evicted))
         known = heard.get((pod.uid, kind, reason, note))
         if known is not None and now - known.last <= self._window:
             known.count += 1
@@ -109,11 +109,8 @@ class RecentSeries:
         made = Series(regarded, kind, reason, note, name, first=now, last=now)
         self._size += known is None
         heard[made.key] = made
-        heard.move_to_end(made.key)
-        if len(heard) > self._of_namespace:
-            self._forget_oldest(pod.namespace)
-        elif self._size > self._capacity:
-            self._forget_oldest(max(self._namespaces, key=lambda each: len(self._namespaces[each])))
+        if self._size > self._capacity:
+            max(self._namespaces.values(), key=len).evict()
         return made
 
     def forget(self, series: Series) -> None:
@@ -123,9 +120,8 @@ class RecentSeries:
             del heard[series.key]
             self._removed(series.pod.namespace)
 
-    def _forget_oldest(self, namespace: str) -> None:
-        self._namespaces[namespace].popitem(last=False)
-        self._removed(namespace)
+    def _evicted(self, _: _Key, series: Series) -> None:
+        self._removed(series.pod.namespace)
 
     def _removed(self, namespace: str) -> None:
         self._size -= 1

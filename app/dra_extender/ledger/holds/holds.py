@@ -16,6 +16,7 @@ from dra_extender.ledger.state.notifier import Notifier
 from dra_extender.ledger.state.usage import UsageTable
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding, ScoreTerms
 from dra_extender.model.device import PoolId
+from dra_extender.runtime.caches import LruCache
 
 MOST_OF_A_NAMESPACE: Final = 10_000
 """How many claims of one namespace can have a hold at a time; each keeps as many placements as nodes are offered."""
@@ -73,7 +74,7 @@ class HoldBook:
         self._by_pod: dict[str, set[str]] = {}
         self._kept: dict[str, Sequence[DeviceHolding]] = {}
         # Overlays without some holds, until the next change.
-        self._partial: dict[frozenset[str], UsageTable] = {}
+        self._partial: LruCache[frozenset[str], UsageTable] = LruCache(_MOST_PARTIAL)
         self._by_namespace: dict[str, OrderedDict[str, None]] = {}
         self._report = changed
         self._report_ended = ended
@@ -199,8 +200,6 @@ class HoldBook:
         """What all holds keep but those of these claims; not to be changed."""
         table = self._partial.get(claims)
         if table is None:
-            if len(self._partial) >= _MOST_PARTIAL:
-                self._partial.clear()
             table = self._partial[claims] = UsageTable()
             for claim_uid, kept in self._kept.items():
                 if claim_uid not in claims:

@@ -1,5 +1,4 @@
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -19,6 +18,7 @@ from dra_extender.model.resource_claim import OWN_ENTRIES, ClaimHead, ResourceCl
 from dra_extender.model.snapshot import contradiction, holdings_of
 from dra_extender.model.templated_claim import generated_for
 from dra_extender.model.unreadable_claim import read_broken
+from dra_extender.runtime.caches import LruCache
 
 _REMEMBERED_DELETIONS: Final = 20_000
 
@@ -46,7 +46,7 @@ class ClaimIndex:
         self._by_uid: dict[str, ClaimRecord] = {}
         self._by_key: dict[tuple[str, str], str] = {}
         self._by_consumer: dict[str, set[str]] = {}
-        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._deleted: LruCache[str, None] = LruCache(_REMEMBERED_DELETIONS)
         self._deliveries = Deliveries()
         self._extended: ClaimsByOwner[tuple[str, str]] = ClaimsByOwner(_extended_for)
         self._generated: ClaimsByOwner[tuple[str, str, str]] = ClaimsByOwner(_generated_for)
@@ -160,8 +160,6 @@ class ClaimIndex:
         if not uid:
             return UsageChange()
         self._deleted[uid] = None
-        if len(self._deleted) > _REMEMBERED_DELETIONS:
-            self._deleted.popitem(last=False)
         record = self._by_uid.pop(uid, None)
         self._specs.drop(uid)
         self._deliveries.gone(uid)

@@ -1,9 +1,10 @@
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
 from dra_extender.model.metadata import version_number
 from dra_extender.model.pod import Pod
+from dra_extender.runtime.caches import LruCache
 
 _REMEMBERED_DELETIONS: Final = 20_000
 
@@ -30,7 +31,7 @@ class PodIndex:
         self._running: dict[tuple[str, str], set[str]] = {}
         self._group_parts: Counter[tuple[str, str]] = Counter()
         self._being_bound: dict[str, Pod] = {}
-        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._deleted: LruCache[str, None] = LruCache(_REMEMBERED_DELETIONS)
         # How many pods wait, by scheduler and namespace.
         self._waiting: dict[str, dict[str, int]] = {}
         # Those of them that need devices, by scheduler.
@@ -183,8 +184,6 @@ class PodIndex:
     def _remember_deletion(self, uid: str) -> None:
         self._being_bound.pop(uid, None)
         self._deleted[uid] = None
-        if len(self._deleted) > _REMEMBERED_DELETIONS:
-            self._deleted.popitem(last=False)
 
     def newest(self, pod: Pod) -> Pod:
         """This pod as given, or as known if that is a later version of the same pod."""

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dra_extender.runtime.caches import FairCache
 from dra_extender.model.metadata import OwnerReference
 from dra_extender.model.resource_claim import (
     EXTENDED_ANNOTATION,
@@ -23,6 +22,7 @@ from dra_extender.model.resource_claim import (
 )
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.model.templated_claim import DRAFTED_ENTRY_ANNOTATION, ENTRY_ANNOTATION
+from dra_extender.runtime.caches import FairCache
 
 WHOLE_BYTES: Final = 4096
 """A claim that is no longer than this (bytes of JSON) is kept with its decoded spec."""

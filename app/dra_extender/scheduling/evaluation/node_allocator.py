@@ -16,7 +16,6 @@ from dra_extender.allocator.state.usage import Usage
 from dra_extender.cel.analysis.rewrite import rewrite_suffixes
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.runtime.budget import Budget
-from dra_extender.runtime.caches import FairCache
 from dra_extender.cel.support.errors import CelCompileError, quoted
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
@@ -24,6 +23,7 @@ from dra_extender.model.allocation import Placement
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.node import Node
 from dra_extender.model.rejection import Code, Rejection
+from dra_extender.runtime.caches import FairCache
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.fresh_shares import new_share_id
 from dra_extender.scheduling.ports.options import Options

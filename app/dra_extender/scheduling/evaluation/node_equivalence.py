@@ -17,6 +17,7 @@ from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import PoolId
 from dra_extender.model.node import Node
 from dra_extender.model.resource_slice import ResourceSlice
+from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.inventory_digest import InventoryDigest, digest_of
 
 _SLACK: Final = 2
@@ -52,7 +53,7 @@ class NodeEquivalence:
         self._contents = InventoryDigest()
         self._inventories: dict[str, tuple[int, Inventory | None]] = {}
         self._taken: dict[str, _Taken] = {}
-        self._projections: dict[tuple[bytes, Reads], bytes] = {}
+        self._projections: LruCache[tuple[bytes, Reads], bytes] = LruCache(_MAX_PROJECTIONS)
 
     def inventory(self, node: Node) -> Inventory | None:
         """What the node has; None if it cannot be compared."""
@@ -104,8 +105,6 @@ class NodeEquivalence:
         if known is None:
             found = self._inventory(node, reads)
             known = inventory.digest if found is None else found.digest
-            if len(self._projections) >= _MAX_PROJECTIONS:
-                self._projections.clear()
             self._projections[key] = known
         return known
 

@@ -6,7 +6,6 @@ are then not searched themselves; holds count there like allocations.  Nodes und
 of the hold does not spoil.
 """
 
-from collections import OrderedDict
 from collections.abc import Container, Hashable
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.model.allocation import Placement, ScoreTerms
 from dra_extender.model.device import PoolId
 from dra_extender.model.rejection import Code, Rejection
+from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.placement_template import PlacementTemplate
 
 
@@ -166,21 +166,11 @@ class ResultCache:
     """Tables by signature, least recently used first out when there are more than `limit` outcomes in all."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._tables: OrderedDict[bytes, ResultTable] = OrderedDict()
+        self._tables: LruCache[bytes, ResultTable] = LruCache(limit, weigh=len, max_weight=limit)
 
     def table(self, signature: bytes) -> ResultTable:
         """The outcomes for this signature."""
-        table = self._tables.get(signature)
+        table = self._tables.use(signature)
         if table is None:
-            self._trim()
             table = self._tables[signature] = ResultTable()
-        else:
-            self._tables.move_to_end(signature)
         return table
-
-    def _trim(self) -> None:
-        total = sum(len(table) for table in self._tables.values())
-        while total > self._limit and self._tables:
-            _, oldest = self._tables.popitem(last=False)
-            total -= len(oldest)

@@ -5,7 +5,7 @@ it counts: devices times the seconds for which they were held and not allocated.
 """
 
 import statistics
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +15,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.device import PoolId
 from dra_extender.model.pod import Pod
+from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
 
@@ -72,12 +73,12 @@ class HoldShares:
     def __init__(self, ledger: Ledger, clock: Clock) -> None:
         self._ledger = ledger
         self._clock = clock
-        self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
+        self._waiting: LruCache[str, _Waiting] = LruCache(_MOST_WAITING, on_evict=self._stop_counting)
         # How many pods of which namespaces wait for a pool.
         self._wanted: dict[PoolId, Counter[str]] = {}
         self._next_look = 0.0
-        self._offers: OrderedDict[str, _Offers] = OrderedDict()
-        self._accounts: OrderedDict[str, _Account] = OrderedDict()
+        self._offers: LruCache[str, _Offers] = LruCache(_REMEMBERED)
+        self._accounts: LruCache[str, _Account] = LruCache(_REMEMBERED)
         self._usual: deque[float] = deque(maxlen=_SAMPLES)
         self._stale_after: float | None = None
 
@@ -101,14 +102,14 @@ class HoldShares:
         self._waiting[pod.uid] = found
         for pool_id in found.pools:
             self._wanted.setdefault(pool_id, Counter())[found.namespace] += 1
-        if len(self._waiting) > _MOST_WAITING:
-            self.waits_no_more(next(iter(self._waiting)))
 
     def waits_no_more(self, pod_uid: str) -> None:
         """The pod was offered a node, or holds are not what keeps it out."""
         found = self._waiting.pop(pod_uid, None)
-        if found is None:
-            return
+        if found is not None:
+            self._stop_counting(pod_uid, found)
+
+    def _stop_counting(self, _: str, found: _Waiting) -> None:
         for pool_id in found.pools:
             wanted = self._wanted[pool_id]
             wanted[found.namespace] -= 1
@@ -165,8 +166,6 @@ class HoldShares:
         known = self._offers.get(unit)
         if known is None:
             self._offers[unit] = _Offers(count=1)
-            if len(self._offers) > _REMEMBERED:
-                self._offers.popitem(last=False)
             return
         self._offers.move_to_end(unit)
         known.count += 1
@@ -226,9 +225,6 @@ class HoldShares:
         found = self._accounts.get(namespace)
         spent = amount + (0.0 if found is None else _left(found, now))
         self._accounts[namespace] = _Account(min(spent, DEEPEST), now)
-        self._accounts.move_to_end(namespace)
-        if len(self._accounts) > _REMEMBERED:
-            self._accounts.popitem(last=False)
 
     def _forget_over(self) -> None:
         now, pods = self._clock.monotonic(), self._ledger.pods

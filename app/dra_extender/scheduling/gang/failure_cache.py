@@ -1,10 +1,10 @@
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.model.rejection import Rejection
+from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
 from dra_extender.scheduling.ports.cluster import Clock
 
@@ -45,7 +45,7 @@ class GangFailures:
         self._ledger = ledger
         self._cool_downs = cool_downs
         self._clock = clock
-        self._known: OrderedDict[tuple[str, str], _Failure] = OrderedDict()
+        self._known: LruCache[tuple[str, str], _Failure] = LruCache(_REMEMBERED)
 
     def known(self, group: PodGroup, pod_uid: str, offers: int) -> Rejection | None:
         """Why the pod gets no seat, if nothing has changed since that was found out; `offers` counts changes of what is offered."""
@@ -66,10 +66,7 @@ class GangFailures:
         failure = self._known.get(group.metadata.key)
         if failure is None or failure.facts != facts or failure.everybody:
             failure = _Failure(facts, None, {}, float("inf"))
-            self._known[group.metadata.key] = failure
-        self._known.move_to_end(group.metadata.key)
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+        self._known[group.metadata.key] = failure
         failure.pods[pod_uid] = why
         failure.everybody = why if everybody else None
         failure.until = end if limited else failure.until

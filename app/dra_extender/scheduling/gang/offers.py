@@ -4,13 +4,13 @@ kube-scheduler offers each member its own nodes (affinity, taints, CPU), one mem
 plan that was made with it, so that a gang whose members may go to different nodes is planned as soon as enough is known.
 """
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod_group import PodGroup
+from dra_extender.runtime.caches import LruCache
 
 _REMEMBERED: Final = 1_000
 MOST_NAMES: Final = 500_000
@@ -81,10 +81,9 @@ class GangOffers:
     def __init__(self, ledger: Ledger, remembered: int = _REMEMBERED, most_names: int = MOST_NAMES) -> None:
         """Keep those of so many gangs, with so many names of nodes."""
         self._ledger = ledger
-        self._limit = remembered
         self._most_names = most_names
         self._names = 0
-        self._gangs: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+        self._gangs: LruCache[tuple[str, str], _Known] = LruCache(remembered, on_evict=self._evicted)
 
     def __len__(self) -> int:
         return len(self._gangs)
@@ -95,10 +94,8 @@ class GangOffers:
         known = self._gangs.get(key)
         if known is None or known.uid != uid:
             self._names -= 0 if known is None else known.size
-            known = self._gangs[key] = _Known(uid)
-            if len(self._gangs) > self._limit:
-                self._forget_oldest()
-        self._gangs.move_to_end(key)
+            known = _Known(uid)
+        self._gangs[key] = known
         before = known.size
         names, place = frozenset(nodes), self._ledger.node_news.since(-1)[1]
         assumed = known.offers.get(pod_uid) or next(iter(known.offers.values()), None)
@@ -119,7 +116,7 @@ class GangOffers:
         """Forget something, but not what this member was offered; whether there was anything to forget."""
         largest = max(self._gangs.values(), key=lambda each: each.size)
         if len(self._gangs) > 1 and largest.size <= self._most_names // _LARGE:
-            self._forget_oldest()
+            self._gangs.evict()
             return True
         before = largest.size
         others = [uid for uid in largest.offers if uid != asked]
@@ -128,11 +125,11 @@ class GangOffers:
         largest.revision += 1
         self._names += largest.size - before
         if not others and len(self._gangs) > 1:
-            self._forget_oldest()
+            self._gangs.evict()
         return bool(others) or len(self._gangs) > 1
 
-    def _forget_oldest(self) -> None:
-        self._names -= self._gangs.popitem(last=False)[1].size
+    def _evicted(self, _: tuple[str, str], known: _Known) -> None:
+        self._names -= known.size
 
     def revision(self, group: PodGroup) -> int:
         """The same as long as what is known of the gang's members, or was assumed, has not changed, but by changes of nodes."""

@@ -1,6 +1,5 @@
 """Plans for gangs as the ledger stands."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -11,6 +10,7 @@ from dra_extender.ledger.state.claim_record import ClaimRecord, SpecNotKeptError
 from dra_extender.ledger.state.node_versions import NodeVersions
 from dra_extender.model.allocation import ClaimPlacement
 from dra_extender.model.device import DeviceId
+from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
@@ -109,7 +109,7 @@ class GangPlanner:
         self._means = PlannerContext(ledger, searching, likeness, {})
         self._cool_downs = cool_downs
         self._stale = stale
-        self._paused: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._paused: LruCache[Hashable, _Kept] = LruCache(_PAUSED)
 
     def __call__(
         self,
@@ -180,8 +180,6 @@ class GangPlanner:
             seats = None
         except SearchPaused:
             self._paused[key] = kept
-            if len(self._paused) > _PAUSED:
-                self._paused.popitem(last=False)
             raise
         if facts != kept.facts and not self._stands(kept, seats):
             # Something changed while it was paused: it begins anew in the next slice.

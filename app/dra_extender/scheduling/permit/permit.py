@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.notifier import Notifier, wait_for_any
 from dra_extender.model.pod import Pod
 from dra_extender.model.pod_group import PodGroup
+from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.permit.members import existing_members, gang_of
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -59,7 +59,7 @@ class Permit:
         self._grace = grace_seconds
         self._count_seconds = min(_COUNT_SECONDS, max(grace_seconds, _MIN_COUNT_SECONDS))
         self._meetings: dict[str, WaitingMembers] = {}
-        self._admitted: OrderedDict[str, set[str]] = OrderedDict()
+        self._admitted: LruCache[str, set[str]] = LruCache(_REMEMBERED)
 
     @asynccontextmanager
     async def passing(
@@ -187,6 +187,3 @@ class Permit:
     def _admit(self, group_uid: str, pod_uid: str) -> None:
         just_bound = self._admitted.get(group_uid, ())
         self._admitted[group_uid] = {pod_uid, *(uid for uid in just_bound if not self._is_over(uid))}
-        self._admitted.move_to_end(group_uid)
-        if len(self._admitted) > _REMEMBERED:
-            self._admitted.popitem(last=False)

@@ -1,6 +1,5 @@
 """The text of the Event about a pod that was turned away: per reason how many nodes, and all details of one of them."""
 
-from collections import OrderedDict
 from typing import Final
 
 from dra_extender.allocator.demand.demand import Demand
@@ -8,6 +7,7 @@ from dra_extender.allocator.explain.selector_reasons import CUT
 from dra_extender.cel.runtime.budget import EXPLANATION_COST, Budget
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.rejection import Code
+from dra_extender.runtime.caches import LruCache
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.result import FilterResult, RejectionGroup
 from dra_extender.scheduling.search_time.deadline import CallBudget
@@ -30,7 +30,7 @@ class RejectionMessages:
     def __init__(self, ledger: Ledger, searching: NodeAllocator) -> None:
         self._ledger = ledger
         self._searching = searching
-        self._unmet: OrderedDict[tuple[bytes, str, int, str, str, int], str] = OrderedDict()
+        self._unmet: LruCache[tuple[bytes, str, int, str, str, int], str] = LruCache(_REMEMBERED)
 
     def __call__(self, attempt: FilterResult, budget: CallBudget | None = None) -> str:
         """E.g. `3 of 3 nodes: claim gpu: request gpu: matching devices are in use: gpu-0 (on node-1)`.
@@ -67,8 +67,6 @@ class RejectionMessages:
             found = self._unmet[key] = self._find(reason, demand, allowance)
             if budget is not None:
                 budget.spend(share - allowance.left)
-            if len(self._unmet) > _REMEMBERED:
-                self._unmet.popitem(last=False)
         return found
 
     def _find(self, reason: RejectionGroup, demand: Demand, allowance: Budget) -> str:

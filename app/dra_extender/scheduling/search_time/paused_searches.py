@@ -1,8 +1,8 @@
-from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final, NamedTuple
 
 from dra_extender.allocator.allocate import Allocation
+from dra_extender.runtime.caches import LruCache
 
 _SEARCHES: Final = 16
 _STATES: Final = 12_000
@@ -22,9 +22,7 @@ class PausedSearches:
 
     def __init__(self, searches: int = _SEARCHES, states: int = _STATES) -> None:
         """Keep at most so many, and at most one that alone remembers more than so many states."""
-        self._most = searches
-        self._states = states
-        self._kept: OrderedDict[Question, _Kept] = OrderedDict()
+        self._kept: LruCache[Question, _Kept] = LruCache(searches, weigh=_states_of, max_weight=states)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -43,10 +41,8 @@ class PausedSearches:
 
     def keep(self, question: Question, under: Hashable, search: Allocation) -> None:
         """Keep a search; `under` says what must be the same for it to go on."""
-        self._kept.pop(question, None)
         self._kept[question] = _Kept(under, search)
-        while len(self._kept) > self._most or (len(self._kept) > 1 and self._size() > self._states):
-            self._kept.popitem(last=False)
 
-    def _size(self) -> int:
-        return sum(each.search.nogood_count for each in self._kept.values())
+
+def _states_of(paused: _Kept) -> int:
+    return paused.search.nogood_count
