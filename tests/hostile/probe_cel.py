@@ -41,7 +41,7 @@ def evaluate(job: dict[str, Any]) -> dict[str, Any]:
         compiled = program.compile_expression(expression)
     except errors.CelCompileError as error:
         return {"values": {}, "note": f"refused: {error.reason}"[:200]}
-    if compiled.quick is not None:
+    if compiled.fast_path is not None:
         return {"values": {}, "note": "asked directly"}
     return _measured(job, lambda deadline: compiled.evaluate(device, deadline=deadline))
 
@@ -77,7 +77,7 @@ def _compiled(expression: str) -> Any:
     for cached in _caches():
         cached.cache_clear()
     compiled = program.compile_expression(expression)
-    compiled._counted()
+    compiled.costed_program()
     return compiled
 
 

@@ -1,16 +1,16 @@
-"""From an expression to something that can be asked about devices."""
+"""A compiled expression, and how to compile one."""
 
 from sys import getsizeof
 from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.analysis.attribute_reads import attributes_read
+from dra_extender.cel.analysis.attribute_reads import read_attributes
 from dra_extender.cel.compiler.code import Run
 from dra_extender.cel.compiler.compiler import Compiler
-from dra_extender.cel.compiler.program_size import size_of_program
-from dra_extender.cel.fastpath.compile import GIVES_UP, quick_answer
-from dra_extender.cel.fastpath.predicates import Ask
+from dra_extender.cel.compiler.program_size import program_size
+from dra_extender.cel.fastpath.compile import FALLBACK_ERRORS, compile_fast_path
+from dra_extender.cel.fastpath.predicates import Evaluate
 from dra_extender.cel.library.environment import ENVIRONMENTS, LATEST, Release
 from dra_extender.cel.runtime.budget import Budget
 from dra_extender.cel.runtime.compile_limits import READ_UNITS, CompileMeter
@@ -28,14 +28,18 @@ from dra_extender.model.device import Attribute
 from dra_extender.runtime.caches import FairCache
 
 _PROGRAM_BYTES: Final = 200
-_COUNTED_BYTES: Final = 4 * 1024 * 1024
+_COSTED_BYTES: Final = 4 * 1024 * 1024
 _TOO_DEEP: Final = "the expression is nested too deeply"
 
 
 class CostedProgram(msgspec.Struct, frozen=True):
-    """An expression compiled with all the rules and all that they cost: `base_cost` is certain, `slots` are variables.
+    """An expression compiled with cost accounting.
 
-    Regular expressions are kept for `owner`.
+    Attributes:
+        run: Evaluates a frame.
+        base_cost: The cost of every evaluation, before what depends on the device.
+        slots: How many variables there are.
+        owner: Whose share of the cache the regular expressions take.
     """
 
     run: Run
@@ -44,24 +48,30 @@ class CostedProgram(msgspec.Struct, frozen=True):
     owner: str = ""
 
     def frame(self, device: DeviceActivation, deadline: Deadline | None) -> EvaluationFrame:
-        """For one evaluation."""
+        """The state of one evaluation."""
         return EvaluationFrame(device, self.base_cost, [None] * self.slots if self.slots else (), deadline, self.owner)
 
 
 class Program(msgspec.Struct, frozen=True):
     """A compiled expression: immutable, and shareable between threads and devices.
 
-    `quick` asks a device without counting, for expressions that cost `most` at the most whatever the device is. Most of
-    these are never evaluated otherwise; `counted` is then compiled when it is asked for, and kept apart among those of its
-    `owner`. `units` is what compiling takes of a budget, `size` the bytes of the program beside its
-    expression, by measurement. `reads` are the attributes, as domain/name, whose values it can depend on; None for any.
+    Attributes:
+        expression: Its text.
+        emulate: The Kubernetes release whose libraries it uses.
+        costed: The form with cost accounting; None if there is a fast path: then it is compiled on first use, and cached.
+        fast_path: Evaluates a device without cost accounting; most programs that have it are never evaluated otherwise.
+        fast_path_cost: The greatest cost of the expression, whatever the device.
+        units: What compiling takes of a budget.
+        owner: Whose share of the caches the program and its regular expressions take.
+        size: The bytes of the program beside its expression, by measurement.
+        reads: The attributes, as domain/name, whose values the result can depend on; None for any.
     """
 
     expression: str
     emulate: Release
-    counted: CostedProgram | None
-    quick: Ask | None = None
-    most: int = 0
+    costed: CostedProgram | None
+    fast_path: Evaluate | None = None
+    fast_path_cost: int = 0
     units: int = 0
     owner: str = ""
     size: int = 0
@@ -81,24 +91,24 @@ class Program(msgspec.Struct, frozen=True):
             CelRuntimeError: The result is no bool, or the evaluation failed; upstream aborts the pod's scheduling then.
             CelCostError: It cost more than allowed, time was up, or the budget was spent.
         """
-        quick = self.quick
-        if quick is not None and device.defect is None and (budget is None or budget.left > 0):
+        fast = self.fast_path
+        if fast is not None and device.defect is None and (budget is None or budget.left > 0):
             try:
-                value = quick(device)
-            except GIVES_UP:
+                value = fast(device)
+            except FALLBACK_ERRORS:
                 pass
             else:
                 if budget is not None:
-                    budget.left -= self.most
+                    budget.left -= self.fast_path_cost
                 if value is True or value is False:
                     return value
         if budget is not None:
-            value = self._within(budget, device, deadline)[0]
+            value = self._evaluate_within(budget, device, deadline)[0]
         else:
             if device.defect is not None:
                 raise CelRuntimeError(device.defect)
-            counted = self.counted or self._counted()
-            value = _finish(counted, counted.frame(device, deadline))[0]
+            costed = self.costed or self.costed_program()
+            value = _run(costed, costed.frame(device, deadline))[0]
         if value is True or value is False:
             return value
         if type(value) is Optional and type(unwrapped(value)) is bool:
@@ -114,7 +124,9 @@ class Program(msgspec.Struct, frozen=True):
         CelRuntimeError.
         """
         evaluated = (
-            self.evaluate(device, deadline=deadline) if budget is None else self._within(budget, device, deadline)
+            self.evaluate(device, deadline=deadline)
+            if budget is None
+            else self._evaluate_within(budget, device, deadline)
         )
         return to_attribute(evaluated[0])
 
@@ -122,47 +134,48 @@ class Program(msgspec.Struct, frozen=True):
         """The value of the expression for a device, and the cost units that were spent; raises as `matches` does."""
         if device.defect is not None:
             raise CelRuntimeError(device.defect)
-        counted = self._counted()
-        return _finish(counted, counted.frame(device, deadline))
+        costed = self.costed_program()
+        return _run(costed, costed.frame(device, deadline))
 
-    def _counted(self, budget: Budget | None = None) -> CostedProgram:
-        if self.counted is not None:
-            return self.counted
+    def costed_program(self, budget: Budget | None = None) -> CostedProgram:
+        """The form with cost accounting; compiling it, where the cache has none, is charged to `budget`."""
+        if self.costed is not None:
+            return self.costed
         key = self.expression, self.emulate
-        known = _COUNTED.peek(key)
+        known = _COSTED.peek(key)
         if known is None:
             if budget is not None:
                 budget.spend(self.units)
-            checker, checked, _ = _checked(*key, CompileMeter(self.expression), derived=False)
-            known = _counted(self.expression, checker, checked, self.owner)
-            _COUNTED.put(key, known, size_of_program(known.run) + getsizeof(self.expression), self.owner)
+            checker, checked, _ = _parse_and_check(*key, CompileMeter(self.expression), derived=False)
+            known = _compile_costed(self.expression, checker, checked, self.owner)
+            _COSTED.put(key, known, program_size(known.run) + getsizeof(self.expression), self.owner)
         return known
 
-    def _within(self, budget: Budget, device: DeviceActivation, deadline: Deadline | None) -> tuple[Any, int]:
+    def _evaluate_within(self, budget: Budget, device: DeviceActivation, deadline: Deadline | None) -> tuple[Any, int]:
         interrupts = budget.begin()
         if device.defect is not None:
             raise CelRuntimeError(device.defect)
-        counted = self._counted(budget)
-        frame = counted.frame(device, interrupts if deadline is None else deadline)
+        costed = self.costed_program(budget)
+        frame = costed.frame(device, interrupts if deadline is None else deadline)
         budget.watch(frame)
         try:
-            return _finish(counted, frame)
+            return _run(costed, frame)
         finally:
             budget.charge(frame)
 
 
-def _finish(counted: CostedProgram, frame: EvaluationFrame) -> tuple[Any, int]:
+def _run(costed: CostedProgram, frame: EvaluationFrame) -> tuple[Any, int]:
     try:
-        value = counted.run(frame)
+        value = costed.run(frame)
     except (CelRuntimeError, RecursionError) as error:
-        raise _reported(error, frame) from None
+        raise _preferred_error(error, frame) from None
     if frame.cost > COST_LIMIT:
         raise over_cost()
     return value, frame.cost
 
 
-def _reported(error: CelRuntimeError | RecursionError, frame: EvaluationFrame) -> CelRuntimeError:
-    """What the caller is told: spending too much goes before any other failure."""
+def _preferred_error(error: CelRuntimeError | RecursionError, frame: EvaluationFrame) -> CelRuntimeError:
+    """The error that is raised: exceeding the cost limit goes before any other failure."""
     if isinstance(error, RecursionError):
         return CelRuntimeError(_TOO_DEEP)
     if frame.cost > COST_LIMIT and not isinstance(error, CelCostError):
@@ -170,8 +183,8 @@ def _reported(error: CelRuntimeError | RecursionError, frame: EvaluationFrame) -
     return error
 
 
-_COUNTED: Final[FairCache[tuple[str, Release], CostedProgram]] = FairCache(_COUNTED_BYTES)
-"""What programs with a quick answer were compiled to when that was not enough."""
+_COSTED: Final[FairCache[tuple[str, Release], CostedProgram]] = FairCache(_COSTED_BYTES)
+"""The form with cost accounting of programs that have a fast path."""
 
 
 def compile_expression(
@@ -197,40 +210,40 @@ def compile_expression(
     """
     meter = CompileMeter(expression, budget)
     try:
-        checker, checked, tree = _checked(expression, emulate, meter, derived=derived)
+        checker, checked, tree = _parse_and_check(expression, emulate, meter, derived=derived)
         meter.spend(READ_UNITS * (checker.nodes - checker.constants) + checker.constants)
-        quick = None if derived else quick_answer(checked, owner)
-        if quick is not None:
-            ask, most, names = quick
-            size = _PROGRAM_BYTES + size_of_program(ask, names)
-            return Program(expression, emulate, None, ask, most, meter.spent, owner, size, names)
-        reads = attributes_read(tree)
-        counted = _counted(expression, checker, checked, owner)
-        size = _PROGRAM_BYTES + size_of_program(counted.run, reads)
-        return Program(expression, emulate, counted, units=meter.spent, owner=owner, size=size, reads=reads)
+        fast = None if derived else compile_fast_path(checked, owner)
+        if fast is not None:
+            fast_path, most, names = fast
+            size = _PROGRAM_BYTES + program_size(fast_path, names)
+            return Program(expression, emulate, None, fast_path, most, meter.spent, owner, size, names)
+        reads = read_attributes(tree)
+        costed = _compile_costed(expression, checker, checked, owner)
+        size = _PROGRAM_BYTES + program_size(costed.run, reads)
+        return Program(expression, emulate, costed, units=meter.spent, owner=owner, size=size, reads=reads)
     except RecursionError:
         raise CelCompileError(_TOO_DEEP, expression, 0) from None
 
 
-def _counted(expression: str, checker: Checker, checked: TypedNode, owner: str) -> CostedProgram:
+def _compile_costed(expression: str, checker: Checker, checked: TypedNode, owner: str) -> CostedProgram:
     code = Compiler(expression, careful=checker.careful, owner=owner).compile(checked)
     return CostedProgram(code.run, code.cost, checker.slots, owner)
 
 
-def _checked(
+def _parse_and_check(
     expression: str, emulate: Release, meter: CompileMeter, *, derived: bool
 ) -> tuple[Checker, TypedNode, SyntaxNode]:
     environment = ENVIRONMENTS[emulate]
     tree = parse(expression, meter)
     checker = Checker(expression, environment.functions, environment.device, meter)
     checked = checker.check(tree)
-    problem = _unsuitable(checker.final(checked.type), environment.attribute, derived=derived)
+    problem = _result_problem(checker.final(checked.type), environment.attribute, derived=derived)
     if problem is not None:
         raise CelCompileError(problem, expression, tree.offset)
     return checker, checked, tree
 
 
-def _unsuitable(result: Type, attribute: Type, *, derived: bool) -> str | None:
+def _result_problem(result: Type, attribute: Type, *, derived: bool) -> str | None:
     """Why a result of this type is never a verdict, or never a derived attribute."""
     if derived:
         scalars = "a primitive scalar (string, integer, boolean, semver) or a list of these scalars"

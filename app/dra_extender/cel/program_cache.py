@@ -1,4 +1,4 @@
-"""Compiled programs by expression and purpose, bounded in bytes, with failures remembered too."""
+"""Compiled programs by expression and purpose, and the errors of expressions that do not compile; bounded in bytes."""
 
 from collections.abc import Callable
 from sys import getsizeof
@@ -19,10 +19,10 @@ _Entry = Program | CelCompileError
 
 
 class ProgramCache:
-    """A least-recently-used cache; one caller at a time.
+    """A least-recently-used cache of programs.
 
-    Programs of expressions that the administrators of the cluster write (those of DeviceClasses: owner "") have a quarter of
-    the bytes to themselves; the namespaces share the rest, and the one that holds the most makes room first.
+    Expressions of DeviceClasses (owner "") have a quarter of the bytes to themselves; namespaces share the rest. A full cache
+    evicts programs of the namespace that holds the most bytes.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class ProgramCache:
         emulate: Release = LATEST,
         rewrite: Callable[[str], str] | None = None,
     ) -> None:
-        """Begin with nothing; all programs are compiled for the libraries of one release, after `rewrite` if it is given."""
+        """Begin empty; programs are compiled for the libraries of one release, after `rewrite` if it is given."""
         self._emulate = emulate
         self._rewrite = rewrite
         share = max_bytes // _OF_CLASSES
@@ -44,7 +44,7 @@ class ProgramCache:
 
     @property
     def held(self) -> int:
-        """The bytes that are taken, by estimate."""
+        """The bytes of all entries, by estimate."""
         return self._of_classes.held + self._of_namespaces.held
 
     def compile(

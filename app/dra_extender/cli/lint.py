@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from dra_extender.cel.lint.findings import LintCode, LintFinding, Severity, error
-from dra_extender.cel.lint.limits import together_findings
+from dra_extender.cel.lint.limits import claim_limit_findings
 from dra_extender.cel.lint.lint import lint, units_of
 from dra_extender.cli.lint_manifests import LINT, Expression, LintedObject, read_subjects
 from dra_extender.cli.lint_policy import PolicyText, is_policy, policy_findings, slices_in
@@ -151,7 +151,7 @@ def _of_all(subject: LintedObject) -> Iterable[LintFinding]:
     if subject.class_name is not None:
         return ()
     texts = {(each.value, each.condition) for each in subject.expressions if each.value is not None}
-    return together_findings(sum(units_of(text, condition=condition) for text, condition in texts))
+    return claim_limit_findings(sum(units_of(text, condition=condition) for text, condition in texts))
 
 
 def _findings(expression: Expression, classes: Mapping[str, tuple[str, ...]]) -> Iterable[LintFinding]:

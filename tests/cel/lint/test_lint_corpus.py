@@ -5,8 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dra_extender.cel.explain.explain import explain
-from dra_extender.cel.explain.render import one_line
+from dra_extender.cel.explain.explain import explain, one_line
 from dra_extender.cel.explain.values import EvalVerdict
 from dra_extender.cel.lint.findings import Severity
 from dra_extender.cel.lint.lint import lint

@@ -133,7 +133,7 @@ def test_a_namespace_cannot_drive_the_patterns_of_others_out(
 
 def test_a_constant_pattern_that_is_compiled_again_is_its_namespaces() -> None:
     program = compile_expression("device.driver.matches('^again-[a-z]+x?$')", owner="ours")
-    assert program.quick is not None
+    assert program.fast_path is not None
     before = KEPT_SMALL.held_by("ours")
     KEPT_SMALL.drop("^again-[a-z]+x?$")
     assert KEPT_SMALL.held_by("ours") < before
@@ -187,11 +187,11 @@ def test_a_loop_that_compiles_its_patterns_again_ends_at_the_budget_of_the_call(
 
 def test_a_pattern_is_charged_only_if_it_is_compiled_again(compiled: list[str]) -> None:
     program = compile_expression("device.driver.matches('^once-[a-z]+x?$')", owner="ours")
-    assert program.quick is not None
+    assert program.fast_path is not None
     compiled.clear()
     budget = Budget()
     program.matches(DEVICE, budget=budget)
-    assert budget.left == Budget().left - program.most
+    assert budget.left == Budget().left - program.fast_path_cost
     KEPT_SMALL.drop("^once-[a-z]+x?$")
     before = budget.left
     program.matches(DEVICE, budget=budget)

@@ -4,8 +4,7 @@ from typing import Final
 
 from dra_extender.allocator.demand.selectors import Deadline, SelectorList, activation_of, within
 from dra_extender.cel.explain.evaluation import ExplainableExpression
-from dra_extender.cel.explain.explain import explain
-from dra_extender.cel.explain.render import one_line
+from dra_extender.cel.explain.explain import explain, one_line
 from dra_extender.cel.explain.values import shortened
 from dra_extender.cel.program import Program
 from dra_extender.cel.runtime.budget import Budget

@@ -19,7 +19,7 @@ def named(domain: str, name: str) -> str:
     return f"{domain}/{name}"
 
 
-def attributes_read(root: ast.SyntaxNode) -> frozenset[str] | None:
+def read_attributes(root: ast.SyntaxNode) -> frozenset[str] | None:
     """The attributes, as domain/name, whose values an expression can depend on; None if its text does not tell.
 
     Which attributes a device has at all may still matter.  `root` is the tree of an expression that compiles.

@@ -67,7 +67,7 @@ def is_device_field(node: SyntaxNode, name: str) -> bool:
     return isinstance(node.operand, Identifier) and node.operand.name == "device"
 
 
-def suffix_free(node: Select) -> SyntaxNode | None:
+def without_suffix(node: Select) -> SyntaxNode | None:
     """What is meant by `....string`; None if the node has no suffix that can be dropped."""
     inner = step_of(node.operand)
     if node.field not in SUFFIXES or inner is None:
@@ -106,6 +106,6 @@ def _meant(node: SyntaxNode) -> SyntaxNode | None:
     if not isinstance(node, Select):
         return None
     if not node.test:
-        return suffix_free(node)
-    meant = suffix_free(msgspec.structs.replace(node, test=False))
+        return without_suffix(node)
+    meant = without_suffix(msgspec.structs.replace(node, test=False))
     return msgspec.structs.replace(meant, test=True, optional=False) if isinstance(meant, Select) else None

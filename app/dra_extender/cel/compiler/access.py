@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from dra_extender.cel.compiler.code import CompiledPart, Run
-from dra_extender.cel.native.maps import charge_key
+from dra_extender.cel.native.equality import charge_key
 from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.values import (
     LISTS,

@@ -16,7 +16,7 @@ from dra_extender.cel.compiler.comprehensions import (
     compile_sort,
     lazy_variable,
 )
-from dra_extender.cel.native.maps import charge_key, key_work
+from dra_extender.cel.native.equality import charge_key, key_work
 from dra_extender.cel.runtime.cost import FAILURE_WORK, LIST_COST, MAP_COST, EvaluationFrame, round_work
 from dra_extender.cel.runtime.values import Optional, map_key, no_overload
 from dra_extender.cel.support.errors import CelCostError, CelRuntimeError

@@ -10,7 +10,7 @@ import msgspec
 
 from dra_extender.cel.compiler.code import CompiledPart, Run
 from dra_extender.cel.library.lists import self_compared, sort_by_keys
-from dra_extender.cel.native.maps import charge_key
+from dra_extender.cel.native.equality import charge_key
 from dra_extender.cel.runtime.cost import FAILURE_WORK, LIST_COST, MAX_ELEMENTS, EvaluationFrame
 from dra_extender.cel.runtime.values import (
     LISTS,

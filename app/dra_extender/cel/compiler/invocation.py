@@ -15,7 +15,7 @@ _PAIR: Final = 2
 Chosen = Callable[..., Any]
 
 
-def _still_spent(frame: EvaluationFrame, other: Run, error: CelRuntimeError) -> CelRuntimeError:
+def _within_limits(frame: EvaluationFrame, other: Run, error: CelRuntimeError) -> CelRuntimeError:
     """Evaluate the second of two arguments although the first failed: upstream does, and charges for it."""
     if not isinstance(error, CelCostError):
         evaluated(frame, other)
@@ -46,7 +46,7 @@ def _binary(function: Chosen, first: Run, second: Run) -> Run:
         try:
             one = first(frame)
         except CelRuntimeError as error:
-            raise _still_spent(frame, second, error) from None
+            raise _within_limits(frame, second, error) from None
         return function(one, second(frame))
 
     return run
@@ -218,7 +218,7 @@ def _dispatched_pair(overloads: tuple[Overload, ...], first: Run, second: Run) -
         try:
             one = first(frame)
         except CelRuntimeError as error:
-            raise _still_spent(frame, second, error) from None
+            raise _within_limits(frame, second, error) from None
         other = second(frame)
         kinds = (type(one), type(other))
         found = remembered.get(kinds)

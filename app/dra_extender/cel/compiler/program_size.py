@@ -18,7 +18,7 @@ _PLACE_BYTES: Final = getsizeof((None,)) - _TUPLE_BYTES
 _SHARED: Final = frozenset({*range(-5, 257)})
 
 
-def size_of_program(*roots: Any) -> int:
+def program_size(*roots: Any) -> int:
     """The bytes that go with these functions: closures, cells and values in them, but not what programs share.
 
     Takes about half a microsecond for each object.

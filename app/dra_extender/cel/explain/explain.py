@@ -1,5 +1,6 @@
 """Why an expression is true or false for a device, or why it fails there."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from dra_extender.cel.explain.evaluation import (
@@ -12,8 +13,8 @@ from dra_extender.cel.explain.evaluation import (
     rounds_of,
     source_of,
 )
-from dra_extender.cel.explain.failure import failure_part
-from dra_extender.cel.explain.messages import condition_words
+from dra_extender.cel.explain.failure import explain_failure
+from dra_extender.cel.explain.messages import condition_message
 from dra_extender.cel.explain.values import EvalVerdict, Part, place_of, shown
 from dra_extender.cel.library.environment import LATEST, Release
 from dra_extender.cel.program import Program
@@ -28,6 +29,7 @@ _MOST_PARTS: Final = 60
 _MOST_CHILDREN: Final = 8
 _MOST_EXAMPLES: Final = 3
 _MOST_ROUNDS: Final = 100
+_MOST_REASONS: Final = 3
 _TRUTH: Final = {True: EvalVerdict.TRUE, False: EvalVerdict.FALSE}
 
 
@@ -60,9 +62,27 @@ def explain(
     evaluation = Evaluation(program, device, deadline, emulate, budget)
     root = evaluation.root
     if device.defect is not None:
-        words = f"the device cannot be read: {device.defect}"
-        return Part(evaluation.text(root), *place_of(evaluation.source, 0), EvalVerdict.ERROR, words)
+        message = f"the device cannot be read: {device.defect}"
+        return Part(evaluation.text(root), *place_of(evaluation.source, 0), EvalVerdict.ERROR, message)
     return _Explainer(evaluation).part(root, wanted=True)
+
+
+def one_line(part: Part) -> str:
+    """The reasons alone, at most three: `device.attributes["gpu.example.com"].model is "A100", wanted "H100"`."""
+    reasons = list(dict.fromkeys(_reasons(part)))
+    more = f"; and {len(reasons) - _MOST_REASONS} more" if len(reasons) > _MOST_REASONS else ""
+    return "; ".join(reasons[:_MOST_REASONS]) + more
+
+
+def _reasons(part: Part) -> Iterator[str]:
+    """The messages of the leaves; the message of a part that counts elements is followed by those of its first example."""
+    if not part.parts:
+        yield part.message or f"{part.expression} is {part.verdict}"
+    elif part.message and not part.message.startswith("where "):
+        yield f"{part.message} ({', '.join(_reasons(part.parts[0]))})"
+    else:
+        for each in part.parts:
+            yield from _reasons(each)
 
 
 class _Explainer:
@@ -78,27 +98,29 @@ class _Explainer:
             return self._failure(item, outcome)
         value = _plain(outcome.value)
         if value is not True and value is not False:
-            words = (
+            message = (
                 f"{self._evaluation.text(item)} is {shown(value)}, a {type_name(value)}, where true or false was wanted"
             )
-            return self._made(item, EvalVerdict.VALUE, words)
+            return self._part(item, EvalVerdict.VALUE, message)
         if self._left <= 0:
-            return self._made(item, _TRUTH[value], condition_words(self._evaluation, item, value=value, wanted=wanted))
-        return self._decided(item, value=value, wanted=wanted)
+            return self._part(
+                item, _TRUTH[value], condition_message(self._evaluation, item, value=value, wanted=wanted)
+            )
+        return self._decision(item, value=value, wanted=wanted)
 
-    def _made(
+    def _part(
         self,
         item: ExplainedPart,
         verdict: EvalVerdict,
-        words: str = "",
+        message: str = "",
         parts: tuple[Part, ...] = (),
         *,
         cut: bool = False,
     ) -> Part:
         place = place_of(self._evaluation.source, item.node.offset)
-        return Part(self._evaluation.text(item), *place, verdict, words, parts, cut)
+        return Part(self._evaluation.text(item), *place, verdict, message, parts, cut)
 
-    def _decided(self, item: ExplainedPart, *, value: bool, wanted: bool) -> Part:
+    def _decision(self, item: ExplainedPart, *, value: bool, wanted: bool) -> Part:
         checked, verdict = item.checked, _TRUTH[value]
         match checked:
             case typed_ast.Logical():
@@ -109,10 +131,10 @@ class _Explainer:
                 return self._quantified(item, checked, value=value, wanted=wanted)
             case typed_ast.CelBind():
                 self._evaluation.defer(checked.slot, source_of(item))
-                return self._made(item, verdict, parts=(self.part(body_of(item), wanted=wanted),))
+                return self._part(item, verdict, parts=(self.part(body_of(item), wanted=wanted),))
             case typed_ast.Invoke() if checked.function.name == "!_":
-                return self._made(item, verdict, parts=(self.part(operands(item)[0], wanted=not wanted),))
-        return self._made(item, verdict, condition_words(self._evaluation, item, value=value, wanted=wanted))
+                return self._part(item, verdict, parts=(self.part(operands(item)[0], wanted=not wanted),))
+        return self._part(item, verdict, condition_message(self._evaluation, item, value=value, wanted=wanted))
 
     def _logical(self, item: ExplainedPart, checked: typed_ast.Logical, *, value: bool, wanted: bool) -> Part:
         """Of `&&` that is false, every operand that is false; of one that is true, all; and the reverse for `||`."""
@@ -120,13 +142,13 @@ class _Explainer:
         if value is checked.absorbing:
             terms = [each for each in terms if self._evaluation.outcome(each).value is value]
         parts, cut = self._parts(terms, wanted=wanted)
-        return self._made(item, _TRUTH[value], parts=parts, cut=cut)
+        return self._part(item, _TRUTH[value], parts=parts, cut=cut)
 
     def _conditional(self, item: ExplainedPart, *, value: bool, wanted: bool) -> Part:
         condition, chosen, other = operands(item)
         held = self._evaluation.outcome(condition).value is True
         parts = (self.part(condition, wanted=held), self.part(chosen if held else other, wanted=wanted))
-        return self._made(item, _TRUTH[value], parts=parts)
+        return self._part(item, _TRUTH[value], parts=parts)
 
     def _parts(self, items: list[ExplainedPart], *, wanted: bool) -> tuple[tuple[Part, ...], bool]:
         """As many parts as there is room for, and whether some are missing."""
@@ -144,11 +166,11 @@ class _Explainer:
         values = self._evaluation.outcome(source).value
         rounds = list(rounds_of(values, len(checked.slots), _MOST_ROUNDS))
         if not rounds:
-            return self._made(item, _TRUTH[value], f"{self._evaluation.text(source)} is empty")
+            return self._part(item, _TRUTH[value], f"{self._evaluation.text(source)} is empty")
         given = [self._in_round(checked, body, each).value for each in rounds]
-        chosen, words = _choose(checked.kind, rounds, given)
+        chosen, message = _choose(checked.kind, rounds, given)
         text = self._evaluation.text
-        counted = f"{words} of the {len(values)} elements of {text(source)} {_VERB[words == '1']} {text(body)}"
+        counted = f"{message} of the {len(values)} elements of {text(source)} {_VERB[message == '1']} {text(body)}"
         if checked.kind == "exists_one" and not value:
             counted += ", wanted exactly one"
         parts = [
@@ -156,7 +178,7 @@ class _Explainer:
             for each in chosen[:_MOST_EXAMPLES]
             if self._left > 0
         ]
-        return self._made(item, _TRUTH[value], counted, tuple(parts), cut=len(parts) < len(chosen))
+        return self._part(item, _TRUTH[value], counted, tuple(parts), cut=len(parts) < len(chosen))
 
     def _in_round(
         self, checked: typed_ast.ComprehensionLoop, body: ExplainedPart, values: tuple[Any, ...]
@@ -178,17 +200,19 @@ class _Explainer:
         self._left -= 1
         self._in_round(checked, body, values)
         assert isinstance(item.node, ast.Comprehension)  # noqa: S101 - for the type checker: loops come from comprehensions
-        told = " and ".join(f"{name} is {shown(value)}" for name, value in zip(item.node.names, values, strict=True))
+        bindings = " and ".join(
+            f"{name} is {shown(value)}" for name, value in zip(item.node.names, values, strict=True)
+        )
         found = self.part(body, wanted=wanted)
-        return self._made(body, found.verdict, f"where {told}", (found,))
+        return self._part(body, found.verdict, f"where {bindings}", (found,))
 
     def _failure(self, item: ExplainedPart, outcome: EvalResult) -> Part:
         self._left -= 1
         verdict = EvalVerdict.STOPPED if outcome.stopped else EvalVerdict.ERROR
         if outcome.stopped:
-            return self._made(item, verdict, f"{self._evaluation.text(item)} was not decided: {outcome.error}")
-        found = failure_part(self._evaluation, item)
-        return found if found.expression == self._evaluation.text(item) else self._made(item, verdict, parts=(found,))
+            return self._part(item, verdict, f"{self._evaluation.text(item)} was not decided: {outcome.error}")
+        found = explain_failure(self._evaluation, item)
+        return found if found.expression == self._evaluation.text(item) else self._part(item, verdict, parts=(found,))
 
 
 def _plain(value: Any) -> Any:

@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainedPart, body_of, operands, rounds_of, source_of
-from dra_extender.cel.explain.messages import failure_words
-from dra_extender.cel.explain.missing import keys_words, missing_words
+from dra_extender.cel.explain.messages import failure_message
+from dra_extender.cel.explain.missing import missing_attribute_message, missing_key_message
 from dra_extender.cel.explain.values import EvalVerdict, Part, place_of, shown
 from dra_extender.cel.runtime.values import LISTS, MAPS, Optional, type_name
 from dra_extender.cel.syntax import ast
@@ -13,18 +13,18 @@ from dra_extender.cel.types import typed_ast
 _MOST_ROUNDS: Final = 100
 
 
-def failure_part(evaluation: Evaluation, item: ExplainedPart) -> Part:
-    """The innermost part that failed, with words; `item` must have failed."""
-    found, told = _Search(evaluation).innermost(item)
+def explain_failure(evaluation: Evaluation, item: ExplainedPart) -> Part:
+    """The innermost part that failed, with a message; `item` must have failed."""
+    found, bindings = _FailureSearch(evaluation).innermost(item)
     error = evaluation.outcome(found).error or "it failed"
-    words = _selection_words(evaluation, found) or failure_words(evaluation, found, error)
-    where = f" (where {told})" if told else ""
+    message = _absent_selection_message(evaluation, found) or failure_message(evaluation, found, error)
+    where = f" (where {bindings})" if bindings else ""
     return Part(
-        evaluation.text(found), *place_of(evaluation.source, found.node.offset), EvalVerdict.ERROR, words + where
+        evaluation.text(found), *place_of(evaluation.source, found.node.offset), EvalVerdict.ERROR, message + where
     )
 
 
-class _Search:
+class _FailureSearch:
     """Descends to where an error comes from, setting the variables on the way."""
 
     def __init__(self, evaluation: Evaluation) -> None:
@@ -33,12 +33,12 @@ class _Search:
 
     def innermost(self, item: ExplainedPart) -> tuple[ExplainedPart, str]:
         """The part, and the values of the loop variables around it."""
-        told = ""
+        bindings = ""
         while True:
             inner, more = self._inside(item)
             if inner is None:
-                return item, told
-            item, told = inner, ", ".join(each for each in (told, more) if each)
+                return item, bindings
+            item, bindings = inner, ", ".join(each for each in (bindings, more) if each)
 
     def _fails(self, item: ExplainedPart) -> bool:
         return self._evaluation.outcome(item).error is not None
@@ -49,12 +49,12 @@ class _Search:
         if isinstance(checked, typed_ast.Variable):
             return self._bound.pop(checked.slot, None), ""
         if isinstance(checked, typed_ast.Conditional):
-            return self._of_conditional(item), ""
+            return self._in_conditional(item), ""
         for each in operands(item):
             if self._fails(each):
                 return each, ""
         if isinstance(checked, typed_ast.ComprehensionLoop | typed_ast.Sort):
-            return self._of_rounds(item, checked)
+            return self._in_rounds(item, checked)
         if isinstance(checked, typed_ast.CelBind):
             self._bound[checked.slot] = source_of(item)
             self._evaluation.defer(checked.slot, source_of(item))
@@ -66,7 +66,7 @@ class _Search:
             return None, ""
         return (body_of(item) if self._fails(body_of(item)) else None), ""
 
-    def _of_conditional(self, item: ExplainedPart) -> ExplainedPart | None:
+    def _in_conditional(self, item: ExplainedPart) -> ExplainedPart | None:
         condition, chosen, other = operands(item)
         outcome = self._evaluation.outcome(condition)
         if outcome.error is not None:
@@ -74,7 +74,7 @@ class _Search:
         branch = chosen if outcome.value is True else other
         return branch if self._fails(branch) else None
 
-    def _of_rounds(
+    def _in_rounds(
         self, item: ExplainedPart, checked: typed_ast.ComprehensionLoop | typed_ast.Sort
     ) -> tuple[ExplainedPart | None, str]:
         node = item.node
@@ -98,7 +98,7 @@ class _Search:
         return None, ""
 
 
-def _selection_words(evaluation: Evaluation, item: ExplainedPart) -> str:
+def _absent_selection_message(evaluation: Evaluation, item: ExplainedPart) -> str:
     """About a key, index or field that is not there; empty where something else failed."""
     checked = item.checked
     if not isinstance(checked, typed_ast.FieldSelection | typed_ast.Index):
@@ -109,8 +109,8 @@ def _selection_words(evaluation: Evaluation, item: ExplainedPart) -> str:
     text = evaluation.text(item)
     if type(holder) in MAPS:
         path = _device_path(evaluation, operand)
-        told = missing_words(evaluation.device, (*path, key)) if path and isinstance(key, str) else ""
-        return f"{text} does not exist: {told or keys_words(holder, key)}"
+        bindings = missing_attribute_message(evaluation.device, (*path, key)) if path and isinstance(key, str) else ""
+        return f"{text} does not exist: {bindings or missing_key_message(holder, key)}"
     if type(holder) in LISTS:
         return f"{text} does not exist: {evaluation.text(operand)} is {shown(holder)}, a list of {len(holder)}"
     kind = type_name(holder).removeprefix("kubernetes.")

@@ -35,19 +35,19 @@ _SHOWN_ARGUMENTS: Final = 4
 _NODE_UNITS: Final = 60
 
 
-def condition_words(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
+def condition_message(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
     """What decided a condition that gave `value`, where `wanted` would have been needed."""
     node = item.node
     if isinstance(node, ast.Select):
-        return _selection_words(evaluation, item, value=value, wanted=wanted)
+        return _selection_message(evaluation, item, value=value, wanted=wanted)
     if isinstance(node, ast.CallExpression):
         symbol = "in" if node.function == "@in" else node.function.strip("_")
         if symbol in _OPPOSITE:
-            return _comparison_words(evaluation, operands(item), symbol, met=value is wanted, wanted=wanted)
+            return _comparison_message(evaluation, operands(item), symbol, met=value is wanted, wanted=wanted)
         if symbol == "in":
-            return _membership_words(evaluation, operands(item), met=value is wanted, wanted=wanted)
-        return _call_words(evaluation, item, value=value, wanted=wanted)
-    return _flag_words(evaluation, item, value=value, wanted=wanted)
+            return _membership_message(evaluation, operands(item), met=value is wanted, wanted=wanted)
+        return _call_message(evaluation, item, value=value, wanted=wanted)
+    return _flag_message(evaluation, item, value=value, wanted=wanted)
 
 
 def value_text(evaluation: Evaluation, item: ExplainedPart) -> str:
@@ -56,7 +56,7 @@ def value_text(evaluation: Evaluation, item: ExplainedPart) -> str:
     return shown(outcome.value) if outcome.error is None else f"not known ({outcome.error})"
 
 
-def absence_words(evaluation: Evaluation, item: ExplainedPart) -> str:
+def absence_message(evaluation: Evaluation, item: ExplainedPart) -> str:
     """Which optional selection inside of a part found nothing; empty if none."""
     pending = [item]
     while pending and evaluation.spend(_NODE_UNITS):
@@ -70,7 +70,7 @@ def absence_words(evaluation: Evaluation, item: ExplainedPart) -> str:
     return ""
 
 
-def _flag_words(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
+def _flag_message(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
     truth = "true" if value else "false"
     if not evaluation.is_open(item):
         return f"{evaluation.text(item)} is always {truth}"
@@ -79,10 +79,10 @@ def _flag_words(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wan
     )
 
 
-def _selection_words(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
+def _selection_message(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
     node, checked = item.node, item.checked
     if not isinstance(node, ast.Select) or not node.test or not isinstance(checked, typed_ast.FieldSelection):
-        return _flag_words(evaluation, item, value=value, wanted=wanted)
+        return _flag_message(evaluation, item, value=value, wanted=wanted)
     present = ast.Select(node.offset, node.depth, node.operand, node.field)
     text = evaluation.text(present)
     if not value:
@@ -92,7 +92,7 @@ def _selection_words(evaluation: Evaluation, item: ExplainedPart, *, value: bool
     return f"{text} is {shown(outcome.value)}" if outcome.error is None else f"{text} is present"
 
 
-def _comparison_words(
+def _comparison_message(
     evaluation: Evaluation, sides: list[ExplainedPart], symbol: str, *, met: bool, wanted: bool
 ) -> str:
     """`A is 1, wanted 2`; compareTo against zero is told as the comparison that it means."""
@@ -103,11 +103,11 @@ def _comparison_words(
     needed = symbol if wanted else _OPPOSITE[symbol]
     if not evaluation.is_open(left) and evaluation.is_open(right):
         left, right, needed = right, left, _MIRRORED[needed]
-    text = f"{evaluation.text(left)} is {value_text(evaluation, left)}{absence_words(evaluation, left)}"
+    text = f"{evaluation.text(left)} is {value_text(evaluation, left)}{absence_message(evaluation, left)}"
     other = value_text(evaluation, right)
     wish = _WANTED[needed].format(other)
     if evaluation.is_open(right):
-        text += f", {evaluation.text(right)} is {other}{absence_words(evaluation, right)}"
+        text += f", {evaluation.text(right)} is {other}{absence_message(evaluation, right)}"
     if met:
         return text if needed in {"==", "!="} or evaluation.is_open(right) else f"{text}, {wish}"
     return f"{text}, wanted {wish}"
@@ -121,11 +121,11 @@ def _compared(item: ExplainedPart) -> list[ExplainedPart] | None:
     return None
 
 
-def _membership_words(evaluation: Evaluation, sides: list[ExplainedPart], *, met: bool, wanted: bool) -> str:
+def _membership_message(evaluation: Evaluation, sides: list[ExplainedPart], *, met: bool, wanted: bool) -> str:
     element, values = sides
     container = _elements_text(evaluation, values)
     if evaluation.is_open(element) or not evaluation.is_open(values):
-        text = f"{evaluation.text(element)} is {value_text(evaluation, element)}{absence_words(evaluation, element)}"
+        text = f"{evaluation.text(element)} is {value_text(evaluation, element)}{absence_message(evaluation, element)}"
         if evaluation.is_open(values):
             text += f", {evaluation.text(values)} is {container}"
         return text if met else f"{text}, wanted {_WANTED['in' if wanted else 'not in'].format(container)}"
@@ -140,24 +140,24 @@ def _elements_text(evaluation: Evaluation, values: ExplainedPart) -> str:
     return shown([from_map_key(key) for key in value]) if type(value) in MAPS else value_text(evaluation, values)
 
 
-def _call_words(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
+def _call_message(evaluation: Evaluation, item: ExplainedPart, *, value: bool, wanted: bool) -> str:
     node = item.node
     arguments = operands(item)
     if isinstance(node, ast.CallExpression) and node.function in _METHODS and len(arguments) == 2:  # noqa: PLR2004 - both sides
         subject, other = arguments
-        text = f"{evaluation.text(subject)} is {value_text(evaluation, subject)}{absence_words(evaluation, subject)}"
+        text = f"{evaluation.text(subject)} is {value_text(evaluation, subject)}{absence_message(evaluation, subject)}"
         wish = _METHODS[node.function][0 if wanted else 1].format(value_text(evaluation, other))
         return f"{text}, {wish}" if value is wanted else f"{text}, wanted {wish}"
     facts = [
-        f"{evaluation.text(each)} is {value_text(evaluation, each)}{absence_words(evaluation, each)}"
+        f"{evaluation.text(each)} is {value_text(evaluation, each)}{absence_message(evaluation, each)}"
         for each in arguments[:_SHOWN_ARGUMENTS]
         if evaluation.is_open(each)
     ]
-    text = _flag_words(evaluation, item, value=value, wanted=wanted)
+    text = _flag_message(evaluation, item, value=value, wanted=wanted)
     return f"{text}, where {', '.join(facts)}" if facts else text
 
 
-def failure_words(evaluation: Evaluation, item: ExplainedPart, error: str) -> str:
+def failure_message(evaluation: Evaluation, item: ExplainedPart, error: str) -> str:
     """The operands of a part that failed, with their types where that may be what is wrong."""
     facts = []
     for each in operands(item)[:_SHOWN_ARGUMENTS]:

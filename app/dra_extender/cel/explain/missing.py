@@ -13,7 +13,7 @@ _KINDS: Final = {"attributes": "attribute", "capacity": "capacity"}
 _NAMED: Final = 2
 
 
-def missing_words(device: DeviceActivation, path: tuple[str, ...]) -> str:
+def missing_attribute_message(device: DeviceActivation, path: tuple[str, ...]) -> str:
     """A sentence about a path below `device`, such as ("attributes", domain, name), that leads nowhere; empty for others."""
     kind, *rest = path
     if kind not in _KINDS or len(rest) != _NAMED:
@@ -27,7 +27,7 @@ def missing_words(device: DeviceActivation, path: tuple[str, ...]) -> str:
     return f"{missing}; {_other_name(device, kind, domain, name)}"
 
 
-def keys_words(value: Any, key: object) -> str:
+def missing_key_message(value: Any, key: object) -> str:
     """Which keys a map has instead of this one; empty for what is no map."""
     if type(value) not in MAPS:
         return ""

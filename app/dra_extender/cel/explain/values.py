@@ -1,4 +1,4 @@
-"""What an explanation is made of, and how values and places are told in it."""
+"""The parts of an explanation, and how it writes values and places."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -37,7 +37,7 @@ class EvalVerdict(StrEnum):
 class Part(msgspec.Struct, frozen=True):
     """A part of an expression, what it gave for the device, and why.
 
-    `expression` is its canonical text, `line` and `column` its place in the text as written, both from 1. `words` say
+    `expression` is its canonical text, `line` and `column` its place in the text as written, both from 1. `message` say
     what can be said about it in one sentence; `parts` are those that decide it. `cut` says that there were more.
     """
 
@@ -45,7 +45,7 @@ class Part(msgspec.Struct, frozen=True):
     line: int
     column: int
     verdict: EvalVerdict
-    words: str = ""
+    message: str = ""
     parts: tuple["Part", ...] = ()
     cut: bool = False
 

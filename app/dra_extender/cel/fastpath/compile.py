@@ -1,7 +1,8 @@
-"""A second, smaller back end for what most selectors consist of, which asks a device directly and counts nothing.
+"""A second, smaller back end for the expressions that most selectors consist of; it does not account for cost.
 
-It answers where the answer is plain and its cost, known before, far from any limit. Where something is missing or of an
-unexpected type it says so, and the expression is evaluated as a whole by the other back end, which knows all the rules.
+It compiles only expressions whose greatest cost is known and far from any limit. Where a value is missing or has an unexpected
+type, the compiled function raises one of FALLBACK_ERRORS, and the back end in `compiler`, which has all rules, evaluates the
+whole expression.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,22 +14,22 @@ import msgspec
 from dra_extender.cel.analysis.attribute_reads import named
 from dra_extender.cel.fastpath.predicates import (
     CASES,
-    LARGEST_PATTERN,
-    LONGEST,
+    MAX_PATTERN_SIZE,
+    MAX_TEXT_LENGTH,
     ORDERINGS,
-    Ask,
     Check,
+    Evaluate,
     NotOnFastPathError,
-    certain,
-    chain,
+    apply_to_text,
+    attribute_equals,
+    attributes_equal,
     comparison,
-    either,
-    member,
+    conditional,
+    is_member,
+    logical,
     negation,
-    of_attribute,
-    of_match,
-    of_text,
-    same_domain,
+    require_type,
+    text_matches,
 )
 from dra_extender.cel.native.patterns import compile_pattern
 from dra_extender.cel.runtime.cost import COST_LIMIT, EvaluationFrame, tenth
@@ -39,55 +40,60 @@ from dra_extender.cel.support.errors import CelRuntimeError
 from dra_extender.cel.types import typed_ast
 
 _KINDS: Final = frozenset({str, int, bool})
-_FEW: Final = 3
+_LEAST_FUSED: Final = 3
 _SELECTION_COST: Final = 5
 _MIRRORED: Final = {"_<_": "_>_", "_>_": "_<_", "_<=_": "_>=_", "_>=_": "_<=_"}
 _TEXT_METHODS: Final = frozenset({"startsWith", "endsWith", "contains", "matches"})
 _ORDERED_METHODS: Final = frozenset({"compareTo", "isGreaterThan", "isLessThan"})
 
-GIVES_UP: Final = (NotOnFastPathError, KeyError, CelRuntimeError)
-"""What a quick answer raises instead of being wrong."""
+FALLBACK_ERRORS: Final = (NotOnFastPathError, KeyError, CelRuntimeError)
+"""Errors by which the fast path leaves the evaluation to the other back end."""
 
 
 class FastPath(msgspec.Struct, frozen=True):
-    """A compiled part: how to ask, the most that it costs, and the type of every answer if that is certain.
+    """A compiled part of an expression.
 
-    `attribute` is the domain and name of an attribute that is read, `check` says what one is compared with, after its domain.
+    Attributes:
+        evaluate: From the device to the value.
+        cost: The greatest cost, in units of CEL.
+        kind: The type of every value, if all have one type.
+        attribute: The domain and name of the attribute that the part is, if it is one.
+        check: The domain, and the comparison of one of its attributes with a constant, if the part is one.
     """
 
-    ask: Ask
+    evaluate: Evaluate
     cost: int
     kind: type | None = None
     attribute: tuple[str, str] | None = None
     check: tuple[str, Check] | None = None
 
 
-class _Making(msgspec.Struct, frozen=True):
-    """What all parts of an answer share: regular expressions are kept for `owner`, attributes that are read go to `reads`."""
+class _FastPathContext(msgspec.Struct, frozen=True):
+    """What all parts of an expression share: the owner of its regular expressions, and the attributes read so far."""
 
     owner: str
     reads: set[str]
 
 
-def quick_answer(node: typed_ast.TypedNode, owner: str = "") -> tuple[Ask, int, frozenset[str]] | None:
-    """How to ask a device, the most it costs, and the attributes it reads; None for what only the other back end can do.
+def compile_fast_path(node: typed_ast.TypedNode, owner: str = "") -> tuple[Evaluate, int, frozenset[str]] | None:
+    """The function that evaluates a device, its greatest cost, and the attributes it reads; None if there is no fast path.
 
-    Regular expressions are kept for `owner`. The attributes are those that `attributes_read` finds in the expression.
+    Regular expressions are cached for `owner`. The attributes are those that `read_attributes` finds in the expression.
     """
-    making = _Making(owner, set())
-    found = _quick(node, making)
+    context = _FastPathContext(owner, set())
+    found = _compile(node, context)
     if found is None or found.cost > COST_LIMIT // 2:
         return None
-    return found.ask, found.cost, frozenset(making.reads)
+    return found.evaluate, found.cost, frozenset(context.reads)
 
 
-def _quick(node: typed_ast.TypedNode, making: _Making) -> FastPath | None:
+def _compile(node: typed_ast.TypedNode, context: _FastPathContext) -> FastPath | None:
     rule = _RULES.get(type(node))
-    return None if rule is None else rule(node, making)
+    return None if rule is None else rule(node, context)
 
 
-def _field(node: typed_ast.FieldSelection | typed_ast.Index, making: _Making) -> FastPath | None:
-    name = _name(node)
+def _field(node: typed_ast.FieldSelection | typed_ast.Index, context: _FastPathContext) -> FastPath | None:
+    name = _constant_key(node)
     operand = node.operand
     if name is None or node.optional:
         return None
@@ -98,13 +104,15 @@ def _field(node: typed_ast.FieldSelection | typed_ast.Index, making: _Making) ->
         return None
     place = operand.operand
     domain = (
-        None if operand.optional or (isinstance(operand, typed_ast.FieldSelection) and operand.test) else _name(operand)
+        None
+        if operand.optional or (isinstance(operand, typed_ast.FieldSelection) and operand.test)
+        else _constant_key(operand)
     )
     if domain is None or not isinstance(place, typed_ast.FieldSelection) or place.optional or place.test:
         return None
     if not isinstance(place.operand, typed_ast.DeviceVariable) or place.name not in {"attributes", "capacity"}:
         return None
-    making.reads.add(named(domain, name))
+    context.reads.add(named(domain, name))
     return _entry(place.name, domain, name, tests=tests)
 
 
@@ -118,140 +126,146 @@ def _entry(place: str, domain: str, name: str, *, tests: bool) -> FastPath:
     return FastPath(lambda device: device.capacity[domain][name], _SELECTION_COST, Quantity)
 
 
-def _name(node: typed_ast.FieldSelection | typed_ast.Index) -> str | None:
+def _constant_key(node: typed_ast.FieldSelection | typed_ast.Index) -> str | None:
     if isinstance(node, typed_ast.FieldSelection):
         return node.name
     key = node.key
     return key.value if type(key) is typed_ast.Constant and type(key.value) is str else None
 
 
-def _logical(node: typed_ast.Logical, making: _Making) -> FastPath | None:
-    terms = [_quick(term, making) for term in node.terms]
+def _logical(node: typed_ast.Logical, context: _FastPathContext) -> FastPath | None:
+    terms = [_compile(term, context) for term in node.terms]
     known = [term for term in terms if term is not None]
     if len(known) < len(terms):
         return None
-    asks = _fused(known) if node.absorbing is False else [_truth(term) for term in known]
-    return FastPath(chain(asks, absorbing=node.absorbing), sum(term.cost for term in known), bool)
+    operands = _join_terms(known) if node.absorbing is False else [_as_bool(term) for term in known]
+    return FastPath(logical(operands, absorbing=node.absorbing), sum(term.cost for term in known), bool)
 
 
-def _fused(terms: Sequence[FastPath]) -> list[Ask]:
-    """One question each, or one for a row of attributes of one domain that are compared with constants."""
-    asks: list[Ask] = []
+def _join_terms(terms: Sequence[FastPath]) -> list[Evaluate]:
+    """A function for each term, or one for several terms in a row that compare attributes of one domain with constants."""
+    joined: list[Evaluate] = []
     for domain, group in groupby(terms, lambda term: term.check and term.check[0]):
         row = list(group)
         checks = tuple(term.check[1] for term in row if term.check is not None)
-        if domain is None or len(row) < _FEW:
-            asks.extend(map(_truth, row))
+        if domain is None or len(row) < _LEAST_FUSED:
+            joined.extend(map(_as_bool, row))
         else:
-            asks.append(same_domain(domain, checks))
-    return asks
+            joined.append(attributes_equal(domain, checks))
+    return joined
 
 
-def _truth(term: FastPath) -> Ask:
-    return term.ask if term.kind is bool else certain(term.ask, bool)
+def _as_bool(term: FastPath) -> Evaluate:
+    return term.evaluate if term.kind is bool else require_type(term.evaluate, bool)
 
 
-def _conditional(node: typed_ast.Conditional, making: _Making) -> FastPath | None:
-    condition, chosen, other = (_quick(each, making) for each in (node.condition, node.chosen, node.other))
+def _conditional(node: typed_ast.Conditional, context: _FastPathContext) -> FastPath | None:
+    condition, chosen, other = (_compile(each, context) for each in (node.condition, node.chosen, node.other))
     if condition is None or chosen is None or other is None:
         return None
     kind = chosen.kind if chosen.kind is other.kind else None
     cost = condition.cost + max(chosen.cost, other.cost)
-    return FastPath(either(_truth(condition), chosen.ask, other.ask), cost, kind)
+    return FastPath(conditional(_as_bool(condition), chosen.evaluate, other.evaluate), cost, kind)
 
 
-def _invoke(node: typed_ast.Invoke, making: _Making) -> FastPath | None:
+def _invoke(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | None:
     name, arguments = node.function.name, node.arguments
     if name == "!_":
-        term = _quick(arguments[0], making)
-        return None if term is None else FastPath(negation(_truth(term)), term.cost + 1, bool)
+        term = _compile(arguments[0], context)
+        return None if term is None else FastPath(negation(_as_bool(term)), term.cost + 1, bool)
     if name in {"_==_", "_!=_"}:
         one, other = arguments if isinstance(arguments[1], typed_ast.Constant) else arguments[::-1]
-        return _equality(one, other, making, same=name == "_==_")
+        return _equality(one, other, context, same=name == "_==_")
     if name in ORDERINGS:
         if isinstance(arguments[1], typed_ast.Constant):
-            return _ordering(arguments[0], arguments[1], name, making)
-        return _ordering(arguments[1], arguments[0], _MIRRORED[name], making)
+            return _ordering(arguments[0], arguments[1], name, context)
+        return _ordering(arguments[1], arguments[0], _MIRRORED[name], context)
     if name == "@in":
-        return _membership(arguments[0], arguments[1], making)
-    return _method(node, making) if node.member else None
+        return _membership(arguments[0], arguments[1], context)
+    return _method(node, context) if node.member else None
 
 
 def _equality(
-    part: typed_ast.TypedNode, constant: typed_ast.TypedNode, making: _Making, *, same: bool
+    part: typed_ast.TypedNode, constant: typed_ast.TypedNode, context: _FastPathContext, *, same: bool
 ) -> FastPath | None:
-    operand = _quick(part, making)
+    operand = _compile(part, context)
     if operand is None or not isinstance(constant, typed_ast.Constant) or type(constant.value) not in _KINDS:
         return None
     value, kind = constant.value, type(constant.value)
     cost = operand.cost + 1 + (tenth(len(value)) if kind is str else 1)
     if operand.attribute is not None:
-        ask = of_attribute(*operand.attribute, kind, value, same=same)
+        evaluate = attribute_equals(*operand.attribute, kind, value, same=same)
         domain, attribute = operand.attribute
-        return FastPath(ask, cost, bool, None, (domain, (attribute, kind, value, same)))
-    return FastPath(comparison(operand.ask, operand.kind, value, "_==_" if same else "_!=_"), cost, bool)
+        return FastPath(evaluate, cost, bool, None, (domain, (attribute, kind, value, same)))
+    return FastPath(comparison(operand.evaluate, operand.kind, value, "_==_" if same else "_!=_"), cost, bool)
 
 
-def _ordering(part: typed_ast.TypedNode, constant: typed_ast.TypedNode, name: str, making: _Making) -> FastPath | None:
-    operand = _quick(part, making)
+def _ordering(
+    part: typed_ast.TypedNode, constant: typed_ast.TypedNode, name: str, context: _FastPathContext
+) -> FastPath | None:
+    operand = _compile(part, context)
     if operand is None or not isinstance(constant, typed_ast.Constant) or type(constant.value) is not int:
         return None
-    return FastPath(comparison(operand.ask, operand.kind, constant.value, name), operand.cost + 2, bool)
+    return FastPath(comparison(operand.evaluate, operand.kind, constant.value, name), operand.cost + 2, bool)
 
 
-def _membership(part: typed_ast.TypedNode, among: typed_ast.TypedNode, making: _Making) -> FastPath | None:
-    operand = _quick(part, making)
+def _membership(part: typed_ast.TypedNode, among: typed_ast.TypedNode, context: _FastPathContext) -> FastPath | None:
+    operand = _compile(part, context)
     if operand is None or not isinstance(among, typed_ast.MakeList) or any(among.optional):
         return None
     values = [each.value for each in among.elements if isinstance(each, typed_ast.Constant)]
     kinds = set(map(type, values))
     if len(values) < len(among.elements) or kinds not in ({str}, {int}):
         return None
-    return FastPath(member(operand.ask, kinds.pop(), frozenset(values)), operand.cost + 1, bool)
+    return FastPath(is_member(operand.evaluate, kinds.pop(), frozenset(values)), operand.cost + 1, bool)
 
 
-def _method(node: typed_ast.Invoke, making: _Making) -> FastPath | None:
+def _method(node: typed_ast.Invoke, context: _FastPathContext) -> FastPath | None:
     name = node.function.name
-    operand = _quick(node.arguments[0], making)
+    operand = _compile(node.arguments[0], context)
     if operand is None or len(node.candidates) != 1:
         return None
     single = node.candidates[0]
     if name in CASES:
-        ask = of_text(operand.ask, CASES[name])
-        return FastPath(ask, operand.cost + 2 * tenth(LONGEST), str)
-    if len(node.arguments) != len(single.parameters) or len(node.arguments) != _FEW - 1:
+        evaluate = apply_to_text(operand.evaluate, CASES[name])
+        return FastPath(evaluate, operand.cost + 2 * tenth(MAX_TEXT_LENGTH), str)
+    if len(node.arguments) != len(single.parameters) or len(node.arguments) != _LEAST_FUSED - 1:
         return None
     argument = node.arguments[1]
     if name in _TEXT_METHODS and isinstance(argument, typed_ast.Constant) and type(argument.value) is str:
         if name == "matches":
-            return _match(operand, argument.value, making)
-        return FastPath(of_text(operand.ask, single.run, argument.value), _searched(operand, argument.value), bool)
+            return _match(operand, argument.value, context)
+        return FastPath(
+            apply_to_text(operand.evaluate, single.run, argument.value), _search_cost(operand, argument.value), bool
+        )
     if name in _ORDERED_METHODS:
-        known = _known(argument)
+        known = _constant_value(argument)
         if known is not None:
             value, cost = known
             kind = int if name == "compareTo" else bool
-            ask = certain(operand.ask, type(value)) if operand.kind is not type(value) else operand.ask
+            evaluate = (
+                require_type(operand.evaluate, type(value)) if operand.kind is not type(value) else operand.evaluate
+            )
             run = single.run
-            return FastPath(lambda device: run(ask(device), value), operand.cost + 1 + cost, kind)
+            return FastPath(lambda device: run(evaluate(device), value), operand.cost + 1 + cost, kind)
     return None
 
 
-def _searched(operand: FastPath, wanted: str) -> int:
-    return operand.cost + tenth(LONGEST) * len(wanted) + tenth(LONGEST)
+def _search_cost(operand: FastPath, wanted: str) -> int:
+    return operand.cost + tenth(MAX_TEXT_LENGTH) * len(wanted) + tenth(MAX_TEXT_LENGTH)
 
 
-def _match(operand: FastPath, wanted: str, making: _Making) -> FastPath | None:
+def _match(operand: FastPath, wanted: str, context: _FastPathContext) -> FastPath | None:
     try:
-        compiled = compile_pattern(wanted, making.owner)
+        compiled = compile_pattern(wanted, context.owner)
     except CelRuntimeError:
         return None
-    if compiled.size > LARGEST_PATTERN:
+    if compiled.size > MAX_PATTERN_SIZE:
         return None
-    return FastPath(of_match(operand.ask, wanted), _searched(operand, wanted), bool)
+    return FastPath(text_matches(operand.evaluate, wanted), _search_cost(operand, wanted), bool)
 
 
-def _known(node: typed_ast.TypedNode) -> tuple[Any, int] | None:
+def _constant_value(node: typed_ast.TypedNode) -> tuple[Any, int] | None:
     """The quantity or version of a constant text, and the cost of making it."""
     if (
         not isinstance(node, typed_ast.Invoke)
@@ -283,7 +297,7 @@ def _shared(device: DeviceActivation) -> bool:
 _DRIVER: Final = FastPath(_driver, 2, str)
 _SHARED: Final = FastPath(_shared, 2, bool)
 _OF_DEVICE: Final = {"driver": _DRIVER, "allowMultipleAllocations": _SHARED}
-_RULES: Final[Mapping[type[typed_ast.TypedNode], Callable[[Any, _Making], FastPath | None]]] = {
+_RULES: Final[Mapping[type[typed_ast.TypedNode], Callable[[Any, _FastPathContext], FastPath | None]]] = {
     typed_ast.FieldSelection: _field,
     typed_ast.Index: _field,
     typed_ast.Logical: _logical,

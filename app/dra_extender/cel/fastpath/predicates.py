@@ -1,21 +1,21 @@
-"""The questions that quick answers are made of: closures over a device, without counting."""
+"""The closures that the fast path is made of: functions of a device, without cost accounting."""
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from dra_extender.cel.native.patterns import kept_pattern
+from dra_extender.cel.native.patterns import cached_pattern
 from dra_extender.cel.runtime.device import DeviceActivation
 
-Ask = Callable[[DeviceActivation], Any]
+Evaluate = Callable[[DeviceActivation], Any]
 Check = tuple[str, type, Any, bool]
-"""An attribute's name, the type it must have for a plain answer, a constant, and whether it should equal it."""
+"""An attribute's name, the type its value must have, a constant, and whether the value should equal the constant."""
 
-LONGEST: Final = 256
-"""Characters of a text up to which looking through it is cheap whatever is looked for."""
-LONGEST_MATCHED: Final = 64
-"""Characters of a text up to which a regular expression of `LARGEST_PATTERN` instructions is cheap."""
-LARGEST_PATTERN: Final = 120
+MAX_TEXT_LENGTH: Final = 256
+"""The most characters of a text that the fast path searches."""
+MAX_MATCHED_LENGTH: Final = 64
+"""The most characters of a text that the fast path matches with a regular expression of MAX_PATTERN_SIZE instructions."""
+MAX_PATTERN_SIZE: Final = 120
 
 _AT_ONCE: Final = 3
 
@@ -28,7 +28,7 @@ ORDERINGS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 class NotOnFastPathError(Exception):
-    """A value is not of the type for which the answer is plain."""
+    """A value is not of the type that the fast path expects."""
 
 
 def _lower(text: str) -> str:
@@ -46,34 +46,34 @@ def _upper(text: str) -> str:
 CASES: Final[Mapping[str, Callable[[str], str]]] = {"lowerAscii": _lower, "upperAscii": _upper}
 
 
-def certain(ask: Ask, kind: type) -> Ask:
-    """The answer if it is of this type."""
+def require_type(operand: Evaluate, kind: type) -> Evaluate:
+    """The value of the operand, which must be of this type."""
 
-    def asked(device: DeviceActivation) -> Any:
-        value = ask(device)
+    def evaluate(device: DeviceActivation) -> Any:
+        value = operand(device)
         if type(value) is kind:
             return value
         raise NotOnFastPathError
 
-    return asked
+    return evaluate
 
 
-def of_attribute(domain: str, name: str, kind: type, wanted: Any, *, same: bool) -> Ask:
+def attribute_equals(domain: str, name: str, kind: type, wanted: Any, *, same: bool) -> Evaluate:
     """Whether an attribute equals a constant, or does not."""
 
-    def asked(device: DeviceActivation) -> bool:
+    def evaluate(device: DeviceActivation) -> bool:
         value = device.attributes[domain][name]
         if type(value) is kind:
             return (value == wanted) is same
         raise NotOnFastPathError
 
-    return asked
+    return evaluate
 
 
-def same_domain(domain: str, checks: tuple[Check, ...]) -> Ask:
+def attributes_equal(domain: str, checks: tuple[Check, ...]) -> Evaluate:
     """Whether all of several attributes of a domain equal their constants, or do not."""
 
-    def asked(device: DeviceActivation) -> bool:
+    def evaluate(device: DeviceActivation) -> bool:
         values = device.attributes[domain]
         for name, kind, wanted, same in checks:
             value = values[name]
@@ -83,13 +83,13 @@ def same_domain(domain: str, checks: tuple[Check, ...]) -> Ask:
                 return False
         return True
 
-    return asked
+    return evaluate
 
 
-def comparison(ask: Ask, known: type | None, wanted: Any, symbol: str) -> Ask:
-    """`ask symbol wanted`; `known` is the type of every answer, if that is certain."""
+def comparison(operand: Evaluate, known: type | None, wanted: Any, symbol: str) -> Evaluate:
+    """`operand symbol wanted`; `known` is the type of every value of the operand, if all have one type."""
     kind = type(wanted)
-    sure = ask if known is kind else certain(ask, kind)
+    sure = operand if known is kind else require_type(operand, kind)
     if symbol == "_==_":
         return lambda device: sure(device) == wanted
     if symbol == "_!=_":
@@ -98,59 +98,61 @@ def comparison(ask: Ask, known: type | None, wanted: Any, symbol: str) -> Ask:
     return lambda device: ordered(sure(device), wanted)
 
 
-def member(ask: Ask, kind: type, among: frozenset[Any]) -> Ask:
-    """Whether an answer of this type is among constants of it."""
+def is_member(operand: Evaluate, kind: type, among: frozenset[Any]) -> Evaluate:
+    """Whether the value of the operand, which must be of this type, is one of these constants."""
 
-    def asked(device: DeviceActivation) -> bool:
-        value = ask(device)
+    def evaluate(device: DeviceActivation) -> bool:
+        value = operand(device)
         if type(value) is kind:
             return value in among
         raise NotOnFastPathError
 
-    return asked
+    return evaluate
 
 
-def of_text(ask: Ask, run: Callable[..., Any], wanted: str | None = None) -> Ask:
-    """A function of a short text and of a constant, if there is one."""
+def apply_to_text(operand: Evaluate, run: Callable[..., Any], wanted: str | None = None) -> Evaluate:
+    """A function applied to a short text and, if there is one, a constant."""
 
-    def asked(device: DeviceActivation) -> Any:
-        value = ask(device)
-        if type(value) is not str or len(value) > LONGEST:
+    def evaluate(device: DeviceActivation) -> Any:
+        value = operand(device)
+        if type(value) is not str or len(value) > MAX_TEXT_LENGTH:
             raise NotOnFastPathError
         return run(value) if wanted is None else run(value, wanted)
 
-    return asked
+    return evaluate
 
 
-def of_match(ask: Ask, pattern: str) -> Ask:
-    """Whether a short text of ASCII matches a pattern, undecided if that is not kept any more: compiling it is charged."""
+def text_matches(operand: Evaluate, pattern: str) -> Evaluate:
+    """Whether a short ASCII text matches a pattern; not on the fast path if the cache has evicted it: compiling it is charged."""
 
-    def asked(device: DeviceActivation) -> bool:
-        value = ask(device)
-        if type(value) is str and len(value) <= LONGEST_MATCHED and value.isascii():
-            compiled = kept_pattern(pattern)
+    def evaluate(device: DeviceActivation) -> bool:
+        value = operand(device)
+        if type(value) is str and len(value) <= MAX_MATCHED_LENGTH and value.isascii():
+            compiled = cached_pattern(pattern)
             if compiled is not None:
                 return compiled.regexp.search(value.encode()) is not None
         raise NotOnFastPathError
 
-    return asked
+    return evaluate
 
 
-def negation(ask: Ask) -> Ask:
-    """Not."""
-    return lambda device: not ask(device)
+def negation(operand: Evaluate) -> Evaluate:
+    """`!operand`."""
+    return lambda device: not operand(device)
 
 
-def either(condition: Ask, chosen: Ask, other: Ask) -> Ask:
-    """The one or the other."""
+def conditional(condition: Evaluate, chosen: Evaluate, other: Evaluate) -> Evaluate:
+    """`condition ? chosen : other`."""
     return lambda device: chosen(device) if condition(device) else other(device)
 
 
-def chain(asks: Sequence[Ask], *, absorbing: bool) -> Ask:
-    """All or, if true absorbs, any of several; by twos and threes, which is faster than a loop."""
-    while len(asks) > _AT_ONCE:
-        asks = [chain(asks[place : place + _AT_ONCE], absorbing=absorbing) for place in range(0, len(asks), _AT_ONCE)]
-    first, *others = asks
+def logical(terms: Sequence[Evaluate], *, absorbing: bool) -> Evaluate:
+    """`&&` or, if true absorbs, `||` of all terms; nested by twos and threes, which is faster than a loop."""
+    while len(terms) > _AT_ONCE:
+        terms = [
+            logical(terms[place : place + _AT_ONCE], absorbing=absorbing) for place in range(0, len(terms), _AT_ONCE)
+        ]
+    first, *others = terms
     if not others:
         return first
     if len(others) == 1:

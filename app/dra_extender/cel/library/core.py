@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from dra_extender.cel.library.conversions import CONVERSION_FUNCTIONS
 from dra_extender.cel.library.time import ARITHMETIC, NEGATION
-from dra_extender.cel.native.equality import contains_element
+from dra_extender.cel.native.equality import charge_key, contains_element
 from dra_extender.cel.native.lists import copied
-from dra_extender.cel.native.maps import charge_key
 from dra_extender.cel.native.strings import CONTAINS, ENDS, ORDERS, STARTS
 from dra_extender.cel.runtime.cost import (
     EvaluationFrame,

@@ -6,7 +6,7 @@ from typing import Any, Final
 from dra_extender.cel.analysis.attribute_access import node_text
 from dra_extender.cel.analysis.visitor import is_open
 from dra_extender.cel.explain.evaluation import Evaluation, ExplainedPart, body_of, operands, source_of
-from dra_extender.cel.explain.failure import failure_part
+from dra_extender.cel.explain.failure import explain_failure
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.types import typed_ast
@@ -22,7 +22,7 @@ def constant_findings(evaluation: Evaluation) -> Iterator[LintFinding]:
     failures = [each for each in _closed(root) if _fails(evaluation, each)]
     for item in failures:
         found = error if truth is None else warning
-        words = failure_part(evaluation, item).words
+        words = explain_failure(evaluation, item).message
         yield found(LintCode.CONSTANT_FAILURE, item.node.offset, f"whatever the device, {words}", _remedy(item.node))
     if failures:
         return

@@ -38,7 +38,7 @@ def limit_findings(source: str, tree: ast.SyntaxNode, units: int) -> Iterator[Li
         yield warning(LintCode.COST_LIMIT, 0, message)
 
 
-def together_findings(units: int) -> Iterator[LintFinding]:
+def claim_limit_findings(units: int) -> Iterator[LintFinding]:
     """Findings about the different expressions of a claim, which together compile in `units`."""
     message = (
         f"compiling the expressions of the claim takes {units} of {CLAIM_COMPILE_LIMIT} units that a claim may take"

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from dra_extender.cel.analysis.attribute_access import CAPACITY_SUFFIXES, access_of, map_of_domain, node_text
-from dra_extender.cel.analysis.rewrite import SUFFIXES, is_domain_name, step_of, suffix_free
+from dra_extender.cel.analysis.rewrite import SUFFIXES, is_domain_name, step_of, without_suffix
 from dra_extender.cel.analysis.visitor import Visit, visits
 from dra_extender.cel.library.environment import DEVICE_FIELDS
 from dra_extender.cel.lint.findings import LintCode, LintFinding, error, warning
@@ -66,7 +66,7 @@ def _indexed_device(node: ast.CallExpression) -> Iterator[LintFinding]:
 def _suffix(node: ast.Select) -> Iterator[LintFinding]:
     """`....string` behind an attribute, or in place of its name."""
     plain = ast.Select(node.offset, node.depth, node.operand, node.field, node.optional)
-    meant = suffix_free(plain)
+    meant = without_suffix(plain)
     if meant is not None:
         whole = "has(...) is always false" if node.test else "it fails on every device"
         message = f"attributes hold plain values without .{node.field}: {whole}"

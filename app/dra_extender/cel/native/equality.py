@@ -1,16 +1,21 @@
-"""CEL equality, which differs from Python's: a bool is no number, and quantities and versions refuse strangers."""
+"""CEL equality and the keys of maps.
 
+Equality differs from that of Python: a bool is no number, and a quantity or version is compared with its own type only.  Hashing a
+long key takes long, and so does finding a key among others with the same hash.
+"""
+
+from collections.abc import Mapping
 from typing import Any, Final
 
 from dra_extender.cel.native.lists import Elements as Elements
 from dra_extender.cel.native.lists import kinds_of, place_of, same_elements
-from dra_extender.cel.native.maps import key_work
 from dra_extender.cel.native.strings import SAME
 from dra_extender.cel.runtime.addresses import Cidr, IpAddress
 from dra_extender.cel.runtime.cost import COMPARISON_WORK, EvaluationFrame
 from dra_extender.cel.runtime.named_formats import NamedFormat
 from dra_extender.cel.runtime.quantity import Quantity, QuantitySum
 from dra_extender.cel.runtime.semver import Semver
+from dra_extender.cel.runtime.times import Duration, Timestamp
 from dra_extender.cel.runtime.urls import Url
 from dra_extender.cel.runtime.values import LISTS, MAPS, NUMBERS, DoubleKey, Optional, Uint, entry, no_overload
 from dra_extender.cel.support.errors import CelRuntimeError
@@ -26,6 +31,11 @@ _INTEGERS: Final = frozenset({int, Uint})
 _STRINGS: Final = frozenset({str})
 _TEXTS: Final = frozenset({str, bytes})
 _CONTAINERS: Final = LISTS | MAPS | {Optional}
+_LONG_KEY: Final = 64
+_OF_ONE_HASH: Final[Mapping[type, int]] = {Duration: 16, Timestamp: 800, DoubleKey: 160}
+"""Units for the most keys of a type that have one hash: Python reduces numbers modulo 2**61 - 1."""
+_ANY_NUMBER: Final = frozenset({IpAddress, Cidr})
+"""Types with so many values of one hash that all keys of a map may have it."""
 
 
 def equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
@@ -113,7 +123,7 @@ def _counterpart(values: dict[Any, Any], key: Any) -> Any:
 
 
 def _equal_lists(frame: EvaluationFrame, one: Elements, other: Elements) -> bool:
-    if len(one) > _FEW and _alike(frame, one) and _alike(frame, other):
+    if len(one) > _FEW and _compares_natively(frame, one) and _compares_natively(frame, other):
         return same_elements(frame, one, other)
     for left, right in zip(one, other, strict=True):
         frame.spend(COMPARISON_WORK)
@@ -122,7 +132,7 @@ def _equal_lists(frame: EvaluationFrame, one: Elements, other: Elements) -> bool
     return True
 
 
-def _alike(frame: EvaluationFrame, values: Elements) -> bool:
+def _compares_natively(frame: EvaluationFrame, values: Elements) -> bool:
     """Whether Python's comparison of the elements, which is faster, means the same as CEL's."""
     kinds = kinds_of(frame, values)
     return kinds <= _INTEGERS or kinds <= _STRINGS
@@ -148,7 +158,7 @@ def matches(frame: EvaluationFrame, one: Any, other: Any) -> bool:
 def first_place(frame: EvaluationFrame, element: Any, values: Elements, *, turned: bool = False) -> int:
     """The index of the first element equal to this one, -1 if there is none; `turned` asks the elements instead of it."""
     kind = type(element)
-    if len(values) > _FEW and (kind in _INTEGERS or kind in _STRINGS) and _alike(frame, values):
+    if len(values) > _FEW and (kind in _INTEGERS or kind in _STRINGS) and _compares_natively(frame, values):
         if (kind in _STRINGS) is not (type(values[0]) in _STRINGS):
             return -1
         return place_of(frame, values, element)
@@ -162,3 +172,20 @@ def first_place(frame: EvaluationFrame, element: Any, values: Elements, *, turne
 def contains_element(frame: EvaluationFrame, element: Any, values: Elements) -> bool:
     """Whether a list has an element equal to this one."""
     return first_place(frame, element, values) >= 0
+
+
+def key_work(key: Any, size: int) -> int:
+    """What looking for a dict key takes at worst, in a map of so many entries, above a few units."""
+    kind = type(key)
+    if kind is str:
+        return len(key) >> 4 if len(key) > _LONG_KEY else 0
+    if kind in _ANY_NUMBER:
+        return 3 * size
+    return min(_OF_ONE_HASH.get(kind, 0), 4 * size)
+
+
+def charge_key(frame: EvaluationFrame, key: Any, size: int) -> None:
+    """Charge looking for a dict key."""
+    work = key_work(key, size)
+    if work:
+        frame.begin_call("a map's key", work)

@@ -68,15 +68,15 @@ def pattern_cost(pattern: str) -> int:
     """Units of work for estimating and compiling a pattern, whether or not it is accepted or remembered."""
     if len(pattern) > MAX_LENGTH:
         return _PATTERN_WORK
-    return _known_cost(pattern) if len(pattern) <= _SHORT else _cost(pattern)
+    return _cached_cost(pattern) if len(pattern) <= _SHORT else _uncached_cost(pattern)
 
 
 @lru_cache(maxsize=1024)
-def _known_cost(pattern: str) -> int:
-    return _cost(pattern)
+def _cached_cost(pattern: str) -> int:
+    return _uncached_cost(pattern)
 
 
-def _cost(pattern: str) -> int:
+def _uncached_cost(pattern: str) -> int:
     return _compile_work(pattern, _size(pattern) or MAX_INSTRUCTIONS)
 
 
@@ -90,10 +90,10 @@ def compile_pattern(pattern: str, owner: str = "") -> Pattern:
     Raises:
         CelRuntimeError: RE2 does not accept it, or it expands to too many instructions.
     """
-    return kept_pattern(pattern) or _kept(pattern, owner)
+    return cached_pattern(pattern) or _compile_and_cache(pattern, owner)
 
 
-def kept_pattern(pattern: str) -> Pattern | None:
+def cached_pattern(pattern: str) -> Pattern | None:
     """What a pattern was compiled to, None if it is not kept."""
     return SMALL_PATTERNS.peek(pattern) or LARGE_PATTERNS.peek(pattern)
 
@@ -108,7 +108,7 @@ def pattern_in(frame: EvaluationFrame, pattern: str) -> Pattern:
         CelRuntimeError: As `compile_pattern`.
         CelCostError: There is not that much left; nothing was compiled.
     """
-    known = kept_pattern(pattern)
+    known = cached_pattern(pattern)
     if known is not None:
         return known
     if frame.charged is not pattern:
@@ -116,7 +116,7 @@ def pattern_in(frame: EvaluationFrame, pattern: str) -> Pattern:
             charge_pattern(frame, pattern)
         else:
             frame.budget.spend_on_compiling(pattern_cost(pattern))
-    return _kept(pattern, frame.owner)
+    return _compile_and_cache(pattern, frame.owner)
 
 
 def is_pattern(pattern: str, owner: str = "") -> bool:
@@ -145,7 +145,7 @@ LARGE_PATTERNS: Final[FairCache[str, Pattern]] = FairCache(CACHE_BYTES // 4, lar
 """Patterns by whose text they are; each owner's first ones make room, which takes no bookkeeping when one is used."""
 
 
-def _kept(pattern: str, owner: str) -> Pattern:
+def _compile_and_cache(pattern: str, owner: str) -> Pattern:
     compiled = _compiled(pattern)
     kept = SMALL_PATTERNS if compiled.memory <= _SMALL else LARGE_PATTERNS
     kept.put(pattern, compiled, compiled.memory + 4 * len(pattern), owner)

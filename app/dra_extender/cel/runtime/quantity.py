@@ -67,15 +67,15 @@ def read_quantity(text: str) -> Quantity:
     Raises:
         QuantityError: The text is no quantity, or its size is out of all proportion.
     """
-    return _remembered(text) if len(text) <= _KEPT_LENGTH else read_anew(text)
+    return _cached(text) if len(text) <= _KEPT_LENGTH else read_uncached(text)
 
 
 @lru_cache(maxsize=16384)
-def _remembered(text: str) -> Quantity:
-    return read_anew(text)
+def _cached(text: str) -> Quantity:
+    return read_uncached(text)
 
 
-def read_anew(text: str) -> Quantity:
+def read_uncached(text: str) -> Quantity:
     """As `read_quantity`, without remembering anything."""
     nano = parse_quantity(text)
     found = _PARTS.fullmatch(text)

@@ -52,11 +52,11 @@ def parse_semver(text: str) -> Semver:
     Raises:
         SemverError: The text is not one.
     """
-    return _remembered(text) if len(text) <= _KEPT_LENGTH else _parsed(text)
+    return _cached(text) if len(text) <= _KEPT_LENGTH else _parsed(text)
 
 
 @lru_cache(maxsize=4096)
-def _remembered(text: str) -> Semver:
+def _cached(text: str) -> Semver:
     return _parsed(text)
 
 

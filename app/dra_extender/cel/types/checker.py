@@ -10,10 +10,9 @@ from dra_extender.cel.support.errors import CelCompileError
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.macros import qualified_call
 from dra_extender.cel.types import typed_ast
-from dra_extender.cel.types.call_units import call_units
 from dra_extender.cel.types.declarations import Overload
 from dra_extender.cel.types.expansions import Expansions, end_of_operand
-from dra_extender.cel.types.inference import Scopes
+from dra_extender.cel.types.inference import Scopes, call_units
 from dra_extender.cel.types.types import (
     BOOL,
     BYTES,
@@ -64,7 +63,7 @@ class Checker(Expansions):
         """
         try:
             result = self._check(node, {})
-            self._require_settled()
+            self._require_resolved()
             self._require_homogeneous()
         except TypeLimitError as problem:
             raise CelCompileError(str(problem), self._source, 0) from None

@@ -1,4 +1,4 @@
-"""The types of what macros stand for: cel-go expands them before the check, so a type that is open is settled by the expansion."""
+"""The types of what macros stand for: cel-go expands them before the check, so the expansion resolves a type that is open."""
 
 from itertools import pairwise, starmap
 from typing import Final

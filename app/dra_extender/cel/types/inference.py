@@ -1,15 +1,20 @@
-"""What the check of one expression has found: the variables in reach, the types so far, what has to be settled at the end."""
+"""What the check of one expression has found: the variables in reach, the types so far, what has to be resolved at the end."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
-from dra_extender.cel.runtime.compile_limits import STEP_UNITS, CompileMeter
+from dra_extender.cel.native.patterns import PATTERN_FUNCTIONS, pattern_cost
+from dra_extender.cel.runtime.compile_limits import CALL_UNITS, FOLD_UNITS, STEP_UNITS, CompileMeter
 from dra_extender.cel.support.errors import CelCompileError
 from dra_extender.cel.syntax import ast
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.declarations import Library
 from dra_extender.cel.types.types import BOOL, DYN, OPTIONAL_NAME, Substitution, Type, most_general
+
+_READS: Final = frozenset({typed_ast.DeviceVariable, typed_ast.Variable, typed_ast.FieldSelection, typed_ast.Index})
+_WORK_PER_UNIT: Final = 2
 
 
 class ScopedVariable(msgspec.Struct, frozen=True, gc=False):
@@ -26,7 +31,7 @@ _Common = tuple[Type, Type]
 
 
 class Inference:
-    """The types of one expression, which open ones are settled as, and what finding them took.
+    """The types of one expression, what open ones are resolved to, and what finding them took.
 
     Afterwards `slots` is the number of variables it needs, and `careful` says that a value may be of another type than the
     check took it for, as an element of `device.attributes["d"].links + [1]` is, or of `dyn(["a"]).flatten().sort()`, which
@@ -85,7 +90,7 @@ class Inference:
         elif found.kind == "type":
             raise self._error(f"reference to undefined type: {name}", node)
 
-    def _require_settled(self) -> None:
+    def _require_resolved(self) -> None:
         """Look once more at the variables whose types were open, when all types are final."""
         for item, name, part in self._unsettled:
             self._require_value(self.final(item), name, part)
@@ -132,3 +137,17 @@ class Inference:
             found = self.final(other)
             if not self._types.same(expected, found):
                 raise self._error(f"expected type '{expected}' but found '{found}'", node)
+
+
+def call_units(name: str, arguments: Sequence[typed_ast.TypedNode]) -> int:
+    """Units for compiling a call: with nothing but constants it is evaluated, and a constant pattern is compiled."""
+    units = CALL_UNITS
+    if name in PATTERN_FUNCTIONS:
+        units += sum([pattern_cost(text) // _WORK_PER_UNIT for text in _texts(arguments)])
+    if name.isidentifier() and _READS.isdisjoint(map(type, arguments)):
+        units += FOLD_UNITS + sum(map(len, _texts(arguments)))
+    return units
+
+
+def _texts(arguments: Sequence[typed_ast.TypedNode]) -> list[str]:
+    return [each.value for each in arguments if type(each) is typed_ast.Constant and type(each.value) is str]

@@ -17,7 +17,7 @@ from dra_extender.cel.native import equality
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.runtime import device as device_values
 from dra_extender.cel.runtime.cost import EvaluationFrame
-from dra_extender.cel.runtime.quantity import Quantity, QuantitySum, read_anew
+from dra_extender.cel.runtime.quantity import Quantity, QuantitySum, read_uncached
 from dra_extender.cel.support.errors import CelError, CelRuntimeError
 from dra_extender.cel.types import typed_ast
 from dra_extender.cel.types.declarations import Function, Implementation, Overload
@@ -76,7 +76,7 @@ def _compared(found: Difference) -> bool:
     with (
         patch.object(program, "ENVIRONMENTS", changed),
         patch.object(calls, "_known", lambda *_: None),
-        patch.object(device_values, "read_quantity", read_anew),
+        patch.object(device_values, "read_quantity", read_uncached),
     ):
         return ours(found.scenario) == found.theirs
 

@@ -1,7 +1,7 @@
 """Which attributes can decide what an expression says of a device."""
 
 import pytest
-from dra_extender.cel.analysis.attribute_reads import attributes_read
+from dra_extender.cel.analysis.attribute_reads import read_attributes
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.runtime.device import prepare_device
@@ -27,7 +27,7 @@ QUICK = (
 
 
 def read_by(expression: str) -> frozenset[str] | None:
-    return attributes_read(parse(expression))
+    return read_attributes(parse(expression))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_program_tells_what_it_reads_and_counts_the_bytes_of_the_names() -> No
 @pytest.mark.parametrize("expression", QUICK)
 def test_a_quick_answer_reads_what_its_text_tells(expression: str) -> None:
     program = compile_expression(expression)
-    assert program.counted is None
+    assert program.costed is None
     assert program.reads == read_by(expression)
 
 
