@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 from dra_extender.api.decoding import Malformed
+from dra_extender.api.dispatch import VerbHandler
 from dra_extender.api.handlers import BindHandler, FilterHandler, PreemptHandler, PrioritizeHandler
 from dra_extender.api.limits import CANDIDATES, MEMBERS, NODES, VICTIMS, WHOLE_NODES
 from dra_extender.api.receive import read_body
@@ -98,7 +99,7 @@ async def test_a_body_of_the_largest_size_is_read_or_refused_quickly(case: str) 
     for handler in (FilterHandler(verbs), PrioritizeHandler(verbs), PreemptHandler(verbs), BindHandler(verbs)):
         before = process_time()
         try:
-            await handler(body, _never)
+            await handler.handle(body, _never)
         except Malformed as problem:
             assert len(str(problem)) < 300  # noqa: PT017 - either way is fine
         assert process_time() - before < SECONDS, type(handler).__name__
@@ -111,7 +112,7 @@ async def test_merging_victims_takes_no_longer_than_reading_them() -> None:
     half = json.dumps({"Pods": [{"UID": uid} for uid in uids[: VICTIMS // 2]], "NumPDBViolations": 3})
     body = proposed(("{" + ",".join(f'"n{number}":{half}' for number in range(16)) + "}").encode())
     before = process_time()
-    answer = json.loads(await PreemptHandler(verbs)(body, _never))["NodeNameToMetaVictims"]
+    answer = json.loads(await PreemptHandler(verbs).handle(body, _never))["NodeNameToMetaVictims"]
     assert process_time() - before < SECONDS
     told = [each["UID"] for each in answer["n7"]["Pods"]]
     assert told == [*uids[: VICTIMS // 2], *reversed(uids[VICTIMS // 2 :])]
@@ -182,9 +183,13 @@ async def _never() -> Message:
 )
 async def test_what_is_too_long_is_said(verb: str, body: bytes, said: str) -> None:
     verbs = ScriptedVerbs()
-    handlers = {"filter": FilterHandler(verbs), "preempt": PreemptHandler(verbs), "bind": BindHandler(verbs)}
+    handlers: dict[str, VerbHandler] = {
+        "filter": FilterHandler(verbs),
+        "preempt": PreemptHandler(verbs),
+        "bind": BindHandler(verbs),
+    }
     with pytest.raises(Malformed) as raised:
-        await handlers[verb](body, _never)  # type: ignore[operator]
+        await handlers[verb].handle(body, _never)
     assert str(raised.value).startswith(said)
 
 

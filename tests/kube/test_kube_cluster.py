@@ -191,7 +191,7 @@ async def test_a_start_without_a_right_ends_with_the_patience_and_names_verb_and
     ):
         await started(make(clock=clock, chance=SleepAndJitter(sleep=sleep)), "resourceclaims")
     with pytest.raises(RequestRejectedError, match=f"for 0 s at least: {right}"):
-        await started(make(settings=replace(settings, patience=0.0)), "resourceclaims")
+        await started(make(settings=replace(settings, startup_timeout=0.0)), "resourceclaims")
 
 
 async def test_optional_kinds_that_may_not_be_listed_do_not_delay_a_start_and_are_noted(

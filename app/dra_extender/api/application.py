@@ -53,65 +53,67 @@ def create_app(
     )
     _add_verbs(app, verbs, VerbDispatcher(gate, metrics, settings.body_limit_bytes))
     _add_operations(app, health, metrics)
-    app.add_exception_handler(HTTPException, _http_failure)
+    app.add_exception_handler(HTTPException, _http_error)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
     return app
 
 
-def _add_verbs(app: VerbsFirst, verbs: Verbs, answering: VerbDispatcher) -> None:
-    async def answered(verb: DirectVerb, request: Request) -> Response:
-        answer = answering.answer(verb.name, verb.handler, request.scope, request.receive, in_words=verb.in_words)
-        return as_response(await answer)
+def _add_verbs(app: VerbsFirst, verbs: Verbs, dispatcher: VerbDispatcher) -> None:
+    async def respond(verb: DirectVerb, request: Request) -> Response:
+        response = dispatcher.dispatch(
+            verb.name, verb.handler, request.scope, request.receive, errors_in_body=verb.errors_in_body
+        )
+        return as_response(await response)
 
     on_filter, on_prioritize = FilterHandler(verbs), PrioritizeHandler(verbs)
     on_bind, on_preempt = BindHandler(verbs), PreemptHandler(verbs)
     direct = {
-        "/filter": DirectVerb("filter", on_filter, in_words=True),
-        "/prioritize": DirectVerb("prioritize", on_prioritize, in_words=False),
-        "/bind": DirectVerb("bind", on_bind, in_words=True),
-        "/preempt": DirectVerb("preempt", on_preempt, in_words=False),
+        "/filter": DirectVerb("filter", on_filter, errors_in_body=True),
+        "/prioritize": DirectVerb("prioritize", on_prioritize, errors_in_body=False),
+        "/bind": DirectVerb("bind", on_bind, errors_in_body=True),
+        "/preempt": DirectVerb("preempt", on_preempt, errors_in_body=False),
     }
-    app.answer_first(direct, answering)
+    app.dispatch_first(direct, dispatcher)
 
     @app.post(
         "/filter",
         tags=["extender"],
-        responses={200: {"model": docs.ExtenderFilterResult}, **docs.failures(in_words=True)},
+        responses={200: {"model": docs.ExtenderFilterResult}, **docs.failures(errors_in_body=True)},
         openapi_extra=docs.request_body(docs.FilterArguments),
     )
     async def filter_nodes(request: Request) -> Response:
         """Which nodes can give the pod its devices, and why the others cannot."""
-        return await answered(direct["/filter"], request)
+        return await respond(direct["/filter"], request)
 
     @app.post(
         "/prioritize",
         tags=["extender"],
-        responses={200: {"model": list[docs.HostPriority]}, **docs.failures(in_words=False)},
+        responses={200: {"model": list[docs.HostPriority]}, **docs.failures(errors_in_body=False)},
         openapi_extra=docs.request_body(docs.FilterArguments),
     )
     async def prioritize(request: Request) -> Response:
         """Which nodes are better, from 0 to 10."""
-        return await answered(direct["/prioritize"], request)
+        return await respond(direct["/prioritize"], request)
 
     @app.post(
         "/bind",
         tags=["extender"],
-        responses={200: {"model": docs.BindingResult}, **docs.failures(in_words=True)},
+        responses={200: {"model": docs.BindingResult}, **docs.failures(errors_in_body=True)},
         openapi_extra=docs.request_body(docs.BindingArguments),
     )
     async def bind(request: Request) -> Response:
         """Allocate the pod's devices, wait until they are ready, and bind the pod."""
-        return await answered(direct["/bind"], request)
+        return await respond(direct["/bind"], request)
 
     @app.post(
         "/preempt",
         tags=["extender"],
-        responses={200: {"model": docs.PreemptionResult}, **docs.failures(in_words=False)},
+        responses={200: {"model": docs.PreemptionResult}, **docs.failures(errors_in_body=False)},
         openapi_extra=docs.request_body(docs.PreemptionArguments),
     )
     async def preempt(request: Request) -> Response:
         """On which nodes evicting the proposed victims would help the pod."""
-        return await answered(direct["/preempt"], request)
+        return await respond(direct["/preempt"], request)
 
 
 def _add_operations(app: FastAPI, health: Health, metrics: ScrapedMetrics) -> None:
@@ -127,7 +129,7 @@ def _add_operations(app: FastAPI, health: Health, metrics: ScrapedMetrics) -> No
     @app.get("/livez", tags=["operations"], response_class=PlainTextResponse)
     async def livez(request: Request) -> Response:
         """Whether the process works; `?verbose` lists the checks."""
-        return _told(health.live(), request)
+        return _health_response(health.live(), request)
 
     @app.get(
         "/readyz",
@@ -141,7 +143,7 @@ def _add_operations(app: FastAPI, health: Health, metrics: ScrapedMetrics) -> No
         `?verbose` lists the checks and what else is worth knowing; `?exclude=leader` leaves a check out: a replica that stands by
         is healthy then.
         """
-        return _told(health.ready(request.query_params.getlist("exclude")), request)
+        return _health_response(health.ready(request.query_params.getlist("exclude")), request)
 
     @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
     async def scrape() -> Response:
@@ -156,13 +158,13 @@ def _add_operations(app: FastAPI, health: Health, metrics: ScrapedMetrics) -> No
         return Response(version, media_type=JSON)
 
 
-def _told(report: HealthReport, request: Request) -> Response:
+def _health_response(report: HealthReport, request: Request) -> Response:
     if not report.ok:
         return PlainTextResponse(report.verbose + "\n", UNAVAILABLE)
     return PlainTextResponse(report.verbose + "\n" if "verbose" in request.query_params else report.short)
 
 
-async def _http_failure(request: Request, problem: Exception) -> Response:
+async def _http_error(request: Request, problem: Exception) -> Response:
     """404 and 405 as sentences in JSON."""
     status = problem.status_code if isinstance(problem, HTTPException) else _NOT_FOUND
     headers = dict(problem.headers or {}) if isinstance(problem, HTTPException) else {}

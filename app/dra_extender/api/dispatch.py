@@ -35,8 +35,8 @@ class RequestMetrics(Protocol):
 class VerbHandler(Protocol):
     """One verb: reads the body, asks the use case, writes the answer."""
 
-    async def __call__(self, body: bytes, receive: Receive) -> bytes:
-        """The JSON of the answer; `receive` tells when the caller hangs up.  Raises Malformed, TryAgain."""
+    async def handle(self, body: bytes, receive: Receive) -> bytes:
+        """The JSON of the answer; `receive` tells when the caller hangs up.  Raises Malformed, RetryableError."""
         ...
 
 
@@ -60,30 +60,34 @@ class VerbDispatcher:
         self._metrics = metrics
         self._limit = body_limit
 
-    async def answer(
-        self, name: str, verb: VerbHandler, scope: Scope, receive: Receive, *, in_words: bool
+    async def dispatch(
+        self, name: str, verb: VerbHandler, scope: Scope, receive: Receive, *, errors_in_body: bool
     ) -> JsonResponse:
-        """The answer to one call; `in_words`: the protocol has an `Error` field for this verb."""
+        """The answer to one call; `errors_in_body`: the protocol has an `Error` field for this verb."""
         began = perf_counter()
-        outcome, answer = await self._outcome(name, verb, scope, receive, in_words=in_words)
+        outcome, answer = await self._outcome(name, verb, scope, receive, errors_in_body=errors_in_body)
         # Counted when the answer is out.
         asyncio.get_running_loop().call_soon(self._metrics.request, name, outcome, perf_counter() - began)
         return answer
 
     async def _outcome(
-        self, name: str, verb: VerbHandler, scope: Scope, receive: Receive, *, in_words: bool
+        self, name: str, verb: VerbHandler, scope: Scope, receive: Receive, *, errors_in_body: bool
     ) -> tuple[str, JsonResponse]:
         try:
             if self._gate.reason is not None:
-                return "closed", failure(f"{name}: {self._gate.reason}", OK if in_words else UNAVAILABLE, closing=True)
+                return "closed", failure(
+                    f"{name}: {self._gate.reason}", OK if errors_in_body else UNAVAILABLE, closing=True
+                )
             body = await read_body(scope, receive, self._limit)
-            return "ok", JsonResponse(OK, await verb(body, receive))
+            return "ok", JsonResponse(OK, await verb.handle(body, receive))
         except RetryableError as reason:
             _LOG.info("not now", verb=name, reason=str(reason))
-            return "again", failure(str(reason), OK if in_words else INTERNAL, closing=self._gate.reason is not None)
+            return "again", failure(
+                str(reason), OK if errors_in_body else INTERNAL, closing=self._gate.reason is not None
+            )
         except Malformed as problem:
             _LOG.warning("malformed request", verb=name, problem=str(problem))
-            return "malformed", failure(str(problem), OK if in_words else BAD_REQUEST)
+            return "malformed", failure(str(problem), OK if errors_in_body else BAD_REQUEST)
         except BodyTooLargeError as problem:
             _LOG.warning("request refused", verb=name, problem=str(problem))
             return "too_large", failure(f"{name}: {problem}", TOO_LARGE, closing=problem.endless)
@@ -92,7 +96,7 @@ class VerbDispatcher:
         except Exception:  # noqa: BLE001 - whatever happens, kube-scheduler gets an answer it can read
             number = uuid4().hex[:12]
             _LOG.exception("internal error", verb=name, id=number)
-            return "internal", failure(f"internal error, see the log (id {number})", OK if in_words else INTERNAL)
+            return "internal", failure(f"internal error, see the log (id {number})", OK if errors_in_body else INTERNAL)
 
 
 def failure(sentence: str, status: int, *, closing: bool = False) -> JsonResponse:
@@ -112,7 +116,7 @@ class DirectVerb(NamedTuple):
 
     name: str
     handler: VerbHandler
-    in_words: bool
+    errors_in_body: bool
 
 
 class VerbsFirst(FastAPI):
@@ -121,10 +125,10 @@ class VerbsFirst(FastAPI):
     Anything but a POST to a known path goes on to the application, which has the same handlers as documented routes.
     """
 
-    def answer_first(self, verbs: Mapping[str, DirectVerb], answering: VerbDispatcher) -> None:
+    def dispatch_first(self, verbs: Mapping[str, DirectVerb], dispatcher: VerbDispatcher) -> None:
         """Answer these paths directly."""
         self._verbs = verbs
-        self._answering = answering
+        self._dispatcher = dispatcher
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -132,7 +136,9 @@ class VerbsFirst(FastAPI):
         if verb is None:
             await super().__call__(scope, receive, send)
             return
-        answer = await self._answering.answer(verb.name, verb.handler, scope, receive, in_words=verb.in_words)
+        answer = await self._dispatcher.dispatch(
+            verb.name, verb.handler, scope, receive, errors_in_body=verb.errors_in_body
+        )
         at_once = scope.get("extensions", {}).get(ANSWER)
         if at_once and not answer.closing and at_once[ANSWER](answer.status, _TYPE[1], answer.body):
             return

@@ -40,7 +40,10 @@ from dra_extender.scheduling.ports.errors import FilterResponse
 
 
 class Verbs(Protocol):
-    """What the extender can do for kube-scheduler.  Every method may raise TryAgain, whose text becomes the protocol's `Error`."""
+    """What the extender does for kube-scheduler.
+
+    Every method may raise RetryableError, whose text becomes the protocol's `Error`.
+    """
 
     async def filter(self, pod: RequestPod, nodes: Sequence[str]) -> FilterResponse:
         """Which of these nodes fit; the fitting ones are among `nodes`."""
@@ -78,8 +81,8 @@ class FilterHandler:
         self._verbs = verbs
         self._reader = RequestReader("filter", ExtenderArgs, needed=_LISTS)
 
-    async def __call__(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a Verb
-        """See Verb."""
+    async def handle(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a VerbHandler
+        """See VerbHandler."""
         pod, nodes = _fast_path_args(body) or self._any_args(body)
         try:
             answer = await self._verbs.filter(pod, nodes.names)
@@ -107,8 +110,8 @@ class PrioritizeHandler:
         self._verbs = verbs
         self._reader = RequestReader("prioritize", ExtenderArgs, needed=_LISTS)
 
-    async def __call__(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a Verb
-        """See Verb."""
+    async def handle(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a VerbHandler
+        """See VerbHandler."""
         args = self._reader.read(body)
         pod, names = _pod("prioritize", args.pod), _nodes("prioritize", args).names
         with _of_the_pod("prioritize"):
@@ -123,8 +126,8 @@ class BindHandler:
         self._verbs = verbs
         self._reader = RequestReader("bind", ExtenderBindingArgs, needed=())
 
-    async def __call__(self, body: bytes, receive: Receive) -> bytes:
-        """See Verb."""
+    async def handle(self, body: bytes, receive: Receive) -> bytes:
+        """See VerbHandler."""
         args = self._reader.read(body)
         for field, value in zip(
             ("PodName", "PodNamespace", "PodUID", "Node"), msgspec.structs.astuple(args), strict=True
@@ -143,8 +146,8 @@ class PreemptHandler:
         self._verbs = verbs
         self._reader = RequestReader("preempt", ExtenderPreemptionArgs, needed=_MAPS)
 
-    async def __call__(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a Verb
-        """See Verb."""
+    async def handle(self, body: bytes, receive: Receive) -> bytes:  # noqa: ARG002 - the shape of a VerbHandler
+        """See VerbHandler."""
         args = self._reader.read(body)
         pod, proposed = _pod("preempt", args.pod), _proposed(args)
         # What a long proposal takes is divided, so that other calls and probes are answered in between.

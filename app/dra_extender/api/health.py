@@ -15,7 +15,7 @@ class Health:
 
     def __init__(self) -> None:
         self._sources: list[Callable[[], Mapping[str, str | None]]] = []
-        self._life: list[Callable[[], Mapping[str, str | None]]] = []
+        self._liveness: list[Callable[[], Mapping[str, str | None]]] = []
         self._notes: list[Callable[[], Mapping[str, str]]] = []
 
     def check(self, name: str, probe: Probe) -> None:
@@ -32,12 +32,12 @@ class Health:
 
     def life(self, source: Callable[[], Mapping[str, str | None]]) -> None:
         """Make a changing set of checks part of `/livez`: what only a restart can mend."""
-        self._life.append(source)
+        self._liveness.append(source)
 
     def live(self) -> "HealthReport":
         """The process answers, and no work in the background has failed for so long that a restart has to be tried."""
         checks = dict(_PING)
-        for source in self._life:
+        for source in self._liveness:
             checks.update(source())
         return HealthReport("livez", checks, {})
 
@@ -51,9 +51,9 @@ class Health:
             except Exception as problem:  # noqa: BLE001 - a probe that breaks is a failed check, not a broken page
                 _LOG.exception("a source of health checks failed")
                 checks["checks"] = f"cannot be read: {type(problem).__name__}"
-        for told in self._notes:
+        for source in self._notes:
             try:
-                notes.update(told())
+                notes.update(source())
             except Exception as problem:  # noqa: BLE001 - as above
                 _LOG.exception("a source of notes failed")
                 checks["notes"] = f"cannot be read: {type(problem).__name__}"
@@ -108,20 +108,20 @@ class ReadinessGate:
     so a closed gate answers in words and asks the caller to connect anew.
     """
 
-    __slots__ = ("_told",)
+    __slots__ = ("_find_reason",)
 
     def __init__(self, reason: str | None = "the extender is starting") -> None:
-        self._told: Callable[[], str | None] = lambda: reason
+        self._find_reason: Callable[[], str | None] = lambda: reason
 
     @property
     def reason(self) -> str | None:
         """Why it is closed; None when it is open."""
-        return self._told()
+        return self._find_reason()
 
-    def open(self, permit: Callable[[], str | None] | None = None) -> None:
-        """Let calls through, as long as `permit` returns None: it is asked at every call, and otherwise says why not."""
-        self._told = permit or (lambda: None)
+    def open(self, closed_because: Callable[[], str | None] | None = None) -> None:
+        """Let calls through, as long as `closed_because` returns None: it is asked at every call, and otherwise says why not."""
+        self._find_reason = closed_because or (lambda: None)
 
     def close(self, reason: str | Callable[[], str]) -> None:
         """Turn calls away with this sentence."""
-        self._told = reason if callable(reason) else lambda: reason
+        self._find_reason = reason if callable(reason) else lambda: reason

@@ -113,10 +113,10 @@ def with_requests(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-def failures(*, in_words: bool) -> Mapping[int | str, dict[str, Any]]:
+def failures(*, errors_in_body: bool) -> Mapping[int | str, dict[str, Any]]:
     """The other answers of a verb."""
     answers: dict[int | str, dict[str, Any]] = {413: {"model": FailureResult, "description": "The body is too large"}}
-    if not in_words:
+    if not errors_in_body:
         answers[400] = {"model": FailureResult, "description": "The request cannot be read"}
         answers[500] = {"model": FailureResult, "description": "The question cannot be answered now"}
         answers[503] = {"model": FailureResult, "description": "The service is starting or stopping, or does not lead"}

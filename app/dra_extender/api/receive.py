@@ -28,8 +28,8 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     """The whole body, at most `limit` bytes; nothing is read of a body that announces to be longer.
 
     Raises:
-        TooLarge: it is longer.
-        HungUp: the caller went away while sending.
+        BodyTooLargeError: it is longer.
+        ClientDisconnectedError: the caller went away while sending.
     """
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and (len(value) > _MOST_DIGITS or int(value) > limit):

@@ -67,8 +67,8 @@ class KubeCluster:
         self._chance = chance or SleepAndJitter()
         self._supervisor = Supervisor(self._observer.background_failed, sleep=self._chance.sleep)
         self._credentials: Credentials | None = None
-        permit = election.reason if election else None
-        self._transport = ApiTransport(self._settings, self._clock, self._observer, permit)
+        write_guard = election.reason if election else None
+        self._transport = ApiTransport(self._settings, self._clock, self._observer, write_guard)
         self._claims = KubeClaims(
             self._transport,
             self._settings,
@@ -135,8 +135,8 @@ class KubeCluster:
 
         Raises:
             ConfigurationError: no usable configuration.
-            Refused: the server is too old, does not know us, or did not give us a right for the whole of the patience.
-            Unavailable: it did not answer for the whole of the patience.
+            RequestRejectedError: the server is too old, does not know us, or did not give us a right before the start timed out.
+            ServerUnavailableError: it did not answer before the start timed out.
         """
         unknown = sorted(set(feeds) - set(WATCHED) - set(OPTIONAL_KINDS))
         if unknown:
@@ -162,9 +162,9 @@ class KubeCluster:
         """Returns when every watched kind has been listed and delivered; optional kinds that may not be listed are passed over.
 
         Raises:
-            Refused: the account may not list a kind that is needed, for the whole of the patience; the message names it.
+            RequestRejectedError: the account may not list a kind that is needed, before the start timed out; the message names it.
         """
-        await self._listed(self._settings.patience)
+        await self._listed(self._settings.startup_timeout)
 
     async def refresh(self) -> None:
         """List every kind again; on return the feeds know everything that was stored before the call."""
@@ -172,13 +172,13 @@ class KubeCluster:
             reflector.relist()
         await self._listed(inf)
 
-    async def _listed(self, patience: float) -> None:
+    async def _listed(self, startup_timeout: float) -> None:
         needed = [reflector for plural, reflector in self._reflectors.items() if plural not in OPTIONAL_KINDS]
         for reflector in needed:
             while not await _synced_soon(reflector):
                 since = reflector.forbidden_since
-                if since is not None and self._clock.monotonic() - since >= patience:
-                    raise _lacking(reflector.trouble or f"list {reflector.kind.plural}", patience)
+                if since is not None and self._clock.monotonic() - since >= startup_timeout:
+                    raise _lacking(reflector.trouble or f"list {reflector.kind.plural}", startup_timeout)
         # The roles that serve the needed kinds are loaded by now, so a further 403 will last.
         counted = {plural: reflector.refusals for plural, reflector in self._reflectors.items()}
         for plural in OPTIONAL_KINDS.keys() & self._reflectors.keys():
@@ -265,14 +265,14 @@ class KubeCluster:
 
     async def _discover(self) -> ServerFacts:
         discovery = Discovery(self._transport, self._settings)
-        deadline = self._clock.monotonic() + self._settings.patience
+        deadline = self._clock.monotonic() + self._settings.startup_timeout
         backoff = Backoff(self._chance.number)
         while True:
             try:
                 return await discovery.facts()
             except ForbiddenError as problem:
                 if self._clock.monotonic() >= deadline:
-                    raise _lacking(str(problem), self._settings.patience) from problem
+                    raise _lacking(str(problem), self._settings.startup_timeout) from problem
                 _LOG.warning("the API server does not let us in yet", problem=str(problem))
                 await self._chance.sleep(min(backoff.next(), PROMPT_SECONDS))
             except ServerUnavailableError as problem:
@@ -304,5 +304,5 @@ async def _synced_soon(reflector: Reflector) -> bool:
     return True
 
 
-def _lacking(problem: str, patience: float) -> ForbiddenError:
-    return ForbiddenError(f"the account lacks a right, for {patience:g} s at least: {problem}")
+def _lacking(problem: str, startup_timeout: float) -> ForbiddenError:
+    return ForbiddenError(f"the account lacks a right, for {startup_timeout:g} s at least: {problem}")

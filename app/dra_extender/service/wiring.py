@@ -82,7 +82,7 @@ def kube_settings(settings: Settings) -> KubeSettings:
         context=settings.cluster.context,
         identity=settings.scheduling.field_manager,
         instance=socket.gethostname(),
-        patience=settings.cluster.patience_seconds,
+        startup_timeout=settings.cluster.patience_seconds,
     )
 
 

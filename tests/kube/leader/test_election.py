@@ -272,10 +272,10 @@ def claim_body() -> bytes:
 
 
 @asynccontextmanager
-async def written_with(settings: KubeSettings, permit: Callable[[], str | None]) -> AsyncIterator[ApiTransport]:
-    """A connection whose writes need this permit."""
+async def written_with(settings: KubeSettings, write_guard: Callable[[], str | None]) -> AsyncIterator[ApiTransport]:
+    """A connection whose writes this guard may stop."""
     clock = ManualClock()
-    transport = ApiTransport(settings, clock, CountingObserver(), permit)
+    transport = ApiTransport(settings, clock, CountingObserver(), write_guard)
     transport.connect(await find_credentials(settings, clock))
     try:
         yield transport
@@ -300,7 +300,7 @@ async def test_no_write_is_sent_without_the_permit_and_reads_are(server: FakeApi
 async def test_the_permit_is_asked_when_a_write_has_its_connection_not_when_it_begins_to_wait_for_one(
     server: FakeApiServer, settings: KubeSettings
 ) -> None:
-    """More writes than connections: those that were still waiting when the permit ended are not sent."""
+    """More writes than connections: those that were still waiting when the guard stopped them are not sent."""
     refusals: list[str] = []
     release = asyncio.Event()
 

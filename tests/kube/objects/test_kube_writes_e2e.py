@@ -459,7 +459,7 @@ async def test_a_server_that_cannot_be_trusted_is_told_in_words(plane: ControlPl
     del config["clusters"][0]["cluster"]["certificate-authority-data"]
     path = tmp_path / "config"
     path.write_text(json.dumps(config))
-    cluster = KubeCluster(KubeSettings(kubeconfig=path, patience=0.0))
+    cluster = KubeCluster(KubeSettings(kubeconfig=path, startup_timeout=0.0))
     with pytest.raises(
         ServerUnavailableError, match="get /version: no answer: the API server's certificate is not trusted"
     ):

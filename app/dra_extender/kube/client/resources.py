@@ -17,7 +17,7 @@ class ResourceKind:
         """URL path of a collection (of all namespaces, or of one), of an object, or of a part of an object.
 
         Raises:
-            Refused: namespace or name cannot be part of a path.
+            RequestRejectedError: namespace or name cannot be part of a path.
         """
         root = "/apis" if "/" in self.group_version else "/api"
         scope = ("namespaces", _segment(namespace)) if self.namespaced and namespace is not None else ()

@@ -37,7 +37,7 @@ class KubeSettings:
 
     `kubeconfig` None means: the variable KUBECONFIG, else the service account of this pod, else ~/.kube/config.
     `identity` names this program in field managers, user agent and Events; `instance` names this replica in Events.
-    `patience`: seconds for which `start` goes on while the API server does not answer.
+    `startup_timeout`: seconds for which `start` goes on while the API server does not answer.
     """
 
     kubeconfig: Path | None = None
@@ -45,6 +45,6 @@ class KubeSettings:
     connections: int = 50
     identity: str = "dra-extender"
     instance: str = "dra-extender"
-    patience: float = 60.0
+    startup_timeout: float = 60.0
     timeouts: Timeouts = field(default_factory=Timeouts)
     watch: WatchSettings = field(default_factory=WatchSettings)

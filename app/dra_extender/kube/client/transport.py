@@ -33,7 +33,7 @@ _IDLE_SECONDS = 60.0
 _NETWORK_PROBLEMS = (aiohttp.ClientError, TimeoutError, OSError)
 _READS: Final = frozenset({"GET", "HEAD"})
 
-Permit = Callable[[], str | None]
+WriteGuard = Callable[[], str | None]
 """None while writes may be sent, else why not."""
 
 
@@ -78,9 +78,11 @@ class ApiTransport:
     would parse and rebuild JSON bodies and so change what is written.
     """
 
-    def __init__(self, settings: KubeSettings, clock: Clock, observer: Observer, permit: Permit | None = None) -> None:
-        """`permit` is asked about every write, last in the moment in which its bytes are handed to the connection."""
-        self._request_class = aiohttp.ClientRequest if permit is None else _guarded(permit)
+    def __init__(
+        self, settings: KubeSettings, clock: Clock, observer: Observer, write_guard: WriteGuard | None = None
+    ) -> None:
+        """`write_guard` is asked about every write, last in the moment in which its bytes are handed to the connection."""
+        self._request_class = aiohttp.ClientRequest if write_guard is None else _guarded_requests(write_guard)
         self._clock = clock
         self._observer = observer
         self._connect_seconds = settings.timeouts.connect
@@ -126,14 +128,14 @@ class ApiTransport:
         """The whole body of a successful answer.
 
         Raises:
-            TooLong: there is more of it than `call.most`.
+            ResponseTooLongError: there is more of it than `call.most`.
             CallFailed: an answer that refuses, or none in time.
         """
         started = self._clock.monotonic()
         status = "none"
-        patience = aiohttp.ClientTimeout(total=call.seconds, sock_connect=self._connect_seconds)
+        limits = aiohttp.ClientTimeout(total=call.seconds, sock_connect=self._connect_seconds)
         try:
-            async with self._answer(call, patience) as response:
+            async with self._answer(call, limits) as response:
                 status = str(response.status)
                 return await (_bounded(response, call) if call.most else response.read())
         except CallFailed as failed:
@@ -149,13 +151,13 @@ class ApiTransport:
         """The body of a successful answer in pieces as they arrive; at most `silence` seconds may pass between two.
 
         Raises:
-            FellSilent: nothing came for `silence` seconds after the answer had begun, or it did not end in `call.seconds`.
+            StreamSilentError: nothing came for `silence` seconds after the answer had begun, or it did not end in `call.seconds`.
             CallFailed: an answer that refuses, none, or a broken connection; also while the pieces are read.
         """
         begun = False
-        patience = aiohttp.ClientTimeout(total=call.seconds, sock_connect=self._connect_seconds, sock_read=silence)
+        limits = aiohttp.ClientTimeout(total=call.seconds, sock_connect=self._connect_seconds, sock_read=silence)
         try:
-            async with self._answer(call, patience) as response:
+            async with self._answer(call, limits) as response:
                 begun = True
                 yield response.content.iter_any()
         except _NETWORK_PROBLEMS as problem:
@@ -164,14 +166,14 @@ class ApiTransport:
             raise no_answer(call.intent, problem, silence) from problem
 
     @asynccontextmanager
-    async def _answer(self, call: ApiCall, patience: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _answer(self, call: ApiCall, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
         if self._session is None or self._credentials is None:
             raise CallFailed(call.intent, None, "there is no connection to an API server")
-        response = await self._request(self._session, self._credentials, call, patience)
+        response = await self._request(self._session, self._credentials, call, limits)
         # A refused token was refused before anything was done: with another one the same request may go again.
         if response.status == _UNAUTHORIZED and await self._credentials.renew():
             response.release()
-            response = await self._request(self._session, self._credentials, call, patience)
+            response = await self._request(self._session, self._credentials, call, limits)
         async with response:
             if response.status >= _FIRST_ERROR:
                 status = read_status(response.status, await response.read())
@@ -179,7 +181,7 @@ class ApiTransport:
             yield response
 
     async def _request(
-        self, session: aiohttp.ClientSession, credentials: Credentials, call: ApiCall, patience: aiohttp.ClientTimeout
+        self, session: aiohttp.ClientSession, credentials: Credentials, call: ApiCall, limits: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         headers = {**self._headers, "Accept": call.accept, **await credentials.headers()}
         if call.body is not None:
@@ -191,7 +193,7 @@ class ApiTransport:
             url,
             data=call.body,
             headers=headers,
-            timeout=patience,
+            timeout=limits,
             allow_redirects=False,
             **self._extra,
         )
@@ -207,12 +209,12 @@ async def _bounded(response: aiohttp.ClientResponse, call: ApiCall) -> bytes:
     return bytes(body)
 
 
-def _guarded(permit: Permit) -> type[aiohttp.ClientRequest]:
-    """Requests that are not sent while they may not be: a permit asked for earlier would not cover the wait for a connection."""
+def _guarded_requests(write_guard: WriteGuard) -> type[aiohttp.ClientRequest]:
+    """Requests that ask the guard when they are sent: asked earlier, it would not cover the wait for a connection."""
 
     class GuardedRequest(aiohttp.ClientRequest):
         async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-            refusal = None if self.method in _READS else permit()
+            refusal = None if self.method in _READS else write_guard()
             if refusal is not None:
                 raise WriteStopped(refusal)
             return await super().send(conn)

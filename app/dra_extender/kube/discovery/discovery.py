@@ -66,7 +66,7 @@ class Discovery:
         """Everything that has to be known before the first watch.
 
         Raises:
-            Refused: the server is too old or does not serve what we need; the message says what it serves.
+            RequestRejectedError: the server is too old or does not serve what we need; the message says what it serves.
             ClusterError: it does not tell.
         """
         version = await self._read("/version", _Version)

@@ -94,7 +94,7 @@ def with_metadata(body: bytes, change: MetadataChange) -> bytes:
     """The claim (protobuf, as the API server sent it) with this change; everything else is the same bytes.
 
     Raises:
-        Conflict: the claim is not the object or not the version for which the change is.
+        ConflictError: the claim is not the object or not the version for which the change is.
         ProtobufError: it is no claim.
     """
     envelope, claim = _claim(body)
@@ -112,7 +112,7 @@ def with_reservations(body: bytes, wanted: WantedStatus) -> bytes:
     """The claim (protobuf) with these reservations, and without an allocation if none is wanted.
 
     Raises:
-        Conflict: the claim is not in the version from which `wanted` was made.
+        ConflictError: the claim is not in the version from which `wanted` was made.
         ProtobufError: it is no claim, or has another allocation than the one that is wanted: none can be written here.
     """
     envelope, claim = _claim(body)

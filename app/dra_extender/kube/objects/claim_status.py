@@ -46,8 +46,8 @@ async def record_claims(
     A strategic merge knows the list's key, and the resourceVersion makes sure that nobody else's entry is replaced.
 
     Raises:
-        Conflict: the object is not in this version any more.
-        Refused: also if the server did not keep the entries.
+        ConflictError: the object is not in this version any more.
+        RequestRejectedError: also if the server did not keep the entries.
         ClusterError: any other kind.
     """
     intent = RequestIntent("patch", f"{thing.kind.plural}/status", f"{thing.namespace}/{thing.name}")

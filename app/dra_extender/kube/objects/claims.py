@@ -40,13 +40,13 @@ class KubeClaims:
         return self._keeps_groups()
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """The live object.  Raises NotFound, Refused, Unavailable."""
+        """The live object.  Raises NotFoundError, RequestRejectedError, ServerUnavailableError."""
         intent = RequestIntent("get", RESOURCE_CLAIMS.plural, f"{namespace}/{name}")
         path = RESOURCE_CLAIMS.path(namespace, name)
         return await perform(self._transport, ApiCall(intent, "GET", path, self._timeouts.read))
 
     async def create(self, namespace: str, body: bytes) -> bytes:
-        """Store a new claim.  Raises Conflict if there is one of that name, and every other ClusterError."""
+        """Store a new claim.  Raises ConflictError if there is one of that name, and every other ClusterError."""
         intent = RequestIntent("create", RESOURCE_CLAIMS.plural, namespace)
         path = RESOURCE_CLAIMS.path(namespace)
         return await perform(
@@ -57,7 +57,7 @@ class KubeClaims:
         """Delete the claim with this UID, in this version if one is given.
 
         Raises:
-            Conflict: the claim of that name has another UID or version.
+            ConflictError: the claim of that name has another UID or version.
             ClusterError: any other kind.
         """
         intent = RequestIntent("delete", RESOURCE_CLAIMS.plural, f"{namespace}/{name}")
@@ -70,7 +70,7 @@ class KubeClaims:
         """Change finalizers and annotations and nothing else.
 
         Raises:
-            Conflict: the claim is not the object or not the version for which the change is.
+            ConflictError: the claim is not the object or not the version for which the change is.
             ClusterError: any other kind.
         """
         intent = RequestIntent("patch", RESOURCE_CLAIMS.plural, f"{namespace}/{name}")
@@ -111,7 +111,7 @@ class KubeClaims:
         """Make the change in the object's protobuf form, where every byte that is not edited stays; the answer is JSON.
 
         Raises:
-            Refused: as `refused`, if spelling is not the reason why the call was.
+            RequestRejectedError: as `refused`, if spelling is not the reason why the call was.
             ClusterError: any other kind.
         """
         if refused is not None and not _respelled(refused):
@@ -141,7 +141,7 @@ class KubeClaimTemplates:
         self._timeouts = settings.timeouts
 
     async def read(self, namespace: str, name: str) -> bytes:
-        """The live object.  Raises NotFound, Refused, Unavailable."""
+        """The live object.  Raises NotFoundError, RequestRejectedError, ServerUnavailableError."""
         intent = RequestIntent("get", CLAIM_TEMPLATES.plural, f"{namespace}/{name}")
         path = CLAIM_TEMPLATES.path(namespace, name)
         return await perform(self._transport, ApiCall(intent, "GET", path, self._timeouts.read))

@@ -31,7 +31,7 @@ class KubePodGroups:
         return "" if kind is None else kind.group_version
 
     async def read(self, namespace: str, name: str) -> PodGroup:
-        """The live object.  Raises NotFound (also where none are served), Refused, Unavailable."""
+        """The live object.  Raises NotFoundError (also where none are served), RequestRejectedError, ServerUnavailableError."""
         kind = self._kind()
         intent = RequestIntent("get", kind.plural, f"{namespace}/{name}")
         call = ApiCall(intent, "GET", kind.path(namespace, name), self._settings.timeouts.read)
@@ -45,7 +45,7 @@ class KubePodGroups:
         """Add entries to `status.resourceClaimStatuses`.
 
         Raises:
-            Conflict: the group is not in this version any more.
+            ConflictError: the group is not in this version any more.
             ClusterError: any other kind.
         """
         meta = group.metadata

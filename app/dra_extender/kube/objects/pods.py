@@ -24,7 +24,7 @@ class KubePods:
         self._query = {"fieldManager": settings.identity}
 
     async def read(self, namespace: str, name: str) -> Pod:
-        """The live pod.  Raises NotFound, Refused, Unavailable."""
+        """The live pod.  Raises NotFoundError, RequestRejectedError, ServerUnavailableError."""
         intent = RequestIntent("get", PODS.plural, f"{namespace}/{name}")
         body = await perform(self._transport, ApiCall(intent, "GET", PODS.path(namespace, name), self._timeouts.read))
         try:
@@ -36,7 +36,7 @@ class KubePods:
         """Post the Binding, guarded by the UID.
 
         Raises:
-            Conflict: the pod is bound already (also to this node), is being deleted, has scheduling gates, or has another UID.
+            ConflictError: the pod is bound already (also to this node), is being deleted, has scheduling gates, or has another UID.
             ClusterError: any other kind.
         """
         intent = RequestIntent("create", f"{PODS.plural}/binding", f"{namespace}/{name}")
@@ -50,7 +50,7 @@ class KubePods:
         """Set `status.nominatedNodeName`, or take it away for an empty node.
 
         Raises:
-            Refused: the pod has another UID, or we lack the right.
+            RequestRejectedError: the pod has another UID, or we lack the right.
             ClusterError: any other kind.
         """
         await self._patch_status(namespace, name, uid, {"nominatedNodeName": node or None})
@@ -61,7 +61,7 @@ class KubePods:
         """Set `status.extendedResourceClaimStatus`; returns whether the server kept it.
 
         Raises:
-            Refused: the pod has another UID, or we lack the right.
+            RequestRejectedError: the pod has another UID, or we lack the right.
             ClusterError: any other kind.
         """
         listed = [dict(zip(("containerName", "resourceName", "requestName"), each, strict=True)) for each in mappings]
@@ -78,7 +78,7 @@ class KubePods:
         """Add entries to `status.resourceClaimStatuses`.
 
         Raises:
-            Conflict: the pod is not in this version any more.
+            ConflictError: the pod is not in this version any more.
             ClusterError: any other kind.
         """
         await record_claims(

@@ -32,7 +32,7 @@ class KubeWaker:
         self._query = {"fieldManager": settings.identity}
 
     async def wake(self) -> None:
-        """One write.  Raises Unavailable or Conflict, after which it may be tried again."""
+        """One write.  Raises ServerUnavailableError or ConflictError, after which it may be tried again."""
         intent = RequestIntent("patch", DEVICE_CLASSES.plural, WAKE_UP_CLASS)
         change = {"metadata": {"annotations": {WOKEN_AT_ANNOTATION: micro_time(self._clock.now())}}}
         call = ApiCall(

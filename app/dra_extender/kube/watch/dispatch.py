@@ -52,13 +52,13 @@ class EventDispatcher:
         self._kind = kind
         self._feed = feed
         self._observer = observer
-        self._told: dict[Key, tuple[str, str]] = {}
+        self._delivered: dict[Key, tuple[str, str]] = {}
         self._unreadable: dict[Key, str] = {}
         self._nameless = 0
 
     def __len__(self) -> int:
         """Number of objects the feed was told of and that still exist."""
-        return len(self._told)
+        return len(self._delivered)
 
     def present(self, meta: Meta | None, data: bytes) -> Key | None:
         """An object exists in this form; told unless this version was told before.  Returns its key, None if it has no name."""
@@ -67,12 +67,12 @@ class EventDispatcher:
             return None
         key = (intern(meta.namespace), meta.name)
         version = (meta.resource_version, meta.uid)
-        before = self._told.get(key)
+        before = self._delivered.get(key)
         if before == version:
             return key
         if before is not None and before[1] != meta.uid:
             self.vanished(key)
-        self._told[key] = version
+        self._delivered[key] = version
         try:
             self._feed.changed(data)
         except ModelError as problem:
@@ -94,7 +94,7 @@ class EventDispatcher:
     def vanished(self, key: Key) -> None:
         """An object exists no more; told if the feed knows it."""
         self._unreadable.pop(key, None)
-        known = self._told.get(key)
+        known = self._delivered.get(key)
         if known is None:
             return
         try:
@@ -104,11 +104,11 @@ class EventDispatcher:
             # It stays known, so that the next list tries again.
             self._pass_over(key, f"its deletion could not be taken in: {type(problem).__name__}: {problem}")
         else:
-            del self._told[key]
+            del self._delivered[key]
 
     def missing_from(self, present: AbstractSet[Key]) -> list[Key]:
         """The objects the feed knows that are not among these."""
-        return [key for key in self._told if key not in present]
+        return [key for key in self._delivered if key not in present]
 
     def complete(self) -> None:
         """All that exists has been told."""

@@ -91,7 +91,7 @@ def next_size(size: int, objects: int, read: int, limit: int) -> int:
 async def _page(
     transport: ApiTransport, kind: ResourceKind, path: str, query: dict[str, str], seconds: float, most: int
 ) -> tuple[Page, int]:
-    """A page, and the bytes that it took; raises TooLong if these are more than `most` (0 for any number)."""
+    """A page, and the bytes that it took; raises ResponseTooLongError if these are more than `most` (0 for any number)."""
     intent = RequestIntent("list", kind.plural)
     body = await transport.send(ApiCall(intent, "GET", path, seconds, query=query, most=most))
     try:

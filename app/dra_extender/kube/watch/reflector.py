@@ -69,7 +69,7 @@ class Reflector:
         self._observer = observer
         self._chance = chance or SleepAndJitter()
         self._backoff = Backoff(self._chance.number)
-        self._delivery = EventDispatcher(kind.plural, feed, observer)
+        self._dispatcher = EventDispatcher(kind.plural, feed, observer)
         self._version = ""
         self._asked = False
         self._stumbles = 0
@@ -119,7 +119,7 @@ class Reflector:
 
     def notes(self) -> Mapping[str, str]:
         """What people should know although the service goes on: objects that cannot be read."""
-        sentence = self._delivery.unreadable()
+        sentence = self._dispatcher.unreadable()
         return {f"unreadable-{self.kind.plural}": sentence} if sentence else {}
 
     async def _list(self) -> None:
@@ -136,15 +136,15 @@ class Reflector:
                 version = page.metadata.resource_version
                 for item in page.items or ():
                     data = bytes(item)
-                    key = self._delivery.present(read_meta(data), data)
+                    key = self._dispatcher.present(read_meta(data), data)
                     if key is not None:
                         present.add(key)
                     await asyncio.sleep(0)
-        for key in self._delivery.missing_from(present):
-            self._delivery.vanished(key)
+        for key in self._dispatcher.missing_from(present):
+            self._dispatcher.vanished(key)
             await asyncio.sleep(0)
-        self._delivery.complete()
-        self._observer.listed(self.kind.plural, len(self._delivery), self._clock.monotonic() - started)
+        self._dispatcher.complete()
+        self._observer.listed(self.kind.plural, len(self._dispatcher), self._clock.monotonic() - started)
         if not self._asked:
             self._version = version
             self._stumbles = 0
@@ -168,7 +168,7 @@ class Reflector:
                 async for event in events:
                     self._in_contact()
                     if isinstance(event, bytes):
-                        self._delivery.pass_over_line()
+                        self._dispatcher.pass_over_line()
                     else:
                         self._take(event)
                         seen = True
@@ -196,9 +196,9 @@ class Reflector:
             sentence = f"the server's version went back from {self._version} to {version}"
             raise CallFailed(RequestIntent("watch", self.kind.plural), ApiStatus(code=GONE, message=sentence))
         if event.type == "DELETED":
-            self._delivery.removed(meta)
+            self._dispatcher.removed(meta)
         elif event.type != "BOOKMARK":
-            self._delivery.present(meta, data)
+            self._dispatcher.present(meta, data)
         self._stumbles = 0
         # After the delivery, so that an interruption repeats an event rather than losing it.
         self._version = version or self._version

@@ -38,7 +38,7 @@ async def watch_events(
     count.
 
     Raises:
-        FellSilent: nothing came for `silence` seconds.
+        StreamSilentError: nothing came for `silence` seconds.
         CallFailed: the server refuses or does not answer, or the connection breaks.
     """
     query = {
