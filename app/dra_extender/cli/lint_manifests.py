@@ -66,7 +66,7 @@ def read_subjects(text: str) -> list[LintedObject]:
     """The classes, claims and templates of a file; other objects are left out.
 
     Raises:
-        YamlError: The text is no YAML, it has no JSON form, or an expectation names no finding.
+        YamlDocumentError: The text is no YAML, it has no JSON form, or an expectation names no finding.
     """
     documents = read_documents(text)
     roots = {node.start_mark.line + 1: node for node in yaml.compose_all(text, Loader=yaml.SafeLoader)}

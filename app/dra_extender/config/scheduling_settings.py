@@ -24,11 +24,18 @@ class SchedulingSettings(SettingsGroup):
         8,
         ge=1,
         le=1000,
-        description="A pod with claims is offered at most this many nodes, on which devices are held for it",
+        description="Most feasible nodes that filter returns for a pod with claims; devices are held for the pod"
+        " on each of them",
     )
-    hold_seconds: float = Field(30.0, ge=1, le=3600, description="Seconds after which a hold without nomination ends")
+    hold_seconds: float = Field(
+        30.0, ge=1, le=3600, description="Seconds after which a hold of a pod without a nominated node ends"
+    )
     settle_wait_seconds: float = Field(
-        0.05, ge=0, le=1, description="Seconds to wait for the bind of the pod before, when only its hold is in the way"
+        0.05,
+        ge=0,
+        le=1,
+        description="Seconds for which filter waits for the bind of another pod when only that pod's hold is in"
+        " the way",
     )
     binding_timeout_seconds: float = Field(
         600.0,
@@ -40,7 +47,8 @@ class SchedulingSettings(SettingsGroup):
         30.0,
         ge=0,
         le=86400,
-        description="Seconds for which a pod leaves a device alone that failed or took too long to become ready for it",
+        description="Seconds of backoff for a device that failed, or did not become ready in time, for a pod:"
+        " the pod does not get it meanwhile",
     )
     filter_budget_seconds: float = Field(
         4.0,
@@ -52,163 +60,181 @@ class SchedulingSettings(SettingsGroup):
         0.02,
         gt=0,
         le=0.1,
-        description="Seconds that any call may search at a stretch; everything else goes on between two slices",
+        description="Seconds that a call may search without a pause; other calls run between two such slices",
     )
     selector_cache_bytes: int = Field(
         64 * 2**20,
         ge=32 * 2**20,
         le=2**32,
-        description="Bytes for what is kept of selectors: compiled expressions, patterns, what claims ask for, verdicts",
+        description="Bytes of the caches for selectors: compiled expressions, patterns, requests of claims,"
+        " results on devices",
     )
     namespace_claim_bytes: int = Field(
         NAMESPACE_BYTES,
         ge=0,
         le=2**40,
-        description="Bytes kept of the claims of one namespace; the specs of what goes beyond are read again when they are"
-        " needed; 0: no limit",
+        description="Bytes of claims that are kept in memory for one namespace; the specs of further claims are"
+        " read from the API"
+        " server when they are needed; 0: no limit",
     )
     search_burst_seconds: float = Field(
         0.5,
         gt=0,
         le=60,
-        description="Most seconds of searching in further slices that are saved up, of each namespace and of all together",
+        description="Most seconds of further slices that accumulate unused, for each namespace and for all together",
     )
     search_namespace_share: float = Field(
         0.1,
         gt=0,
         le=1,
-        description="Share of the time that further slices for pods of one namespace may take while pods of others wait",
+        description="Share of the time for further slices of one namespace while pods of other namespaces wait",
     )
-    search_share: float = Field(0.3, gt=0, le=1, description="The same for further slices of all namespaces together")
+    search_share: float = Field(
+        0.3, gt=0, le=1, description="Share of the time for further slices of all namespaces together"
+    )
     search_alone_share: float = Field(
         0.5,
         gt=0,
         le=1,
-        description="The same while no pods but those of one namespace wait; a pod that waits alone may search all the time",
+        description="Share of the time for further slices while pods of one namespace alone wait; a single"
+        " waiting pod is not limited",
     )
     watch_lag_seconds: float = Field(
-        10.0, gt=0, le=600, description="Seconds to wait until the watch has delivered a claim that was written"
+        10.0, gt=0, le=600, description="Seconds to wait until the watch delivers a claim that this service has written"
     )
     shared_claim_wait_seconds: float = Field(
-        30.0, gt=0, le=600, description="Seconds that a bind waits for another one that is writing a shared claim"
+        30.0, gt=0, le=600, description="Seconds for which a bind waits for another bind that writes the same claim"
     )
     yield_policy: YieldPolicy = Field(
         YieldPolicy.GUARD,
-        description="What happens, before the Binding, to an allocation of ours that overlaps one of another scheduler: it is"
-        " cleared (clear), or cleared and replaced by a guard claim (guard), or it stays and the pod waits (wait)",
+        description="What to do before the Binding if our allocation overlaps that of another scheduler: clear"
+        " ours (clear), clear it"
+        " and keep the device with a guard claim (guard), or keep ours and let the pod wait (wait)",
     )
     new_claim_wait_seconds: float = Field(
         1.0,
         ge=0,
         le=4,
-        description="Seconds that a preempt call waits for a claim which is just being made from a template",
+        description="Seconds for which a preempt call waits for a claim that is being created from a template",
     )
     wake_delay_seconds: float = Field(
-        0.05, ge=0, le=60, description="Seconds by which waking rejected pods is put off, to catch further changes"
+        0.05,
+        ge=0,
+        le=60,
+        description="Seconds by which the requeue of rejected pods is delayed, so that further changes join it",
     )
-    wake_interval_seconds: float = Field(0.25, ge=0.01, le=60, description="Least seconds between two wake-ups")
+    wake_interval_seconds: float = Field(
+        0.25, ge=0.01, le=60, description="Least seconds between two requeues of rejected pods"
+    )
     reclaim_enabled: bool = Field(
-        True, description="Give back reservations and allocations of ours that nobody uses (docs/reclaim.md)"
+        True, description="Remove our reservations and allocations that no pod uses (docs/reclaim.md)"
     )
     reclaim_grace_seconds: float = Field(
         30.0,
         ge=0,
         le=86400,
-        description="Seconds for which something must have been unused before it is given back",
+        description="Seconds for which a reservation or an allocation must have been unused before it is removed",
     )
     reclaim_unfit_seconds: float = Field(
         0.5,
         ge=0,
         le=86400,
-        description="The same where the devices failed, or their nodes do not suit the pod that waits for them",
+        description="The same where devices failed, or where the pod that waits for them does not fit on their nodes",
     )
     reclaim_interval_seconds: float = Field(
-        5.0, ge=0.05, le=3600, description="Seconds between two looks at all claims for something unused"
+        5.0,
+        ge=0.05,
+        le=3600,
+        description="Seconds between two scans of all claims for unused reservations and allocations",
     )
-    reclaim_pause_seconds: float = Field(
-        0.05, ge=0, le=3600, description="Least seconds between two claims that are given back"
-    )
-    remembered_answers: int = Field(200_000, ge=0, description="Most search results kept for later calls")
+    reclaim_pause_seconds: float = Field(0.05, ge=0, le=3600, description="Least seconds between two removals")
+    remembered_answers: int = Field(200_000, ge=0, description="Most search results that are cached for later calls")
     scheduler_config: Path | None = Field(
         None,
-        description="The configuration of the kube-scheduler that calls; the start is refused if the two do not fit",
+        description="Configuration file of the kube-scheduler that calls; the service does not start if it"
+        " contradicts the settings",
     )
     policy_file: Path | None = Field(
-        None, description="Policy for devices in YAML (docs/policy.md); one that does not exist yet means no policy"
+        None, description="Device policy in YAML (docs/policy.md); while the file does not exist, there is no policy"
     )
     policy_check_seconds: float = Field(
-        5.0, ge=0.05, le=3600, description="Seconds between two looks at the policy file"
+        5.0, ge=0.05, le=3600, description="Seconds between two checks whether the policy file has changed"
     )
     devices_beside_counters: DevicesBesideCounters = Field(
         DevicesBesideCounters.AUTO,
-        description="Devices that a slice has beside its counter sets, as in Kubernetes 1.34: serve them (always), or take the "
-        "slice for its counters alone, as later releases do (never); auto: as the API server's release has it",
+        description="Devices in a slice that also has counter sets, which Kubernetes 1.34 permits: serve them"
+        " (always), ignore "
+        "them as later releases do (never), or do as the API server's release does (auto)",
     )
     ready_devices_first: bool = Field(
         True,
-        description="Within a pool, prefer devices without binding conditions; off: in the order of the pool, as upstream",
+        description="Prefer devices without binding conditions within a pool; off: use the order of the pool, as"
+        " kube-scheduler does",
     )
     rewrite_attribute_suffixes: bool = Field(
         False,
-        description="Read `.string`, `.int` and unqualified names in selectors as their author meant them; upstream refuses them",
+        description="Accept `.string`, `.int` and unqualified attribute names in selectors; kube-scheduler"
+        " refuses them",
     )
     reserve_for_pod_groups: GroupReservation = Field(
         GroupReservation.AUTO,
-        description="Reserve claims of PodGroups for the group (always), for each pod (never), or for up to 200 pods and beyond"
-        " that for the group on nodes whose kubelets are known to accept it (auto); kubelets without DRAWorkloadResourceClaims"
-        " refuse pods that are reserved through their group alone",
+        description="Reserve claims of PodGroups for the group (always), for each pod (never), or for up to 200"
+        " pods, and further pods"
+        " through the group on nodes whose kubelets accept that (auto); kubelets without"
+        " DRAWorkloadResourceClaims do not start"
+        " pods that are reserved through their group alone",
     )
     pod_group_trial_seconds: float = Field(
         60.0,
         ge=1,
         le=3600,
-        description="Seconds within which a pod that is reserved through its PodGroup alone must start; otherwise it gets a"
+        description="Seconds within which a pod that is reserved through its PodGroup alone must start; after"
+        " that it gets a"
         " reservation of its own, and its node counts as one that does not start such pods",
     )
     group_claims_enabled: bool = Field(
         False,
-        description="Make the claims that PodGroups have from templates, where kube-controller-manager does not (its gate"
-        " DRAWorkloadResourceClaims is off); never beside another controller that does (docs/workloads.md)",
+        description="Create claims from the templates of PodGroups where kube-controller-manager does not (its gate"
+        " DRAWorkloadResourceClaims is off); must be off where another controller creates them (docs/workloads.md)",
     )
     group_claims_grace_seconds: float = Field(
         5.0,
         ge=1,
         le=3600,
-        description="Seconds that another controller has for a PodGroup before ours makes its claims",
+        description="Seconds for which this service leaves the claims of a new PodGroup to another controller",
     )
-    selector_libraries: Release = Field(
-        LATEST, description="Kubernetes release whose CEL libraries selectors may use and are evaluated with"
-    )
+    selector_libraries: Release = Field(LATEST, description="Kubernetes release whose CEL libraries evaluate selectors")
     alternatives_weight: int = Field(
         4,
         ge=0,
         le=100,
-        description="How much it counts for a node that early alternatives of firstAvailable requests are chosen there; 0: nothing",
+        description="Weight of early alternatives of firstAvailable requests in the score of a node; 0: none",
     )
     readiness_weight: int = Field(
         2,
         ge=0,
         le=100,
-        description="How much it counts for a node that its devices need no wait for binding conditions; 0: nothing",
+        description="Weight of devices without binding conditions in the score of a node; 0: none",
     )
     packing_weight: int = Field(
         1,
         ge=0,
         le=100,
-        description="How much it counts for a node that partitions come next to other partitions; 0: nothing",
+        description="Weight of partitions beside partitions that are in use in the score of a node; 0: none",
     )
     field_manager: str = Field(
         "dra-extender",
         min_length=1,
         max_length=128,
-        description="Name under which claims are written and recognised as ours",
+        description="Field manager of our writes; also tells our allocations from those of other schedulers",
     )
 
     scheduler_names: tuple[str, ...] = Field(
         (),
         max_length=64,
-        description="Names of the kube-scheduler profiles that call (`spec.schedulerName`): no pod of another scheduler is placed."
-        " Empty: those in `scheduler_config`, and without it pods of any",
+        description="Names of the kube-scheduler profiles that call; pods with another `spec.schedulerName` are"
+        " not placed."
+        " Empty: the profiles in `scheduler_config`; without that, pods of all schedulers are placed",
     )
 
     @model_validator(mode="after")
@@ -223,7 +249,7 @@ class SchedulingSettings(SettingsGroup):
         return self
 
     def options(self, *, extended_resources: bool = True, pod_group_claims: bool = True) -> Options:
-        """What the use cases are given of these, and of the features that are theirs."""
+        """The options of the use cases: these settings, and the features that the use cases implement."""
         given = {
             each.name: getattr(self, each.name) for each in fields(Options) if each.name in type(self).model_fields
         }
@@ -231,11 +257,12 @@ class SchedulingSettings(SettingsGroup):
 
 
 class FeatureSettings(SettingsGroup):
-    """Optional parts of DRA; off means what the Kubernetes feature gate means when it is off."""
+    """Optional parts of DRA; off has the effect of the Kubernetes feature gate being off."""
 
     admin_access: bool = Field(_ON.admin_access, description="DRAAdminAccess: requests with admin access")
     compatibility_groups: bool = Field(
-        _ON.compatibility_groups, description="DRADeviceCompatibilityGroups: devices that only some others may join"
+        _ON.compatibility_groups,
+        description="DRADeviceCompatibilityGroups: devices that share counters only with devices of a common group",
     )
     consumable_capacity: bool = Field(
         _ON.consumable_capacity, description="DRAConsumableCapacity: devices shared by capacity"
@@ -243,12 +270,12 @@ class FeatureSettings(SettingsGroup):
     derived_attributes: bool = Field(_ON.derived_attributes, description="DRADerivedAttributes: computed attributes")
     device_binding_and_status: bool = Field(
         _ON.device_binding_and_status,
-        description="DRADeviceBindingConditions: wait for devices to be ready before binding; off: such devices are like others",
+        description="DRADeviceBindingConditions: wait until devices are ready before binding; off: bind at once",
     )
     device_taints: bool = Field(_ON.device_taints, description="DRADeviceTaints: taints and tolerations of devices")
     extended_resources: bool = Field(
         True,
-        description="DRAExtendedResource: claims for extended resources that a device class backs",
+        description="DRAExtendedResource: claims for extended resources that device classes back",
     )
     fractional_capacity_range: bool = Field(
         _ON.fractional_capacity_range, description="DRAFractionalCapacityRange: capacity steps below one"
@@ -258,7 +285,7 @@ class FeatureSettings(SettingsGroup):
     )
     optional_node_operations: bool = Field(
         _ON.optional_node_operations,
-        description="DRAOptionalNodeOperations: devices that need nothing done on the node",
+        description="DRAOptionalNodeOperations: devices for which the kubelet skips node operations",
     )
     partitionable_devices: bool = Field(
         _ON.partitionable_devices, description="DRAPartitionableDevices: devices that share counters"
@@ -269,5 +296,5 @@ class FeatureSettings(SettingsGroup):
     prioritized_list: bool = Field(_ON.prioritized_list, description="DRAPrioritizedList: requests with alternatives")
 
     def features(self) -> Features:
-        """The switches of the allocator."""
+        """The features that the allocator implements."""
         return Features(**self.model_dump(exclude={"extended_resources", "pod_group_claims"}))

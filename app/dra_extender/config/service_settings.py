@@ -28,29 +28,30 @@ class ServerSettings(SettingsGroup):
         64 * 1024 * 1024,
         ge=1024,
         le=1024**4,
-        description="Most bytes of requests that are not answered and of answers that are not sent, over all callers",
+        description="Most bytes of unanswered requests and unsent responses, over all callers",
     )
     receive_seconds: float = Field(
         10.0,
         ge=1,
         le=3600,
-        description="Seconds for sending a request, or for taking an answer; waiting for one is not limited",
+        description="Seconds within which a caller must have sent its request, and within which it must have"
+        " received the response; the time between the two is not limited",
     )
     connections: int = Field(
         4096,
         ge=16,
         le=65536,
         description="Most connections; fewer where the process may not open so many files."
-        " Whoever has most of them loses the one that has been idle for longest",
+        " Beyond that, the caller with most connections loses the one that has been idle for longest",
     )
     keep_alive_seconds: int = Field(
         120,
         gt=90,
         le=3600,
-        description="Idle connections are closed after this many seconds; must exceed the 90 s for which Go keeps them",
+        description="Seconds after which an idle connection is closed; must exceed the 90 s for which Go keeps one",
     )
     stop_seconds: int = Field(
-        25, ge=1, le=3600, description="On stop, seconds until calls that are still unanswered are given up"
+        25, ge=1, le=3600, description="Seconds after a signal to stop until unanswered calls are cancelled"
     )
 
     @model_validator(mode="after")
@@ -74,12 +75,12 @@ class ClusterSettings(SettingsGroup):
         60.0,
         ge=0,
         le=3600,
-        description="At start, seconds for which an API server that does not answer, or refuses with 403, is waited for",
+        description="Seconds to wait at start for an API server that does not answer or refuses with 403",
     )
 
 
 class LeaderElectionSettings(SettingsGroup):
-    """Several replicas, of which one acts at a time (docs/high-availability.md)."""
+    """One replica of several acts at a time (docs/high-availability.md)."""
 
     enabled: bool = Field(False, description="Act only while this replica holds the Lease")
     lease_name: str = Field("dra-extender", min_length=1, max_length=253, description="Name of the Lease")
@@ -90,14 +91,15 @@ class LeaderElectionSettings(SettingsGroup):
         15, ge=1, le=3600, description="Seconds without renewal after which another replica may lead"
     )
     renew_seconds: float = Field(
-        10.0, gt=0, le=3600, description="Seconds without successful renewal after which the leader stops to act"
+        10.0, gt=0, le=3600, description="Seconds without successful renewal after which the leader stops acting"
     )
     retry_seconds: float = Field(2.0, gt=0, le=600, description="Seconds between two tries to get or renew the Lease")
     follow_lease: str | None = Field(
         None,
         min_length=1,
         max_length=253,
-        description="Lease of kube-schedulers that each call the replica in their own pod: lead beside the one that holds it",
+        description="Lease of kube-schedulers that each call the replica in their own pod: this replica leads"
+        " while the kube-scheduler beside it holds that Lease",
     )
     host: str | None = Field(
         None, min_length=1, max_length=253, description="Name of this replica's pod; default: the host name"
@@ -106,10 +108,10 @@ class LeaderElectionSettings(SettingsGroup):
         None,
         min_length=1,
         max_length=63,
-        description="Service without selector that is pointed at the leader; default: none is",
+        description="Service without selector whose endpoint is the leader; default: none",
     )
     address: IPvAnyAddress | None = Field(
-        None, description="Address of this replica (its pod's), for that Service's endpoint"
+        None, description="Address of this replica's pod, for the endpoint of that Service"
     )
 
     @model_validator(mode="after")
@@ -142,4 +144,4 @@ class LogSettings(SettingsGroup):
     """Log lines on standard error."""
 
     format: LogFormat = Field(LogFormat.JSON, description="json for machines, text for people")
-    level: LogLevel = Field(LogLevel.INFO, description="Messages below this level are left out")
+    level: LogLevel = Field(LogLevel.INFO, description="Messages below this level are not logged")

@@ -7,6 +7,8 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from dra_extender.manifests.yaml_text import YamlError
+
 Path = tuple[str | int, ...]
 """Where a field is inside a document: names and list indexes."""
 
@@ -15,8 +17,8 @@ _DEEPEST: Final = 100
 _TEXT_TAGS: Final = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:binary", "tag:yaml.org,2002:str")
 
 
-class YamlDocumentError(ValueError):
-    """The text is no YAML, or YAML that has no JSON form; `line` counts from 1."""
+class YamlDocumentError(YamlError):
+    """As YamlError, with the line: the text is no YAML, or YAML without a JSON form; `line` counts from 1."""
 
     def __init__(self, line: int, text: str) -> None:
         super().__init__(text)
@@ -50,7 +52,7 @@ def read_documents(text: str) -> list[YamlDocument]:
     """Every document of a YAML text; documents without content are left out.
 
     Raises:
-        YamlError: bad syntax, a key that is doubled or no text, a value without JSON form, an endless or huge structure.
+        YamlDocumentError: bad syntax, a key that is doubled or no text, a value without JSON form, an endless or huge structure.
     """
     loader = yaml.SafeLoader(text)
     try:
