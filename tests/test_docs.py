@@ -20,7 +20,7 @@ ROOT: Final = Path(__file__).parent.parent
 DOCUMENTS: Final = tuple(
     sorted(
         path.relative_to(ROOT).as_posix()
-        for pattern in ("*.md", "docs/*.md", "docs/adr/*.md", "helm/*/*.md")
+        for pattern in ("*.md", "docs/*.md", "docs/adr/*.md", "docs/contributing/*.md", "helm/*/*.md")
         for path in ROOT.glob(pattern)
     )
 )
