@@ -1,0 +1,145 @@
+"""The words that the program does not use, with what it says instead, and where they still stand.
+
+`python -m tests.support.vocabulary` takes files without a finding off the list in tests/support/vocabulary_left.txt.
+"""
+
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from dra_extender.config.settings import Settings
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGE: Final = ROOT / "app" / "dra_extender"
+LEFT: Final = Path(__file__).with_name("vocabulary_left.txt")
+
+IDENTIFIERS: Final[Mapping[str, str]] = {
+    "alike": "symmetry class, equivalent",
+    "board": "partial assignment",
+    "calm": "error-safe",
+    "choosy": "with compatibility rules",
+    "helpful": "queueing hint",
+    "hopeless": "infeasible",
+    "judging": "evaluating",
+    "likeness": "equivalence",
+    "merits": "score terms",
+    "nudge": "recheck",
+    "outlook": "pruning index",
+    "remembered": "cached",
+    "rival": "competing",
+    "rivals": "competing",
+    "roll": "gang snapshot",
+    "seat": "assignment",
+    "seated": "assigned",
+    "seats": "assignments",
+    "somebody": "the actor's name",
+    "standing": "verdict, state",
+    "standings": "verdicts, states",
+    "told": "notified, announced, recorded",
+    "twin": "placement template",
+    "twins": "placement templates",
+    "vain": "dead ends",
+    "whoever": "the actor's name",
+    "wish": "bound",
+    "wishes": "bounds",
+    "words": "message",
+}
+"""Parts of names: `is_hopeless` and `HopelessBranch` both have the part hopeless."""
+
+PHRASES: Final[Mapping[str, str]] = {
+    "are told": "learn, record, report",
+    "gives back": "releases",
+    "given back": "released",
+    "hopeless": "infeasible",
+    "in words": "as a sentence, as a message",
+    "in vain": "without result",
+    "is told": "learns, records, reports",
+    "judging": "evaluating",
+    "likeness": "equivalence",
+    "nudge": "recheck",
+    "of which": "a sentence of its own",
+    "outlook": "pruning index",
+    "rooms": "packages",
+    "somebody": "the actor's name",
+}
+"""Whole words in docstrings, comments, help texts and documents."""
+
+HELP: Final = ("cli/", "config/settings.py", "telemetry/catalog.py")
+"""Modules whose texts users read as help; texts of refusals and Events in other modules follow later."""
+
+_PART: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_PHRASE: Final = re.compile(r"\b(?:" + "|".join(PHRASES).replace(" ", r"\s+(?:#\s*)?") + r")\b", re.IGNORECASE)
+_BEFORE_DOCSTRING: Final = frozenset({tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT})
+_SETTINGS: Final = frozenset(
+    name for field in Settings.model_fields.values() for name in getattr(field.annotation, "model_fields", ())
+)
+
+
+class VocabularyFinding(NamedTuple):
+    """A word that the program does not use, and where it stands."""
+
+    file: str
+    line: int
+    found: str
+    instead: str
+
+
+def findings() -> Iterator[VocabularyFinding]:
+    """Everything in the code and the documents; names of settings stay, because they are public."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield from _in_code(path)
+    for pattern in ("*.md", "docs/**/*.md", "deploy/**/*.yaml", "helm/**/*.yaml", "helm/**/*.md"):
+        for path in sorted(ROOT.glob(pattern)):
+            if path.name != "CHANGELOG.md":
+                yield from _phrases(path, 1, path.read_text())
+
+
+def left() -> frozenset[str]:
+    """The files in which something may still stand."""
+    return frozenset(LEFT.read_text().split())
+
+
+def _in_code(path: Path) -> Iterator[VocabularyFinding]:
+    relative = path.relative_to(PACKAGE).as_posix()
+    before = tokenize.NEWLINE
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        line = token.start[0]
+        if token.type == tokenize.NAME and token.string not in _SETTINGS:
+            for part in map(str.lower, _PART.findall(token.string)):
+                if part in IDENTIFIERS:
+                    yield VocabularyFinding(_name(path), line, token.string, IDENTIFIERS[part])
+        is_docstring = token.type == tokenize.STRING and before in _BEFORE_DOCSTRING
+        is_help = token.type == tokenize.STRING and relative.startswith(HELP)
+        if token.type == tokenize.COMMENT or is_docstring or is_help:
+            yield from _phrases(path, line, token.string)
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            before = token.type
+
+
+def _phrases(path: Path, line: int, text: str) -> Iterator[VocabularyFinding]:
+    for match in _PHRASE.finditer(text):
+        found = " ".join(match[0].replace("#", " ").lower().split())
+        yield VocabularyFinding(_name(path), line + text.count("\n", 0, match.start()), found, PHRASES[found])
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def main() -> int:
+    """Shorten the list; print what stands in files that are not on it."""
+    found = list(findings())
+    files = {each.file for each in found}
+    wrong = [each for each in found if each.file not in left()]
+    LEFT.write_text("\n".join(sorted(files & left())) + "\n")
+    for each in wrong:
+        sys.stdout.write(f"{each.file}:{each.line}: {each.found}: say {each.instead}\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
