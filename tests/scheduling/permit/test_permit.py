@@ -120,8 +120,12 @@ async def test_too_few_members_give_up_in_words() -> None:
         world.member("g", name, "half")
     async with world.watching():
         await world.ask("ab", "n1")
+        bind = asyncio.create_task(world.bind("a", "n1"))
+        await asyncio.wait([bind], timeout=SOON)
+        assert not bind.done()
+        world.clock.seconds += world.options.binding_timeout_seconds
         with pytest.raises(RetryableError, match="PodGroup g: 1 of 2 members came to be bound within"):
-            await world.bind("a", "n1")
+            await asyncio.wait_for(bind, 60)
     assert not is_bound(world, "a")
 
 

@@ -1,6 +1,5 @@
 """The gate before the Bindings of a gang: nobody is bound before enough members have all that they need."""
 
-import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -130,13 +129,12 @@ class Permit:
     async def _opened(
         self, pod: Pod, meeting: WaitingMembers, seconds: float, check: Callable[[], None], nudge: Notifier
     ) -> None:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
+        end = self._clock.monotonic() + seconds
         while (group := gang_of(pod, self._ledger)) is not None and not self._is_open(group, meeting):
             check()
             if meeting.broken:
                 raise QuorumNotReachedError(meeting.broken)
-            left = end - loop.time()
+            left = end - self._clock.monotonic()
             if left <= 0:
                 count = f"{len(meeting.members)} of {group.min_count} members"
                 raise QuorumNotReachedError(
