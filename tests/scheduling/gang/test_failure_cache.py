@@ -8,6 +8,7 @@ from dra_extender.scheduling.gang.search import GangSearch, PlanLimitError
 from dra_extender.simulator.apiserver.objects import StoredKind
 
 from tests.scheduling.gang.test_coordinator import GangWorld
+from tests.support.scheduling.world import DRIVER
 
 Outcome = Mapping[str, Assignment] | None
 
@@ -130,3 +131,32 @@ async def test_a_deleted_pod_of_the_gang_changes_the_answer(plans: Plans) -> Non
     world.delete(StoredKind.POD, seated)
     assert await world.ask([left_out], "n1") == {left_out: ["n1"]}
     assert plans.made
+
+
+@pytest.mark.parametrize(("whose", "plans_again"), [("a", True), ("other", False)])
+async def test_a_backoff_of_a_member_and_of_no_other_pod_causes_a_new_plan(
+    plans: Plans, whose: str, *, plans_again: bool
+) -> None:
+    world = GangWorld()
+    three_of(world, "n1")
+    world.add_claim("other")
+    world.add_pod("other", "other")
+    await world.ask("abc", "n1")
+    made, uid = plans.made, world.pod(whose)["metadata"]["uid"]
+    world.extender.cool_downs.start(uid, [(DRIVER, "n1", "whole-0")])
+    assert await world.ask("abc", "n1") == NOBODY
+    assert (plans.made > made) is plans_again
+
+
+async def test_members_in_backoff_are_refused_at_once_until_it_ends(plans: Plans) -> None:
+    world = GangWorld()
+    three_of(world, "n1", "n2")
+    devices = [(DRIVER, node, device) for node in ("n1", "n2") for device in ("half-a-0", "half-b-0")]
+    for pod in "abc":
+        world.extender.cool_downs.start(world.pod(pod)["metadata"]["uid"], devices)
+    assert await world.ask("abcabc", "n1", "n2") == NOBODY
+    made = plans.made
+    await world.ask("abc", "n1", "n2")
+    assert plans.made == made
+    world.clock.seconds += world.options.device_cool_down_seconds
+    assert all((await world.ask("abc", "n1", "n2")).values())

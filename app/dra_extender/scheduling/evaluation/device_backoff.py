@@ -58,6 +58,11 @@ class DeviceBackoff:
         """Whether some pod leaves devices or a node alone."""
         return bool(self._until) or self.nodes.active
 
+    @property
+    def pods(self) -> Collection[str]:
+        """UIDs of the pods that may leave devices or nodes alone."""
+        return self._until.keys() | self.nodes.pods
+
     def forget(self, pod_uid: str) -> None:
         """The pod is bound: nothing has to be kept from it any more."""
         self._until.pop(pod_uid, None)

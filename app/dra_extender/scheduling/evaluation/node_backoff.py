@@ -5,7 +5,7 @@ tries other nodes instead of writing without end.  Kept in memory: after a resta
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, KeysView
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,6 +60,11 @@ class NodeBackoff:
     def active(self) -> bool:
         """Whether some pod leaves a node alone."""
         return any(self.of(pod_uid) for pod_uid in self._nodes)
+
+    @property
+    def pods(self) -> KeysView[str]:
+        """UIDs of the pods that may leave a node alone."""
+        return self._nodes.keys()
 
     def forget(self, pod_uid: str) -> None:
         """The pod is bound."""

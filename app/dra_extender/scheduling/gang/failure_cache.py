@@ -2,6 +2,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.device import DeviceId
 from dra_extender.model.pod_group import PodGroup
 from dra_extender.model.rejection import Rejection
 from dra_extender.runtime.caches import LruCache
@@ -13,7 +14,10 @@ _LIMIT_SECONDS: Final = 10.0
 
 
 class _Facts(NamedTuple):
-    """How far everything has come that a plan reads; `offers` is what is known of the offers to the gang's members."""
+    """The versions of everything that a plan reads.
+
+    `offers`: the revision of what the gang's members were offered.  `backoffs`: the devices and nodes that members leave alone.
+    """
 
     group: PodGroup
     offers: int
@@ -23,6 +27,7 @@ class _Facts(NamedTuple):
     claims: int
     classes: int
     by_claims: bool
+    backoffs: frozenset[tuple[str, frozenset[DeviceId], frozenset[str]]]
 
 
 @dataclass(slots=True)
@@ -50,7 +55,7 @@ class GangFailures:
     def known(self, group: PodGroup, pod_uid: str, offers: int) -> Rejection | None:
         """Why the pod gets no seat, if nothing has changed since that was found out; `offers` counts changes of what is offered."""
         failure = self._known.get(group.metadata.key)
-        if failure is None or self._cool_downs.active or self._clock.monotonic() >= failure.until:
+        if failure is None or self._clock.monotonic() >= failure.until:
             return None
         if failure.facts != self._facts(group, offers):
             return None
@@ -60,8 +65,6 @@ class GangFailures:
         self, group: PodGroup, pod_uid: str, offers: int, why: Rejection, *, everybody: bool, limited: bool
     ) -> None:
         """The pod gets no seat, and neither does any other member if `everybody`; `limited` if that is not certain."""
-        if self._cool_downs.active:
-            return
         facts, end = self._facts(group, offers), self._clock.monotonic() + _LIMIT_SECONDS
         failure = self._known.get(group.metadata.key)
         if failure is None or failure.facts != facts or failure.everybody:
@@ -82,4 +85,17 @@ class GangFailures:
             ledger.progress.claims,
             ledger.progress.classes,
             ledger.serves_extended_resources,
+            self._backoffs(group),
         )
+
+    def _backoffs(self, group: PodGroup) -> frozenset[tuple[str, frozenset[DeviceId], frozenset[str]]]:
+        backoff, pods = self._cool_downs, self._ledger.pods
+        if not backoff.pods:
+            return frozenset()
+        members = (
+            uid
+            for uid in backoff.pods
+            if (pod := pods.by_uid(uid)) is not None and (pod.namespace, pod.pod_group) == group.metadata.key
+        )
+        found = ((uid, backoff.of(uid), backoff.nodes.of(uid)) for uid in members)
+        return frozenset(each for each in found if each[1] or each[2])
