@@ -62,7 +62,9 @@ class Extender:
         self.supervisor = supervisor = Supervisor(metrics.background_failed)
         self._cluster = cluster
         self._metrics = metrics
-        self.refusals = UnschedulablePods(ledger, RejectionMessages(ledger, searching), cluster.events, metrics)
+        self.refusals = UnschedulablePods(
+            ledger, RejectionMessages(ledger, searching), cluster.events, metrics, cluster.clock
+        )
         self.cool_downs = cool_downs = DeviceBackoff(cluster.clock, options.device_cool_down_seconds, self._cooled_down)
         self._prioritize = Prioritize(ledger, options)
         slices = TimeSlices(cluster.clock, options, metrics, ledger.pods)

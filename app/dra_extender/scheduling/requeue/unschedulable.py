@@ -1,13 +1,13 @@
 import asyncio
 from collections.abc import Container
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code
 from dra_extender.scheduling.evaluation.result import FilterResult
-from dra_extender.scheduling.ports.cluster import Events
+from dra_extender.scheduling.ports.cluster import Clock, Events
 from dra_extender.scheduling.requeue.asked_nodes import AskedNodes
 from dra_extender.scheduling.requeue.messages import RejectionMessages
 from dra_extender.scheduling.search_time.deadline import CallBudget
@@ -29,6 +29,9 @@ _ABOUT_CLAIMS = frozenset(
     }
 )
 
+_DELIVERY_SECONDS: Final = 60.0
+"""A pod that the watch has not delivered by then was deleted in a gap of the watch, after it was read from the API server."""
+
 _BY_ALLOCATION = frozenset({Code.CLAIM_ON_OTHER_NODE, Code.CLAIM_NODE_OPERATIONS})
 _BY_HOLDS = frozenset({Code.CLAIM_HELD_ELSEWHERE, Code.GANG})
 
@@ -44,7 +47,10 @@ class SeenChanges(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UnschedulablePod:
-    """A pod that was turned away by the nodes asked about, and how far each kind of change had come at that moment."""
+    """A pod that was turned away by the nodes asked about, and how far each kind of change had come at that moment.
+
+    `recorded`: when that was (monotonic).
+    """
 
     pod: Pod
     nodes: AskedNodes
@@ -52,6 +58,7 @@ class UnschedulablePod:
     by_holds: bool
     about_claims: bool
     by_allocation: bool
+    recorded: float
 
     def help_since(self, now: SeenChanges) -> str | None:
         """What has changed that matters to this pod; None if nothing has."""
@@ -72,8 +79,11 @@ class UnschedulablePod:
 class UnschedulablePods:
     """The pods that were turned away and have not been placed since: who could be helped by what."""
 
-    def __init__(self, ledger: Ledger, words: RejectionMessages, events: Events, metrics: Metrics) -> None:
+    def __init__(
+        self, ledger: Ledger, words: RejectionMessages, events: Events, metrics: Metrics, clock: Clock
+    ) -> None:
         self._ledger = ledger
+        self._clock = clock
         self._words = words
         self._events = events
         self._metrics = metrics
@@ -103,6 +113,7 @@ class UnschedulablePods:
             by_holds=attempt.unsettled or bool(attempt.behind) or not codes.isdisjoint(_BY_HOLDS),
             about_claims=not codes.isdisjoint(_ABOUT_CLAIMS),
             by_allocation=not codes.isdisjoint(_BY_ALLOCATION),
+            recorded=self._clock.monotonic(),
         )
         for each in reasons:
             self._metrics.rejected(each.rejection.code.name.lower(), each.nodes)
@@ -146,9 +157,14 @@ class UnschedulablePods:
                 self._refused[uid] = replace(each, mark=latest)
 
     def forget_settled(self) -> None:
-        """Drop pods that are gone, over, or bound by somebody else."""
-        known = self._ledger.pods
-        for uid in list(self._refused):
+        """Forget pods that are bound, finished, being deleted or deleted, and pods that the watch does not deliver."""
+        known, latest = self._ledger.pods, self._clock.monotonic() - _DELIVERY_SECONDS
+        for uid, each in list(self._refused.items()):
             pod = known.by_uid(uid)
-            if known.gone(uid) or (pod is not None and (pod.node_name or pod.finished or pod.deleting)):
+            if known.gone(uid) or (each.recorded <= latest if pod is None else not is_pending(pod)):
                 self.settled(uid)
+
+
+def is_pending(pod: Pod) -> bool:
+    """Whether the pod waits for a node."""
+    return not (pod.node_name or pod.finished or pod.deleting)

@@ -16,7 +16,7 @@ from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.ports.cluster import Clock, ClusterError, SchedulerWaker
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
-from dra_extender.scheduling.requeue.unschedulable import UnschedulablePod, UnschedulablePods
+from dra_extender.scheduling.requeue.unschedulable import UnschedulablePod, UnschedulablePods, is_pending
 from dra_extender.scheduling.search_time.deadline import CallBudget
 from dra_extender.telemetry.metrics import Metrics, SearchLane
 
@@ -93,7 +93,7 @@ class Waker:
 
         Pods that somebody else refused before (an earlier process, or the leader before this one) are woken once at the beginning.
         """
-        if any(pod.needs_devices and not _settled(pod) for pod in self._ledger.pods.all()):
+        if any(pod.needs_devices and is_pending(pod) for pod in self._ledger.pods.all()):
             self._asked = "start"
         least = self._options.wake_interval_seconds
         pause = least
@@ -236,7 +236,3 @@ class Waker:
             return False
         self._metrics.woke(reason)
         return True
-
-
-def _settled(pod: Pod) -> bool:
-    return bool(pod.node_name) or pod.finished or pod.deleting

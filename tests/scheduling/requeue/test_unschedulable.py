@@ -1,0 +1,45 @@
+"""A pod counts as unschedulable until it is placed, deleted, or was deleted unseen."""
+
+from dra_extender.simulator.apiserver.objects import Key, StoredKind
+
+from tests.support.scheduling.world import World
+
+
+async def rejected(*, delivered: bool) -> World:
+    """A world whose extender rejected a pod, which the watch has or has not delivered."""
+    world = World()
+    world.node("n0")
+    world.device_class()
+    world.add_claim("c1")
+    spec = {
+        "schedulerName": "dra-extender-scheduler",
+        "containers": [{"name": "main", "image": "pause"}],
+        "resourceClaims": [{"name": "c1", "resourceClaimName": "c1"}],
+    }
+    world.cluster.store.create(StoredKind.POD, {"metadata": {"name": "p1"}, "spec": spec})
+    if delivered:
+        world.sync()
+    assert list((await world.filter("p1", "n0")).fitting) == []
+    assert len(world.extender.refusals) == 1
+    return world
+
+
+async def test_a_pod_that_was_deleted_in_a_gap_of_the_watch_is_forgotten_after_a_minute() -> None:
+    world = await rejected(delivered=False)
+    world.cluster.store.delete(Key(StoredKind.POD, "default", "p1"))
+    world.clock.seconds += 59
+    world.extender.refusals.forget_settled()
+    assert len(world.extender.refusals) == 1
+    world.clock.seconds += 1
+    world.extender.refusals.forget_settled()
+    assert len(world.extender.refusals) == 0
+
+
+async def test_a_pod_that_the_watch_has_is_remembered_as_long_as_it_waits() -> None:
+    world = await rejected(delivered=True)
+    world.clock.seconds += 3600
+    world.extender.refusals.forget_settled()
+    assert len(world.extender.refusals) == 1
+    world.delete(StoredKind.POD, "p1")
+    world.extender.refusals.forget_settled()
+    assert len(world.extender.refusals) == 0
