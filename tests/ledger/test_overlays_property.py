@@ -84,7 +84,7 @@ class World:
                     # Worked out from other objects, as when slices change meanwhile; it must not be relied on.
                     stale = dict(list(overlays.published.items())[:1])
                     prepared = {name: (item, policy.apply(item)) for name, item in stale.items()}
-                self.ledger.overlaid(overlays.use_policy(policy, prepared))
+                self.ledger.overlays_changed(overlays.use_policy(policy, prepared))
 
     def expected(self) -> dict[str, ResourceSlice]:
         taints = TaintOverlay(self.rules.values())
@@ -118,7 +118,7 @@ def test_a_node_whose_version_stands_still_has_the_same_devices_and_a_change_wak
     def readings() -> dict[str, tuple[int, int, Any]]:
         return {node: (ledger.state.of(node), ledger.inventory.of(node), seen(node)) for node in NODES}
 
-    before, woken = readings(), ledger.progress.devices
+    before, woken = readings(), ledger.changes.devices
     for version, event in enumerate(sequence, 1):
         world.apply(event, version)
         now = readings()
@@ -126,8 +126,8 @@ def test_a_node_whose_version_stands_still_has_the_same_devices_and_a_change_wak
             if now[node][2] != before[node][2]:
                 assert now[node][0] > before[node][0]
                 assert now[node][1] > before[node][1]
-                assert ledger.progress.devices > woken
-        before, woken = now, ledger.progress.devices
+                assert ledger.changes.devices > woken
+        before, woken = now, ledger.changes.devices
 
 
 def test_a_rule_moves_only_the_nodes_of_the_pools_it_changes() -> None:
@@ -144,7 +144,7 @@ def test_the_same_rule_again_changes_nothing() -> None:
     world = World()
     world.apply(("slice", "s1", "p1", "n1", 1), 1)
     world.apply(("rule", "r1", {}), 2)
-    before, item = world.ledger.progress.devices, world.ledger.slices.by_name["s1"]
+    before, item = world.ledger.changes.devices, world.ledger.slices.by_name["s1"]
     world.apply(("rule", "r1", {}), 3)
-    assert world.ledger.progress.devices == before
+    assert world.ledger.changes.devices == before
     assert world.ledger.slices.by_name["s1"] is item

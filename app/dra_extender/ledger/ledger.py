@@ -72,12 +72,12 @@ class Ledger:
         self.inventory = NodeVersions()
         self.state = NodeVersions()
         # Nodes that the watch told of: what they are for others than us, their taints and CPU, may be something else now.
-        self.node_news = NodeVersions()
+        self.node_changes = NodeVersions()
         self._held = NodeVersions()
-        self._holds = HoldBook(self._holds_moved, self._hold_ended)
-        self._promises = deque[Callable[[], None]]()
-        self.progress = ChangeCounters()
-        self.helped = Notifier()
+        self._holds = HoldBook(self._holds_changed, self._hold_ended)
+        self._deferred = deque[Callable[[], None]]()
+        self.changes = ChangeCounters()
+        self.hinted = Notifier()
         self.backing: dict[str, str] = {}
         # Extended resources that a class backs or has backed: kube-scheduler may think that one still does, and not look itself.
         self.once_backed: set[str] = set()
@@ -91,31 +91,31 @@ class Ledger:
     @property
     def holds(self) -> HoldBook:
         """All holds, those that were promised among them."""
-        self._keep_promises()
+        self._place_deferred()
         return self._holds
 
     @property
     def held(self) -> NodeVersions:
         """Moves with holds on devices that a search on a node reads."""
-        self._keep_promises()
+        self._place_deferred()
         return self._held
 
-    def promise(self, hold: Callable[[], None]) -> None:
+    def defer_hold(self, hold: Callable[[], None]) -> None:
         """Have something held before anybody looks at holds again: an answer need not wait for what it promises to be entered."""
-        self._promises.append(hold)
+        self._deferred.append(hold)
 
-    def inventory_moved(self, nodes: frozenset[str] | None) -> None:
+    def inventory_changed(self, nodes: frozenset[str] | None) -> None:
         """Slices, labels or features that searches on these nodes read have changed; None means any node."""
-        self.inventory.moved(nodes)
-        self.state.moved(nodes)
+        self.inventory.bump(nodes)
+        self.state.bump(nodes)
 
     def nodes_under_holds(self) -> Container[str] | None:
         """The nodes whose searches have to reckon with holds, until the next change; None when that may be any node."""
-        self._keep_promises()
+        self._place_deferred()
         if not self._held_nodes_known:
             self._held_nodes.clear()
             for pool_id in self._holds.overlay.pools:
-                self._held_nodes.enter(pool_id, self.slices.nodes_of(pool_id))
+                self._held_nodes.add_pool(pool_id, self.slices.nodes_of(pool_id))
             self._held_nodes_known = True
         return self._held_nodes.nodes
 
@@ -131,12 +131,12 @@ class Ledger:
 
     def begin_pending(self, claim_uid: str, placement: ClaimPlacement) -> None:
         """Count this allocation before it is written, in place of the claim's hold.  `end_pending` is the undo."""
-        self._allocations_moved(self.claims.begin_pending(claim_uid, placement), helpful=False)
+        self._usage_changed(self.claims.begin_pending(claim_uid, placement), frees=False)
         self.holds.end(claim_uid, allocated=True)
 
     def end_pending(self, claim_uid: str) -> None:
         """Count only what the API server has of this claim: our write was stored or given up."""
-        self._allocations_moved(self.claims.end_pending(claim_uid))
+        self._usage_changed(self.claims.end_pending(claim_uid))
 
     def assume_written(self, data: bytes) -> ClaimRecord:
         """Store the answer to one of our own writes, before the watch delivers it.
@@ -145,8 +145,8 @@ class Ledger:
             ModelError: the answer is not a claim.
         """
         record, change = self.claims.store(data, from_watch=False)
-        self._allocations_moved(change)
-        self._devices_lost(change)
+        self._usage_changed(change)
+        self._publish_ended(change)
         return record
 
     def guard_stored(self, data: bytes) -> Guard:
@@ -167,14 +167,14 @@ class Ledger:
             self.guards.put(read_claim(data), data)
             return
         record, change = self.claims.store(data, from_watch=True)
-        self._allocations_moved(change)
-        self._devices_lost(change)
+        self._usage_changed(change)
+        self._publish_ended(change)
         if record.claim.status.allocation is not None:
             self.holds.end(record.claim.metadata.uid, allocated=True)
         if change.created or change.has_room:
-            self.helpful_claim()
+            self.hint_claims()
         if change.created:
-            self._owner_touched(record.claim)
+            self._owner_changed(record.claim)
         is_new = change.created or any(each not in change.removed for each in change.added)
         if record.holdings and is_new:
             self.events.publish(AllocationObserved(record))
@@ -190,12 +190,12 @@ class Ledger:
             return
         known = self.claims.by_uid(uid) if uid else self.claims.by_key(namespace, name)
         change = self.claims.delete(namespace, name, uid)
-        self._allocations_moved(change)
-        self._devices_lost(change)
+        self._usage_changed(change)
+        self._publish_ended(change)
         self.holds.end(uid if known is None else known.claim.metadata.uid)
         if known is not None:
-            self._owner_touched(known.claim)
-        self.helpful_claim()
+            self._owner_changed(known.claim)
+        self.hint_claims()
 
     def pod_seen(self, pod: Pod) -> None:
         """A pod event: nominations settle holds, a pod that is bound or over needs none, and a gang may be complete with it."""
@@ -205,22 +205,22 @@ class Ledger:
         old = self.pods.put(pod)
         self.group_starts.seen(pod)
         if pod.finished:
-            self.pod_uses_nothing(pod.uid)
+            self.release_orphans(pod.uid)
         if old is None or (old.claim_statuses, old.finished, old.deleting) != (
             pod.claim_statuses,
             pod.finished,
             pod.deleting,
         ):
-            self._member_touched(pod)
+            self._member_changed(pod)
         if self._completes_a_gang(pod, old):
-            self.helpful_claim()
+            self.hint_claims()
         if pod.finished or pod.deleting or pod.node_name:
-            self.holds.leave(pod.uid)
+            self.holds.release_pod(pod.uid)
         elif pod.nominated_node_name:
             for hold in self.holds.of_pod(pod.uid):
-                self.holds.settle(hold.claim_uid, pod.nominated_node_name, nominated=True)
+                self.holds.narrow_to(hold.claim_uid, pod.nominated_node_name, nominated=True)
         elif old is not None and old.nominated_node_name:
-            self.holds.leave(pod.uid)
+            self.holds.release_pod(pod.uid)
         before = (False, "") if old is None else (old.deleting, old.node_name)
         if (pod.deleting, pod.node_name) != before:
             self.events.publish(PodResolved(pod.uid))
@@ -234,90 +234,90 @@ class Ledger:
 
     def pod_gone(self, namespace: str, name: str, uid: str) -> None:
         """A pod was deleted."""
-        self._member_touched(self.pods.by_key(namespace, name))
+        self._member_changed(self.pods.by_key(namespace, name))
         pod = self.pods.drop(namespace, name, uid)
         if pod is not None:
             self.group_starts.gone(pod.uid)
-            self.pod_uses_nothing(pod.uid)
-            self.holds.leave(pod.uid)
+            self.release_orphans(pod.uid)
+            self.holds.release_pod(pod.uid)
             self.events.publish(PodResolved(pod.uid))
 
-    def pod_uses_nothing(self, uid: str) -> None:
+    def release_orphans(self, uid: str) -> None:
         """The pod is over, gone, or not bound after all: devices of deleted claims that it alone used are free."""
         if not len(self.claims.orphans):
             return
         change = self.claims.pod_over(uid)
         if change.removed:
-            self._allocations_moved(change)
+            self._usage_changed(change)
 
-    def pool_touched(self, pool_id: PoolId) -> None:
+    def pool_changed(self, pool_id: PoolId) -> None:
         """The slices of this pool changed (or are about to)."""
-        self.inventory_moved(self.slices.nodes_of(pool_id))
+        self.inventory_changed(self.slices.nodes_of(pool_id))
 
-    def overlaid(self, pools: Collection[PoolId]) -> None:
+    def overlays_changed(self, pools: Collection[PoolId]) -> None:
         """Taint rules or the policy changed what the devices of these pools are taken to be."""
         for pool_id in pools:
-            self.pool_touched(pool_id)
+            self.pool_changed(pool_id)
         if pools:
-            self.helpful_devices()
+            self.hint_devices()
 
-    def group_touched(self, key: tuple[str, str]) -> None:
+    def pod_group_changed(self, key: tuple[str, str]) -> None:
         """A PodGroup, one of its pods, or a claim that was made for it has changed."""
         self.events.publish(PodGroupChanged(key))
 
-    def _member_touched(self, pod: Pod | None) -> None:
+    def _member_changed(self, pod: Pod | None) -> None:
         if pod is not None and pod.pod_group is not None:
-            self.group_touched((pod.namespace, pod.pod_group))
+            self.pod_group_changed((pod.namespace, pod.pod_group))
 
-    def _owner_touched(self, claim: ClaimHead) -> None:
+    def _owner_changed(self, claim: ClaimHead) -> None:
         owner = claim.metadata.controller
         if owner is not None and owner.group == GROUP:
-            self.group_touched((claim.metadata.namespace, owner.name))
+            self.pod_group_changed((claim.metadata.namespace, owner.name))
 
-    def helpful_devices(self) -> None:
+    def hint_devices(self) -> None:
         """Devices appeared, changed or became free."""
-        self.progress.devices += 1
-        self.helped.fire()
+        self.changes.devices += 1
+        self.hinted.fire()
 
-    def helpful_claim(self) -> None:
+    def hint_claims(self) -> None:
         """Claims appeared or went away."""
-        self.progress.claims += 1
-        self.helped.fire()
+        self.changes.claims += 1
+        self.hinted.fire()
 
-    def helpful_class(self) -> None:
+    def hint_classes(self) -> None:
         """A device class changed."""
-        self.progress.classes += 1
-        self.helped.fire()
+        self.changes.classes += 1
+        self.hinted.fire()
 
-    def slices_moved(self) -> None:
+    def forget_held_nodes(self) -> None:
         """Which nodes are under holds has to be found out anew."""
         self._held_nodes_known = False
 
-    def _allocations_moved(self, change: UsageChange, *, helpful: bool = True) -> None:
+    def _usage_changed(self, change: UsageChange, *, frees: bool = True) -> None:
         for pool_id in {holding.pool_id for holding in (*change.removed, *change.added)}:
-            self.state.moved(self.slices.nodes_of(pool_id))
-        if helpful and change.freed:
-            self.helpful_devices()
+            self.state.bump(self.slices.nodes_of(pool_id))
+        if frees and change.freed:
+            self.hint_devices()
         if change.orphan is not None:
             self.events.publish(ClaimOrphaned(change.orphan))
 
-    def _devices_lost(self, change: UsageChange) -> None:
+    def _publish_ended(self, change: UsageChange) -> None:
         if change.removed:
             self.events.publish(AllocationEnded(whole_devices(change.removed) - whole_devices(change.added)))
 
     def _hold_ended(self, hold: Hold, kept: Sequence[DeviceHolding], allocated: bool) -> None:
         self.events.publish(HoldEnded(hold, kept, allocated))
 
-    def _keep_promises(self) -> None:
-        while self._promises:
-            self._promises.popleft()()
+    def _place_deferred(self) -> None:
+        while self._deferred:
+            self._deferred.popleft()()
 
-    def _holds_moved(self, pools: Collection[PoolId]) -> None:
+    def _holds_changed(self, pools: Collection[PoolId]) -> None:
         overlay, held_nodes = self._holds.overlay, self._held_nodes
         for pool_id in pools:
             nodes = self.slices.nodes_of(pool_id)
-            self._held.moved(nodes)
+            self._held.bump(nodes)
             if overlay.pool(pool_id):
-                held_nodes.enter(pool_id, nodes)
+                held_nodes.add_pool(pool_id, nodes)
             else:
-                held_nodes.leave(pool_id)
+                held_nodes.remove_pool(pool_id)

@@ -80,7 +80,7 @@ class Extender:
         fairness = HoldFairness(ledger, gate, running, clock, self._holds_are_stale)
         planning = GangPlanner(ledger, searching, likeness, cool_downs, fairness.stale)
         failures = GangFailures(ledger, cool_downs, clock)
-        gangs = Gangs(ledger, planning, gate, failures, clock, options, fairness, self._has_a_seat)
+        gangs = Gangs(ledger, planning, gate, failures, clock, options, fairness, self._member_assigned)
         fairness.stale.drop_plan = gangs.revoke
         fairness.stale.on_revoked = lambda: metrics.reclaimed(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE)
         self._filter = Filter(ledger, searching, self.refusals, judging, gangs, cool_downs, short, options)
@@ -118,7 +118,7 @@ class Extender:
         ledger.events.subscribe(NodeRemoved, lambda event: self._bind.nudge_node(event.node))
         ledger.events.subscribe(ClaimSpecsDropped, _specs_dropped)
         metrics.before_render(lambda: metrics.guarded(len(ledger.guards)))
-        metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.unsettled))
+        metrics.before_render(lambda: metrics.held(len(ledger.holds), ledger.holds.multi_node))
         metrics.before_render(lambda: metrics.claims_kept(ledger.claims.kept.total, ledger.claims.kept.short))
 
     def _guarding(self, options: Options) -> GuardClaims | None:
@@ -224,8 +224,8 @@ class Extender:
         """Devices that a pod left alone are devices again, for a pod that could have used them."""
         self._wake_up.reconsider(pod_uid, "cool_down")
 
-    def _has_a_seat(self, pod_uid: str) -> None:
-        """A member of a gang that may have been refused before will get its seat when it is asked about again."""
+    def _member_assigned(self, pod_uid: str) -> None:
+        """A member of a gang that may have been refused before has an assignment now."""
         self._wake_up.reconsider(pod_uid, "gang")
 
     def _holds_are_stale(self, pod_uid: str) -> None:

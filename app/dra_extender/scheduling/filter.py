@@ -78,7 +78,7 @@ class Filter:
             return FilterResponse(nodes, {}, {})
         pod = self._ledger.pods.newest(pod)
         if not (pod.node_name or self._ledger.pods.is_being_bound(pod.uid)):
-            self._ledger.pod_uses_nothing(pod.uid)
+            self._ledger.release_orphans(pod.uid)
         budget = self._slices.begin(pod, self._options.filter_budget_seconds)
         start = budget.slice_start
         attempt = await self._tried(pod, nodes, budget)
@@ -95,10 +95,10 @@ class Filter:
             if attempt.limited:
                 raise RetryableError(f"pod {pod.key}: {_unfinished(attempt)}")
             began = self._clock.monotonic()
-            self._refusals.turned_away(pod, attempt, budget)
+            self._refusals.record(pod, attempt, budget)
             self._slices.charge(pod, self._clock.monotonic() - began)
             return FilterResponse((), {}, attempt.texts)
-        self._refusals.settled(pod.uid)
+        self._refusals.forget(pod.uid)
         self._fairness.shares.waits_no_more(pod.uid)
         return FilterResponse(self._offer(pod, attempt), {}, attempt.texts)
 
@@ -165,7 +165,7 @@ class Filter:
     def _alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
         """As if there were no other pods to be placed with this one."""
         ledger = self._ledger
-        ledger.holds.leave(pod.uid)
+        ledger.holds.release_pod(pod.uid)
         found = find_claims(pod, ledger)
         if isinstance(found, Rejection):
             return refused_everywhere(nodes, found)
@@ -287,8 +287,8 @@ class Filter:
             first = next(fitting(behind, views.without_stale(ledger), stale), None)
             attempt.revocable = () if first is None else first[1].claims
         going: Iterable[str] = behind
-        if views.unsettled != views.loose:
-            going = dict(fitting(behind, views.without_unsettled(ledger), ("unsettled", views.unsettled)))
+        if views.multi_node != views.loose:
+            going = dict(fitting(behind, views.without_multi_node(ledger), ("unsettled", views.multi_node)))
         for name in going:
             attempt.unsettled = True
             attempt.refuse(name, _UNSETTLED)
@@ -306,13 +306,13 @@ class Filter:
 
     def _offer(self, pod: Pod, attempt: FilterResult) -> Sequence[str]:
         """Choose the best nodes and hold there what the pod would take; for a member of a gang that is done already."""
-        if attempt.seat is not None:
-            return (attempt.seat,)
+        if attempt.assigned_node is not None:
+            return (attempt.assigned_node,)
         now = self._clock.monotonic()
         expires = now + self._options.hold_seconds
         ledger = self._ledger
         for claim in attempt.held:
-            ledger.holds.join(claim.record.claim.metadata.uid, pod.uid, expires)
+            ledger.holds.add_pod(claim.record.claim.metadata.uid, pod.uid, expires)
         if not attempt.open:
             return tuple(attempt.fits)
         unheld = [name for name, outcome in attempt.fits.items() if outcome is None]
@@ -326,7 +326,7 @@ class Filter:
             self._fairness.shares.offered(pod.uid)
         times = _Times(now, expires, expires + self._options.binding_timeout_seconds)
         # kube-scheduler need not wait for it: the look ahead, which comes after the answer, is the first to ask for holds.
-        ledger.promise(lambda: _hold(ledger.holds, attempt.open, offered, pod, times))
+        ledger.defer_hold(lambda: _hold(ledger.holds, attempt.open, offered, pod, times))
         if attempt.demand is not None:
             self._look_ahead.follow(attempt.demand)
         return (*unheld, *offered)

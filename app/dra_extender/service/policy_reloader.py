@@ -150,7 +150,7 @@ class PolicyReloader:
 
     def _take(self, policy: PolicyOverlay, prepared: Prepared) -> None:
         changed = self._ledger.overlays.use_policy(policy, prepared)
-        self._ledger.overlaid(changed)
+        self._ledger.overlays_changed(changed)
         self._policy, self._problem = policy, None
         self._metrics.policy("taken")
         _LOG.info("policy is in force", file=str(self._path), rules=len(policy.rules), changed_pools=len(changed))

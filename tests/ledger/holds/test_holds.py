@@ -37,7 +37,7 @@ def test_namespace_with_too_many_holds_loses_its_oldest_and_no_other_namespace_d
 def test_nominated_hold_ends_at_its_latest_time() -> None:
     book = HoldBook(lambda _: None)
     book.place(hold("c", expires=10.0, latest=100.0))
-    book.settle("c", "n0", nominated=True)
+    book.narrow_to("c", "n0", nominated=True)
     assert [book.expire(now) for now in (10.0, 99.0, 100.0)] == [0, 0, 1]
 
 
@@ -47,13 +47,13 @@ def test_end_says_whether_the_hold_was_used() -> None:
     book.place(hold("used"))
     book.place(hold("unused", nodes=3))
     book.end("used", allocated=True)
-    book.leave("unused")
+    book.release_pod("unused")
     assert told == [("used", 2, True), ("unused", 3, False)]
 
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(("place", "end", "settle", "rename")), st.sampled_from("abcd"), st.integers(1, 3)),
+        st.tuples(st.sampled_from(("place", "end", "narrow", "rename")), st.sampled_from("abcd"), st.integers(1, 3)),
         max_size=20,
     ),
     st.frozensets(st.sampled_from("abcd")),
@@ -67,10 +67,10 @@ def test_overlay_without_some_holds_is_what_the_others_keep(
             book.place(hold(claim, nodes=nodes))
         elif what == "end":
             book.end(claim)
-        elif what == "settle":
-            book.settle(claim, "n0")
+        elif what == "narrow":
+            book.narrow_to(claim, "n0")
         elif book.get(claim) is not None:
-            book.rename(claim, "d")
+            book.rekey(claim, "d")
         expected = UsageTable()
         for each in book.all():
             if each.claim_uid not in left_out:

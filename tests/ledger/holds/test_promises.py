@@ -16,7 +16,7 @@ DRIVER = "gpu.example.com"
 def promised() -> Ledger:
     ledger = Ledger()
     feeds_of(ledger)["resourceslices"].changed(encode(raw_slice("n1", 1, pool="n1", node="n1", devices=1)))
-    ledger.promise(lambda: ledger.holds.place(hold("c1")))
+    ledger.defer_hold(lambda: ledger.holds.place(hold("c1")))
     return ledger
 
 
@@ -43,16 +43,16 @@ def test_whoever_looks_first_finds_what_was_promised(look: Callable[[Ledger], bo
 
 def test_a_promise_is_kept_once() -> None:
     ledger, kept = Ledger(), list[str]()
-    ledger.promise(lambda: kept.append("first"))
-    ledger.promise(lambda: kept.append("second"))
+    ledger.defer_hold(lambda: kept.append("first"))
+    ledger.defer_hold(lambda: kept.append("second"))
     assert kept == []
     assert ledger.nodes_under_holds() == set()
-    assert not ledger.holds.unsettled
+    assert not ledger.holds.multi_node
     assert kept == ["first", "second"]
 
 
 def test_what_ends_a_hold_ends_one_that_is_only_promised() -> None:
     ledger = promised()
-    ledger.holds.leave("p1")
+    ledger.holds.release_pod("p1")
     assert len(ledger.holds) == 0
     assert ledger.holds.ended == 1

@@ -77,7 +77,7 @@ def test_book_ends_up_empty_and_keeps_one_placement_once_settled(
         book.place(Hold(claim_uid=uid, placements=nodes, versions={}, expires=1.0, pods={"p"}))
     node = f"n{chosen % len(found)}"
     for _ in range(2 if twice else 1):
-        book.settle("a", node)
+        book.narrow_to("a", node)
     book.end("b")
     assert book.overlay.frozen() == book.overlay_without(frozenset()).frozen()
     assert book.overlay_without(frozenset({"a"})).frozen() == {}
@@ -100,5 +100,5 @@ def test_pools_that_stay_held_do_not_move_when_a_hold_settles() -> None:
     }
     book.place(Hold(claim_uid="a", placements=nodes, versions={}, expires=1.0, pods={"p"}))
     moved.clear()
-    book.settle("a", "n1")
+    book.narrow_to("a", "n1")
     assert moved == ["n2"]

@@ -184,7 +184,7 @@ class Fed:
 def test_devices_of_deleted_claims_count_while_pods_run_on_them(sequence: list[tuple[Any, ...]]) -> None:
     fed = Fed()
     for version, event in enumerate(sequence, 1):
-        before, state, progress = fed.used(), fed.ledger.state.of("n1"), fed.ledger.progress.devices
+        before, state, progress = fed.used(), fed.ledger.state.of("n1"), fed.ledger.changes.devices
         fed.apply(event, version)
         now = fed.used()
         assert now == fed.oracle.used()
@@ -192,7 +192,7 @@ def test_devices_of_deleted_claims_count_while_pods_run_on_them(sequence: list[t
         if now != before:
             assert fed.ledger.state.of("n1") > state
         if before - now:
-            assert fed.ledger.progress.devices > progress
+            assert fed.ledger.changes.devices > progress
     for name in PODS:
         fed.apply(("no pod", name), len(sequence) + 1)
     assert len(fed.ledger.claims.orphans) == 0
@@ -220,5 +220,5 @@ def test_pod_whose_binding_is_on_its_way_uses_the_devices_until_the_binding_fail
     feeds_of(fed.ledger)["resourceclaims"].deleted("default", "c2", "claim-c2-0")
     assert fed.used() == Counter({"s-0": 1})
     fed.ledger.pods.binding_failed("b-0")
-    fed.ledger.pod_uses_nothing("b-0")
+    fed.ledger.release_orphans("b-0")
     assert fed.used() == Counter()

@@ -117,7 +117,7 @@ async def test_further_share_while_the_policy_gives_groups(world: World) -> None
             add_pod(world, pod, "gpu", "2Gi")
         assert await scheduled(world, "first", "n1") == ["bound to n1"]
         policy = PolicyOverlay([PolicyRule(name="mig", compatibility_groups=("mig",))])
-        world.ledger.overlaid(world.ledger.overlays.use_policy(policy))
+        world.ledger.overlays_changed(world.ledger.overlays.use_policy(policy))
         assert await scheduled(world, "second", "n1") == ["bound to n1"]
 
 
@@ -192,7 +192,7 @@ async def test_neighbour_that_comes_during_the_wait_is_yielded_to_before_the_bin
     rule = PolicyRule(
         name="parts", devices=compile_expression(f'{MODE} == "part"'), compatible_only_with=f'{MODE} == "part"'
     )
-    world.ledger.overlaid(world.ledger.overlays.use_policy(PolicyOverlay([rule])))
+    world.ledger.overlays_changed(world.ledger.overlays.use_policy(PolicyOverlay([rule])))
     await world.extender.start()
     async with world.watching():
         publish(world, *parts)

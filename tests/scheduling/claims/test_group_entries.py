@@ -58,10 +58,10 @@ async def test_one_pod_tries_a_node_and_the_next_waits_for_it() -> None:
         assert "first" not in world.entries()
         assert GROUP in world.entries()
         assert ON_TRIAL in world.messages("second")[-1]
-        before = world.ledger.progress.claims
+        before = world.ledger.changes.claims
         world.kubelets_work()
         await world.look()
-        assert world.ledger.progress.claims > before
+        assert world.ledger.changes.claims > before
         assert await world.try_all(["second"]) == []
 
 
@@ -272,10 +272,10 @@ async def test_a_place_that_a_pod_leaves_is_the_next_ones() -> None:
     world.members("first", "second")
     async with world.watching():
         assert await world.try_all(["first", "second"]) == ["second"]
-        before = world.ledger.progress.claims
+        before = world.ledger.changes.claims
         world.delete(StoredKind.POD, "m0")
         world.manage(gate=True)
-        assert world.ledger.progress.claims > before
+        assert world.ledger.changes.claims > before
         # The entry of the group is one of the 200 that count.
         world.delete(StoredKind.POD, "m1")
         world.manage(gate=True)

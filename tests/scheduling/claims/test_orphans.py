@@ -55,14 +55,14 @@ async def test_device_of_a_deleted_claim_goes_to_nobody_before_its_pod_is_gone()
 async def test_device_of_a_deleted_claim_is_free_when_its_pod_is_over() -> None:
     world = await running()
     strip_and_delete(world, "first")
-    mark = world.ledger.progress.devices
+    mark = world.ledger.changes.devices
 
     raw = world.pod("first")
     raw["status"] = {**raw.get("status", {}), "phase": "Succeeded"}
     world.cluster.store.update_status(StoredKind.POD, raw)
     world.sync()
 
-    assert world.ledger.progress.devices > mark
+    assert world.ledger.changes.devices > mark
     assert (await world.filter("second", "n1")).fitting == ("n1",)
 
 

@@ -83,7 +83,7 @@ async def apply(world: World, operation: tuple[Any, ...]) -> None:
             elif not present and known is not None:
                 world.delete(StoredKind.TAINT_RULE, pool)
         case ("policy", number):
-            world.ledger.overlaid(world.ledger.overlays.use_policy(POLICIES[number]))
+            world.ledger.overlays_changed(world.ledger.overlays.use_policy(POLICIES[number]))
         case ("class", expression):
             raw = store.get(Key(StoredKind.CLASS, "", "gpu"))
             raw["spec"]["selectors"] = [{"cel": {"expression": expression}}]

@@ -134,7 +134,7 @@ async def test_bind_of_a_pod_whose_hold_was_revoked_fails_or_takes_other_devices
 
     small = world.make("a", "small", 1)
     assert await world.ask(small)
-    world.ledger.holds.leave(small.uid)
+    world.ledger.holds.release_pod(small.uid)
     async with world.watching():
         await world.bound(small, "n0")
     assert sorted(world.allocated()) == ["n0/gpu-0", "n0/gpu-1"]

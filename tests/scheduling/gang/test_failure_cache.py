@@ -30,8 +30,8 @@ class Plans:
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
-    counted = Plans(GangSearch.seats)
-    monkeypatch.setattr(GangSearch, "seats", lambda plan, needed: counted(plan, needed))  # noqa: PLW0108 - becomes a method
+    counted = Plans(GangSearch.solve)
+    monkeypatch.setattr(GangSearch, "solve", lambda plan, needed: counted(plan, needed))  # noqa: PLW0108 - becomes a method
     return counted
 
 

@@ -117,10 +117,10 @@ class Scene:
     def reach(self, holding: DeviceHolding) -> Hashable | None:
         return None if holding.pool in self.nodes else holding.device
 
-    def alike(self, node: str) -> Hashable | None:
+    def symmetry_class(self, node: str) -> Hashable | None:
         return None
 
-    def room(self, members: Sequence[GangMember], node: str) -> int | None:
+    def capacity(self, members: Sequence[GangMember], node: str) -> int | None:
         return None
 
     def pause_due(self) -> bool:
@@ -133,7 +133,7 @@ class Scene:
         members = sorted(
             self.members, key=lambda each: (-len(each.claims), len(self.offered[each.uid]), str(each.kind))
         )
-        return GangSearch(members, self.nodes, self).seats(len(members))
+        return GangSearch(members, self.nodes, self).solve(len(members))
 
     def fits_somehow(self) -> bool:
         """Every node for every member, every home for a shared claim, and every choice of devices that several nodes reach."""
@@ -209,7 +209,7 @@ class Interrupted(Scene):
         plan = GangSearch(members, self.nodes, self)
         while True:
             with suppress(SearchPaused):
-                return plan.seats(len(members))
+                return plan.solve(len(members))
 
 
 def test_pauses_never_change_a_plan() -> None:

@@ -137,16 +137,16 @@ async def test_a_refused_member_is_woken_when_the_gang_is_complete(world: LossWo
     await world.allocated("a", "b", "c")
     world.delete(StoredKind.POD, "c")
     assert await world.ask("ab", "n1") == {"a": [], "b": []}
-    before = world.ledger.progress.claims
+    before = world.ledger.changes.claims
     world.sync()
-    assert world.ledger.progress.claims == before
+    assert world.ledger.changes.claims == before
     world.member("g", "d", "half")
-    assert world.ledger.progress.claims > before
+    assert world.ledger.changes.claims > before
 
 
 def meeting(world: LossWorld) -> WaitingMembers | None:
     """The members that wait."""
-    return world.extender._bind.gate.meeting("g-uid")
+    return world.extender._bind.gate.waiting_gang("g-uid")
 
 
 async def arrived(world: LossWorld, count: int) -> None:

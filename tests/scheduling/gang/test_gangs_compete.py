@@ -62,7 +62,7 @@ class Busy(GangWorld):
         async with asyncio.timeout(MEETING_SECONDS):
             while True:
                 going = sum(not task.done() for task in running.values())
-                if going <= sum(len(each.members) for each in gate.meetings()):
+                if going <= sum(len(each.members) for each in gate.waiting_gangs()):
                     return
                 await asyncio.sleep(0.001)
 
@@ -97,13 +97,13 @@ async def test_one_gang_gets_all_and_the_other_nothing_in_few_attempts(
 ) -> None:
     """The one that waits writes nothing, is not planned anew without a reason, and wakes nobody."""
     plans: list[int] = []
-    original = GangSearch.seats
+    original = GangSearch.solve
 
     def counted(plan: GangSearch, needed: int) -> Mapping[str, Assignment] | None:
         plans.append(needed)
         return original(plan, needed)
 
-    monkeypatch.setattr(GangSearch, "seats", counted)
+    monkeypatch.setattr(GangSearch, "solve", counted)
     world = two_gangs(seed)
     await world.extender.start()
     await asyncio.sleep(0)

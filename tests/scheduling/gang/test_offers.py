@@ -15,7 +15,7 @@ from dra_extender.model.device import DeviceId
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.offers import GangOffers, OfferedNodes
-from dra_extender.scheduling.gang.places import LedgerPlaces
+from dra_extender.scheduling.gang.places import LedgerPlacementOracle
 from dra_extender.scheduling.gang.search import GangSearch
 
 from tests.scheduling.gang.test_coordinator import GangWorld
@@ -102,11 +102,11 @@ async def test_twice_the_gang_on_twice_the_nodes_takes_about_twice_the_questions
 ) -> None:
     """Over all members and two rounds, whatever they are offered."""
     asked = Counter[int]()
-    original = LedgerPlaces.ask
+    original = LedgerPlacementOracle.ask
     asked_questions: list[str] = []
 
     def counted(
-        places: LedgerPlaces,
+        places: LedgerPlacementOracle,
         claims: Sequence[str],
         node: str,
         kept: Sequence[DeviceHolding],
@@ -115,7 +115,7 @@ async def test_twice_the_gang_on_twice_the_nodes_takes_about_twice_the_questions
         asked_questions.append(node)
         return original(places, claims, node, kept, without)
 
-    monkeypatch.setattr(LedgerPlaces, "ask", counted)
+    monkeypatch.setattr(LedgerPlacementOracle, "ask", counted)
     for size in (10, 20):
         asked_questions.clear()
         world = GangWorld()
@@ -145,13 +145,13 @@ async def test_a_refused_gang_is_not_planned_again_before_something_changes(monk
     for pod in "abc":
         world.member("g", pod, "half")
     plans: list[int] = []
-    original = GangSearch.seats
+    original = GangSearch.solve
 
     def counted(plan: GangSearch, needed: int) -> Mapping[str, Assignment] | None:
         plans.append(needed)
         return original(plan, needed)
 
-    monkeypatch.setattr(GangSearch, "seats", counted)
+    monkeypatch.setattr(GangSearch, "solve", counted)
     assert await world.ask("abcabc", "n1") == {"a": [], "b": [], "c": []}
     assert len(plans) == 1
     assert "no placement for 3 of 3" in world.messages("c")[0]

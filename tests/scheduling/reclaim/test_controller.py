@@ -378,7 +378,7 @@ async def test_between_two_claims_that_are_given_back_there_is_a_pause() -> None
         await world.extender.start()
         try:
             async with asyncio.timeout(10.0):
-                await world.ledger.helped.wait()
+                await world.ledger.hinted.wait()
             await turns()
         finally:
             await world.extender.stop()

@@ -182,7 +182,7 @@ class History:
 
     def _use(self, policy: Policy | None) -> None:
         self._policy = policy
-        self.ledger.overlaid(self.ledger.overlays.use_policy(None if policy is None else policy.overlay))
+        self.ledger.overlays_changed(self.ledger.overlays.use_policy(None if policy is None else policy.overlay))
         self._publish()
 
     def _pools(self) -> NodePools:

@@ -13,7 +13,7 @@ class HeldNodes:
         self._pools_of: dict[str, int] = {}
         self._anywhere = 0
 
-    def enter(self, pool_id: PoolId, nodes: frozenset[str] | None) -> None:
+    def add_pool(self, pool_id: PoolId, nodes: frozenset[str] | None) -> None:
         """Something is held in this pool, which these nodes reach (None: any node may)."""
         if pool_id in self._by_pool:
             return
@@ -24,7 +24,7 @@ class HeldNodes:
         for name in nodes:
             self._pools_of[name] = self._pools_of.get(name, 0) + 1
 
-    def leave(self, pool_id: PoolId) -> None:
+    def remove_pool(self, pool_id: PoolId) -> None:
         """Nothing is held in this pool any more."""
         if pool_id not in self._by_pool:
             return

@@ -51,7 +51,7 @@ class Hold:
         return self.latest if self.nominated else self.expires
 
     @property
-    def settled(self) -> bool:
+    def is_single_node(self) -> bool:
         """Whether only one node is left."""
         return len(self.placements) == 1
 
@@ -105,9 +105,9 @@ class HoldBook:
         return self._kept.get(claim_uid, ())
 
     @property
-    def unsettled(self) -> int:
+    def multi_node(self) -> int:
         """How many holds still keep several nodes."""
-        return sum(not hold.settled for hold in self._holds.values())
+        return sum(not hold.is_single_node for hold in self._holds.values())
 
     def place(self, hold: Hold) -> None:
         """Replace whatever was held for this claim."""
@@ -122,14 +122,14 @@ class HoldBook:
         if len(claims) > MOST_OF_A_NAMESPACE:
             self.end(next(iter(claims)))
 
-    def join(self, claim_uid: str, pod_uid: str, expires: float) -> None:
+    def add_pod(self, claim_uid: str, pod_uid: str, expires: float) -> None:
         """A further pod waits for the same allocation."""
         hold = self._holds[claim_uid]
         hold.pods.add(pod_uid)
         hold.expires = max(hold.expires, expires)
         self._by_pod.setdefault(pod_uid, set()).add(claim_uid)
 
-    def rename(self, claim_uid: str, new_uid: str) -> None:
+    def rekey(self, claim_uid: str, new_uid: str) -> None:
         """The claim has another UID from now on; a hold that the new one has already is replaced."""
         hold = self._holds.get(claim_uid)
         if hold is None or claim_uid == new_uid:
@@ -143,10 +143,10 @@ class HoldBook:
         claims[new_uid] = None
         hold.claim_uid = new_uid
         for pod in hold.pods:
-            self._leave(pod, claim_uid)
+            self._discard(pod, claim_uid)
             self._by_pod.setdefault(pod, set()).add(new_uid)
 
-    def settle(self, claim_uid: str, node: str, *, nominated: bool = False) -> None:
+    def narrow_to(self, claim_uid: str, node: str, *, nominated: bool = False) -> None:
         """Keep this node only.  A nominated hold lasts until its `latest`; a node that is not held ends the hold."""
         hold = self._holds.get(claim_uid)
         if hold is None:
@@ -167,7 +167,7 @@ class HoldBook:
         if hold is None:
             return
         for pod in hold.pods:
-            self._leave(pod, claim_uid)
+            self._discard(pod, claim_uid)
         claims = self._by_namespace[hold.namespace]
         del claims[claim_uid]
         if not claims:
@@ -175,7 +175,7 @@ class HoldBook:
         self._report_ended(hold, self._kept[claim_uid], allocated)
         self._release(claim_uid)
 
-    def leave(self, pod_uid: str) -> None:
+    def release_pod(self, pod_uid: str) -> None:
         """This pod needs its holds no more; holds without pods end."""
         for claim_uid in tuple(self._by_pod.get(pod_uid, ())):
             hold = self._holds[claim_uid]
@@ -183,7 +183,7 @@ class HoldBook:
                 self.end(claim_uid)
             else:
                 hold.pods.discard(pod_uid)
-                self._leave(pod_uid, claim_uid)
+                self._discard(pod_uid, claim_uid)
 
     def expire(self, now: float) -> int:
         """End holds whose time is over; returns how many, and adds them to `expired`."""
@@ -206,7 +206,7 @@ class HoldBook:
                     table.add(kept)
         return table
 
-    def _leave(self, pod_uid: str, claim_uid: str) -> None:
+    def _discard(self, pod_uid: str, claim_uid: str) -> None:
         claims = self._by_pod.get(pod_uid)
         if claims is not None:
             claims.discard(claim_uid)

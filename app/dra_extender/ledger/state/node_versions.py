@@ -1,7 +1,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-_MOST_MOVES: Final = 10_000
+_LONGEST_JOURNAL: Final = 10_000
 
 
 class NodeVersions:
@@ -11,43 +11,43 @@ class NodeVersions:
     between concerned that node.
     """
 
-    __slots__ = ("_all", "_begin", "_local", "_moves")
+    __slots__ = ("_all", "_begin", "_journal", "_local")
 
     def __init__(self, local: dict[str, int] | None = None, every: int = 0) -> None:
         self._local = local if local is not None else {}
         self._all = every
         # The journal: nodes in the order in which they moved, of which those before place `_begin` are not told any more.
-        self._moves: list[str] = []
+        self._journal: list[str] = []
         self._begin = 0
 
     def of(self, node: str) -> int:
         """The version of this node."""
         return self._local.get(node, 0) + self._all
 
-    def moved(self, nodes: frozenset[str] | set[str] | None) -> None:
+    def bump(self, nodes: frozenset[str] | set[str] | None) -> None:
         """Something about these nodes changed; None means any node may be concerned."""
         if nodes is None:
             self._all += 1
-            self._begin += len(self._moves) + 1
-            self._moves.clear()
+            self._begin += len(self._journal) + 1
+            self._journal.clear()
             return
         local = self._local
         for node in nodes:
             local[node] = local.get(node, 0) + 1
-        self._moves.extend(nodes)
-        if len(self._moves) > _MOST_MOVES:
-            gone = len(self._moves) // 2
-            del self._moves[:gone]
+        self._journal.extend(nodes)
+        if len(self._journal) > _LONGEST_JOURNAL:
+            gone = len(self._journal) // 2
+            del self._journal[:gone]
             self._begin += gone
 
     def since(self, place: int) -> tuple[Sequence[str] | None, int]:
         """The nodes that moved since this place in the journal (None: possibly all), and the place that is reached now."""
-        reached = self._begin + len(self._moves)
+        reached = self._begin + len(self._journal)
         if place == reached:
             return (), reached
-        return (None if place < self._begin else self._moves[place - self._begin :]), reached
+        return (None if place < self._begin else self._journal[place - self._begin :]), reached
 
-    def moved_since(self, earlier: "NodeVersions") -> frozenset[str] | None:
+    def changed_since(self, earlier: "NodeVersions") -> frozenset[str] | None:
         """The nodes that have moved since `earlier` was copied from here; None means any node may have."""
         before, every = earlier.parts()
         if self._all != every:

@@ -49,21 +49,21 @@ class NodeFeed(_Feed):
         old = ledger.nodes.get(node.name)
         ledger.nodes[node.name] = node
         ledger.group_starts.node_seen()
-        ledger.node_news.moved({node.name})
+        ledger.node_changes.bump({node.name})
         if old is None or (old.labels, old.declared_features, old.extended_resources) != (
             node.labels,
             node.declared_features,
             node.extended_resources,
         ):
-            ledger.inventory_moved(frozenset({node.name}))
-            ledger.helpful_devices()
+            ledger.inventory_changed(frozenset({node.name}))
+            ledger.hint_devices()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - nodes are known by name
         """See Feed."""
         ledger = self._ledger
         ledger.group_starts.node_gone(name)
         if ledger.nodes.pop(name, None) is not None:
-            ledger.inventory_moved(frozenset({name}))
+            ledger.inventory_changed(frozenset({name}))
             ledger.events.publish(NodeRemoved(name))
 
 
@@ -90,7 +90,7 @@ class ClassFeed(_Feed):
         ordered.sort(key=lambda each: each.metadata.creation_timestamp or "")
         self._ledger.backing = {name: item.name for item in ordered for name in item.extended_resources}
         self._ledger.once_backed.update(self._ledger.backing)
-        self._ledger.helpful_class()
+        self._ledger.hint_classes()
 
 
 class SliceFeed(_Feed):
@@ -105,11 +105,11 @@ class SliceFeed(_Feed):
         ledger, item = self._ledger, self._reader.read(data)
         old = ledger.slices.by_name.get(item.name)
         if old is not None:
-            ledger.pool_touched(old.pool_id)
+            ledger.pool_changed(old.pool_id)
         ledger.overlays.publish(item)
-        ledger.pool_touched(item.pool_id)
-        ledger.slices_moved()
-        ledger.helpful_devices()
+        ledger.pool_changed(item.pool_id)
+        ledger.forget_held_nodes()
+        ledger.hint_devices()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - slices are known by name
         """See Feed."""
@@ -117,10 +117,10 @@ class SliceFeed(_Feed):
         old = ledger.slices.by_name.get(name)
         if old is None:
             return
-        ledger.pool_touched(old.pool_id)
+        ledger.pool_changed(old.pool_id)
         ledger.overlays.withdraw(name)
-        ledger.slices_moved()
-        ledger.helpful_devices()
+        ledger.forget_held_nodes()
+        ledger.hint_devices()
 
 
 class TaintRuleFeed(_Feed):
@@ -129,11 +129,11 @@ class TaintRuleFeed(_Feed):
     def changed(self, data: bytes) -> None:
         """See Feed."""
         rule = read_device_taint_rule(data)
-        self._ledger.overlaid(self._ledger.overlays.use_rule(rule))
+        self._ledger.overlays_changed(self._ledger.overlays.use_rule(rule))
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - rules are known by name
         """See Feed."""
-        self._ledger.overlaid(self._ledger.overlays.drop_rule(name))
+        self._ledger.overlays_changed(self._ledger.overlays.drop_rule(name))
 
 
 class ClaimFeed(_Feed):
@@ -172,13 +172,13 @@ class PodGroupFeed(_Feed):
         """See Feed."""
         group = read_kept_pod_group(data)
         old = self._ledger.pod_groups.put(group)
-        self._ledger.group_touched(group.metadata.key)
+        self._ledger.pod_group_changed(group.metadata.key)
         if old is None or (old.spec, old.status) != (group.spec, group.status):
-            self._ledger.helpful_claim()
+            self._ledger.hint_claims()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
         """See Feed."""
         gone = self._ledger.pod_groups.drop(namespace, name, uid)
         if gone is not None:
-            self._ledger.group_touched(gone.metadata.key)
-            self._ledger.helpful_claim()
+            self._ledger.pod_group_changed(gone.metadata.key)
+            self._ledger.hint_claims()

@@ -217,7 +217,7 @@ class Bind:
         check = partial(running.check_waited_for, pod.uid, self._ledger, self._stopping)
         prebind.pause()
         try:
-            async with self.gate.passing(pod, left, check, running.nudge):
+            async with self.gate.wait(pod, left, check, running.nudge):
                 prebind.go_on()
                 check()
                 await self.release_overlaps(found, pod, running.node, check, running.nudge, end)
@@ -366,9 +366,9 @@ class Bind:
             await self._check_bound(pod, node, unclear)
         except ClusterError as problem:
             raise RetryableError(f"pod {pod.key}: {problem}") from problem
-        self._refusals.settled(pod.uid)
+        self._refusals.forget(pod.uid)
         self._cool_downs.forget(pod.uid)
-        self._ledger.holds.leave(pod.uid)
+        self._ledger.holds.release_pod(pod.uid)
 
     async def _check_bound(self, pod: Pod, node: str, unclear: ClusterError) -> None:
         """A conflict, or no answer, is success if the pod is on our node already."""

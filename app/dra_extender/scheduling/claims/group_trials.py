@@ -78,7 +78,7 @@ class GroupTrials:
             if now >= until:
                 del self._unable[namespace, node]
                 self._ledger.group_starts.forgive(namespace, node)
-                self._ledger.helpful_claim()
+                self._ledger.hint_claims()
 
     def _enter(self) -> None:
         """Bound pods of an earlier process, or of another scheduler, are on trial as well."""
@@ -126,7 +126,7 @@ class GroupTrials:
             )
         else:
             self._metrics.group_trial("outdated")
-        self._ledger.helpful_claim()
+        self._ledger.hint_claims()
 
     async def _help(self, trial: GroupEntryTrial) -> None:
         """The pod has not started in time: reserve its claims for itself, and try its node no more for a while."""
@@ -162,4 +162,4 @@ class GroupTrials:
                 node=trial.node,
                 seconds=self._seconds,
             )
-        self._ledger.helpful_claim()
+        self._ledger.hint_claims()

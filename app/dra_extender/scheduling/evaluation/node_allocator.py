@@ -141,7 +141,7 @@ class NodeAllocator:
         return () if self._key(claims) in self._demands else self._unread(claims)
 
     def _key(self, claims: Sequence[FoundClaim]) -> tuple[object, ...]:
-        return (self._ledger.progress.classes, *[(each.label, each.record.spec_digest) for each in claims])
+        return (self._ledger.changes.classes, *[(each.label, each.record.spec_digest) for each in claims])
 
     def _unread(self, claims: Sequence[FoundClaim]) -> Sequence[ClaimRecord]:
         return [each.record for each in claims if not each.record.has_spec]

@@ -27,7 +27,7 @@ class FilterResult:
     that are about to settle went elsewhere, `limited` that the search on some node was not finished.  `demand` is what the open
     claims ask for.
     `behind` is what the pod would take but for holds that may end, and `revocable` what it would take if stale holds were revoked.
-    `seat` is the node that is planned for a member of a gang, where all that it needs is held already.
+    `assigned_node` is the node that is planned for a member of a gang, where all that it needs is held already.
     """
 
     fits: dict[str, NodeResult | None] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class FilterResult:
     behind: tuple[ClaimPlacement, ...] = ()
     revocable: tuple[ClaimPlacement, ...] = ()
     demand: Demand | None = None
-    seat: str | None = None
+    assigned_node: str | None = None
     _counts: dict[str, int] = field(default_factory=dict)
 
     def refuse(self, node: str, rejection: Rejection, text: str | None = None) -> None:

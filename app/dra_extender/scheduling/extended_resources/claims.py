@@ -76,7 +76,7 @@ class ExtendedClaims:
         found, meta = claimed.found, claimed.found.record.claim.metadata
         if self._ledger.claims.by_uid(meta.uid) is not found.record:
             raise RetryableError(f"claim {'/'.join(meta.key)} was deleted meanwhile")
-        self._ledger.holds.rename(claimed.special.found.record.claim.metadata.uid, meta.uid)
+        self._ledger.holds.rekey(claimed.special.found.record.claim.metadata.uid, meta.uid)
         return found
 
     async def tell(self, pod: Pod, claimed: ExtendedResourceClaim) -> None:

@@ -33,7 +33,7 @@ class HoldViews:
     """
 
     loose: frozenset[str]
-    unsettled: frozenset[str]
+    multi_node: frozenset[str]
     stale: frozenset[str]
     freed: tuple[DeviceHolding, ...] = ()
 
@@ -55,9 +55,9 @@ class HoldViews:
         """What is in use when everything stale is revoked."""
         return ledger.usage_without(self.stale, self.freed)
 
-    def without_unsettled(self, ledger: Ledger) -> Usage:
+    def without_multi_node(self, ledger: Ledger) -> Usage:
         """What is in use without holds that are about to settle on one of several nodes."""
-        return ledger.usage_without(self.unsettled)
+        return ledger.usage_without(self.multi_node)
 
 
 _NOTHING: Final = HoldViews(frozenset(), frozenset(), frozenset())
@@ -100,7 +100,7 @@ class StaleHolds:
         gangs = [each for each in self._stale_gangs() if each.uid != besides]
         return HoldViews(
             loose=frozenset(each.claim_uid for each in loose),
-            unsettled=frozenset(each.claim_uid for each in holds if not each.settled),
+            multi_node=frozenset(each.claim_uid for each in holds if not each.is_single_node),
             stale=frozenset(each.claim_uid for each in loose if self._is_stale(each)),
             freed=tuple(holding for each in gangs for holding in self._allocated(each)),
         )
@@ -127,7 +127,7 @@ class StaleHolds:
             return False
         if hold.unit in hold.pods or not hold.unit:
             return True
-        meeting = self._gate.meeting(hold.unit)
+        meeting = self._gate.waiting_gang(hold.unit)
         if meeting is None:
             return not self._member_is_being_bound(hold)
         return self._is_stale_at_the_gate(meeting)
@@ -146,7 +146,7 @@ class StaleHolds:
         )
 
     def _stale_gangs(self) -> Sequence[WaitingMembers]:
-        return [each for each in self._gate.meetings() if self._is_stale_at_the_gate(each)]
+        return [each for each in self._gate.waiting_gangs() if self._is_stale_at_the_gate(each)]
 
     def _is_stale_at_the_gate(self, meeting: WaitingMembers) -> bool:
         now, key = self._clock.monotonic(), (meeting.namespace, meeting.name)
@@ -173,17 +173,17 @@ class StaleHolds:
         self.on_revoked()
         if hold.unit and hold.unit not in hold.pods:
             self.drop_plan(hold.unit)
-            meeting = self._gate.meeting(hold.unit)
+            meeting = self._gate.waiting_gang(hold.unit)
             if meeting is not None:
-                self._gate.send_away(meeting)
+                self._gate.evict(meeting)
         for uid in tuple(hold.pods):
-            self._ledger.holds.leave(uid)
+            self._ledger.holds.release_pod(uid)
 
     def _send_away(self, meeting: WaitingMembers) -> None:
         self._shares.revoked(meeting.uid)
         self.on_revoked()
         self.drop_plan(meeting.uid)
-        self._gate.send_away(meeting)
+        self._gate.evict(meeting)
 
 
 def _conflict(wanted: Iterable[DeviceHolding], kept: Sequence[DeviceHolding], scope: RevocationScope) -> bool:

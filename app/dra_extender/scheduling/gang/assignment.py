@@ -1,4 +1,4 @@
-"""The seats of a gang while it is being planned: who sits where, and what everybody's claims get."""
+"""The partial assignment of a gang during the search: the node of each assigned member, and what the claims get there."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -42,11 +42,11 @@ class PlacementOracle(Protocol):
         """None for a device of one node; else equal for devices that are the same to every claim and node."""
         ...
 
-    def alike(self, node: str) -> Hashable | None:
-        """Equal for nodes that answer every question alike; None for one that is like no other."""
+    def symmetry_class(self, node: str) -> Hashable | None:
+        """Equal for nodes that answer every question equally; None for a node that has no equal."""
         ...
 
-    def room(self, members: Sequence[GangMember], node: str) -> int | None:
+    def capacity(self, members: Sequence[GangMember], node: str) -> int | None:
         """How many of these members, which are of one kind and share no claims, fit on this node at most; None if not known."""
         ...
 
@@ -60,7 +60,7 @@ class PlacementOracle(Protocol):
 
 
 class AssignedMember(NamedTuple):
-    """A member that took a seat, what was so before, and devices that it or others on the node got which other nodes reach."""
+    """An assigned member, the state before, and devices that members of the node got with it and that other nodes reach."""
 
     member: GangMember
     node: str
@@ -71,15 +71,15 @@ class AssignedMember(NamedTuple):
 
 
 class PartialAssignment:
-    """Who sits where, and what everybody's claims get."""
+    """The nodes of the assigned members, and what their claims get."""
 
-    def __init__(self, places: PlacementOracle) -> None:
-        self._places = places
+    def __init__(self, oracle: PlacementOracle) -> None:
+        self._oracle = oracle
         self.reached_further = False
         self.clear()
 
     def clear(self) -> None:
-        """Nobody sits anywhere."""
+        """No member is assigned."""
         self._on_node: dict[str, list[GangMember]] = {}
         self._placements: dict[str, Mapping[str, ClaimPlacement]] = {}
         self._decided: dict[str, tuple[str, ClaimPlacement]] = {}
@@ -88,14 +88,16 @@ class PartialAssignment:
         self._full: dict[str, dict[Hashable, int]] = {}
         self._joined = 0
 
-    def enter(self, member: GangMember, node: str, without: frozenset[DeviceId] = frozenset()) -> AssignedMember | None:
-        """Seat the member, moving devices between the members of this node if necessary; None if that is impossible.
+    def assign(
+        self, member: GangMember, node: str, without: frozenset[DeviceId] = frozenset()
+    ) -> AssignedMember | None:
+        """Assign the member, moving devices between the members of this node if necessary; None if that is impossible.
 
         Nobody on the node gets one of the devices `without` for it.
         """
         before = self._placements.get(node, {})
         elsewhere = [shared for uid in member.claims if (shared := self._decided.get(uid)) and shared[0] != node]
-        if not all(self._places.usable(placement, node) for _, placement in elsewhere):
+        if not all(self._oracle.usable(placement, node) for _, placement in elsewhere):
             return None
         new = [uid for uid in member.claims if uid not in self._decided]
         after = before
@@ -107,36 +109,38 @@ class PartialAssignment:
             if not self._still_usable(before, found, node):
                 return None
             after = found
-        wide = [each for one in after.values() for each in one.holdings if self._places.reach(each) is not None]
+        wide = [each for one in after.values() for each in one.holdings if self._oracle.reach(each) is not None]
         self.reached_further |= bool(wide)
         had = {(each.driver, each.pool, each.device) for each in self._wide.get(node, ())}
         further = [key for each in wide if (key := (each.driver, each.pool, each.device)) not in had]
-        seated = AssignedMember(member, node, before, self._wide.get(node, ()), len(elsewhere), further)
+        assigned = AssignedMember(member, node, before, self._wide.get(node, ()), len(elsewhere), further)
         self._on_node.setdefault(node, []).append(member)
         self._set(node, after, wide)
-        self._joined += seated.joined
-        return seated
+        self._joined += assigned.joined
+        return assigned
 
-    def leave(self, seated: AssignedMember) -> None:
+    def unassign(self, assigned: AssignedMember) -> None:
         """Undo an `enter`; the last one first."""
-        node = seated.node
-        self._joined -= seated.joined
+        node = assigned.node
+        self._joined -= assigned.joined
         left = self._on_node[node]
         left.pop()
-        for uid in self._placements[node].keys() - seated.before.keys():
+        for uid in self._placements[node].keys() - assigned.before.keys():
             del self._decided[uid]
-        self._set(node, seated.before, seated.wide)
+        self._set(node, assigned.before, assigned.wide)
         full = self._full.get(node)
         if full:
-            self._full[node] = {question: seats for question, seats in full.items() if seats <= len(left)}
+            self._full[node] = {
+                question: assignments for question, assignments in full.items() if assignments <= len(left)
+            }
 
     def is_full(self, member: GangMember, node: str) -> bool:
-        """Whether it is known that there is nothing for the member beside those that sit on the node."""
+        """Whether it is known that there is nothing for the member beside the members of the node."""
         full = self._full.get(node)
         return full is not None and self._question(member) in full
 
-    def seats(self) -> Mapping[str, Assignment]:
-        """The seats of all members."""
+    def assignments(self) -> Mapping[str, Assignment]:
+        """The assignments of all members."""
         return {
             member.uid: Assignment(node, {uid: self._decided[uid][1] for uid in member.claims})
             for node, members in self._on_node.items()
@@ -144,18 +148,18 @@ class PartialAssignment:
         }
 
     def states(self) -> Mapping[str, Hashable]:
-        """The state of each node on which somebody sits."""
+        """The state of each node that has members."""
         return {node: self.state_of(node) for node, members in self._on_node.items() if members}
 
     def state_of(self, node: str) -> Hashable | None:
-        """Which kinds of members sit there and which devices they have that other nodes reach; None if nobody does."""
+        """Which kinds of members are assigned to it and which devices they have that other nodes reach; None if it has none."""
         members = self._on_node.get(node)
         if not members:
             return None
         state = self._states.get(node)
         if state is None:
             kinds = Counter(member.kind for member in members)
-            wide = Counter(self._places.reach(each) for each in self._wide.get(node, ()))
+            wide = Counter(self._oracle.reach(each) for each in self._wide.get(node, ()))
             shared = frozenset(uid for each in members for uid in each.shared if self._decided[uid][0] == node)
             state = self._states[node] = frozenset(kinds.items()), frozenset(wide.items()), shared
         return state
@@ -166,17 +170,17 @@ class PartialAssignment:
         """Placements for all claims on the node: those that are there as they are, if that is possible."""
         others = [holding for other, held in self._wide.items() if other != node for holding in held]
         here = [holding for placement in before.values() for holding in placement.holdings]
-        found = self._places.ask(new, node, [*others, *here], without)
+        found = self._oracle.ask(new, node, [*others, *here], without)
         if found is not None:
             return {**before, **found}
-        return self._places.ask([*before, *new], node, others, without) if before else None
+        return self._oracle.ask([*before, *new], node, others, without) if before else None
 
     def _question(self, member: GangMember) -> Hashable:
         """What the member needs on a node that it does not share with members elsewhere."""
         return tuple(ask for uid, ask in zip(member.claims, member.asks, strict=True) if uid not in self._decided)
 
     def _note_full(self, member: GangMember, node: str, without: Iterable[DeviceId]) -> None:
-        """Remember the answer as long as those stay who sit there now, unless it is due to what is held elsewhere."""
+        """Remember the answer as long as the present members stay, unless it is due to what is held elsewhere."""
         if without or any(self._wide.values()):
             return
         self._full.setdefault(node, {})[self._question(member)] = len(self._on_node.get(node, ()))
@@ -196,7 +200,7 @@ class PartialAssignment:
             not moved
             or not self._joined
             or all(
-                self._places.usable(after[uid], other)
+                self._oracle.usable(after[uid], other)
                 for other, members in self._on_node.items()
                 if other != node
                 for member in members

@@ -21,7 +21,7 @@ from dra_extender.scheduling.gang.failure_cache import GangFailures
 from dra_extender.scheduling.gang.offers import GangOffers
 from dra_extender.scheduling.gang.planner import GangPlanner, PlanResult, PlanUnfinishedError
 from dra_extender.scheduling.gang.search import MAX_STEPS
-from dra_extender.scheduling.permit.members import GangSnapshot, MemberCandidate, call_the_roll, candidate_of, too_large
+from dra_extender.scheduling.permit.members import GangSnapshot, MemberCandidate, candidate_of, take_snapshot, too_large
 from dra_extender.scheduling.permit.permit import Permit
 from dra_extender.scheduling.ports.cluster import Clock
 from dra_extender.scheduling.ports.options import Options
@@ -36,23 +36,23 @@ GroupKey = tuple[str, str]
 
 @dataclass(slots=True)
 class _Plan:
-    """The seats of one gang by pod UID, who has been told its seat, and for whom another one is looked for after that."""
+    """The assignments of one gang by pod UID, the members to which they were announced, and those of them that are replanned."""
 
     group_uid: str
-    seats: dict[str, Assignment] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
-    again: set[str] = field(default_factory=set)
+    assignments: dict[str, Assignment] = field(default_factory=dict)
+    announced: set[str] = field(default_factory=set)
+    replanned: set[str] = field(default_factory=set)
 
 
-class _Asked(NamedTuple):
-    """The nodes offered to a member, and what finding a seat for it may spend."""
+class _Request(NamedTuple):
+    """The nodes offered to a member, and what finding an assignment for it may spend."""
 
     nodes: Collection[str]
     budget: CallBudget
 
 
 class _Refusal(NamedTuple):
-    """Why a member is not seated, and whether too few others are, so that the gang cannot come together now.
+    """Why a member is not assigned, and whether too few others are, so that the gang cannot come together now.
 
     `why` counts as long as the facts are what they are; None if that cannot be said.
     """
@@ -69,21 +69,21 @@ class Gangs:
         self,
         ledger: Ledger,
         planning: GangPlanner,
-        gate: Permit,
+        permit: Permit,
         failures: GangFailures,
         clock: Clock,
         options: Options,
         fairness: HoldFairness,
-        seated: Callable[[str], None],
+        assigned: Callable[[str], None],
     ) -> None:
-        """`seated` is told the UIDs of members for which there is a seat now, while another one was asked about."""
+        """`assigned` is called with the UID of each member that gets an assignment while another member is asked about."""
         self._ledger = ledger
         self._planning = planning
-        self._gate = gate
+        self._permit = permit
         self._clock = clock
         self._options = options
         self.fairness = fairness
-        self._seated = seated
+        self._assigned = assigned
         self._offers = GangOffers(ledger)
         self._failures = failures
         self._plans: dict[GroupKey, _Plan] = {}
@@ -91,13 +91,12 @@ class Gangs:
     def attempt(self, pod: Pod, group: PodGroup, nodes: Sequence[str], budget: CallBudget) -> FilterResult | None:
         """The one node that is planned for this member, held for it, or why the gang does not fit; None if it needs no plan.
 
-        A member whose planned node is not among the `nodes` offered for it gets another one beside the others, or causes a new plan
-        for it and for the members that have not been told yet.  A member that has been told before and whose seat is no good any
-        more begins a new attempt of the gang: others keep what they were told only if the gang fits with that.  What was offered
-        to whom is remembered for later plans.
+        If the planned node is not among the offered `nodes`, the member gets another one beside the others, or causes a new plan
+        for itself and for the members whose assignments are not announced.  If an announced assignment has become invalid, the
+        gang is planned anew: others keep what was announced to them only if the gang fits with that.
 
         Raises:
-            Paused: the slice of the budget is over; asked again, it goes on.
+            SearchPaused: the slice of the budget is over; asked again, it goes on.
         """
         refusal = too_large(group, self._ledger)
         if refusal is not None:
@@ -116,7 +115,7 @@ class Gangs:
         if plan is not None and plan.group_uid != group.metadata.uid:
             self._drop(key)
             plan = None
-        if plan is None or pod.uid not in plan.seats:
+        if plan is None or pod.uid not in plan.assignments:
             known = self._failures.known(group, pod.uid, self._offers.revision(group))
             if known is not None:
                 return refused_everywhere(nodes, known)
@@ -124,31 +123,33 @@ class Gangs:
             self.fairness.shares.check_plan(group.metadata.uid, *key)
             self._forget_settled()
             plan = _Plan(group.metadata.uid)
-        complete = not self._give_up_seats_of_gone(plan)
-        if not complete or not self._has_good_seat(plan, pod, nodes):
-            refusal = self._seat(plan, pod, group, _Asked(nodes, budget), beside=complete)
+        complete = not self._drop_deleted(plan)
+        if not complete or not self._has_valid_assignment(plan, pod, nodes):
+            refusal = self._assign(plan, pod, group, _Request(nodes, budget), beside=complete)
             if refusal is not None:
                 if refusal.short:
                     self._drop(key)
-                    self._gate.break_up(group)
+                    self._permit.reject(group)
                 self._remember(refusal, pod, group)
                 return refusal.attempt
-        seat = plan.seats.get(pod.uid)
-        return None if seat is None else self._told(plan, pod, group, seat, nodes)
+        assignment = plan.assignments.get(pod.uid)
+        return None if assignment is None else self._announce(plan, pod, group, assignment, nodes)
 
-    def _told(self, plan: _Plan, pod: Pod, group: PodGroup, seat: Assignment, nodes: Sequence[str]) -> FilterResult:
-        """The answer that names the seat, which is held from now on."""
-        if not plan.told:
+    def _announce(
+        self, plan: _Plan, pod: Pod, group: PodGroup, assignment: Assignment, nodes: Sequence[str]
+    ) -> FilterResult:
+        """The answer that names the assignment, which is held from now on."""
+        if not plan.announced:
             self.fairness.shares.offered(group.metadata.uid)
-        if pod.uid not in plan.told:
+        if pod.uid not in plan.announced:
             self.fairness.stale.progressed(group.metadata.uid)
         self._plans[group.metadata.key] = plan
-        plan.told.add(pod.uid)
+        plan.announced.add(pod.uid)
         expires = self._clock.monotonic() + self._options.hold_seconds
-        for uid in seat.placements:
-            self._ledger.holds.join(uid, pod.uid, expires)
-        attempt = refused_everywhere([name for name in nodes if name != seat.node], _ELSEWHERE)
-        attempt.seat, attempt.fits = seat.node, {seat.node: None}
+        for uid in assignment.placements:
+            self._ledger.holds.add_pod(uid, pod.uid, expires)
+        attempt = refused_everywhere([name for name in nodes if name != assignment.node], _ELSEWHERE)
+        attempt.assigned_node, attempt.fits = assignment.node, {assignment.node: None}
         return attempt
 
     def _remember(self, refusal: _Refusal, pod: Pod, group: PodGroup) -> None:
@@ -160,39 +161,39 @@ class Gangs:
             self._failures.note(group, pod.uid, offers, refusal.why, everybody=everybody, limited=limited)
 
     def may_fit(self, pod: Pod, group: PodGroup, nodes: Collection[str], budget: CallBudget) -> bool:
-        """Whether a call for this refused member might end with a seat now; nothing is held for it.
+        """Whether a call for this refused member might end with an assignment now; nothing is held for it.
 
         What cannot be found out without giving up a plan may be so.  Raises Paused when the slice of the budget is over.
         """
         plan = self._plans.get(group.metadata.key)
-        if plan is not None and any(self._ledger.holds.of_pod(uid) for uid in plan.seats):
+        if plan is not None and any(self._ledger.holds.of_pod(uid) for uid in plan.assignments):
             return True
         if self._failures.known(group, pod.uid, self._offers.revision(group)) is not None:
             return False
         if too_large(group, self._ledger) is not None:
             return False
-        roll = call_the_roll(group, self._ledger)
-        if any(other.uid == pod.uid for other, _ in roll.missing):
+        snapshot = take_snapshot(group, self._ledger)
+        if any(other.uid == pod.uid for other, _ in snapshot.missing):
             return False
-        if all(each.pod.uid != pod.uid for each in roll.candidates):
-            return not self._lacks_members(group, roll)
-        if len(roll.candidates) < roll.needed:
+        if all(each.pod.uid != pod.uid for each in snapshot.candidates):
+            return not self._lacks_members(group, snapshot)
+        if len(snapshot.candidates) < snapshot.needed:
             return False
         offered = self._offers.last(group, pod.uid) or nodes
-        needed = max(roll.needed, 1)
-        planned = self._planned(pod, group, _Asked(offered, budget), roll.candidates, needed)
-        return planned.unsettled or bool(planned.revocable) or pod.uid in planned.seats
+        needed = max(snapshot.needed, 1)
+        planned = self._planned(pod, group, _Request(offered, budget), snapshot.candidates, needed)
+        return planned.unsettled or bool(planned.revocable) or pod.uid in planned.assignments
 
     def _forget_settled(self) -> None:
         """Drop plans of which nothing is held any more."""
         for key, plan in list(self._plans.items()):
-            if not any(self._ledger.holds.of_pod(uid) for uid in plan.seats):
+            if not any(self._ledger.holds.of_pod(uid) for uid in plan.assignments):
                 del self._plans[key]
 
     def _drop(self, key: GroupKey) -> None:
         plan = self._plans.pop(key, None)
-        for uid in plan.seats if plan is not None else ():
-            self._ledger.holds.leave(uid)
+        for uid in plan.assignments if plan is not None else ():
+            self._ledger.holds.release_pod(uid)
 
     def revoke(self, group_uid: str) -> None:
         """Give up the whole plan of this gang."""
@@ -200,113 +201,117 @@ class Gangs:
             if plan.group_uid == group_uid:
                 self._drop(key)
 
-    def _has_good_seat(self, plan: _Plan, pod: Pod, nodes: Sequence[str]) -> bool:
-        """Whether there is a seat that can be told (again).  Once told, nothing about it may have changed since."""
-        seat = plan.seats.get(pod.uid)
-        return seat is not None and seat.node in nodes and self._is_held(pod.uid, seat, as_decided=pod.uid in plan.told)
+    def _has_valid_assignment(self, plan: _Plan, pod: Pod, nodes: Sequence[str]) -> bool:
+        """Whether the member has an assignment that can be announced; an announced one must not have changed since."""
+        assignment = plan.assignments.get(pod.uid)
+        return (
+            assignment is not None
+            and assignment.node in nodes
+            and self._is_held(pod.uid, assignment, as_decided=pod.uid in plan.announced)
+        )
 
-    def _give_up_seats_of_gone(self, plan: _Plan) -> bool:
-        """Whether a member with a seat is gone, so that the others may be too few now."""
-        gone = [uid for uid in plan.seats if self._ledger.pods.gone(uid)]
+    def _drop_deleted(self, plan: _Plan) -> bool:
+        """Whether a member with an assignment is gone, so that the others may be too few now."""
+        gone = [uid for uid in plan.assignments if self._ledger.pods.gone(uid)]
         for uid in gone:
-            plan.told.discard(uid)
-            del plan.seats[uid]
+            plan.announced.discard(uid)
+            del plan.assignments[uid]
         return bool(gone)
 
-    def _is_held(self, pod_uid: str, seat: Assignment, *, as_decided: bool = False) -> bool:
-        holds, state = self._ledger.holds, self._ledger.state.of(seat.node)
+    def _is_held(self, pod_uid: str, assignment: Assignment, *, as_decided: bool = False) -> bool:
+        holds, state = self._ledger.holds, self._ledger.state.of(assignment.node)
         return all(
             (hold := holds.get(uid)) is not None
             and pod_uid in hold.pods
-            and seat.node in hold.placements
-            and (not as_decided or hold.versions.get(seat.node) == state)
-            for uid in seat.placements
+            and assignment.node in hold.placements
+            and (not as_decided or hold.versions.get(assignment.node) == state)
+            for uid in assignment.placements
         )
 
-    def _seat(self, plan: _Plan, pod: Pod, group: PodGroup, asked: _Asked, *, beside: bool) -> _Refusal | None:
-        """Find a seat for the pod, if possible `beside` the others; why there is none, if so.  It may need none."""
-        again = pod.uid in plan.told or pod.uid in plan.again
+    def _assign(self, plan: _Plan, pod: Pod, group: PodGroup, request: _Request, *, beside: bool) -> _Refusal | None:
+        """Find an assignment for the pod, if possible `beside` the others; why there is none, if so.  It may need none."""
+        again = pod.uid in plan.announced or pod.uid in plan.replanned
         if again:
             # For as long as it is not answered: pauses come in between.
-            plan.again.add(pod.uid)
+            plan.replanned.add(pod.uid)
             self._keep_what_is_good(plan, pod.uid)
-        elif beside and self._seat_beside_the_others(plan, pod, group, asked):
+        elif beside and self._assign_beside_others(plan, pod, group, request):
             return None
-        refusal = self._seat_the_rest(plan, pod, group, asked)
-        if refusal is not None and refusal.short and again and plan.told:
-            for uid in plan.seats:
-                self._ledger.holds.leave(uid)
-            plan.seats.clear()
-            plan.told.clear()
-            refusal = self._seat_the_rest(plan, pod, group, asked)
-        plan.again.discard(pod.uid)
+        refusal = self._replan_unannounced(plan, pod, group, request)
+        if refusal is not None and refusal.short and again and plan.announced:
+            for uid in plan.assignments:
+                self._ledger.holds.release_pod(uid)
+            plan.assignments.clear()
+            plan.announced.clear()
+            refusal = self._replan_unannounced(plan, pod, group, request)
+        plan.replanned.discard(pod.uid)
         return refusal
 
     def _keep_what_is_good(self, plan: _Plan, pod_uid: str) -> None:
-        """Give up the seat of this member and those told seats about which something has changed."""
-        for uid in list(plan.told):
-            if uid == pod_uid or not self._is_held(uid, plan.seats[uid], as_decided=True):
-                plan.told.discard(uid)
-                del plan.seats[uid]
-                self._ledger.holds.leave(uid)
+        """Give up the assignment of this member and those announced assignments about which something has changed."""
+        for uid in list(plan.announced):
+            if uid == pod_uid or not self._is_held(uid, plan.assignments[uid], as_decided=True):
+                plan.announced.discard(uid)
+                del plan.assignments[uid]
+                self._ledger.holds.release_pod(uid)
 
-    def _seat_beside_the_others(self, plan: _Plan, pod: Pod, group: PodGroup, asked: _Asked) -> bool:
-        """Whether the pod got a seat while all others keep theirs: that takes much less than a new plan."""
-        others = plan.seats.keys() - {pod.uid}
-        if not others or not all(self._is_held(uid, plan.seats[uid]) for uid in others - plan.told):
+    def _assign_beside_others(self, plan: _Plan, pod: Pod, group: PodGroup, request: _Request) -> bool:
+        """Whether the pod gets an assignment beside all others, which costs much less than a new plan."""
+        others = plan.assignments.keys() - {pod.uid}
+        if not others or not all(self._is_held(uid, plan.assignments[uid]) for uid in others - plan.announced):
             return False
-        plan.seats.pop(pod.uid, None)
-        self._ledger.holds.leave(pod.uid)
+        plan.assignments.pop(pod.uid, None)
+        self._ledger.holds.release_pod(pod.uid)
         candidate = candidate_of(pod, self._ledger)
         if candidate is None or isinstance(candidate, Rejection):
             return False
-        planned = self._planned(pod, group, asked, (candidate,), 1, MAX_STEPS // _SHARE)
-        if pod.uid not in planned.seats:
+        planned = self._planned(pod, group, request, (candidate,), 1, MAX_STEPS // _SHARE)
+        if pod.uid not in planned.assignments:
             return False
-        self._take(plan, pod, group, planned.seats, (candidate,))
+        self._take(plan, pod, group, planned.assignments, (candidate,))
         return True
 
-    def _seat_the_rest(self, plan: _Plan, pod: Pod, group: PodGroup, asked: _Asked) -> _Refusal | None:
-        """Plan the members that have not been told; why that is impossible, if it is.
+    def _replan_unannounced(self, plan: _Plan, pod: Pod, group: PodGroup, request: _Request) -> _Refusal | None:
+        """Plan the members whose assignments are not announced; why that is impossible, if it is.
 
-        A pod without open claims gets no seat, and is refused while its gang lacks members that it would wait for at the gate.
+        A pod without open claims gets no assignment; it is refused while its gang lacks members for which it would wait.
         """
-        nodes = tuple(asked.nodes)
+        nodes = tuple(request.nodes)
         holds = self._ledger.holds
-        holds.leave(pod.uid)
-        for uid in plan.seats.keys() - plan.told:
-            holds.leave(uid)
-            del plan.seats[uid]
-        roll = call_the_roll(group, self._ledger)
-        for other, refusal in roll.missing:
+        holds.release_pod(pod.uid)
+        for uid in plan.assignments.keys() - plan.announced:
+            holds.release_pod(uid)
+            del plan.assignments[uid]
+        snapshot = take_snapshot(group, self._ledger)
+        for other, refusal in snapshot.missing:
             if other.uid == pod.uid:
                 return _Refusal(refused_everywhere(nodes, refusal), short=False)
-        if all(each.pod.uid != pod.uid for each in roll.candidates):
-            if self._lacks_members(group, roll):
-                return _Refusal(refused_everywhere(nodes, self._too_few(group, roll)), short=False)
+        if all(each.pod.uid != pod.uid for each in snapshot.candidates):
+            if self._lacks_members(group, snapshot):
+                return _Refusal(refused_everywhere(nodes, self._too_few(group, snapshot)), short=False)
             return None
-        candidates = tuple(each for each in roll.candidates if each.pod.uid not in plan.told)
-        lacking = roll.needed - sum(each.pod.uid in plan.told for each in roll.candidates)
+        candidates = tuple(each for each in snapshot.candidates if each.pod.uid not in plan.announced)
+        lacking = snapshot.needed - sum(each.pod.uid in plan.announced for each in snapshot.candidates)
         needed, short = max(lacking, 1), lacking > 0
         if len(candidates) < needed:
-            return _Refusal(refused_everywhere(nodes, self._too_few(group, roll)), short)
-        planned = self._planned(pod, group, asked, candidates, needed)
+            return _Refusal(refused_everywhere(nodes, self._too_few(group, snapshot)), short)
+        planned = self._planned(pod, group, request, candidates, needed)
         if planned.limited:
             return _refusal(nodes, _stopped(group), plan, short=False)
-        if pod.uid not in planned.seats:
+        if pod.uid not in planned.assignments:
             why = _does_not_fit(group, len(candidates), needed)
             if planned.unsettled or planned.revocable:
                 refused = refused_everywhere(nodes, why)
                 refused.unsettled, refused.behind = planned.unsettled, planned.behind
                 refused.revocable = planned.revocable
                 return _Refusal(refused, short=False)
-            if planned.seats:
+            if planned.assignments:
                 self._plans[group.metadata.key] = plan
-                self._take(plan, pod, group, planned.seats, candidates)
-            failed = _refusal(nodes, why, plan, short=short and not planned.seats)
+                self._take(plan, pod, group, planned.assignments, candidates)
+            failed = _refusal(nodes, why, plan, short=short and not planned.assignments)
             failed.attempt.behind = planned.behind
             return failed._replace(why=None) if planned.behind else failed
-        self._take(plan, pod, group, planned.seats, candidates)
+        self._take(plan, pod, group, planned.assignments, candidates)
         return None
 
     def _take(
@@ -314,38 +319,40 @@ class Gangs:
         plan: _Plan,
         pod: Pod,
         group: PodGroup,
-        seats: Mapping[str, Assignment],
+        assignments: Mapping[str, Assignment],
         candidates: Sequence[MemberCandidate],
     ) -> None:
-        """Hold these seats; whoever was refused before is told that there is one now."""
-        plan.seats |= seats
-        self._hold(group, seats, candidates)
-        for uid in seats.keys() - {pod.uid}:
-            self._seated(uid)
+        """Hold these assignments; members that were refused before are reconsidered."""
+        plan.assignments |= assignments
+        self._hold(group, assignments, candidates)
+        for uid in assignments.keys() - {pod.uid}:
+            self._assigned(uid)
 
     def _planned(
         self,
         pod: Pod,
         group: PodGroup,
-        asked: _Asked,
+        request: _Request,
         candidates: Sequence[MemberCandidate],
         needed: int,
         steps: int = MAX_STEPS,
     ) -> PlanResult:
-        offered = self._offers.among(group, pod.uid, asked.nodes)
-        return self._planning(pod.uid, candidates, needed, offered, asked.budget, (steps, group.metadata.uid))
+        offered = self._offers.among(group, pod.uid, request.nodes)
+        return self._planning(pod.uid, candidates, needed, offered, request.budget, (steps, group.metadata.uid))
 
-    def _hold(self, group: PodGroup, seats: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]) -> None:
+    def _hold(
+        self, group: PodGroup, assignments: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]
+    ) -> None:
         """Hold each claim on the nodes of the members that it is for."""
         now = self._clock.monotonic()
         expires = now + self._options.hold_seconds
         users: dict[str, list[str]] = {}
-        for uid, seat in seats.items():
-            for claim in seat.placements:
+        for uid, assignment in assignments.items():
+            for claim in assignment.placements:
                 users.setdefault(claim, []).append(uid)
         for claim, pods in users.items():
-            placement = with_fresh_shares(seats[pods[0]].placements[claim], new_share_id)
-            nodes = {seats[uid].node for uid in pods}
+            placement = with_fresh_shares(assignments[pods[0]].placements[claim], new_share_id)
+            nodes = {assignments[uid].node for uid in pods}
             self._ledger.holds.place(
                 Hold(
                     claim_uid=claim,
@@ -360,25 +367,25 @@ class Gangs:
                 )
             )
         for each in candidates:
-            for held in each.claims.held if each.pod.uid in seats else ():
-                self._ledger.holds.join(held.record.claim.metadata.uid, each.pod.uid, expires)
+            for held in each.claims.held if each.pod.uid in assignments else ():
+                self._ledger.holds.add_pod(held.record.claim.metadata.uid, each.pod.uid, expires)
 
-    def _lacks_members(self, group: PodGroup, roll: GangSnapshot) -> bool:
+    def _lacks_members(self, group: PodGroup, snapshot: GangSnapshot) -> bool:
         """Whether too few members exist to open the gate, and none is bound whom others may follow."""
-        return roll.needed > len(roll.candidates) and not self._gate.is_admitted(group)
+        return snapshot.needed > len(snapshot.candidates) and not self._permit.is_admitted(group)
 
-    def _too_few(self, group: PodGroup, roll: GangSnapshot) -> Rejection:
-        detail = f"{max(roll.needed, 1)} more members needed, {len(roll.candidates)} can be placed"
-        if roll.missing:
-            pod, refusal = roll.missing[0]
+    def _too_few(self, group: PodGroup, snapshot: GangSnapshot) -> Rejection:
+        detail = f"{max(snapshot.needed, 1)} more members needed, {len(snapshot.candidates)} can be placed"
+        if snapshot.missing:
+            pod, refusal = snapshot.missing[0]
             detail += f"; pod {pod.name}: {refusal.text}"
         return Rejection(code=Code.GANG_INCOMPLETE, detail=f"PodGroup {group.metadata.name}: {detail}")
 
 
 def _refusal(nodes: Sequence[str], why: Rejection, plan: _Plan, *, short: bool) -> _Refusal:
-    """A gang that does not fit beside what some of its members were told might do so anew."""
+    """A gang that does not fit beside its announced assignments may fit without them."""
     refused = refused_everywhere(nodes, why)
-    return _Refusal(refused, short, None if short and plan.told else why)
+    return _Refusal(refused, short, None if short and plan.announced else why)
 
 
 def _does_not_fit(group: PodGroup, members: int, needed: int) -> Rejection:

@@ -32,7 +32,7 @@ class _Facts(NamedTuple):
 
 @dataclass(slots=True)
 class _Failure:
-    """Why nobody gets a seat (`everybody`), or those pods that were left out; until when that counts (monotonic)."""
+    """Why no member gets an assignment (`everybody`), or those pods that were left out; until when that counts (monotonic)."""
 
     facts: _Facts
     everybody: Rejection | None
@@ -53,7 +53,7 @@ class GangFailures:
         self._known: LruCache[tuple[str, str], _Failure] = LruCache(_REMEMBERED)
 
     def known(self, group: PodGroup, pod_uid: str, offers: int) -> Rejection | None:
-        """Why the pod gets no seat, if nothing has changed since that was found out; `offers` counts changes of what is offered."""
+        """Why the pod gets no assignment, if no fact has changed since; `offers`: the revision of what members were offered."""
         failure = self._known.get(group.metadata.key)
         if failure is None or self._clock.monotonic() >= failure.until:
             return None
@@ -64,7 +64,7 @@ class GangFailures:
     def note(
         self, group: PodGroup, pod_uid: str, offers: int, why: Rejection, *, everybody: bool, limited: bool
     ) -> None:
-        """The pod gets no seat, and neither does any other member if `everybody`; `limited` if that is not certain."""
+        """The pod gets no assignment, and neither does any other member if `everybody`; `limited` if that is not certain."""
         facts, end = self._facts(group, offers), self._clock.monotonic() + _LIMIT_SECONDS
         failure = self._known.get(group.metadata.key)
         if failure is None or failure.facts != facts or failure.everybody:
@@ -81,9 +81,9 @@ class GangFailures:
             offers,
             ledger.state.since(-1)[1],
             ledger.held.since(-1)[1],
-            ledger.node_news.since(-1)[1],
-            ledger.progress.claims,
-            ledger.progress.classes,
+            ledger.node_changes.since(-1)[1],
+            ledger.changes.claims,
+            ledger.changes.classes,
             ledger.serves_extended_resources,
             self._backoffs(group),
         )

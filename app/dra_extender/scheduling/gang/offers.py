@@ -97,7 +97,7 @@ class GangOffers:
             known = _Known(uid)
         self._gangs[key] = known
         before = known.size
-        names, place = frozenset(nodes), self._ledger.node_news.since(-1)[1]
+        names, place = frozenset(nodes), self._ledger.node_changes.since(-1)[1]
         assumed = known.offers.get(pod_uid) or next(iter(known.offers.values()), None)
         if assumed is None or assumed.nodes != names:
             known.revision += 1
@@ -147,7 +147,7 @@ class GangOffers:
 
         Members that are bound or gone are forgotten, and so are nodes that do not exist any more.
         """
-        known, news = self._gangs.get(group.metadata.key), self._ledger.node_news
+        known, news = self._gangs.get(group.metadata.key), self._ledger.node_changes
         if known is None or known.uid != group.metadata.uid:
             known = _Known(group.metadata.uid)
         before = known.size

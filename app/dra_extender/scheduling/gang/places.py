@@ -28,20 +28,20 @@ _NOTHING = ClaimPlacement(allocation=AllocationResult(), holdings=())
 
 
 class PlannerContext(NamedTuple):
-    """What outlives a plan.  `capacities` remembers for nodes that are alike how many members of a kind they have room for."""
+    """What outlives a plan.  `capacities` remembers for equivalent nodes how many members of a kind they have room for."""
 
     ledger: Ledger
     searching: NodeAllocator
-    likeness: NodeEquivalence
+    equivalence: NodeEquivalence
     capacities: MutableMapping[Hashable, int]
 
 
-class LedgerPlaces:
-    """Places (see there) for one plan, under one usage; devices that are `cooling` for some member count as taken."""
+class LedgerPlacementOracle:
+    """PlacementOracle for one plan, under one usage; devices that are `cooling` for some member count as taken."""
 
     def __init__(
         self,
-        means: PlannerContext,
+        context: PlannerContext,
         candidates: Sequence[MemberCandidate],
         offered: OfferedNodes,
         usage: Usage,
@@ -49,7 +49,7 @@ class LedgerPlaces:
         budget: CallBudget,
     ) -> None:
         """Nothing of this may change meanwhile, but the capacities are filled; after a pause `budget` may be another one."""
-        self._ledger, self._searching, self._likeness, self._capacities = means
+        self._ledger, self._searching, self._equivalence, self._capacities = context
         self._by_uid = {each.pod.uid: each for each in candidates}
         self._claims = {each.record.claim.metadata.uid: each for one in candidates for each in one.claims.open}
         self._special = {each.special: each for each in candidates if each.special}
@@ -68,7 +68,7 @@ class LedgerPlaces:
     def ask(
         self, claims: Sequence[str], node: str, kept: Sequence[DeviceHolding], without: frozenset[DeviceId]
     ) -> Mapping[str, ClaimPlacement] | None:
-        """See Places."""
+        """See PlacementOracle."""
         if self._again is None:
             return self._ask(claims, node, kept, without)
         question = (tuple(claims), node, tuple(kept), without)
@@ -112,23 +112,23 @@ class LedgerPlaces:
         return placements | dict(zip(wanted, answer.claims, strict=True))
 
     def out_of_time(self) -> bool:
-        """See Places: the time of a call ends in a pause."""
+        """See PlacementOracle: the time of a call ends in a pause."""
         return self.budget.left <= 0
 
     def pause_due(self) -> bool:
-        """See Places."""
+        """See PlacementOracle."""
         self._again = None
         return self.budget.pause_due()
 
     def allowed(self, member: GangMember, node: str) -> bool:
-        """See Places."""
+        """See PlacementOracle."""
         candidate = self._by_uid[member.uid]
         return (
             node in self._offered.to(member.uid) and candidate.refusal(self._ledger.nodes[node], self._ledger) is None
         )
 
     def usable(self, placement: ClaimPlacement, node: str) -> bool:
-        """See Places."""
+        """See PlacementOracle."""
         at = self._ledger.nodes[node]
         try:
             return placement.allocation.allows(at)
@@ -136,7 +136,7 @@ class LedgerPlaces:
             return False
 
     def reach(self, holding: DeviceHolding) -> Hashable | None:
-        """See Places."""
+        """See PlacementOracle."""
         key = holding.driver, holding.pool, holding.device
         try:
             return self._reach[key]
@@ -144,31 +144,31 @@ class LedgerPlaces:
             found = self._reach[key] = self._reach_of(holding, key)
             return found
 
-    def alike(self, node: str) -> Hashable | None:
-        """See Places."""
+    def symmetry_class(self, node: str) -> Hashable | None:
+        """See PlacementOracle."""
         at = self._ledger.nodes[node]
-        inventory = self._likeness.inventory(at) if self._comparable else None
+        inventory = self._equivalence.inventory(at) if self._comparable else None
         if inventory is None:
             return None
         if self._under_holds is None or node in self._under_holds:
-            kind = self._likeness.kind_under(at, inventory, self._reads, self._usage)
+            kind = self._equivalence.kind_under(at, inventory, self._reads, self._usage)
         else:
-            kind = self._likeness.kind_of(at, inventory, self._reads)
+            kind = self._equivalence.kind_of(at, inventory, self._reads)
         if kind is None:
             return None
-        return kind, self._reads, self._ledger.progress.classes, at.extended_resources if self._special else None
+        return kind, self._reads, self._ledger.changes.classes, at.extended_resources if self._special else None
 
-    def room(self, members: Sequence[GangMember], node: str) -> int | None:
-        """See Places."""
-        alike = self.alike(node)
-        if alike is None:
+    def capacity(self, members: Sequence[GangMember], node: str) -> int | None:
+        """See PlacementOracle."""
+        symmetry_class = self.symmetry_class(node)
+        if symmetry_class is None:
             return None
-        key = alike, members[0].asks, len(members)
+        key = symmetry_class, members[0].asks, len(members)
         known = self._capacities.get(key)
         if known is None:
             before, self.undecided = self.undecided, False
             try:
-                known = self._room(members, node)
+                known = self._capacity(members, node)
             finally:
                 undecided, self.undecided = self.undecided, before
             if undecided:
@@ -177,7 +177,7 @@ class LedgerPlaces:
             self._again = None
         return known
 
-    def _room(self, members: Sequence[GangMember], node: str) -> int:
+    def _capacity(self, members: Sequence[GangMember], node: str) -> int:
         placed: Mapping[str, ClaimPlacement] = {}
         for count, member in enumerate(members):
             kept = [holding for placement in placed.values() for holding in placement.holdings]

@@ -17,7 +17,7 @@ from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.fairness.stale_holds import StaleHolds
 from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.offers import OfferedNodes
-from dra_extender.scheduling.gang.places import LedgerPlaces, PlannerContext
+from dra_extender.scheduling.gang.places import LedgerPlacementOracle, PlannerContext
 from dra_extender.scheduling.gang.search import MAX_STEPS, GangSearch, PlanLimitError
 from dra_extender.scheduling.permit.members import MemberCandidate, members_of
 from dra_extender.scheduling.search_time.deadline import CallBudget
@@ -31,13 +31,13 @@ class PlanUnfinishedError(Exception):
 
 
 class PlanResult(NamedTuple):
-    """Seats by pod UID, none if the gang does not fit.
+    """Assignments by pod UID, none if the gang does not fit.
 
     `limited`: it is not known whether it fits.  `unsettled`: only holds that are about to settle stand in the way.  `behind` and
     `revocable`: see Attempt.
     """
 
-    seats: Mapping[str, Assignment] = {}
+    assignments: Mapping[str, Assignment] = {}
     limited: bool = False
     unsettled: bool = False
     behind: tuple[ClaimPlacement, ...] = ()
@@ -45,7 +45,7 @@ class PlanResult(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What a plan is made from.  Of the first two a plan that was paused may see changes, if none concerns its seats."""
+    """What a plan is made from.  Of the first two a plan that was paused may see changes, if none concerns its assignments."""
 
     state: int
     held: int
@@ -74,7 +74,7 @@ class _Question(NamedTuple):
 
 class _Answer(NamedTuple):
     facts: _Facts
-    seats: Mapping[str, Assignment] | None
+    assignments: Mapping[str, Assignment] | None
 
 
 class _Kept(NamedTuple):
@@ -82,7 +82,7 @@ class _Kept(NamedTuple):
 
     question: _Question
     facts: _Facts
-    places: LedgerPlaces
+    oracle: LedgerPlacementOracle
     plan: GangSearch
     versions: tuple[NodeVersions, NodeVersions]
 
@@ -94,19 +94,19 @@ class _Kept(NamedTuple):
 
 
 class GangPlanner:
-    """Plans the members of a gang, and remembers how many of a kind there is room for on nodes that are alike."""
+    """Plans the members of a gang, and remembers how many of a kind there is room for on equivalent nodes."""
 
     def __init__(
         self,
         ledger: Ledger,
         searching: NodeAllocator,
-        likeness: NodeEquivalence,
+        equivalence: NodeEquivalence,
         cool_downs: DeviceBackoff,
         stale: StaleHolds,
     ) -> None:
-        """`likeness` tells which nodes need not be tried themselves."""
+        """`equivalence` tells which nodes need not be tried themselves."""
         self._ledger = ledger
-        self._means = PlannerContext(ledger, searching, likeness, {})
+        self._context = PlannerContext(ledger, searching, equivalence, {})
         self._cool_downs = cool_downs
         self._stale = stale
         self._paused: LruCache[Hashable, _Kept] = LruCache(_PAUSED)
@@ -120,12 +120,12 @@ class GangPlanner:
         budget: CallBudget,
         terms: tuple[int, str] = (MAX_STEPS, ""),
     ) -> PlanResult:
-        """Seats for all candidates, or for `needed` of them at least; the pod with the UID `asked` may be left out, too.
+        """Assignments for all candidates, or for `needed` of them at least; the pod with the UID `asked` may be left out, too.
 
         `terms`: the most steps, and the UID of their PodGroup, whose own holds are not in its way.
 
         Raises:
-            Paused: the slice of the budget is over; asked again, the plan goes on.
+            SearchPaused: the slice of the budget is over; asked again, the plan goes on.
             SpecNotKeptError: claims have to be read before.
             PlanUnfinishedError: the budget is closed.
         """
@@ -134,58 +134,58 @@ class GangPlanner:
         ledger, (steps, unit) = self._ledger, terms
 
         def planned(usage: Callable[[], Usage], without: frozenset[str] = frozenset()) -> Mapping[str, Assignment]:
-            return self._seats(_Question(asked, candidates, needed, offered, steps, without), usage, budget)
+            return self._solve(_Question(asked, candidates, needed, offered, steps, without), usage, budget)
 
         try:
-            seats = planned(ledger.usage)
+            assignments = planned(ledger.usage)
         except PlanLimitError:
             return PlanResult(limited=True)
         views = self._stale.views(besides=unit)
-        if asked in seats or views.is_empty:
-            return PlanResult(seats)
+        if asked in assignments or views.is_empty:
+            return PlanResult(assignments)
         try:
             behind = planned(lambda: views.without_loose(ledger), views.loose)
             if asked not in behind:
-                return PlanResult(seats)
+                return PlanResult(assignments)
             revocable = planned(lambda: views.without_stale(ledger), views.stale) if views.has_stale else {}
-            unsettled = bool(views.unsettled) and asked in planned(
-                lambda: views.without_unsettled(ledger), views.unsettled
+            unsettled = bool(views.multi_node) and asked in planned(
+                lambda: views.without_multi_node(ledger), views.multi_node
             )
         except PlanLimitError:
-            return PlanResult(seats)
+            return PlanResult(assignments)
         found = _placements(revocable) if asked in revocable else ()
-        return PlanResult(seats, unsettled=unsettled, behind=_placements(behind), revocable=found)
+        return PlanResult(assignments, unsettled=unsettled, behind=_placements(behind), revocable=found)
 
-    def _seats(self, question: _Question, usage: Callable[[], Usage], budget: CallBudget) -> Mapping[str, Assignment]:
-        """The seats found, none if the gang does not fit.
+    def _solve(self, question: _Question, usage: Callable[[], Usage], budget: CallBudget) -> Mapping[str, Assignment]:
+        """The assignments found, none if the gang does not fit.
 
-        A plan that was paused goes on while it is about the same, and counts if nothing that its seats were read from has changed.
+        A paused plan goes on while its question is the same; it counts if nothing has changed that its assignments depend on.
 
         Raises:
-            Paused: the slice of the budget is over.
+            SearchPaused: the slice of the budget is over.
             PlanLimitError: the plan ended at a limit.
         """
         key, facts = question.key, self._facts(question)
         known: _Answer | None = budget.answers.get(key)
         if known is not None and known.facts == facts:
-            return _decided(known.seats)
+            return _decided(known.assignments)
         self._read_before(question, budget)
         kept = self._paused.pop(key, None)
         if kept is None or not kept.same(question, facts):
             kept = self._new_plan(question, facts, usage(), budget)
-        kept.places.budget = budget
+        kept.oracle.budget = budget
         try:
-            seats: Mapping[str, Assignment] | None = kept.plan.seats(question.needed) or {}
+            assignments: Mapping[str, Assignment] | None = kept.plan.solve(question.needed) or {}
         except PlanLimitError:
-            seats = None
+            assignments = None
         except SearchPaused:
             self._paused[key] = kept
             raise
-        if facts != kept.facts and not self._stands(kept, seats):
+        if facts != kept.facts and not self._stands(kept, assignments):
             # Something changed while it was paused: it begins anew in the next slice.
             raise SearchPaused
-        budget.answers[key] = _Answer(facts, seats)
-        return _decided(seats)
+        budget.answers[key] = _Answer(facts, assignments)
+        return _decided(assignments)
 
     def _read_before(self, question: _Question, budget: CallBudget) -> None:
         """Have the specs of all members read at once where they are not kept: a plan that lacks one begins anew.
@@ -195,7 +195,7 @@ class GangPlanner:
         """
         missing: dict[bytes, ClaimRecord] = {}
         for each in question.candidates:
-            for record in self._means.searching.missing(each.claims.open):
+            for record in self._context.searching.missing(each.claims.open):
                 if record.claim.metadata.uid not in budget.read_again:
                     missing.setdefault(record.spec_digest, record)
         if missing:
@@ -204,18 +204,18 @@ class GangPlanner:
     def _new_plan(self, question: _Question, facts: _Facts, usage: Usage, budget: CallBudget) -> _Kept:
         ledger, candidates, offered = self._ledger, question.candidates, question.offered
         members = members_of(candidates, offered.to)
-        if len(self._means.capacities) > _REMEMBERED:
-            self._means.capacities.clear()
-        places = LedgerPlaces(self._means, candidates, offered, usage, facts.cooling, budget)
+        if len(self._context.capacities) > _REMEMBERED:
+            self._context.capacities.clear()
+        oracle = LedgerPlacementOracle(self._context, candidates, offered, usage, facts.cooling, budget)
         versions = (ledger.state.copy(), ledger.held.copy())
-        return _Kept(question, facts, places, GangSearch(members, offered.nodes, places, question.steps), versions)
+        return _Kept(question, facts, oracle, GangSearch(members, offered.nodes, oracle, question.steps), versions)
 
-    def _stands(self, kept: _Kept, seats: Mapping[str, Assignment] | None) -> bool:
-        """Whether the seats of a plan that went on while something changed are still good: nothing has changed on their nodes."""
-        if not seats:
+    def _stands(self, kept: _Kept, assignments: Mapping[str, Assignment] | None) -> bool:
+        """Whether nothing has changed on the nodes of these assignments while the plan was paused."""
+        if not assignments:
             return False
         ledger, (state, held) = self._ledger, kept.versions
-        nodes = {seat.node for seat in seats.values()}
+        nodes = {assignment.node for assignment in assignments.values()}
         return all(ledger.state.of(name) == state.of(name) and ledger.held.of(name) == held.of(name) for name in nodes)
 
     def _cooling(self, question: _Question) -> frozenset[DeviceId]:
@@ -226,8 +226,8 @@ class GangPlanner:
         return _Facts(
             ledger.state.since(-1)[1],
             ledger.held.since(-1)[1],
-            ledger.node_news.since(-1)[1],
-            ledger.progress.classes,
+            ledger.node_changes.since(-1)[1],
+            ledger.changes.classes,
             tuple(
                 (each.record.claim.metadata.uid, each.record.claim.metadata.resource_version)
                 for one in question.candidates
@@ -238,11 +238,11 @@ class GangPlanner:
         )
 
 
-def _decided(seats: Mapping[str, Assignment] | None) -> Mapping[str, Assignment]:
-    if seats is None:
+def _decided(assignments: Mapping[str, Assignment] | None) -> Mapping[str, Assignment]:
+    if assignments is None:
         raise PlanLimitError
-    return seats
+    return assignments
 
 
-def _placements(seats: Mapping[str, Assignment]) -> tuple[ClaimPlacement, ...]:
-    return tuple(placement for seat in seats.values() for placement in seat.placements.values())
+def _placements(assignments: Mapping[str, Assignment]) -> tuple[ClaimPlacement, ...]:
+    return tuple(placement for assignment in assignments.values() for placement in assignment.placements.values())

@@ -1,4 +1,4 @@
-"""The members of a gang that are still to be seated, and what is known of each."""
+"""The members of a gang that still need an assignment, and what is known of each."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -66,7 +66,7 @@ class MemberCandidate:
 
 @dataclass(frozen=True, slots=True)
 class GangSnapshot:
-    """A gang as it stands: who needs a seat, how many of them at least (0 or less: enough are seated), why others have to wait."""
+    """A gang at one moment: the members to assign, how many at least (0 or less: enough are assigned), and why others wait."""
 
     candidates: tuple[MemberCandidate, ...]
     needed: int
@@ -97,17 +97,17 @@ def existing_members(group: PodGroup, ledger: Ledger) -> Iterator[Pod]:
     return (pod for pod in ledger.pods.members(*group.metadata.key) if not (pod.finished or pod.deleting))
 
 
-def call_the_roll(group: PodGroup, ledger: Ledger) -> GangSnapshot:
-    """Look at every member of the gang; the group's holds must have been given up before.
+def take_snapshot(group: PodGroup, ledger: Ledger) -> GangSnapshot:
+    """The state of every member of the gang; the group's holds must have been given up before.
 
-    Members that are bound, whose claims are all allocated, or that need no devices need no seat, and count as seated.
+    Members that are bound, whose claims are all allocated, or that need no devices need no assignment, and count as assigned.
     """
     candidates: list[MemberCandidate] = []
     missing: list[tuple[Pod, Rejection]] = []
-    settled = 0
+    assigned = 0
     for pod in existing_members(group, ledger):
         if pod.node_name or not pod.needs_devices:
-            settled += 1
+            assigned += 1
             continue
         candidate = candidate_of(pod, ledger)
         if isinstance(candidate, Rejection):
@@ -115,12 +115,12 @@ def call_the_roll(group: PodGroup, ledger: Ledger) -> GangSnapshot:
         elif candidate is not None:
             candidates.append(candidate)
         else:
-            settled += 1
-    return GangSnapshot(tuple(candidates), (group.min_count or 0) - settled, tuple(missing))
+            assigned += 1
+    return GangSnapshot(tuple(candidates), (group.min_count or 0) - assigned, tuple(missing))
 
 
 def candidate_of(pod: Pod, ledger: Ledger) -> MemberCandidate | Rejection | None:
-    """What is known of a member that is not bound, or why it has to wait; None if it needs no seat."""
+    """What is known of a member that is not bound, or why it has to wait; None if it needs no assignment."""
     found = find_claims(pod, ledger)
     refusal = found if isinstance(found, Rejection) else fully_reserved(found, ledger)
     if refusal is not None or isinstance(found, Rejection):

@@ -23,7 +23,7 @@ _MIN_COUNT_SECONDS: Final = 0.25
 
 @dataclass(slots=True)
 class WaitingMembers:
-    """Members that stand at the gate or go through it, by UID, and the signal that enough are here, or that it is `broken` up.
+    """Members that stand at the gate or go through it, by UID, and the signal that enough are here, or the reason why they are `rejected`.
 
     `uid`, `namespace` and `name` are the PodGroup's; `since`: when the last member came; `counted`: when the members that exist
     were counted; `short`: since when these are too few, None while they are enough (all monotonic).
@@ -35,7 +35,7 @@ class WaitingMembers:
     since: float
     members: set[str] = field(default_factory=set)
     changed: Notifier = field(default_factory=Notifier)
-    broken: str = ""
+    rejected: str = ""
     counted: float = -math.inf
     short: float | None = None
 
@@ -57,20 +57,18 @@ class Permit:
         self._clock = clock
         self._grace = grace_seconds
         self._count_seconds = min(_COUNT_SECONDS, max(grace_seconds, _MIN_COUNT_SECONDS))
-        self._meetings: dict[str, WaitingMembers] = {}
+        self._waiting: dict[str, WaitingMembers] = {}
         self._admitted: LruCache[str, set[str]] = LruCache(_REMEMBERED)
 
     @asynccontextmanager
-    async def passing(
-        self, pod: Pod, seconds: float, check: Callable[[], None], nudge: Notifier
-    ) -> AsyncIterator[None]:
+    async def wait(self, pod: Pod, seconds: float, check: Callable[[], None], recheck: Notifier) -> AsyncIterator[None]:
         """Enter when the pod may be bound; at once if it is no member of a gang.  Leaving without an error says that it is bound.
 
-        `check` raises TryAgain if waiting makes no sense any more; `nudge` fires when it may have something new to say.
+        `check` raises RetryableError if waiting makes no sense any more; `recheck` fires when it may have something new to say.
 
         Raises:
-            NotTogether: too few members came within `seconds`, too few exist, or the meeting was broken up.
-            TryAgain: `check` raised it.
+            QuorumNotReachedError: too few members came within `seconds`, too few exist, or the gang was rejected.
+            RetryableError: `check` raised it.
         """
         group = gang_of(pod, self._ledger)
         if group is None or self.is_admitted(group):
@@ -78,92 +76,92 @@ class Permit:
             return
         uid = group.metadata.uid
         now = self._clock.monotonic()
-        meeting = self._meetings.setdefault(uid, WaitingMembers(uid, *group.metadata.key, since=now))
-        meeting.since = now
-        meeting.members.add(pod.uid)
-        if self._is_open(group, meeting):
-            meeting.changed.fire()
+        waiting = self._waiting.setdefault(uid, WaitingMembers(uid, *group.metadata.key, since=now))
+        waiting.since = now
+        waiting.members.add(pod.uid)
+        if self._is_open(group, waiting):
+            waiting.changed.fire()
         try:
-            await self._opened(pod, meeting, seconds, check, nudge)
+            await self._opened(pod, waiting, seconds, check, recheck)
             yield
             self._admit(uid, pod.uid)
         finally:
-            meeting.members.discard(pod.uid)
-            if not meeting.members and self._meetings.get(uid) is meeting:
-                del self._meetings[uid]
+            waiting.members.discard(pod.uid)
+            if not waiting.members and self._waiting.get(uid) is waiting:
+                del self._waiting[uid]
 
-    def break_up(self, group: PodGroup) -> None:
+    def reject(self, group: PodGroup) -> None:
         """The gang cannot come together as things are: send away the members that wait, unless it has been admitted."""
-        meeting = self._meetings.get(group.metadata.uid)
-        if meeting is not None and not self._is_open(group, meeting):
-            self._break(meeting, "the other members do not fit at present")
+        waiting = self._waiting.get(group.metadata.uid)
+        if waiting is not None and not self._is_open(group, waiting):
+            self._reject(waiting, "the other members do not fit at present")
 
     @property
     def has_members(self) -> bool:
         """Whether somebody is at the gate."""
-        return bool(self._meetings)
+        return bool(self._waiting)
 
-    def meetings(self) -> Sequence[WaitingMembers]:
+    def waiting_gangs(self) -> Sequence[WaitingMembers]:
         """Gangs whose members wait because too few have come."""
-        return [each for each in self._meetings.values() if not self._opens(each)]
+        return [each for each in self._waiting.values() if not self._opens(each)]
 
-    def meeting(self, group_uid: str) -> WaitingMembers | None:
+    def waiting_gang(self, group_uid: str) -> WaitingMembers | None:
         """The members of this gang that wait, if some do."""
-        found = self._meetings.get(group_uid)
+        found = self._waiting.get(group_uid)
         return None if found is None or self._opens(found) else found
 
-    def send_away(self, meeting: WaitingMembers) -> None:
+    def evict(self, waiting: WaitingMembers) -> None:
         """Other pods need the devices of these members, of which too few have come; no effect on a gang that has come together."""
-        if self._meetings.get(meeting.uid) is meeting and not self._opens(meeting):
-            self._break(meeting, "too few members have come, and other pods wait for the devices")
+        if self._waiting.get(waiting.uid) is waiting and not self._opens(waiting):
+            self._reject(waiting, "too few members have come, and other pods wait for the devices")
 
-    def _opens(self, meeting: WaitingMembers) -> bool:
-        group = self._ledger.pod_groups.get(meeting.namespace, meeting.name)
-        return group is None or group.metadata.uid != meeting.uid or self._is_open(group, meeting)
+    def _opens(self, waiting: WaitingMembers) -> bool:
+        group = self._ledger.pod_groups.get(waiting.namespace, waiting.name)
+        return group is None or group.metadata.uid != waiting.uid or self._is_open(group, waiting)
 
-    def _break(self, meeting: WaitingMembers, why: str) -> None:
-        del self._meetings[meeting.uid]
-        meeting.broken = f"PodGroup {meeting.name}: {why}"
-        meeting.changed.fire()
+    def _reject(self, waiting: WaitingMembers, why: str) -> None:
+        del self._waiting[waiting.uid]
+        waiting.rejected = f"PodGroup {waiting.name}: {why}"
+        waiting.changed.fire()
 
     async def _opened(
-        self, pod: Pod, meeting: WaitingMembers, seconds: float, check: Callable[[], None], nudge: Notifier
+        self, pod: Pod, waiting: WaitingMembers, seconds: float, check: Callable[[], None], recheck: Notifier
     ) -> None:
         end = self._clock.monotonic() + seconds
-        while (group := gang_of(pod, self._ledger)) is not None and not self._is_open(group, meeting):
+        while (group := gang_of(pod, self._ledger)) is not None and not self._is_open(group, waiting):
             check()
-            if meeting.broken:
-                raise QuorumNotReachedError(meeting.broken)
+            if waiting.rejected:
+                raise QuorumNotReachedError(waiting.rejected)
             left = end - self._clock.monotonic()
             if left <= 0:
-                count = f"{len(meeting.members)} of {group.min_count} members"
+                count = f"{len(waiting.members)} of {group.min_count} members"
                 raise QuorumNotReachedError(
                     f"PodGroup {group.metadata.name}: {count} came to be bound within {seconds:g} s"
                 )
-            self._count(group, meeting)
-            await wait_for_any((meeting.changed, nudge), min(left, self._count_seconds))
+            self._count(group, waiting)
+            await wait_for_any((waiting.changed, recheck), min(left, self._count_seconds))
 
-    def _count(self, group: PodGroup, meeting: WaitingMembers) -> None:
-        """End the meeting if for the whole grace fewer members exist than are needed.
+    def _count(self, group: PodGroup, waiting: WaitingMembers) -> None:
+        """End the waiting if for the whole grace fewer members exist than are needed.
 
         Raises:
-            NotTogether: it is so.
+            QuorumNotReachedError: it is so.
         """
         now, needed = self._clock.monotonic(), group.min_count or 0
-        if now < meeting.counted + self._count_seconds:
+        if now < waiting.counted + self._count_seconds:
             return
-        meeting.counted = now
+        waiting.counted = now
         count = sum(1 for _ in existing_members(group, self._ledger))
         if count >= needed:
-            meeting.short = None
+            waiting.short = None
             return
-        meeting.short = now if meeting.short is None else meeting.short
-        if now >= meeting.short + self._grace:
-            self._break(meeting, f"{count} of {needed} members exist for {self._grace:g} s")
-            raise QuorumNotReachedError(meeting.broken)
+        waiting.short = now if waiting.short is None else waiting.short
+        if now >= waiting.short + self._grace:
+            self._reject(waiting, f"{count} of {needed} members exist for {self._grace:g} s")
+            raise QuorumNotReachedError(waiting.rejected)
 
-    def _is_open(self, group: PodGroup, meeting: WaitingMembers) -> bool:
-        return len(meeting.members) >= (group.min_count or 0) or self.is_admitted(group)
+    def _is_open(self, group: PodGroup, waiting: WaitingMembers) -> bool:
+        return len(waiting.members) >= (group.min_count or 0) or self.is_admitted(group)
 
     def is_admitted(self, group: PodGroup) -> bool:
         """Whether a member is bound; then those that follow need not wait for each other."""

@@ -54,15 +54,15 @@ class UnschedulablePod:
 
     pod: Pod
     nodes: AskedNodes
-    mark: SeenChanges
+    seen: SeenChanges
     by_holds: bool
     about_claims: bool
     by_allocation: bool
     recorded: float
 
-    def help_since(self, now: SeenChanges) -> str | None:
+    def queueing_hint(self, now: SeenChanges) -> str | None:
         """What has changed that matters to this pod; None if nothing has."""
-        then = self.mark
+        then = self.seen
         if now.devices != then.devices:
             return "devices"
         if now.classes != then.classes:
@@ -73,7 +73,7 @@ class UnschedulablePod:
 
     def concerns_all_nodes(self, now: SeenChanges) -> bool:
         """Whether the change may help on nodes about which themselves nothing has changed."""
-        return self.by_holds or self.about_claims or self.by_allocation or now.classes != self.mark.classes
+        return self.by_holds or self.about_claims or self.by_allocation or now.classes != self.seen.classes
 
 
 class UnschedulablePods:
@@ -95,7 +95,7 @@ class UnschedulablePods:
     def __contains__(self, pod_uid: str) -> bool:
         return pod_uid in self._refused
 
-    def turned_away(self, pod: Pod, attempt: FilterResult, budget: CallBudget | None = None) -> None:
+    def record(self, pod: Pod, attempt: FilterResult, budget: CallBudget | None = None) -> None:
         """Remember the refusal and tell people why, with all details, by an Event on the pod.
 
         A claim that is still being made from its template is no news: it happens to every such pod for a moment.
@@ -109,7 +109,7 @@ class UnschedulablePods:
         self._refused[pod.uid] = UnschedulablePod(
             pod=pod,
             nodes=asked,
-            mark=self.mark(),
+            seen=self.changes(),
             by_holds=attempt.unsettled or bool(attempt.behind) or not codes.isdisjoint(_BY_HOLDS),
             about_claims=not codes.isdisjoint(_ABOUT_CLAIMS),
             by_allocation=not codes.isdisjoint(_BY_ALLOCATION),
@@ -121,20 +121,20 @@ class UnschedulablePods:
         if codes - {Code.CLAIM_NOT_CREATED}:
             self._events.about_pod(pod, warning=True, reason=REASON, message=self._words(attempt, budget))
 
-    def settled(self, pod_uid: str) -> None:
+    def forget(self, pod_uid: str) -> None:
         """The pod was offered a node, was bound, or is gone."""
         if self._refused.pop(pod_uid, None) is not None:
             self._metrics.waiting(len(self._refused))
 
-    def mark(self) -> SeenChanges:
+    def changes(self) -> SeenChanges:
         """How far each kind of change has come by now."""
-        progress = self._ledger.progress
-        return SeenChanges(progress.devices, progress.claims, progress.classes, self._ledger.holds.ended)
+        changes = self._ledger.changes
+        return SeenChanges(changes.devices, changes.claims, changes.classes, self._ledger.holds.ended)
 
-    def helped_since(self) -> str | None:
+    def any_queueing_hint(self) -> str | None:
         """What has changed since some refusal so that trying again may end differently; None if nothing has."""
-        now = self.mark()
-        return next((help_ for each in self._refused.values() if (help_ := each.help_since(now))), None)
+        now = self.changes()
+        return next((help_ for each in self._refused.values() if (help_ := each.queueing_hint(now))), None)
 
     def all(self) -> tuple[UnschedulablePod, ...]:
         """Every pod that was turned away and has not been placed since."""
@@ -144,25 +144,25 @@ class UnschedulablePods:
         """Pods that fit nowhere where a claim allocated for other nodes is among the reasons."""
         return tuple(each.pod for each in self._refused.values() if each.by_allocation)
 
-    def considered(self, mark: SeenChanges, besides: Container[str] = ()) -> None:
-        """Changes up to this mark need no further thought: kube-scheduler has been told of them, or they help nobody.
+    def advance(self, seen: SeenChanges, besides: Container[str] = ()) -> None:
+        """Changes up to this seen need no further thought: kube-scheduler has been told of them, or they help nobody.
 
         Pods with the UIDs `besides` have still to be looked at.
         """
         for uid, each in self._refused.items():
             if uid in besides:
                 continue
-            latest = SeenChanges(*map(max, each.mark, mark))
-            if latest != each.mark:
-                self._refused[uid] = replace(each, mark=latest)
+            latest = SeenChanges(*map(max, each.seen, seen))
+            if latest != each.seen:
+                self._refused[uid] = replace(each, seen=latest)
 
-    def forget_settled(self) -> None:
+    def forget_resolved(self) -> None:
         """Forget pods that are bound, finished, being deleted or deleted, and pods that the watch does not deliver."""
         known, latest = self._ledger.pods, self._clock.monotonic() - _DELIVERY_SECONDS
         for uid, each in list(self._refused.items()):
             pod = known.by_uid(uid)
             if known.gone(uid) or (each.recorded <= latest if pod is None else not is_pending(pod)):
-                self.settled(uid)
+                self.forget(uid)
 
 
 def is_pending(pod: Pod) -> bool:

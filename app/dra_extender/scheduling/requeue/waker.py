@@ -100,7 +100,7 @@ class Waker:
         while True:
             if not self._due():
                 pause = least
-                signals = (self._ledger.helped, self._ledger.holds.changed, self._hurry)
+                signals = (self._ledger.hinted, self._ledger.holds.changed, self._hurry)
                 await wait_for_any(signals, _LAPSE_SECONDS)
                 continue
             await asyncio.sleep(self._options.wake_delay_seconds)
@@ -118,12 +118,12 @@ class Waker:
     def _due(self) -> bool:
         """Whether something has changed for some refused pod since it was refused."""
         self._ledger.holds.expire(self._clock.monotonic())
-        self._refusals.forget_settled()
-        return self._asked is not None or bool(self._reconsidered) or self._refusals.helped_since() is not None
+        self._refusals.forget_resolved()
+        return self._asked is not None or bool(self._reconsidered) or self._refusals.any_queueing_hint() is not None
 
     async def _look(self) -> float:
         """Find out whether what has changed helps somebody, and tell kube-scheduler if so; the seconds that this took."""
-        mark, moved = self._refusals.mark(), self._moved_nodes()
+        mark, moved = self._refusals.changes(), self._moved_nodes()
         concerned, self._reconsidered = self._reconsidered, {}
         took, reason = 0.0, self._asked
         if reason is None:
@@ -131,7 +131,7 @@ class Waker:
         if reason is not None:
             # All of them are woken.
             self._left.clear()
-        self._refusals.considered(mark, self._left)
+        self._refusals.advance(mark, self._left)
         self._asked = None if reason is None or await self._told(reason) else reason
         return took
 
@@ -143,12 +143,12 @@ class Waker:
         Pods that are left when the time is over come in a later look, as do those whose search is not finished: neither is a
         reason to wake anybody.
         """
-        now, took, reads = self._refusals.mark(), 0.0, 0
+        now, took, reads = self._refusals.changes(), 0.0, 0
         left, self._left = self._left, set()
         for refusal in self._in_turn(self._refusals.all()):
             uid = refusal.pod.uid
             own = concerned.get(uid)
-            reason = own or refusal.help_since(now)
+            reason = own or refusal.queueing_hint(now)
             if reason is None or uid not in self._refusals:
                 continue
             if took >= _LOOK_SECONDS:
@@ -224,7 +224,7 @@ class Waker:
         self._seen = state, held = self._ledger.state.copy(), self._ledger.held.copy()
         if seen is None:
             return None
-        by_state, by_held = state.moved_since(seen[0]), held.moved_since(seen[1])
+        by_state, by_held = state.changed_since(seen[0]), held.changed_since(seen[1])
         return None if by_state is None or by_held is None else by_state | by_held
 
     async def _told(self, reason: str) -> bool:
