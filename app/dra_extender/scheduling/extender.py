@@ -26,7 +26,7 @@ from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
 from dra_extender.scheduling.filter import Filter
-from dra_extender.scheduling.gang.coordinator import Gangs
+from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.gang.failure_cache import GangFailures
 from dra_extender.scheduling.gang.planner import GangPlanner
 from dra_extender.scheduling.podgroup_claims.controller import PodGroupClaimController
@@ -80,9 +80,8 @@ class Extender:
         fairness = HoldFairness(ledger, gate, running, clock, self._holds_are_stale)
         planning = GangPlanner(ledger, searching, likeness, cool_downs, fairness.stale)
         failures = GangFailures(ledger, cool_downs, clock)
-        gangs = Gangs(ledger, planning, gate, failures, clock, options, fairness, self._member_assigned)
-        fairness.stale.drop_plan = gangs.revoke
-        fairness.stale.on_revoked = lambda: metrics.reclaimed(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE)
+        gangs = GangCoordinator(ledger, planning, gate, failures, clock, options, fairness, self._member_assigned)
+        fairness.stale.subscribe(lambda _: metrics.reclaimed(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE))
         self._filter = Filter(ledger, searching, self.refusals, judging, gangs, cool_downs, short, options)
         self._wake_up = Waker(
             ledger, self.refusals, self._filter, cluster.waker, metrics, cluster.clock, options, supervisor

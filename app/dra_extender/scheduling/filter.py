@@ -32,7 +32,7 @@ from dra_extender.scheduling.extended_resources.need import (
     extended_need,
     left_over,
 )
-from dra_extender.scheduling.gang.coordinator import Gangs
+from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.permit.members import gang_of
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.ports.options import Options
@@ -54,7 +54,7 @@ class Filter:
         searching: NodeAllocator,
         refusals: UnschedulablePods,
         judging: NodeEvaluator,
-        gangs: Gangs,
+        gangs: GangCoordinator,
         cool_downs: DeviceBackoff,
         short: ShortClaims,
         options: Options,
@@ -155,7 +155,7 @@ class Filter:
         gang = gang_of(pod, ledger)
         if gang is None:
             return self._alone(pod, nodes, budget)
-        planned = self._gangs.attempt(pod, gang, nodes, budget)
+        planned = self._gangs.offer(pod, gang, nodes, budget)
         if planned is not None and (planned.fits or Code.GANG not in planned.codes):
             return planned
         # A member that would not even fit alone is told why, in more than the gang's words.

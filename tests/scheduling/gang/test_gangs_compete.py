@@ -25,7 +25,6 @@ class Busy(GangWorld):
 
     def __init__(self, seed: int) -> None:
         super().__init__()
-        # Members meet at the gate in real time, which says nothing about how many of them were asked meanwhile.
         self.options = dataclasses.replace(self.options, binding_timeout_seconds=MEETING_SECONDS)
         self.start()
         self.chance = random.Random(seed)
@@ -53,6 +52,8 @@ class Busy(GangWorld):
                 await asyncio.sleep(BACKOFF)
                 await self._gone_as_far_as_possible(running)
                 running = {pod: task for pod, task in running.items() if not task.done()}
+            # Members that still wait for others give up.
+            self.clock.seconds += MEETING_SECONDS
             await asyncio.gather(*running.values())
         self.sync()
 

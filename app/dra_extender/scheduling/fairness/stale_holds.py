@@ -79,10 +79,11 @@ class StaleHolds:
         self._binding = binding
         self._clock = clock
         self._progress: dict[str, float] = {}
-        # Gives up the plan of the gang with this UID.
-        self.drop_plan: Callable[[str], None] = lambda _: None
-        # Called each time a pod or a gang loses its holds.
-        self.on_revoked: Callable[[], None] = lambda: None
+        self._subscribers: list[Callable[[str], None]] = []
+
+    def subscribe(self, handler: Callable[[str], None]) -> None:
+        """Call the handler with the UID of each pod or PodGroup whose holds are revoked."""
+        self._subscribers.append(handler)
 
     def progressed(self, unit: str) -> None:
         """A further member of this gang was told its node."""
@@ -169,10 +170,8 @@ class StaleHolds:
             yield from record.holdings
 
     def _end(self, hold: Hold) -> None:
-        self._shares.revoked(hold.unit)
-        self.on_revoked()
+        self._publish_revoked(hold.unit)
         if hold.unit and hold.unit not in hold.pods:
-            self.drop_plan(hold.unit)
             meeting = self._gate.waiting_gang(hold.unit)
             if meeting is not None:
                 self._gate.evict(meeting)
@@ -180,10 +179,13 @@ class StaleHolds:
             self._ledger.holds.release_pod(uid)
 
     def _send_away(self, meeting: WaitingMembers) -> None:
-        self._shares.revoked(meeting.uid)
-        self.on_revoked()
-        self.drop_plan(meeting.uid)
+        self._publish_revoked(meeting.uid)
         self._gate.evict(meeting)
+
+    def _publish_revoked(self, unit: str) -> None:
+        self._shares.revoked(unit)
+        for handler in self._subscribers:
+            handler(unit)
 
 
 def _conflict(wanted: Iterable[DeviceHolding], kept: Sequence[DeviceHolding], scope: RevocationScope) -> bool:

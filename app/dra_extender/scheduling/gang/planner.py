@@ -111,7 +111,7 @@ class GangPlanner:
         self._stale = stale
         self._paused: LruCache[Hashable, _Kept] = LruCache(_PAUSED)
 
-    def __call__(
+    def plan(
         self,
         asked: str,
         candidates: Sequence[MemberCandidate],

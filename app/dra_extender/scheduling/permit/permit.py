@@ -23,7 +23,9 @@ _MIN_COUNT_SECONDS: Final = 0.25
 
 @dataclass(slots=True)
 class WaitingMembers:
-    """Members that stand at the gate or go through it, by UID, and the signal that enough are here, or the reason why they are `rejected`.
+    """The members of a gang that wait for the permit or have it, by UID, and why they are `rejected`, if they are.
+
+    `changed` fires when enough are here, or when they are rejected.
 
     `uid`, `namespace` and `name` are the PodGroup's; `since`: when the last member came; `counted`: when the members that exist
     were counted; `short`: since when these are too few, None while they are enough (all monotonic).

@@ -1,0 +1,77 @@
+"""Holds for the members of a gang: the one place where plans change holds."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dra_extender.ledger.holds.holds import Hold
+from dra_extender.ledger.ledger import Ledger
+from dra_extender.model.pod_group import PodGroup
+from dra_extender.scheduling.evaluation.fresh_shares import new_share_id, with_fresh_shares
+from dra_extender.scheduling.gang.assignment import Assignment
+from dra_extender.scheduling.permit.members import MemberCandidate
+from dra_extender.scheduling.ports.cluster import Clock
+from dra_extender.scheduling.ports.options import Options
+
+
+class GangHolds:
+    """Places, renews and releases the holds of gang members."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, options: Options) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._options = options
+
+    def place(
+        self, group: PodGroup, assignments: Mapping[str, Assignment], candidates: Sequence[MemberCandidate]
+    ) -> None:
+        """Hold each claim on the nodes of the members that use it.  `release` undoes it."""
+        now = self._clock.monotonic()
+        expires = now + self._options.hold_seconds
+        users: dict[str, list[str]] = {}
+        for uid, assignment in assignments.items():
+            for claim in assignment.placements:
+                users.setdefault(claim, []).append(uid)
+        for claim, pods in users.items():
+            placement = with_fresh_shares(assignments[pods[0]].placements[claim], new_share_id)
+            nodes = {assignments[uid].node for uid in pods}
+            self._ledger.holds.place(
+                Hold(
+                    claim_uid=claim,
+                    placements=dict.fromkeys(nodes, placement),
+                    versions={name: self._ledger.state.of(name) for name in nodes},
+                    expires=expires,
+                    pods=set(pods),
+                    namespace=group.metadata.namespace,
+                    unit=group.metadata.uid,
+                    since=now,
+                    latest=expires + self._options.binding_timeout_seconds,
+                )
+            )
+        for each in candidates:
+            for held in each.claims.held if each.pod.uid in assignments else ():
+                self._ledger.holds.add_pod(held.record.claim.metadata.uid, each.pod.uid, expires)
+
+    def renew(self, pod_uid: str, assignment: Assignment) -> None:
+        """Extend the member's holds: its node is announced now."""
+        expires = self._clock.monotonic() + self._options.hold_seconds
+        for claim in assignment.placements:
+            self._ledger.holds.add_pod(claim, pod_uid, expires)
+
+    def release(self, pods: Iterable[str]) -> None:
+        """End the holds of these members."""
+        for uid in pods:
+            self._ledger.holds.release_pod(uid)
+
+    def any_of(self, pods: Iterable[str]) -> bool:
+        """Whether something is held for one of these members."""
+        return any(self._ledger.holds.of_pod(uid) for uid in pods)
+
+    def has(self, pod_uid: str, assignment: Assignment, *, unchanged: bool = False) -> bool:
+        """Whether the whole assignment is held for the member; `unchanged`: and its node is as it was at the decision."""
+        holds, state = self._ledger.holds, self._ledger.state.of(assignment.node)
+        return all(
+            (hold := holds.get(uid)) is not None
+            and pod_uid in hold.pods
+            and assignment.node in hold.placements
+            and (not unchanged or hold.versions.get(assignment.node) == state)
+            for uid in assignment.placements
+        )
