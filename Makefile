@@ -49,7 +49,7 @@ chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, valida
 .PHONY: e2e
 e2e: $(READY) ## End to end on a real etcd, API server, controller manager and scheduler (K=expression selects)
 	$(BIN)/python tests/controlplane/build.py
-	$(PYTEST) tests -m e2e --ignore tests/bench -n $(WORKERS) --dist loadfile $(if $(K),-k "$(K)")
+	$(PYTEST) tests -m e2e --ignore tests/bench -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(K),-k "$(K)")
 
 .PHONY: bench
 bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=area selects, ROUNDS=n)

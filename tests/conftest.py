@@ -1,3 +1,6 @@
+from collections import Counter
+
+import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
@@ -16,3 +19,32 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+
+E2E_SECONDS_OF_A_TEST = 6.0
+# Files whose tests take longer; seconds of the whole file, measured beside one other worker.
+E2E_SECONDS_OF_A_FILE = {
+    "test_e2e_chaos": 180.0,
+    "test_e2e_workloads_lost_member": 90.0,
+    "test_e2e_workloads_per_pod": 80.0,
+    "test_e2e_namespace_bytes": 75.0,
+    "test_e2e_workloads_binding": 65.0,
+    "test_e2e_deleted_claims": 55.0,
+    "test_e2e_fleet": 125.0,
+    "test_e2e_late_rights": 110.0,
+    "test_e2e_much_asked": 65.0,
+}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the files on a control plane that take longest first, so that the workers, which take whole files, end together.
+
+    xdist by itself starts the files with most tests first, and the longest ones have a single test.
+    """
+    if any(item.get_closest_marker("e2e") is None for item in items):
+        return
+    tests = Counter(item.path for item in items)
+    seconds = {
+        path: E2E_SECONDS_OF_A_FILE.get(path.stem, E2E_SECONDS_OF_A_TEST * count) for path, count in tests.items()
+    }
+    items.sort(key=lambda item: (-seconds[item.path], str(item.path)))
