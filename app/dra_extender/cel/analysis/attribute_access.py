@@ -11,7 +11,7 @@ from dra_extender.cel.syntax import ast
 from dra_extender.cel.syntax.printer import print_expression
 
 CAPACITY_SUFFIXES: Final = frozenset({"value", "quantity"})
-"""What people write behind a capacity in vain."""
+"""Suffixes that people write behind a capacity; none exists."""
 _INDEXES: Final = frozenset({"_[_]", "_[?_]"})
 _SUFFIXES: Final = SUFFIXES | CAPACITY_SUFFIXES
 _DEVICE_MAPS: Final = ("attributes", "capacity")

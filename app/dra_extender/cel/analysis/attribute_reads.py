@@ -14,8 +14,8 @@ _DEVICE_MAPS: Final = frozenset({"attributes", "capacity"})
 _INDEXES: Final = frozenset({"_[_]", "_[?_]"})
 
 
-def named(domain: str, name: str) -> str:
-    """How an attribute of a domain is told."""
+def qualified_name(domain: str, name: str) -> str:
+    """The qualified name of an attribute, domain/name."""
     return f"{domain}/{name}"
 
 
@@ -61,8 +61,12 @@ def _attribute(node: ast.SyntaxNode) -> str | None:
     if not (isinstance(place, ast.Select) and place.field in _DEVICE_MAPS and is_device_field(place, place.field)):
         return None
     if type(domain) is str:
-        return named(domain, name)
-    return named(ANY_DOMAIN, name) if isinstance(domain, ast.Select) and is_device_field(domain, "driver") else None
+        return qualified_name(domain, name)
+    return (
+        qualified_name(ANY_DOMAIN, name)
+        if isinstance(domain, ast.Select) and is_device_field(domain, "driver")
+        else None
+    )
 
 
 def _selection(node: ast.SyntaxNode) -> tuple[ast.SyntaxNode | None, str | ast.SyntaxNode]:

@@ -16,7 +16,7 @@ FAILED: Final = object()
 class CompiledPart(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled part.
 
-    `cost` is charged by whoever decides that the part runs, so that a straight line of operations is charged once.
+    The part that contains this one charges `cost`, so that a straight line of operations is charged once.
     `selection` marks variables and selections from them: upstream charges one unit for the whole path, `path`, and leaves
     it out where the path is a branch of `?:` or a key. `constant` parts cost nothing; `known` ones have their value
     computed in advance although they cost.

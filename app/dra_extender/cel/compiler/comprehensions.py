@@ -44,7 +44,7 @@ _Step = Callable[[EvaluationFrame, Any], None]
 
 
 class FailedVariable:
-    """A variable whose value could not be computed; every use fails alike, without trying again."""
+    """A variable whose value could not be computed; every use fails with the same error, without another evaluation."""
 
     __slots__ = ("reason",)
 

@@ -151,7 +151,7 @@ class _Explainer:
         return self._part(item, _TRUTH[value], parts=parts)
 
     def _parts(self, items: list[ExplainedPart], *, wanted: bool) -> tuple[tuple[Part, ...], bool]:
-        """As many parts as there is room for, and whether some are missing."""
+        """As many parts as the limit allows, and whether some are missing."""
         parts = []
         for each in items[:_MOST_CHILDREN]:
             if self._left <= 0:

@@ -95,7 +95,7 @@ def _selection_message(evaluation: Evaluation, item: ExplainedPart, *, value: bo
 def _comparison_message(
     evaluation: Evaluation, sides: list[ExplainedPart], symbol: str, *, met: bool, wanted: bool
 ) -> str:
-    """`A is 1, wanted 2`; compareTo against zero is told as the comparison that it means."""
+    """`A is 1, wanted 2`; compareTo against zero is written as the comparison that it means."""
     left, right = sides
     inner = _compared(left) if isinstance(right.node, ast.Literal) and right.node.value == 0 else None
     if inner is not None:

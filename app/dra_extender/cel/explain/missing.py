@@ -1,4 +1,4 @@
-"""What a device has instead of something that an expression looked for in vain."""
+"""Messages about an attribute, capacity or key that does not exist: what the device has instead."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.analysis.attribute_reads import named
+from dra_extender.cel.analysis.attribute_reads import qualified_name
 from dra_extender.cel.fastpath.predicates import (
     CASES,
     MAX_PATTERN_SIZE,
@@ -112,7 +112,7 @@ def _field(node: typed_ast.FieldSelection | typed_ast.Index, context: _FastPathC
         return None
     if not isinstance(place.operand, typed_ast.DeviceVariable) or place.name not in {"attributes", "capacity"}:
         return None
-    context.reads.add(named(domain, name))
+    context.reads.add(qualified_name(domain, name))
     return _entry(place.name, domain, name, tests=tests)
 
 

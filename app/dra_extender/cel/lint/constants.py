@@ -60,7 +60,7 @@ def _closed(root: ExplainedPart) -> Iterator[ExplainedPart]:
 
 
 def _truth(evaluation: Evaluation, item: ExplainedPart) -> bool | None:
-    """What a condition is on every device, if that can be told."""
+    """The value of a condition on every device, if its text decides it."""
     checked = item.checked
     if not is_open(item.node):
         value = evaluation.outcome(item).value
@@ -148,7 +148,7 @@ def _demand(node: ast.SyntaxNode) -> tuple[str, list[Any], bool] | None:
 
 
 def _constant(node: ast.SyntaxNode) -> tuple[str, Any] | None:
-    """A text or a bool; numbers of different types can be equal, so they are left alone unless they are alike."""
+    """The type and the value of a literal text, bool or int."""
     if isinstance(node, ast.Literal) and type(node.value) in {str, bool, int}:
         return type(node.value).__name__, node.value
     return None

@@ -30,7 +30,7 @@ _AFTER_NOT: Final = re.compile(r"(.*\W)?not\s+", re.DOTALL)
 
 
 def lint(expression: str, *, before: Sequence[str] | None = (), condition: bool = True) -> tuple[LintFinding, ...]:
-    """The findings of an expression in the order of its text; none says that nothing is wrong as far as can be told.
+    """The findings of an expression in the order of its text; an empty result means that the lint found nothing wrong.
 
     Args:
         expression: The expression; anything goes.

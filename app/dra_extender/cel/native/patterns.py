@@ -65,7 +65,7 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 def pattern_cost(pattern: str) -> int:
-    """Units of work for estimating and compiling a pattern, whether or not it is accepted or remembered."""
+    """Units of work for estimating and compiling a pattern, whether or not it is accepted or cached."""
     if len(pattern) > MAX_LENGTH:
         return _PATTERN_WORK
     return _cached_cost(pattern) if len(pattern) <= _SHORT else _uncached_cost(pattern)
@@ -81,11 +81,11 @@ def _uncached_cost(pattern: str) -> int:
 
 
 def compile_pattern(pattern: str, owner: str = "") -> Pattern:
-    """Compile a pattern, or remember what it was compiled to.
+    """The compiled pattern, from the cache if it is there.
 
     Args:
         pattern: Its text.
-        owner: Whose share of what is kept it takes: a namespace, or empty for administrators.
+        owner: Whose share of the cache it takes: a namespace, or empty for administrators.
 
     Raises:
         CelRuntimeError: RE2 does not accept it, or it expands to too many instructions.
@@ -94,15 +94,15 @@ def compile_pattern(pattern: str, owner: str = "") -> Pattern:
 
 
 def cached_pattern(pattern: str) -> Pattern | None:
-    """What a pattern was compiled to, None if it is not kept."""
+    """The compiled pattern, if the cache has it."""
     return SMALL_PATTERNS.peek(pattern) or LARGE_PATTERNS.peek(pattern)
 
 
 def pattern_in(frame: EvaluationFrame, pattern: str) -> Pattern:
-    """What an evaluation searches with; a constant pattern that is not kept any more is charged and compiled again.
+    """The compiled pattern for a search; a constant pattern that the cache has evicted is charged and compiled again.
 
-    The budget of the call pays for that: whether a pattern is kept depends on what else is, so the evaluation's own limits do
-    not count it. Without such a budget they do.
+    The budget of the call pays for that, and not the evaluation: which patterns the cache has depends on other expressions.
+    Without such a budget, the evaluation pays.
 
     Raises:
         CelRuntimeError: As `compile_pattern`.
@@ -129,7 +129,7 @@ def is_pattern(pattern: str, owner: str = "") -> bool:
 
 
 def charge_pattern(frame: EvaluationFrame, pattern: str) -> None:
-    """Charge the compilation of a pattern that is only known now, whether or not it is remembered.
+    """Charge the compilation of a pattern that is only known now, whether or not it is cached.
 
     Raises:
         CelCostError: The evaluation has not that much left; nothing was compiled.
@@ -142,7 +142,7 @@ def charge_pattern(frame: EvaluationFrame, pattern: str) -> None:
 
 SMALL_PATTERNS: Final[FairCache[str, Pattern]] = FairCache(CACHE_BYTES * 3 // 4)
 LARGE_PATTERNS: Final[FairCache[str, Pattern]] = FairCache(CACHE_BYTES // 4, largest=4)
-"""Patterns by whose text they are; each owner's first ones make room, which takes no bookkeeping when one is used."""
+"""Compiled patterns by their text; an owner's first patterns are evicted first, because looking one up does not count as a use."""
 
 
 def _compile_and_cache(pattern: str, owner: str) -> Pattern:

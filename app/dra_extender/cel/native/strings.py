@@ -47,7 +47,7 @@ def replace_work(text: str, old: str, new: str, count: int) -> int:
 
 
 def split_work(text: str, separator: str, _: int = -1) -> int:
-    """A search, and at most as many pieces as find room; their number is charged on its own when it is known."""
+    """The work of a search and of the most pieces that fit; the number of pieces is charged separately once it is known."""
     return 2 * search_work(text, separator) + (len(text) >> 5)
 
 

@@ -106,7 +106,7 @@ class EvaluationFrame(msgspec.Struct):
             raise CelCostError(f"the evaluation was stopped: it builds a string of more than {MAX_TEXT} bytes")
 
     def afford(self, cost: int) -> None:
-        """Refuse at once what would be charged later and is then too much, so that it is not built in vain."""
+        """Refuse a value before it is built, if the charge that follows would exceed the limit."""
         if self.cost + cost > COST_LIMIT:
             raise over_cost()
 

@@ -38,7 +38,7 @@ _PARTS: Final = re.compile(r"[+-]?0*+([0-9]*+)\.?([0-9]*+)(.*)")
 class Quantity(msgspec.Struct, frozen=True, gc=False, eq=False):
     """An amount, `nano` in nano units, stored as `value` times ten to the power of `scale`.
 
-    `decimal` is set where a 64-bit number was not enough. Quantities are equal if their amounts are.
+    `decimal` is set where the number needs more than 64 bits. Quantities are equal if their amounts are.
     """
 
     nano: int

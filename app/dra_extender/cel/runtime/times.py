@@ -89,7 +89,7 @@ def timestamp_of(nanos: int, offset: int = 0) -> Timestamp:
 
 
 def parse_duration(text: str, spend: Callable[[int], None] | None = None) -> Duration:
-    """Read a duration such as "1h30m", "-1.5s" or "300ms"; `spend` is told the work of each number before it is read.
+    """Read a duration such as "1h30m", "-1.5s" or "300ms"; `spend` is called with the work of each number before it is read.
 
     Raises:
         CelRuntimeError: The text is not one.

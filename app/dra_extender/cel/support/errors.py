@@ -1,7 +1,7 @@
 """What can go wrong with an expression, shaped by what the caller can do about it.
 
 CelError
-├── CelCompileError        the expression is wrong for every device: whoever wrote it must change it
+├── CelCompileError        the expression is wrong for every device: its author must change it
 └── CelRuntimeError        the expression fails on this device: upstream aborts the pod, it is never "no match"
     └── CelCostError       the evaluation would cost too much; `||` and `&&` do not absorb it
         ├── CelDeadlineError   the caller's time was up; evaluating again later may succeed
