@@ -33,5 +33,5 @@ def _copy(source: BinaryIO, sink: BinaryIO) -> None:
             sink.write(line)
             sink.flush()
     except BrokenPipeError:
-        # Whoever read the answers has read enough; the interpreter must not complain about it at exit.
+        # The reader has closed the pipe; the interpreter must not complain about it at exit.
         sys.stdout = None

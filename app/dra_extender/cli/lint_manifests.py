@@ -89,7 +89,7 @@ def _objects(value: Any, path: Path) -> Iterator[Path]:
 
 
 class _Reader:
-    """Reads one object; what has not the shape of one is left to whoever checks shapes."""
+    """Reads one object; fields of a wrong type are left out, because other checks report them."""
 
     def __init__(self, text: str, document: YamlDocument, root: yaml.Node | None, path: Path) -> None:
         self._text = text

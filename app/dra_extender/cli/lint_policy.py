@@ -30,7 +30,7 @@ def is_policy(value: Any) -> bool:
 
 
 def slices_in(text: str) -> Iterator[ResourceSlice]:
-    """The ResourceSlices of a file, those of a List too; what cannot be read is left to whoever checks shapes."""
+    """The ResourceSlices of a file, those of a List too; objects that cannot be read are left out."""
     reader = SliceReader()
     for document in read_documents(text):
         for thing in _things(document.value):

@@ -144,7 +144,7 @@ class _Compiled:
     def _narrowed(self) -> str | None:
         """`compatibleOnlyWith` for the neighbours that are meant, and true for all others.
 
-        One of which the selector has no value is meant, unless the expression is true for it.
+        A device for which the selector fails counts as a neighbour, unless the expression is true for it.
         """
         only, neighbours = self._model.compatible_only_with, self._model.neighbours
         if only is None or neighbours is None or neighbours.devices is None:

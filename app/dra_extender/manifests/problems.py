@@ -1,6 +1,6 @@
 """How messages name a field that people wrote, and what is wrong with it.
 
-Settings, the device policy, kube-scheduler's configuration and manifests use the same words.
+Messages about settings, the device policy, kube-scheduler's configuration and manifests are made here.
 """
 
 import difflib

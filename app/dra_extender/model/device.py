@@ -190,7 +190,7 @@ class _Expression(Value, frozen=True):
 
 
 class _Unread(Value, frozen=True):
-    """An object of which nothing but its presence matters."""
+    """An object whose presence alone matters."""
 
 
 class DeviceBody(Value, frozen=True):

@@ -30,7 +30,7 @@ class DeviceTaintRuleSpec(Value, frozen=True):
 
 
 class DeviceTaintRule(Value, frozen=True):
-    """A taint that the admin lays on devices, whoever publishes them (KEP-5055); the same fields in v1, v1beta2 and v1alpha3.
+    """A taint that the admin adds to devices of any driver (KEP-5055); the same fields in v1, v1beta2 and v1alpha3.
 
     A rule without `deviceSelector` and one with an empty selector are different: the first matches no device, the second all.
     """

@@ -1,6 +1,6 @@
 """Who wrote which part of a claim, as the API server keeps it in `metadata.managedFields`.
 
-This tells our allocations from those of other schedulers: the finalizer and the shape of an allocation are the same for all.
+This distinguishes our allocations from those of other schedulers: finalizer and fields are the same for all schedulers.
 """
 
 from collections.abc import Iterator, Mapping

@@ -30,7 +30,7 @@ class NodeSelectorTerm(Value, frozen=True):
 
 
 class NodeSelector(Value, frozen=True):
-    """Terms of which one must hold."""
+    """Alternative terms; a node is selected if one holds."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 

@@ -56,9 +56,9 @@ class Pod(Value, frozen=True, rename=None):
     """A pod as far as decisions read it.
 
     `extended_resources` are the names in `extended_requests`, sorted; `extended_claim` is the name of the claim that
-    `status.extendedResourceClaimStatus` tells of.  `has_started`: its kubelet reports PodReadyToStartContainers, for which
+    `status.extendedResourceClaimStatus` names.  `has_started`: its kubelet reports PodReadyToStartContainers, for which
     the pod's claims must be prepared.  `parts` are its entries of `spec.resourceClaims` and its containers' requests for
-    extended resources: how much there is to look at.
+    extended resources: the size of the question.
     """
 
     namespace: str
@@ -162,7 +162,7 @@ class _WirePod(Value, frozen=True):
             group = spec.workload_ref.pod_group_name or spec.workload_ref.pod_group
         asking = _extended(spec.init_containers or (), spec.containers or ())
         requested = sum(len(each.requests) for each in asking)
-        told = status.extended_resource_claim_status
+        extended = status.extended_resource_claim_status
         return Pod(
             namespace=meta.namespace,
             name=meta.name,
@@ -178,7 +178,7 @@ class _WirePod(Value, frozen=True):
             claim_statuses=packed(status.resource_claim_statuses or (), PodClaimStatus),
             extended_resources=packed(_resources(asking), str) if asking else (),
             extended_requests=packed(asking, ContainerRequests, requested),
-            extended_claim=told.resource_claim_name if told is not None else "",
+            extended_claim=extended.resource_claim_name if extended is not None else "",
             pod_group=group,
             has_started=any(each == _STARTED for each in status.conditions or ()),
             parts=len(spec.resource_claims or ()) + requested,

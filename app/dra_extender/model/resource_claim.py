@@ -12,9 +12,9 @@ EXTENDED_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 """Is "true" on a claim that a scheduler made for extended resources of the pod that controls it (KEP-5004)."""
 MAX_RESERVATIONS: Final = 256
 OWN_ENTRIES: Final = 200
-"""So many entries of a PodGroup's claim are pods; pods beyond are reserved through their group where that is known to suffice.
+"""Most entries of `reservedFor` for pods of a PodGroup; further pods are reserved through their group where kubelets accept that.
 
-One entry is left for the group, and 55 for pods that are bound to nodes of which it is not known, and do not start.
+One entry is left for the group, and 55 for pods that are bound to nodes whose kubelets turn out not to start such pods.
 """
 _MANY: Final = 32
 
@@ -195,7 +195,7 @@ def read_claim(data: bytes) -> ResourceClaim:
 
 
 def read_key(data: bytes) -> tuple[str, str]:
-    """(namespace, name) of the claim in `data` (API JSON), of which nothing else need be readable.
+    """(namespace, name) of the claim in `data` (API JSON); nothing else in it need be readable.
 
     Raises:
         ModelError: it has none.

@@ -1,4 +1,4 @@
-"""What can be told of a claim whose status cannot be read: which devices it takes.
+"""Which devices a claim takes whose status cannot be read.
 
 Schedulers and drivers write statuses.  One value in it that cannot be read must not make the devices look free.
 """

@@ -124,11 +124,14 @@ class MemoryPods:
     ) -> bool:
         """Set `status.extendedResourceClaimStatus`; whether it is kept.  Raises NotFound, and Refused for another UID."""
         listed = [dict(zip(("containerName", "resourceName", "requestName"), each, strict=True)) for each in mappings]
-        told = {"resourceClaimName": claim, "requestMappings": listed}
+        claim_status = {"resourceClaimName": claim, "requestMappings": listed}
         stored = await self._patch_status(
-            namespace, name, uid, lambda thing: thing.setdefault("status", {}).update(extendedResourceClaimStatus=told)
+            namespace,
+            name,
+            uid,
+            lambda thing: thing.setdefault("status", {}).update(extendedResourceClaimStatus=claim_status),
         )
-        return part(stored, "status", "extendedResourceClaimStatus") == told
+        return part(stored, "status", "extendedResourceClaimStatus") == claim_status
 
     async def record_claims(self, namespace: str, name: str, uid: str, version: str, claims: Mapping[str, str]) -> None:
         """Add entries to `status.resourceClaimStatuses`.  Raises NotFound, Conflict."""

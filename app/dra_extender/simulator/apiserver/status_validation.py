@@ -1,4 +1,4 @@
-"""What the API server accepts as the status of a ResourceClaim.  It knows shapes and names, not devices or free amounts."""
+"""What the API server accepts as the status of a ResourceClaim.  It checks fields and names, not devices or free amounts."""
 
 import re
 import uuid
@@ -39,7 +39,7 @@ def check_claim_status(key: Key, old: Json, new: Json) -> None:
     """Refuse a status that the API server would refuse.
 
     Raises:
-        Refused: every offence, as the server words it: field path, kind of error, why.
+        Refused: names each error as the server does: field path, kind of error, why.
     """
     found = list(_offences(old, new))
     if found:

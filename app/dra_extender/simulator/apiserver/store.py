@@ -215,7 +215,7 @@ class Store:
         self._served.check(key.kind, thing)
         self._served.strip(key.kind, thing)
         if key.kind is StoredKind.CLAIM:
-            # Whoever may write a claim may write who is noted as its writers, as on the real server.
+            # A client that may write a claim may also write its managedFields, as on the real server.
             sent = thing["metadata"].get("managedFields")
             note_writer({**old, "metadata": {**old["metadata"], "managedFields": sent}}, thing, manager)
         thing["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]

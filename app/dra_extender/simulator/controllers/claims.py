@@ -119,7 +119,7 @@ class ClaimController:
             self._store.update(StoredKind.CLAIM, claim)
 
     def _reserve_late(self, claim: Json, pods: dict[str, Json]) -> None:
-        """A pod that runs with an allocated claim gets the reservation that somebody forgot."""
+        """Reserve an allocated claim for a pod that runs with it and has no reservation."""
         status = claim["status"]
         if not status.get("allocation") or "deletionTimestamp" in claim["metadata"]:
             return

@@ -18,17 +18,17 @@ class ExpectedState(StrEnum):
 
 
 class PodExpectation(msgspec.Struct, frozen=True):
-    """What a story says of a pod: bound (on a certain node), or waiting (with a reason that contains this text)."""
+    """What a story expects of a pod: bound (on a certain node), or waiting (with a reason that contains this text)."""
 
     text: str
-    fate: ExpectedState
+    state: ExpectedState
     node: str | None = None
     reason: str = ""
 
     def failure(self, node: str | None, reasons: str) -> str | None:
         """Why it does not hold for a pod on this node (None: not bound) that waits for these reasons (the first line is quoted)."""
         said = reasons.partition("\n")[0] or "no reason was given"
-        if self.fate is ExpectedState.BOUND:
+        if self.state is ExpectedState.BOUND:
             if node is None:
                 return f"it is waiting: {said}"
             if self.node is not None and self.node != node:

@@ -1,6 +1,6 @@
 """Manifests as the steps of a story: what is applied or deleted, in which order, and what is expected then."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -10,11 +10,11 @@ import msgspec
 from dra_extender.manifests.documents import YamlDocument, YamlDocumentError, read_documents
 from dra_extender.manifests.problems import path_text
 from dra_extender.manifests.schema import SchemaError, check, described
-from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind, key_of, part
+from dra_extender.simulator.apiserver.defaults import bodies
+from dra_extender.simulator.apiserver.objects import KIND_OF, NAMESPACE, Json, Key, StoredKind, group_name, key_of, part
 from dra_extender.simulator.demo.expectations import ExpectationError, PodExpectation, read_expectation
-from dra_extender.simulator.demo.object_schemas import SHAPES
+from dra_extender.simulator.demo.object_schemas import SCHEMAS
 from dra_extender.simulator.demo.problems import ManifestError, ManifestProblem
-from dra_extender.simulator.demo.references import unknown_references
 
 DEMO: Final = "dra-extender.io/demo"
 EXPECT: Final = "dra-extender.io/expect"
@@ -27,7 +27,7 @@ _IGNORED: Final = ("Namespace",)
 _POD_GROUP_VERSIONS: Final = tuple(
     f"scheduling.k8s.io/{each}" for each in ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
 )
-_SAME_SHAPE: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
+_SAME_FIELDS: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
 
 
 class Action(StrEnum):
@@ -67,7 +67,7 @@ class Document(msgspec.Struct, frozen=True):
 
     @property
     def subject(self) -> str:
-        """The objects in words."""
+        """The objects as messages name them."""
         return f"{self.key}-0 to -{self.copies - 1}" if self.copies else str(self.key)
 
 
@@ -113,7 +113,7 @@ def load_texts(texts: Sequence[tuple[str, str]]) -> Manifests:
         ManifestProblem(each.file, each.line, str(each.key), field, text, warning=True)
         for each in documents
         if each.action is not Action.DELETE
-        for field, text in unknown_references(each.key, each.thing, {other.key for other in documents})
+        for field, text in _unknown_references(each.key, each.thing, {other.key for other in documents})
     )
     order = {file: index for index, (file, _) in enumerate(texts)}
     problems.sort(key=lambda each: (order[each.file], each.line))
@@ -233,17 +233,17 @@ class _Reader:
 
 
 def _accepted(kind: StoredKind) -> tuple[str, ...]:
-    """The API versions whose shape is that of the stored one."""
+    """The API versions with the fields of the stored one."""
     if kind is StoredKind.POD_GROUP:
         return _POD_GROUP_VERSIONS
     if kind.api_version == "v1":
         return ("v1",)
-    return (*_SAME_SHAPE, "resource.k8s.io/v1alpha3") if kind is StoredKind.TAINT_RULE else _SAME_SHAPE
+    return (*_SAME_FIELDS, "resource.k8s.io/v1alpha3") if kind is StoredKind.TAINT_RULE else _SAME_FIELDS
 
 
 def _findings(kind: StoredKind, value: Json, action: Action) -> Iterator[SchemaError]:
-    """What is wrong with the shape; a document that deletes needs no more than a name."""
-    found = check(SHAPES[kind], value)
+    """What is wrong with the fields; a document that deletes needs only a name."""
+    found = check(SCHEMAS[kind], value)
     if action is Action.DELETE:
         found = (each for each in found if each.path[:1] == ("metadata",))
     return found
@@ -257,3 +257,25 @@ def _subject(kind: StoredKind, value: Json) -> str:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+
+
+def _unknown_references(key: Key, thing: Json, known: Collection[Key]) -> Iterator[tuple[str, str]]:
+    """Field and sentence for every name in the object that none of the known objects has."""
+    if key.kind in (StoredKind.CLAIM, StoredKind.TEMPLATE):
+        spec = part(thing, "spec") if key.kind is StoredKind.CLAIM else part(thing, "spec", "spec")
+        for name in sorted({body["deviceClassName"] for body in bodies(spec)}):
+            if Key(StoredKind.CLASS, "", name) not in known:
+                yield "deviceClassName", f"no DeviceClass {name!r} is in these files"
+    elif key.kind in (StoredKind.POD, StoredKind.POD_GROUP):
+        group = group_name(thing) if key.kind is StoredKind.POD else None
+        if group and Key(StoredKind.POD_GROUP, key.namespace, group) not in known:
+            field = "schedulingGroup" if "schedulingGroup" in thing["spec"] else "workloadRef"
+            yield f"spec.{field}.podGroupName", f"no PodGroup {group!r} is in these files"
+        for entry in part(thing, "spec").get("resourceClaims") or []:
+            for field, kind in (
+                ("resourceClaimName", StoredKind.CLAIM),
+                ("resourceClaimTemplateName", StoredKind.TEMPLATE),
+            ):
+                name = entry.get(field)
+                if name and Key(kind, key.namespace, name) not in known:
+                    yield f"spec.resourceClaims.{field}", f"no {kind.singular} {name!r} is in these files"

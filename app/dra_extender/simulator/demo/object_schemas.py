@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from dra_extender.cel.program import compile_expression
+from dra_extender.cel.support.errors import CelCompileError
 from dra_extender.manifests.schema import Fields, Leaf, ListOf, MapOf, Rule, described
 from dra_extender.model.quantity import QuantityError, parse_quantity
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.apiserver.status_validation import is_label, is_pool_name, is_subdomain
-from dra_extender.simulator.demo.expressions import expression_problem
 
 
 def _text(value: Any) -> str | None:
@@ -34,6 +35,17 @@ def _quantity(value: Any) -> str | None:
     return None
 
 
+def _expression(value: Any) -> str | None:
+    """Why this is no CEL expression over a device that yields a boolean; None if it is one."""
+    if not isinstance(value, str) or not value:
+        return "expected a CEL expression as text"
+    try:
+        compile_expression(value)
+    except CelCompileError as problem:
+        return f"the expression does not compile: {problem.reason} (line {problem.line}, column {problem.column})"
+    return None
+
+
 def _choice(*choices: str) -> Leaf:
     return _named(lambda value: value in choices, f"one of {', '.join(choices)}")
 
@@ -43,7 +55,7 @@ BOOL: Final = _named(lambda value: isinstance(value, bool), "true or false")
 NUMBER: Final = _named(_is_number, "a whole number")
 COUNT: Final = _named(lambda value: _is_number(value) and value > 0, "a whole number above 0")
 QUANTITY: Final = Leaf(_quantity)
-EXPRESSION: Final = Leaf(expression_problem, expression=True)
+EXPRESSION: Final = Leaf(_expression, expression=True)
 LABEL: Final = _named(is_label, "a DNS label (lower case letters, digits and '-', at most 63)")
 SUBDOMAIN: Final = _named(is_subdomain, "a DNS subdomain (lower case letters, digits, '-' and '.')")
 DRIVER: Final = _named(lambda value: is_subdomain(value, 63), "a DNS subdomain of at most 63 characters")
@@ -282,7 +294,7 @@ POD_GROUP: Final = Fields(
 NODE_STATUS: Final = Fields({"allocatable": MapOf(QUANTITY), "capacity": MapOf(QUANTITY)}, open=True)
 
 _TOP: Final[dict[str, Rule]] = {"apiVersion": TEXT, "kind": TEXT, "metadata": METADATA}
-SHAPES: Final[dict[StoredKind, Rule]] = {
+SCHEMAS: Final[dict[StoredKind, Rule]] = {
     StoredKind.NODE: Fields(
         {**_TOP, "spec": Fields({"unschedulable": BOOL}, open=True), "status": NODE_STATUS}, required=("metadata",)
     ),

@@ -18,7 +18,7 @@ _BETWEEN_NODES: Final = re.compile(r"; (?=\d+ of \d+ nodes \()")
 
 
 def state_of(cluster: MemoryCluster, pod: Json, outcome: Outcome | None) -> PodState:
-    """What can be told of the pod now; `outcome` is the last result of the scheduler for it."""
+    """The state of the pod now; `outcome` is the last result of the scheduler for it."""
     metadata = pod["metadata"]
     name = f"{metadata['namespace']}/{metadata['name']}"
     node = pod["spec"].get("nodeName") or None

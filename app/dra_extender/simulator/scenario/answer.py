@@ -7,7 +7,7 @@ The format is that of the parity scenarios: raw API objects in one JSON object p
 import itertools
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -19,19 +19,20 @@ from dra_extender.allocator.pools.pools import gather
 from dra_extender.allocator.state.features import FIELD_OF_NAME, Features
 from dra_extender.allocator.state.release_rules import UPSTREAM
 from dra_extender.allocator.state.result import NoFit
+from dra_extender.allocator.state.usage import PoolUsage, any_compatibility_rule
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.cel.runtime.device import prepare_device
 from dra_extender.cel.support.errors import CelCompileError, CelRuntimeError
-from dra_extender.model.allocation import AllocationResult, Placement
+from dra_extender.model.allocation import AllocationResult, DeviceHolding, Placement
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.device import Device, PoolId
 from dra_extender.model.device_class import device_class_from
 from dra_extender.model.node import Node, node_from
 from dra_extender.model.rejection import Code, Rejection
-from dra_extender.model.resource_claim import claim_from
+from dra_extender.model.resource_claim import ResourceClaim, claim_from
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
-from dra_extender.simulator.scenario.usage import FixedUsage
+from dra_extender.model.snapshot import holdings_of
 
 Json = dict[str, Any]
 
@@ -86,7 +87,7 @@ def _answer_allocate(scenario: Mapping[str, Any]) -> Json:
     claims = [
         NamedClaim(label=each.metadata.name, claim=each) for each in map(claim_from, _objects(scenario, "claims"))
     ]
-    usage = FixedUsage(map(claim_from, _objects(scenario, "allocated")))
+    usage = _FixedUsage(map(claim_from, _objects(scenario, "allocated")))
     features = _features(scenario.get("features"))
     demand = prepare(claims, classes, ProgramCache(), features)
     question = _Question(slices, demand, usage, features, _timeout(scenario.get("timeoutMs")))
@@ -94,12 +95,31 @@ def _answer_allocate(scenario: Mapping[str, Any]) -> Json:
     return {"name": scenario["name"], "nodes": [question.answer(node) for node in nodes]}
 
 
+class _FixedUsage:
+    """The allocated state of a set of claims that does not change."""
+
+    def __init__(self, claims: Iterable[ResourceClaim]) -> None:
+        self._pools: dict[PoolId, dict[str, tuple[DeviceHolding, ...]]] = {}
+        for claim in claims:
+            for holding in holdings_of(claim):
+                pool = self._pools.setdefault(holding.pool_id, {})
+                pool[holding.device] = (*pool.get(holding.device, ()), holding)
+
+    def pool(self, pool_id: PoolId) -> PoolUsage:
+        """What is taken in this pool."""
+        return self._pools.get(pool_id, {})
+
+    def has_compatibility_rules(self, pool_id: PoolId) -> bool:
+        """See Usage."""
+        return any_compatibility_rule(self.pool(pool_id))
+
+
 class _Question:
     def __init__(
         self,
         slices: Sequence[ResourceSlice],
         demand: Demand | Rejection,
-        usage: FixedUsage,
+        usage: _FixedUsage,
         features: Features,
         timeout: float,
     ) -> None:

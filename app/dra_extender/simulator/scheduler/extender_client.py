@@ -17,7 +17,7 @@ class ExtenderTransport(Protocol):
         ...
 
 
-class ExtenderFailure(Exception):  # noqa: N818 - it is the extender's failure, told to the scheduler
+class ExtenderFailure(Exception):  # noqa: N818 - it is the extender's failure, as the scheduler sees it
     """A call did not give a usable answer: the attempt ends with an error and the pod backs off."""
 
 

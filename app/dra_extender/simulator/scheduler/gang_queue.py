@@ -8,7 +8,7 @@ from dra_extender.simulator.apiserver.store import Store
 
 
 class Unit(NamedTuple):
-    """What is scheduled at once: one pod, or the waiting members of a gang, of which `needed` must fit.
+    """What is scheduled at once: one pod, or the waiting members of a gang.  At least `needed` of them must fit.
 
     `wait` says why the gang is not tried yet.
     """
@@ -40,7 +40,7 @@ def units(store: Store, queue: Sequence[Key]) -> list[Unit]:
 
 
 def with_mates(pending: Sequence[Json], is_due: Callable[[Json], bool]) -> list[Json]:
-    """The pods that are due, and those of a group of which a member is due, in the order given."""
+    """The pods that are due, and all pods of a group that has a member that is due, in the order given."""
     due = {pod["metadata"]["uid"] for pod in pending if is_due(pod)}
     groups = {_group_name(pod) for pod in pending if pod["metadata"]["uid"] in due} - {None}
     return [pod for pod in pending if pod["metadata"]["uid"] in due or _group_name(pod) in groups]

@@ -17,7 +17,7 @@ _CHECKED = ("cpu", "memory", "ephemeral-storage")
 
 
 def misfit(pod: Json, node: Json, others: Iterable[Json], backed: Collection[str] = ()) -> str | None:
-    """Why the pod cannot run on the node beside the `others` there, in the words of the in-tree plugins; None if it can.
+    """Why the pod cannot run on the node beside the `others` there, as the in-tree plugins say it; None if it can.
 
     `backed`: extended resources that device classes back, which NodeResourcesFit leaves to others where the node has none.
     """
