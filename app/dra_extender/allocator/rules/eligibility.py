@@ -42,15 +42,14 @@ UNSELECTABLE = frozenset(
         DeviceVerdict.MISFIT,
     }
 )
-"""Standings of devices that a request does not mean at all; mode All leaves them out, while any other bad standing makes
-it fail."""
+"""Verdicts about devices that a request does not select; mode All leaves them out, any other adverse verdict makes it fail."""
 
 _POLL_MASK: Final = 255
 """Devices are counted in groups of one more."""
 
 
 class Eligibility:
-    """The standings of all devices of a node for one request option, found out on first need."""
+    """The verdicts about all devices of a node for one request option, computed on first need."""
 
     __slots__ = ("_exact", "_label", "_node_view", "_rows", "_sharing", "_verdicts", "_wanted")
 
@@ -68,7 +67,7 @@ class Eligibility:
         self._rows: dict[int, VerdictRow] = {}
 
     def of(self, location: int) -> int:
-        """The standing (a `DeviceVerdict` value) of the device at a location.
+        """The verdict (a `DeviceVerdict` value) about the device at a location.
 
         Mode ExactCount looks first whether the device is taken, so that selectors are not evaluated on taken devices; mode All
         looks later.
@@ -83,7 +82,7 @@ class Eligibility:
         return verdict
 
     def all(self) -> bytes:
-        """The standings of all devices, by location; raises as `of` does, and goes on where it was interrupted."""
+        """The verdicts about all devices, by location; raises as `of` does, and goes on where it was interrupted."""
         verdicts = self._verdicts
         location = verdicts.find(0)
         while location >= 0:

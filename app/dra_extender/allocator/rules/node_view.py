@@ -59,7 +59,7 @@ class NodeView:
         # Whether devices with compatibility groups cannot be chosen.
         self.hides_grouped_devices = not features.compatibility_groups and rules.grouped_devices_skipped
         self.skips_node_operations = features.optional_node_operations and node.skips_node_operations
-        # What requests of the same look have found out about the devices so far (see `Eligibility`).
+        # Verdicts so far, by the equivalence key of requests (see `Eligibility`).
         self.verdicts_by_key: dict[Hashable, bytearray] = {}
         self._usage = usage
         self._used: dict[int, PoolUsage] = {}
@@ -92,7 +92,7 @@ class NodeView:
         return pools if self.has_node_rules else found
 
     def poll_deadline(self, devices: int) -> None:
-        """Count what is about to be looked at, and ask now and then whether there is time for it.
+        """Count devices before they are read, and check the deadline every few thousand devices.
 
         Raises:
             Fatal: the time is up.

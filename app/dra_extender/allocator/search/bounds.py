@@ -1,4 +1,4 @@
-"""Upper bounds: how many of a set of devices can be had at once, so that hopeless wishes end without trying every combination.
+"""Upper bounds: how many of a set of devices can be had at once; an infeasible demand ends without trying every combination.
 
 A bound may be too high, never too low.
 """

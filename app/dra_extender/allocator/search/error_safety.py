@@ -1,6 +1,6 @@
-"""How much of a pod's wishes can be judged without the search: what comes before anything that may end it with an error.
+"""The part of a demand that comes before anything that may end the search with an error.
 
-A search that cannot get past this part ends without an error, so it may be broken off as soon as that is known.
+A search that cannot get past this part ends without an error, so it may stop as soon as this part is known to be infeasible.
 """
 
 from collections.abc import Callable

@@ -19,7 +19,7 @@ NOT_CHOSEN: Final = -1
 """Option of a call that has not entered the alternatives of a request, or of a request that has none."""
 
 _MAX_NOGOODS: Final = 12_000
-"""A state of twelve picks takes 1.4 KB, so a search keeps about 16 MiB; what is not remembered is searched again."""
+"""A state of twelve picks takes 1.4 KB, so a search keeps about 16 MiB; states beyond that are searched again."""
 
 
 class FrameResult(IntEnum):
@@ -47,7 +47,7 @@ class SearchContext(Protocol):
         ...
 
     def dead_end(self, refused: int) -> None:
-        """Count a place that no device could fill, for which so many devices were tried in vain."""
+        """Count a device slot that stayed empty after so many eligible devices were excluded."""
         ...
 
 

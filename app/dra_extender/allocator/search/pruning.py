@@ -1,7 +1,7 @@
-"""What a search that takes long learns about its node, to skip what cannot succeed.
+"""What a long search learns about its node, to skip branches that are dead ends.
 
-It never changes the answer: the first solution stays the first, and nothing is skipped that could end in an error.  So it is not
-for wishes with a selector that fails on any device, and has no say about claims with mode All and constraints (see `error_safety`).
+Pruning never changes the answer: the first solution stays the first, and no branch is skipped that could end in an error.  So
+demands with a selector that fails on any device, and claims with mode All and constraints, are not pruned (see `error_safety`).
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ from dra_extender.model.device import Attribute
 Option = tuple[int, int, int]
 
 _VERDICTS_PER_DEVICE: Final = 64
-"""So many standings of a device take as long to compare as to look at a device."""
+"""Comparing so many verdicts of a device takes as long as reading the device."""
 _FEW: Final = 64
 _ONE: Final = ord("1")
 
@@ -38,9 +38,9 @@ class RemainingRequests(NamedTuple):
 
 
 class ExactStateIndex:
-    """What a search goes by that may end with an error: no two devices are interchangeable, and every device matters.
+    """The index of a search that may end with an error: no two devices are interchangeable, and every device matters.
 
-    Only the very same state can be known to fail again, and it does so without an error if it did before.
+    Only an identical state is a nogood, and it fails without an error if it failed without one before.
     """
 
     __slots__ = ("_constraints", "_devices", "symmetry_class")
@@ -71,7 +71,6 @@ class PruningIndex:
         "_eligibility",
         "_interchange_key",
         "_joined",
-        "_never_less",
         "_node_view",
         "_numbers",
         "_remaining_requests",
@@ -96,7 +95,6 @@ class PruningIndex:
         # How far an option has come, if it was interrupted: constraints that were looked at, and what they left.
         self._joined: tuple[int, Mask] | None = None
         self._numbers: dict[Hashable, int] = {}
-        self._never_less: set[Option] = set()
         self._bounds = Bounds(node_view)
         self.masks: dict[Option, Mask] = {}
         self._by_value: dict[tuple[Option, int], dict[tuple[str, Any], Mask]] = {}
@@ -105,11 +103,11 @@ class PruningIndex:
         self._remaining_requests: dict[tuple[int, int], RemainingRequests] = {}
 
     def find(self) -> None:
-        """Find the standing of every device for every option.
+        """Find the verdict about every device for every option.
 
         Raises:
-            Fatal: a selector or a derived attribute fails somewhere, or the time is up; there is no outlook then, and the search
-                goes on without.
+            Fatal: a selector or a derived attribute fails somewhere, or the time is up; the search
+                then goes on without an index.
             Paused: the deadline raised it; a further call goes on.
         """
         for claim, wish in enumerate(self._demand.claims):
@@ -193,7 +191,7 @@ class PruningIndex:
 
     @property
     def is_monotone(self) -> bool:
-        """Whether no pick can ever give back what others take: nobody draws or asks for a negative amount."""
+        """Whether a pick never frees what other picks need: no device draws, and no request asks for, a negative amount."""
         demand, sharing, devices = self._demand, self._node_view.sharing, self._node_view.pools.devices
         for device in devices:
             if any(amount < 0 for entry in device.consumes_counters for _, amount in entry.counters):

@@ -45,7 +45,7 @@ _MANY_DEVICES: Final = 256
 
 
 class _NodeAnalysis(NamedTuple):
-    """What a look at the whole node found: how many claims of the demand cannot fail, and what can be taken, if that is known."""
+    """How many claims of `demand` end without an error, and what the node has for them; None if the time was up."""
 
     demand: Demand
     error_free_claims: int
@@ -215,7 +215,7 @@ class Search:
         return FrameResult.FAILED
 
     def eligibility(self, claim: int, request: int, option: int, wanted: SearchableRequest) -> Eligibility:
-        """The standings of the devices for one request option, shared by all its frames."""
+        """The verdicts about devices for one request option, shared by all its frames."""
         key = (claim, request, option)
         found = self._eligibilities.get(key)
         if found is None:
@@ -224,7 +224,7 @@ class Search:
         return found
 
     def dead_end(self, refused: int) -> None:
-        """Count a place that no device could fill; many of them make the search look at the whole node once."""
+        """Count a device slot that stayed empty; many of them make the search analyse the whole node once."""
         self._dead_ends += 1 + refused // _EXCLUSIONS_PER_DEAD_END
 
     def _is_infeasible(self) -> bool:
