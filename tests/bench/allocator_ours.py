@@ -86,7 +86,7 @@ class Ours:
         gc.collect()
         attempt = FilterResult()
         begin, begin_processor = perf_counter(), process_time()
-        self._judging.search(self._demand(), self._names, len(self._names) + 1, lambda: False, attempt)
+        self._judging.evaluate_nodes(self._demand(), self._names, len(self._names) + 1, lambda: False, attempt)
         return OurTime(perf_counter() - begin, process_time() - begin_processor, attempt)
 
     def after_a_change(self) -> float:

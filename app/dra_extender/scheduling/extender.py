@@ -25,7 +25,7 @@ from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.fairness.hold_fairness import HoldFairness
-from dra_extender.scheduling.filter import Filter
+from dra_extender.scheduling.filter import Filter, FilterDependencies
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
 from dra_extender.scheduling.gang.failure_cache import GangFailures
 from dra_extender.scheduling.gang.planner import GangPlanner
@@ -82,7 +82,18 @@ class Extender:
         failures = GangFailures(ledger, cool_downs, clock)
         gangs = GangCoordinator(ledger, planning, gate, failures, clock, options, fairness, self._member_assigned)
         fairness.stale.subscribe(lambda _: metrics.reclaimed(ReclaimReason.HOLD_REVOKED, ReclaimResult.DONE))
-        self._filter = Filter(ledger, searching, self.refusals, judging, gangs, cool_downs, short, options)
+        self._filter = Filter(
+            FilterDependencies(
+                ledger=ledger,
+                allocator=searching,
+                evaluator=judging,
+                unschedulable=self.refusals,
+                gangs=gangs,
+                device_backoff=cool_downs,
+                short_claims=short,
+                options=options,
+            )
+        )
         self._wake_up = Waker(
             ledger, self.refusals, self._filter, cluster.waker, metrics, cluster.clock, options, supervisor
         )
@@ -174,11 +185,11 @@ class Extender:
     async def filter(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> FilterResponse:
         """See PodResolver and Filter."""
         self._refuse_when_stopping()
-        return await self._filter(await self._pods(pod), nodes)
+        return await self._filter.run(await self._pods.resolve(pod), nodes)
 
     async def prioritize(self, pod: Pod | RequestPod, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """See Prioritize."""
-        return self._prioritize(pod.uid, nodes)
+        return self._prioritize.run(pod.uid, nodes)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str, hung_up: asyncio.Event) -> None:
         """See Bind."""
@@ -186,7 +197,7 @@ class Extender:
         start = self._cluster.clock.monotonic()
         outcome = "failed"
         task = self.supervisor.begin(
-            BackgroundTask.BIND, self._bind(namespace, name, uid, node, hung_up), (RetryableError,)
+            BackgroundTask.BIND, self._bind.run(namespace, name, uid, node, hung_up), (RetryableError,)
         )
         self._binds.add(task)
         task.add_done_callback(self._binds.discard)
@@ -199,7 +210,7 @@ class Extender:
     async def preempt(self, pod: Pod | RequestPod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         """See PodResolver and Preempt."""
         self._refuse_when_stopping()
-        return await self._preempt(await self._pods(pod), victims)
+        return await self._preempt.run(await self._pods.resolve(pod), victims)
 
     async def _unless_stopping(self, run: Callable[[], Awaitable[None]]) -> None:
         """A task that failed while the service was about to stop does not begin again."""

@@ -1,11 +1,11 @@
 import zlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.result import SearchPaused
 from dra_extender.allocator.state.usage import Usage
-from dra_extender.ledger.holds.holds import Hold, HoldBook
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import SpecNotKeptError
 from dra_extender.model.allocation import DeviceHolding, Placement
@@ -13,18 +13,15 @@ from dra_extender.model.lazy_node_names import turned
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code, Rejection
 from dra_extender.scheduling.claims.group_entries import fully_reserved
-from dra_extender.scheduling.claims.lookup import FoundClaim, find_claims
+from dra_extender.scheduling.claims.lookup import find_claims
 from dra_extender.scheduling.claims.preconditions import ClaimsByState, excluded, not_ready, sort_claims
 from dra_extender.scheduling.claims.short_claims import ShortClaims
 from dra_extender.scheduling.evaluation.device_backoff import DeviceBackoff, search_around
 from dra_extender.scheduling.evaluation.evaluator import NODE_UNKNOWN, NodeEvaluator
-from dra_extender.scheduling.evaluation.fresh_shares import new_share_id, with_fresh_shares
 from dra_extender.scheduling.evaluation.node_allocator import NodeAllocator
 from dra_extender.scheduling.evaluation.node_backoff import BACKED_OFF
 from dra_extender.scheduling.evaluation.prefetch import Prefetch
 from dra_extender.scheduling.evaluation.result import FilterResult, refused_everywhere
-from dra_extender.scheduling.evaluation.result_cache import NodeResult
-from dra_extender.scheduling.evaluation.scoring import ratings, total
 from dra_extender.scheduling.extended_resources.need import (
     ExtendedClaimNeed,
     ExtendedNeed,
@@ -33,6 +30,7 @@ from dra_extender.scheduling.extended_resources.need import (
     left_over,
 )
 from dra_extender.scheduling.gang.coordinator import GangCoordinator
+from dra_extender.scheduling.node_offers import NodeOffers
 from dra_extender.scheduling.permit.members import gang_of
 from dra_extender.scheduling.ports.errors import FilterResponse, RetryableError
 from dra_extender.scheduling.ports.options import Options
@@ -42,74 +40,115 @@ from dra_extender.scheduling.search_time.deadline import CallBudget
 _UNSETTLED = Rejection(code=Code.UNSETTLED)
 
 
+@dataclass(frozen=True, slots=True)
+class FilterDependencies:
+    """What a filter call works with."""
+
+    ledger: Ledger
+    allocator: NodeAllocator
+    evaluator: NodeEvaluator
+    unschedulable: UnschedulablePods
+    gangs: GangCoordinator
+    device_backoff: DeviceBackoff
+    short_claims: ShortClaims
+    options: Options
+
+
+class _Query(NamedTuple):
+    """What a pod needs of a node: its claims by state, its extended resources, and what its open claims ask for (None: nothing)."""
+
+    claims: ClaimsByState
+    need: ExtendedNeed | None
+    demand: Demand | None
+
+
 class Filter:
     """Which nodes suit a pod's devices, and what is held there until the bind names one of them.
 
-    Repeatable: it leaves nothing behind but holds, and a further call of the same pod replaces them.
+    Repeatable: a call leaves nothing behind but holds, and a further call of the same pod replaces them.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        searching: NodeAllocator,
-        refusals: UnschedulablePods,
-        judging: NodeEvaluator,
-        gangs: GangCoordinator,
-        cool_downs: DeviceBackoff,
-        short: ShortClaims,
-        options: Options,
-    ) -> None:
-        self._ledger = ledger
-        self._short = short
-        self._searching = searching
-        self._refusals = refusals
-        self._cool_downs = cool_downs
-        self._fairness = gangs.fairness
-        self._slices = short.slices
-        self._clock = short.slices.clock
-        self._options = options
-        self._gangs = gangs
-        self._judging = judging
-        self._look_ahead = Prefetch(self._judging, ledger, self._clock, options.offered_nodes)
+    def __init__(self, uses: FilterDependencies) -> None:
+        self._ledger = uses.ledger
+        self._short = uses.short_claims
+        self._allocator = uses.allocator
+        self._unschedulable = uses.unschedulable
+        self._device_backoff = uses.device_backoff
+        self._fairness = uses.gangs.fairness
+        self._slices = uses.short_claims.slices
+        self._clock = uses.short_claims.slices.clock
+        self._options = uses.options
+        self._gangs = uses.gangs
+        self._evaluator = uses.evaluator
+        prefetch = Prefetch(uses.evaluator, uses.ledger, self._clock, uses.options.offered_nodes)
+        self._offers = NodeOffers(uses.ledger, self._fairness, self._clock, prefetch, uses.options)
 
-    async def __call__(self, pod: Pod, nodes: Sequence[str]) -> FilterResponse:
-        """The nodes on which the pod fits (at most `offered_nodes` where something must be held), and why the others do not."""
+    async def run(self, pod: Pod, nodes: Sequence[str]) -> FilterResponse:
+        """The nodes on which the pod fits (at most `offered_nodes` where something must be held), and why the others do not.
+
+        Raises:
+            RetryableError: the searches did not end within the pod's time, or the pod may be offered no node at present.
+        """
         if not pod.needs_devices:
             return FilterResponse(nodes, {}, {})
-        pod = self._ledger.pods.newest(pod)
-        if not (pod.node_name or self._ledger.pods.is_being_bound(pod.uid)):
-            self._ledger.release_orphans(pod.uid)
+        pod = self._resolve(pod)
         budget = self._slices.begin(pod, self._options.filter_budget_seconds)
+        result = await self._evaluate(pod, nodes, budget)
+        if not result.fits:
+            return self._reject(pod, result, budget)
+        self._unschedulable.forget(pod.uid)
+        self._fairness.shares.waits_no_more(pod.uid)
+        return FilterResponse(self._offers.hold(pod, result), {}, result.texts)
+
+    def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> bool:
+        """Whether a call for this refused pod and these nodes might end with a node now; nothing is held for it.
+
+        True also where only a call that holds devices could find out.
+
+        Raises:
+            SearchPaused: the slice is over; results are kept for the next one.
+            SpecNotKeptError: claims have to be read first.
+        """
+        gang = gang_of(pod, self._ledger)
+        if gang is not None:
+            return self._gangs.may_fit(pod, gang, _without(nodes, self._device_backoff.nodes.of(pod.uid)), budget)
+        result = self._evaluate_once(self._ledger.pods.newest(pod), nodes, budget)
+        return bool(result.fits) or result.unsettled or bool(result.revocable)
+
+    async def read(self, missing: SpecNotKeptError, budget: CallBudget) -> None:
+        """Read the claims without which `may_fit` cannot answer; raises RetryableError if that is impossible."""
+        await self._short.read(missing, budget)
+
+    def _resolve(self, pod: Pod) -> Pod:
+        """The pod as the watch knows it; a pod that is neither bound nor being bound uses no device yet."""
+        pods = self._ledger.pods
+        pod = pods.newest(pod)
+        if not (pod.node_name or pods.is_being_bound(pod.uid)):
+            self._ledger.release_orphans(pod.uid)
+        return pod
+
+    async def _evaluate(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
+        """Evaluate the nodes; wait for holds that are about to narrow to one node, and revoke stale ones that are in the way."""
         start = budget.slice_start
-        attempt = await self._tried(pod, nodes, budget)
-        while not attempt.fits and attempt.unsettled and not attempt.revocable:
+        result = await self._evaluate_in_slices(pod, nodes, budget)
+        while not result.fits and result.unsettled and not result.revocable:
             left = start + self._options.settle_wait_seconds - self._clock.monotonic()
             if left <= 0 or not await self._ledger.holds.changed.wait(left):
                 break
             self._slices.reopen(pod, budget)
-            attempt = await self._tried(pod, nodes, budget)
-        if attempt.revocable and not attempt.fits:
-            attempt = await self._fairness.make_room(attempt, lambda: self._tried(pod, nodes, budget))
-        if not attempt.fits:
-            self._fairness.refused(pod, attempt)
-            if attempt.limited:
-                raise RetryableError(f"pod {pod.key}: {_unfinished(attempt)}")
-            began = self._clock.monotonic()
-            self._refusals.record(pod, attempt, budget)
-            self._slices.charge(pod, self._clock.monotonic() - began)
-            return FilterResponse((), {}, attempt.texts)
-        self._refusals.forget(pod.uid)
-        self._fairness.shares.waits_no_more(pod.uid)
-        return FilterResponse(self._offer(pod, attempt), {}, attempt.texts)
+            result = await self._evaluate_in_slices(pod, nodes, budget)
+        if result.revocable and not result.fits:
+            result = await self._fairness.make_room(result, lambda: self._evaluate_in_slices(pod, nodes, budget))
+        return result
 
-    async def _tried(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        """An attempt that goes on in further slices; when there is no other, what has been found out by then.
+    async def _evaluate_in_slices(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
+        """Evaluate the nodes in as many slices of time as the pod gets; without a further slice, with what is known by then.
 
-        Everything is asked again in each slice, of what it is by then: what was answered before is remembered.
+        Each slice evaluates everything anew against the present state: results of earlier slices are cached.
         """
         while True:
             try:
-                attempt = self._attempt(pod, nodes, budget)
+                result = self._evaluate_once(pod, nodes, budget)
             except SearchPaused:
                 if not await self._slices.next(pod, budget):
                     budget.close()
@@ -118,118 +157,90 @@ class Filter:
                 await self._short.read_for(pod, missing, budget)
                 continue
             self._slices.end(pod, budget)
-            return attempt
+            return result
 
-    def may_fit(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> bool:
-        """Whether a call for this refused pod and these nodes might end with a node now; nothing is held for it.
+    def _evaluate_once(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
+        """Evaluate the nodes for the pod, as a member of its gang if it has one; nodes in backoff are rejected unseen."""
+        ledger, backed_off = self._ledger, self._device_backoff.nodes.of(pod.uid)
+        candidates = _without(nodes, backed_off)
+        if backed_off and not candidates:
+            result = FilterResult()
+        else:
+            ledger.holds.expire(self._clock.monotonic())
+            gang = gang_of(pod, ledger)
+            planned = None if gang is None else self._gangs.offer(pod, gang, candidates, budget)
+            if planned is not None and (planned.fits or Code.GANG not in planned.codes):
+                result = planned
+            else:
+                # A member that would not even fit alone is rejected with more reasons than the gang's.
+                alone = self._evaluate_alone(pod, candidates, budget)
+                result = planned if planned is not None and alone.fits else alone
+        for name in backed_off.intersection(nodes) if backed_off else ():
+            result.refuse(name, BACKED_OFF)
+        return result
 
-        What cannot be found out without holding anything may be so.
-
-        Raises:
-            Paused: the slice is over; what was found out is remembered.
-            SpecNotKeptError: claims have to be read before.
-        """
-        gang = gang_of(pod, self._ledger)
-        if gang is not None:
-            return self._gangs.may_fit(pod, gang, _without(nodes, self._cool_downs.nodes.of(pod.uid)), budget)
-        attempt = self._attempt(self._ledger.pods.newest(pod), nodes, budget)
-        return bool(attempt.fits) or attempt.unsettled or bool(attempt.revocable)
-
-    async def read(self, missing: SpecNotKeptError, budget: CallBudget) -> None:
-        """Read the claims without which `may_fit` cannot tell; raises TryAgain if that is impossible."""
-        await self._short.read(missing, budget)
-
-    def _attempt(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        backed_off = self._cool_downs.nodes.of(pod.uid)
-        if not backed_off:
-            return self._offered(pod, nodes, budget)
-        left = _without(nodes, backed_off)
-        attempt = self._offered(pod, left, budget) if left else FilterResult()
-        for name in backed_off.intersection(nodes):
-            attempt.refuse(name, BACKED_OFF)
-        return attempt
-
-    def _offered(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        ledger = self._ledger
-        ledger.holds.expire(self._clock.monotonic())
-        gang = gang_of(pod, ledger)
-        if gang is None:
-            return self._alone(pod, nodes, budget)
-        planned = self._gangs.offer(pod, gang, nodes, budget)
-        if planned is not None and (planned.fits or Code.GANG not in planned.codes):
-            return planned
-        # A member that would not even fit alone is told why, in more than the gang's words.
-        alone = self._alone(pod, nodes, budget)
-        return planned if planned is not None and alone.fits else alone
-
-    def _alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
-        """As if there were no other pods to be placed with this one."""
-        ledger = self._ledger
-        ledger.holds.release_pod(pod.uid)
-        found = find_claims(pod, ledger)
-        if isinstance(found, Rejection):
-            return refused_everywhere(nodes, found)
-        now, timeout = self._clock.now(), self._options.binding_timeout_seconds
-        refusal = fully_reserved(found, ledger)
-        if refusal is None and self._options.binding_conditions:
-            refusal = not_ready(found, pod, ledger, now, timeout)
-        if refusal is not None:
-            return refused_everywhere(nodes, refusal)
-        claims, need = sort_claims(found, ledger), extended_need(pod, ledger)
-        asked: Demand | None = None
-        if claims.open:
-            demand = self._searching.demand(claims.open, budget)
-            if isinstance(demand, Rejection):
-                attempt = refused_everywhere(nodes, demand)
-                attempt.limited = demand.code is Code.SEARCH_LIMIT
-                return attempt
-            asked = demand
-        left = None if need is None else left_over(pod, ledger)
-        if need is None or left is None:
-            return self._placed(pod, claims, need, nodes, budget, asked)
-        # An earlier attempt wrote it: the pod goes where it can be used, or everything is decided anew without it.
-        adopted = self._placed(pod, claims.with_allocated(left), need.met_by(left), nodes, budget, asked)
+    def _evaluate_alone(self, pod: Pod, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
+        """Evaluate the nodes as if no other pods had to be placed with this one."""
+        self._ledger.holds.release_pod(pod.uid)
+        query = self._build_query(pod, budget)
+        if isinstance(query, Rejection):
+            result = refused_everywhere(nodes, query)
+            result.limited = query.code is Code.SEARCH_LIMIT
+            return result
+        existing = None if query.need is None else left_over(pod, self._ledger)
+        if query.need is None or existing is None:
+            return self._evaluate_query(pod, query, nodes, budget)
+        # An earlier bind wrote this claim: the pod goes where the claim can be used, or everything is decided anew without it.
+        adopting = query._replace(claims=query.claims.with_allocated(existing), need=query.need.met_by(existing))
+        adopted = self._evaluate_query(pod, adopting, nodes, budget)
         if adopted.fits:
             return adopted
-        anew = self._placed(pod, claims, need, nodes, budget, asked)
+        anew = self._evaluate_query(pod, query, nodes, budget)
         if anew.fits or anew.unsettled:
             return anew
-        return refused_everywhere(nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=left.label))
+        return refused_everywhere(nodes, Rejection(code=Code.CLAIM_ON_OTHER_NODE, claim=existing.label))
 
-    def _placed(
-        self,
-        pod: Pod,
-        claims: ClaimsByState,
-        need: ExtendedNeed | None,
-        nodes: Sequence[str],
-        budget: CallBudget,
-        asked: Demand | None,
-    ) -> FilterResult:
-        """Where everything that is open fits; nodes that serve extended resources in different ways are asked differently.
+    def _build_query(self, pod: Pod, budget: CallBudget) -> _Query | Rejection:
+        """What the pod needs, or the precondition that fails on every node."""
+        ledger, options = self._ledger, self._options
+        found = find_claims(pod, ledger)
+        if isinstance(found, Rejection):
+            return found
+        now = self._clock.now()
+        rejection = fully_reserved(found, ledger)
+        if rejection is None and options.binding_conditions:
+            rejection = not_ready(found, pod, ledger, now, options.binding_timeout_seconds)
+        if rejection is not None:
+            return rejection
+        claims, need = sort_claims(found, ledger), extended_need(pod, ledger)
+        demand = self._allocator.demand(claims.open, budget) if claims.open else None
+        return demand if isinstance(demand, Rejection) else _Query(claims, need, demand)
 
-        `asked` is what the open claims ask for.
-        """
-        attempt = FilterResult(open=claims.open, held=claims.held)
+    def _evaluate_query(self, pod: Pod, query: _Query, nodes: Sequence[str], budget: CallBudget) -> FilterResult:
+        """Where everything that is open fits; nodes that serve extended resources in different ways have different demands."""
+        claims, need = query.claims, query.need
+        result = FilterResult(open=claims.open, held=claims.held)
         groups: Sequence[NodesByNeed] = (NodesByNeed(None, nodes),)
         if need is not None or claims.allocated or claims.held or not claims.open:
-            groups = self._allowed(pod, nodes, claims, need, attempt)
+            groups = self._allowed(pod, nodes, claims, need, result)
         for special, names in groups:
             wanted = claims.open if special is None else (*claims.open, special.found)
             if not wanted:
-                attempt.fits.update(dict.fromkeys(names))
+                result.fits.update(dict.fromkeys(names))
                 continue
-            demand = asked if wanted is claims.open and asked else self._searching.demand(wanted, budget)
+            known = query.demand if special is None else None
+            demand = self._allocator.demand(wanted, budget) if known is None else known
             if isinstance(demand, Rejection):
-                attempt.limited |= demand.code is Code.SEARCH_LIMIT
+                result.limited |= demand.code is Code.SEARCH_LIMIT
                 for name in names:
-                    attempt.refuse(name, demand)
+                    result.refuse(name, demand)
                 continue
-            attempt.open, attempt.demand = max(attempt.open, wanted, key=len), demand
-            self._search(demand, names, pod.uid, attempt, budget)
-        return attempt
+            result.open, result.demand = max(result.open, wanted, key=len), demand
+            self._evaluate_nodes(demand, names, pod.uid, result, budget)
+        return result
 
     def _allowed(
-        self, pod: Pod, nodes: Sequence[str], claims: ClaimsByState, need: ExtendedNeed | None, attempt: FilterResult
+        self, pod: Pod, nodes: Sequence[str], claims: ClaimsByState, need: ExtendedNeed | None, result: FilterResult
     ) -> Sequence[NodesByNeed]:
         """Known nodes that neither decided claims nor extended resources exclude, by what they leave to device classes."""
         ledger = self._ledger
@@ -237,35 +248,35 @@ class Filter:
         for name in nodes:
             node = ledger.nodes.get(name)
             if node is None:
-                attempt.refuse(name, NODE_UNKNOWN)
+                result.refuse(name, NODE_UNKNOWN)
                 continue
             special = None if need is None else need.on(node)
             if isinstance(special, Rejection):
-                attempt.refuse(name, special)
+                result.refuse(name, special)
                 continue
             refusal = excluded(pod, node, claims, ledger)
             if refusal is None:
                 allowed.setdefault(id(special), (special, []))[1].append(name)
             else:
-                attempt.refuse(name, refusal)
+                result.refuse(name, refusal)
         return tuple(NodesByNeed(*each) for each in allowed.values())
 
-    def _search(
-        self, demand: Demand, nodes: Sequence[str], uid: str, attempt: FilterResult, budget: CallBudget
+    def _evaluate_nodes(
+        self, demand: Demand, nodes: Sequence[str], uid: str, result: FilterResult, budget: CallBudget
     ) -> None:
-        """Ask about the nodes, beginning at a place that depends on the pod."""
-        in_order, enough = turned(nodes, zlib.crc32(uid.encode())), self._options.offered_nodes
-        cooling = self._cool_downs.of(uid)
+        """Evaluate the nodes, beginning at a place that depends on the pod."""
+        in_order, max_feasible = turned(nodes, zlib.crc32(uid.encode())), self._options.offered_nodes
+        cooling = self._device_backoff.of(uid)
         if cooling:
-            ask = self._searching.asking(demand, budget)
-            search_around(cooling, self._ledger, ask, tuple(in_order), enough, attempt)
+            ask = self._allocator.asking(demand, budget)
+            search_around(cooling, self._ledger, ask, tuple(in_order), max_feasible, result)
             return
-        held = self._judging.search(demand, in_order, enough, budget, attempt)
-        if not attempt.fits:
-            self._look_behind_holds(demand, held, in_order, budget, attempt)
+        held = self._evaluator.evaluate_nodes(demand, in_order, max_feasible, budget, result)
+        if not result.fits:
+            self._look_behind_holds(demand, held, in_order, budget, result)
 
     def _look_behind_holds(
-        self, demand: Demand, held: Sequence[str], nodes: Iterable[str], budget: CallBudget, attempt: FilterResult
+        self, demand: Demand, held: Sequence[str], nodes: Iterable[str], budget: CallBudget, result: FilterResult
     ) -> None:
         """Find out whether only holds that may end stand in the way, which of them are about to settle, and which are stale."""
         ledger, views = self._ledger, self._fairness.stale.views()
@@ -275,23 +286,23 @@ class Filter:
         def fitting(names: Iterable[str], usage: Usage, under: Hashable) -> Iterator[tuple[str, Placement]]:
             for name in names:
                 node = ledger.nodes.get(name)
-                answer = None if node is None else self._searching.once(demand, node, usage, budget, under)
+                answer = None if node is None else self._allocator.once(demand, node, usage, budget, under)
                 if isinstance(answer, Placement):
                     yield name, answer
 
         concerned = held if not views.freed else self._reaching(views.freed, held, nodes)
         behind = dict(fitting(concerned, views.without_loose(ledger), ("loose", views.loose, views.freed)))
-        attempt.behind += tuple(claim for placement in behind.values() for claim in placement.claims)
-        if behind and views.has_stale and not attempt.revocable:
+        result.behind += tuple(claim for placement in behind.values() for claim in placement.claims)
+        if behind and views.has_stale and not result.revocable:
             stale = ("stale", views.stale, views.freed)
             first = next(fitting(behind, views.without_stale(ledger), stale), None)
-            attempt.revocable = () if first is None else first[1].claims
+            result.revocable = () if first is None else first[1].claims
         going: Iterable[str] = behind
         if views.multi_node != views.loose:
             going = dict(fitting(behind, views.without_multi_node(ledger), ("unsettled", views.multi_node)))
         for name in going:
-            attempt.unsettled = True
-            attempt.refuse(name, _UNSETTLED)
+            result.unsettled = True
+            result.refuse(name, _UNSETTLED)
 
     def _reaching(self, freed: Iterable[DeviceHolding], held: Sequence[str], nodes: Iterable[str]) -> Iterable[str]:
         """The nodes under holds, and those that reach the pools in which something would be freed."""
@@ -304,94 +315,29 @@ class Filter:
         reached.difference_update(held)
         return [*held, *(name for name in nodes if name in reached)]
 
-    def _offer(self, pod: Pod, attempt: FilterResult) -> Sequence[str]:
-        """Choose the best nodes and hold there what the pod would take; for a member of a gang that is done already."""
-        if attempt.assigned_node is not None:
-            return (attempt.assigned_node,)
-        now = self._clock.monotonic()
-        expires = now + self._options.hold_seconds
-        ledger = self._ledger
-        for claim in attempt.held:
-            ledger.holds.add_pod(claim.record.claim.metadata.uid, pod.uid, expires)
-        if not attempt.open:
-            return tuple(attempt.fits)
-        unheld = [name for name, outcome in attempt.fits.items() if outcome is None]
-        try:
-            offered = self._best(pod, attempt)
-        except RetryableError:
-            if not unheld:
-                raise
-            offered = {}
-        if offered:
-            self._fairness.shares.offered(pod.uid)
-        times = _Times(now, expires, expires + self._options.binding_timeout_seconds)
-        # kube-scheduler need not wait for it: the look ahead, which comes after the answer, is the first to ask for holds.
-        ledger.defer_hold(lambda: _hold(ledger.holds, attempt.open, offered, pod, times))
-        if attempt.demand is not None:
-            self._look_ahead.follow(attempt.demand)
-        return (*unheld, *offered)
-
-    def _best(self, pod: Pod, attempt: FilterResult) -> dict[str, NodeResult]:
-        """The nodes with the highest ratings; among equals those that were looked at first.
+    def _reject(self, pod: Pod, result: FilterResult, budget: CallBudget) -> FilterResponse:
+        """Record the rejection for requeue, and publish it as an Event; its time is charged to the namespace.
 
         Raises:
-            TryAgain: the pod may be offered none at present, because others wait.
+            RetryableError: some node was not searched to the end.
         """
-        fits = {name: outcome for name, outcome in attempt.fits.items() if outcome is not None}
-        names, count = list(fits), self._options.offered_nodes
-        if len(names) > count:
-            held = [hold for each in attempt.held if (hold := self._ledger.holds.get(each.record.claim.metadata.uid))]
-            merits = {
-                name: total((*outcome.merits, *(hold.merits[name] for hold in held if name in hold.merits)))
-                for name, outcome in fits.items()
-            }
-            rated = ratings(merits, self._options.weights)
-            names.sort(key=rated.__getitem__, reverse=True)
-        return {name: fits[name] for name in self._fairness.among(pod, names, fits, count)}
-
-
-class _Times(NamedTuple):
-    """When a hold was placed, and when it ends without and with a nomination (monotonic)."""
-
-    since: float
-    expires: float
-    latest: float
+        self._fairness.refused(pod, result)
+        if result.limited:
+            raise RetryableError(f"pod {pod.key}: {_unfinished(result)}")
+        began = self._clock.monotonic()
+        self._unschedulable.record(pod, result, budget)
+        self._slices.charge(pod, self._clock.monotonic() - began)
+        return FilterResponse((), {}, result.texts)
 
 
 def _without(nodes: Sequence[str], backed_off: frozenset[str]) -> Sequence[str]:
     return [name for name in nodes if name not in backed_off] if backed_off else nodes
 
 
-def _unfinished(attempt: FilterResult) -> str:
+def _unfinished(result: FilterResult) -> str:
     """Why nothing is known about some node: the namespace has no time left, or what a call may spend is used up.
 
     The same text for each call, however many nodes: kube-scheduler writes a new one into the pod before it goes on to the next pod.
     """
-    limited = [each for each in attempt.why() if each.rejection.code is Code.SEARCH_LIMIT]
+    limited = [each for each in result.why() if each.rejection.code is Code.SEARCH_LIMIT]
     return min((each.rejection.text for each in limited), default=Code.SEARCH_LIMIT)
-
-
-def _hold(
-    holds: HoldBook, claims: Sequence[FoundClaim], offered: Mapping[str, NodeResult], pod: Pod, times: _Times
-) -> None:
-    """Hold for each claim what it would get on the offered nodes; on some a claim for extended resources is not needed."""
-    for index, claim in enumerate(claims):
-        placements = {
-            name: with_fresh_shares(outcome.placement.claims[index], new_share_id)
-            for name, outcome in offered.items()
-            if outcome.placement is not None and index < len(outcome.placement.claims)
-        }
-        if placements:
-            hold = Hold(
-                claim_uid=claim.record.claim.metadata.uid,
-                placements=placements,
-                versions={name: offered[name].state for name in placements},
-                merits={name: offered[name].merits[index] for name in placements if offered[name].merits},
-                expires=times.expires,
-                pods={pod.uid},
-                namespace=pod.namespace,
-                unit=pod.uid,
-                since=times.since,
-                latest=times.latest,
-            )
-            holds.place(hold)

@@ -31,7 +31,7 @@ class PodResolver:
         self._schedulers = frozenset(options.scheduler_names)
         self._lookups = 0
 
-    async def __call__(self, sent: Pod | RequestPod) -> Pod:
+    async def resolve(self, sent: Pod | RequestPod) -> Pod:
         """The pod to place; one that is unknown and needs no devices is taken as sent, because nothing follows from it.
 
         Raises:

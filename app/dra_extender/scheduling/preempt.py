@@ -34,16 +34,16 @@ class Preempt:
     """
 
     def __init__(
-        self, ledger: Ledger, searching: NodeAllocator, short: ShortClaims, clock: Clock, options: Options
+        self, ledger: Ledger, allocator: NodeAllocator, short: ShortClaims, clock: Clock, options: Options
     ) -> None:
         self._ledger = ledger
         self._short = short
-        self._searching = searching
+        self._allocator = allocator
         self._slices = short.slices
         self._clock = clock
         self._options = options
 
-    async def __call__(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
+    async def run(self, pod: Pod, victims: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:
         """The entries of `victims` (node -> pod UIDs) that make sense, unchanged.
 
         A claim that is just being made from its template is waited for: kube-scheduler asks once, and a pod that lacks only CPU
@@ -96,7 +96,7 @@ class Preempt:
         if isinstance(special, Rejection):
             return special
         wanted = undecided if special is None else (*undecided, special.found)
-        return self._searching.demand(wanted, budget) if wanted else None
+        return self._allocator.demand(wanted, budget) if wanted else None
 
     async def _claims(self, pod: Pod) -> tuple[FoundClaim, ...] | Rejection:
         ledger = self._ledger
@@ -110,7 +110,7 @@ class Preempt:
     def _fits_without(self, demand: Demand, node: Node, uids: Sequence[str], budget: CallBudget) -> bool:
         gone = [holding for record in self._freed(uids) for holding in record.counted]
         usage = Reduced(self._ledger.claims.usage, gone)
-        answer = self._searching.once(demand, node, usage, budget, ("without", *uids))
+        answer = self._allocator.once(demand, node, usage, budget, ("without", *uids))
         return not isinstance(answer, NoFit)
 
     def _freed(self, uids: Sequence[str]) -> list[ClaimRecord]:

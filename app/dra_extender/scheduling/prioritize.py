@@ -15,7 +15,7 @@ class Prioritize:
         self._ledger = ledger
         self._weights = options.weights
 
-    def __call__(self, pod_uid: str, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
+    def run(self, pod_uid: str, nodes: Sequence[str]) -> Sequence[tuple[str, int]]:
         """(node, 0 to 10) for each node."""
         holds = self._ledger.holds.of_pod(pod_uid)
         if not any(hold.merits for hold in holds):

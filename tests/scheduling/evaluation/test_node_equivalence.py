@@ -128,7 +128,7 @@ class Scene:
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.searching = NodeAllocator(self.ledger, Features(), Options())
-        self.judging = NodeEvaluator(self.ledger, self.searching, Metrics(), 10_000)
+        self.evaluator = NodeEvaluator(self.ledger, self.searching, Metrics(), 10_000)
         self.taken: list[str] = []
         self.held: list[str] = []
         self.version = 0
@@ -241,7 +241,7 @@ class Scene:
                 assert demand is not None
                 for node in NODES:
                     attempt = FilterResult()
-                    self.judging.search(demand, [node], 2, lambda: False, attempt)
+                    self.evaluator.evaluate_nodes(demand, [node], 2, lambda: False, attempt)
                     searched = self.search(demand, node)
                     assert told(attempt, node) == plain(searched), (requests, constraints, node)
 
@@ -383,7 +383,7 @@ def test_the_answer_for_a_node_alike_names_its_own_pool_and_node() -> None:
     demand = scene.demand(0, 0)
     assert demand is not None
     attempt = FilterResult()
-    scene.judging.search(demand, NODES, len(NODES), lambda: False, attempt)
+    scene.evaluator.evaluate_nodes(demand, NODES, len(NODES), lambda: False, attempt)
     for node in NODES:
         outcome = attempt.fits[node]
         assert outcome is not None
@@ -408,7 +408,7 @@ def test_equal_nodes_are_searched_once(held: Sequence[str]) -> None:
         return search(demand, node, usage, deadline, under)
 
     scene.searching.on_node = counting  # type: ignore[method-assign]
-    scene.judging.search(demand, NODES, len(NODES) + 1, lambda: False, FilterResult())
+    scene.evaluator.evaluate_nodes(demand, NODES, len(NODES) + 1, lambda: False, FilterResult())
     assert searched == ["n0"]
 
 
@@ -420,7 +420,7 @@ def test_a_device_that_is_held_counts_like_one_that_is_allocated() -> None:
     likeness = NodeEquivalence(scene.ledger, Features())
     inventory = likeness.inventory(second)
     assert inventory is not None
-    assert likeness.kind_under(second, inventory, READS, scene.ledger.usage()) == likeness.kind(first, READS)
+    assert likeness.class_under(second, inventory, READS, scene.ledger.usage()) == likeness.kind(first, READS)
 
 
 def test_a_node_under_holds_that_reaches_pools_of_several_nodes_is_like_no_other() -> None:
@@ -429,7 +429,7 @@ def test_a_node_under_holds_that_reaches_pools_of_several_nodes_is_like_no_other
     node, likeness = scene.ledger.nodes["n0"], NodeEquivalence(scene.ledger, Features())
     inventory = likeness.inventory(node)
     assert inventory is not None
-    assert likeness.kind_under(node, inventory, READS, scene.ledger.usage()) is None
+    assert likeness.class_under(node, inventory, READS, scene.ledger.usage()) is None
 
 
 def test_a_node_that_shares_a_pool_in_part_is_like_no_other() -> None:

@@ -17,15 +17,15 @@ class Asked:
         self.demands: list[str] = []
         self._steps = steps
 
-    def look_ahead(self, demand: Any, count: int, enough: int, out_of_time: Any) -> bool:
+    def prefetch(self, demand: Any, count: int, max_feasible: int, out_of_time: Any) -> bool:
         self.demands.append(demand)
         self._steps -= 1
         return self._steps > 0
 
 
 def looking(asked: Asked, ledger: Ledger) -> Any:
-    judging: Any = asked
-    return Prefetch(judging, ledger, SystemClock(), 8)
+    evaluator: Any = asked
+    return Prefetch(evaluator, ledger, SystemClock(), 8)
 
 
 async def pause() -> None:

@@ -97,7 +97,7 @@ class Bind:
             self._set_aside.discard(claim_uid)
             self._written.fire()
 
-    async def __call__(self, namespace: str, name: str, uid: str, node: str, hung_up: asyncio.Event) -> None:
+    async def run(self, namespace: str, name: str, uid: str, node: str, hung_up: asyncio.Event) -> None:
         """Bind the pod to the node; joins a bind of the same pod and node that is still running, ends one to another node.
 
         Once `hung_up` is set for every caller, no Binding is posted any more.

@@ -114,10 +114,10 @@ def search_around(
     ledger: Ledger,
     ask: Callable[[Node, Usage, Hashable], Placement | Rejection],
     nodes: Sequence[str],
-    enough: int,
+    max_feasible: int,
     attempt: FilterResult,
 ) -> None:
-    """Tell `attempt` which nodes fit without these devices, `enough` at most, and which would only with them.
+    """Tell `attempt` which nodes fit without these devices, `max_feasible` at most, and which would only with them.
 
     `ask` answers about one node; what it is given last names the usage.  Nothing is remembered: the question is one pod's alone.
     """
@@ -136,7 +136,7 @@ def search_around(
             continue
         merits = () if attempt.demand is None else merits_of(attempt.demand, answer, usage, ledger.slices)
         attempt.fits[name] = NodeResult(ledger.state.of(name), ledger.held.of(name), answer, None, "", merits)
-        if len(attempt.fits) >= enough:
+        if len(attempt.fits) >= max_feasible:
             break
     for node, rejection in refused:
         cooling = not attempt.fits and isinstance(ask(node, usage, "all devices"), Placement)

@@ -29,61 +29,66 @@ _UNKNOWN: Final = NodeResult(0, 0, None, NODE_UNKNOWN, NODE_UNKNOWN.summary)
 class _Asked:
     """One question put to many nodes.
 
-    `equal`: nothing has been seen yet by which nodes that fit could differ.  `slow` are nodes whose search was begun before and
+    `equal`: nothing has been seen yet by which nodes that fit could differ.  `paused` are nodes whose search was begun before and
     takes long; they come last.
     """
 
     demand: Demand
     table: ResultTable
     out_of_time: Callable[[], bool]
-    enough: int
+    max_feasible: int
     attempt: FilterResult
     under_holds: Container[str] | None
     equal: bool
-    slow: list[str] = field(default_factory=list)
+    paused: list[str] = field(default_factory=list)
     visited: int = 0
     searched: int = 0
 
     @property
     def satisfied(self) -> bool:
         """Whether further nodes would change nothing."""
-        return self.equal and len(self.attempt.fits) >= self.enough
+        return self.equal and len(self.attempt.fits) >= self.max_feasible
 
 
 class NodeEvaluator:
-    """Puts one question to many nodes and remembers the answers: nodes about which nothing has changed are not searched again."""
+    """Evaluates many nodes for one demand and caches the results: a node that has not changed is not searched again."""
 
     def __init__(
         self,
         ledger: Ledger,
-        searching: NodeAllocator,
+        allocator: NodeAllocator,
         metrics: Metrics,
         limit: int,
-        likeness: NodeEquivalence | None = None,
+        equivalence: NodeEquivalence | None = None,
     ) -> None:
-        """Keep at most about `limit` answers; `likeness` tells which nodes need not be searched themselves."""
+        """Keep at most about `limit` answers; `equivalence` tells which nodes need not be searched themselves."""
         self._ledger = ledger
-        self._searching = searching
+        self._allocator = allocator
         self._metrics = metrics
-        self._remembered = ResultCache(limit)
-        self._likeness = likeness or NodeEquivalence(ledger, searching.features)
+        self._cache = ResultCache(limit)
+        self._equivalence = equivalence or NodeEquivalence(ledger, allocator.features)
 
-    def search(
-        self, demand: Demand, nodes: Iterable[str], enough: int, out_of_time: Callable[[], bool], attempt: FilterResult
+    def evaluate_nodes(
+        self,
+        demand: Demand,
+        nodes: Iterable[str],
+        max_feasible: int,
+        out_of_time: Callable[[], bool],
+        attempt: FilterResult,
     ) -> Sequence[str]:
-        """Ask about the nodes in this order and tell `attempt`; returns those that holds concern, which come last.
+        """Evaluate the nodes in this order and add the results to `attempt`; returns the nodes under holds, which come last.
 
-        Where nodes do not differ in what speaks for them, it ends with `enough` nodes that fit.  What is remembered decides how
-        long this takes, never what comes out.
+        Where nodes do not differ in score terms, it ends with `max_feasible` nodes that fit.  Cached results decide how long this
+        takes, never the outcome.
         """
-        ledger, table = self._ledger, self._remembered.table(demand.signature)
+        ledger, table = self._ledger, self._cache.table(demand.signature)
         under_holds = ledger.nodes_under_holds()
         self._begin(demand, table, under_holds)
-        asked = _Asked(demand, table, out_of_time, enough, attempt, under_holds, equal=not table.alternatives)
+        asked = _Asked(demand, table, out_of_time, max_feasible, attempt, under_holds, equal=not table.alternatives)
         held: Sequence[str] = ()
         if table.fits or not self._all_refused(asked, nodes := list(nodes)):
             held = self._walk(asked, nodes)
-        for name in (*held, *asked.slow):
+        for name in (*held, *asked.paused):
             if asked.satisfied:
                 break
             if self._visit(asked, name):
@@ -91,23 +96,24 @@ class NodeEvaluator:
         self._metrics.search(remembered=True, steps=asked.visited - asked.searched)
         return held
 
-    def look_ahead(self, demand: Demand, count: int, enough: int, out_of_time: Callable[[], bool]) -> bool:
-        """Ask about up to `count` nodes that changed since the last time; returns whether there may be more of them.
+    def prefetch(self, demand: Demand, count: int, max_feasible: int, out_of_time: Callable[[], bool]) -> bool:
+        """Evaluate up to `count` nodes that changed since the last call; returns whether more may be stale.
 
-        So that the next pod with the same question finds the answers.  Nodes under holds are left alone while `enough` others fit.
+        The next pod with the same question then finds cached results.  Nodes under holds are skipped while `max_feasible` others
+        fit.
         """
-        ledger, table = self._ledger, self._remembered.table(demand.signature)
+        ledger, table = self._ledger, self._cache.table(demand.signature)
         under_holds = ledger.nodes_under_holds()
         table.catch_up(ledger.state, ledger.held, under_holds)
-        asked = _Asked(demand, table, out_of_time, enough, FilterResult(), under_holds, equal=False)
+        asked = _Asked(demand, table, out_of_time, max_feasible, FilterResult(), under_holds, equal=False)
         while table.stale and count:
             name, _ = table.stale.popitem()
             if name in table.fits or name in table.refused:
                 continue
-            if len(table.fits) >= enough and (asked.under_holds is None or name in asked.under_holds):
+            if len(table.fits) >= max_feasible and (asked.under_holds is None or name in asked.under_holds):
                 continue
             count -= 1
-            if self._ask(asked, name).limited:
+            if self._evaluate_node(asked, name).limited:
                 table.stale.clear()
         return bool(table.stale)
 
@@ -124,7 +130,7 @@ class NodeEvaluator:
     def _walk(self, asked: _Asked, nodes: Iterable[str]) -> Sequence[str]:
         """Go from node to node until nothing more is needed; returns those under holds, which are left for later."""
         known, refused, fits, under_holds = asked.table.fits, asked.table.refused, asked.attempt.fits, asked.under_holds
-        enough = asked.enough
+        max_feasible = asked.max_feasible
         passed: list[str] = []
         held: list[str] = []
         for name in nodes:
@@ -140,13 +146,13 @@ class NodeEvaluator:
             elif under_holds is None or name in under_holds:
                 held.append(name)
                 continue
-            elif self._searching.set_aside(asked.demand, name):
-                asked.slow.append(name)
+            elif self._allocator.is_paused(asked.demand, name):
+                asked.paused.append(name)
                 continue
             elif self._visit(asked, name):
                 passed.append(name)
                 continue
-            if len(fits) >= enough and asked.equal:
+            if len(fits) >= max_feasible and asked.equal:
                 break
         self._refuse(asked, passed, list(map(refused.__getitem__, passed)))
         return held
@@ -166,8 +172,8 @@ class NodeEvaluator:
         asked.attempt.refuse_all(nodes, texts, asked.table.rejection)
 
     def _visit(self, asked: _Asked, name: str) -> bool:
-        """One node of which nothing is known that is good for sure; True if it has still to be told with the refused ones."""
-        outcome = self._ask(asked, name)
+        """Evaluate a node without a valid cached result.  True: the caller must add it to the rejected batch."""
+        outcome = self._evaluate_node(asked, name)
         if outcome.rejection is not None and name in asked.table.refused:
             return True
         asked.visited += 1
@@ -180,8 +186,8 @@ class NodeEvaluator:
             asked.equal = False
         return False
 
-    def _ask(self, asked: _Asked, name: str) -> NodeResult:
-        """The answer for one node: remembered if nothing it was read from has changed, else that for its kind, else searched."""
+    def _evaluate_node(self, asked: _Asked, name: str) -> NodeResult:
+        """The result for one node: cached if nothing that it depends on has changed, else that of its class, else searched."""
         node = self._ledger.nodes.get(name)
         if node is None:
             return _UNKNOWN
@@ -195,10 +201,12 @@ class NodeEvaluator:
         return outcome
 
     def _without_holds(self, asked: _Asked, node: Node) -> NodeResult:
-        inventory = self._likeness.inventory(node)
-        kind = None if inventory is None else self._likeness.kind_of(node, inventory, asked.table.reads)
+        inventory = self._equivalence.inventory(node)
+        equivalence_class = (
+            None if inventory is None else self._equivalence.class_of(node, inventory, asked.table.reads)
+        )
         usage, versions = self._ledger.claims.usage, (self._ledger.state.of(node.name), 0)
-        return self._answer(asked, node, usage, asked.table.free, versions, inventory, kind)
+        return self._answer(asked, node, usage, asked.table.free, versions, inventory, equivalence_class)
 
     def _under_holds(self, asked: _Asked, node: Node) -> NodeResult:
         ledger, answers = self._ledger, asked.table.held
@@ -206,9 +214,11 @@ class NodeEvaluator:
         known = answers.get(node.name)
         if known is not None and known.state == state and known.hold == hold:
             return known
-        usage, inventory = ledger.usage(), self._likeness.inventory(node)
-        kind = None if inventory is None else self._likeness.kind_under(node, inventory, asked.table.reads, usage)
-        return self._answer(asked, node, usage, answers, versions, inventory, kind)
+        usage, inventory = ledger.usage(), self._equivalence.inventory(node)
+        equivalence_class = (
+            None if inventory is None else self._equivalence.class_under(node, inventory, asked.table.reads, usage)
+        )
+        return self._answer(asked, node, usage, answers, versions, inventory, equivalence_class)
 
     def _answer(
         self,
@@ -218,44 +228,44 @@ class NodeEvaluator:
         answers: dict[str, NodeResult],
         versions: tuple[int, int],
         inventory: Inventory | None,
-        kind: Hashable | None,
+        equivalence_class: Hashable | None,
     ) -> NodeResult:
-        """The answer under this usage, kept among `answers`: that for the node's kind if there is one, else what a search finds."""
-        known = None if kind is None else asked.table.kinds.get(kind)
+        """The result under this usage, cached in `answers`: that of the node's equivalence class, else what a search finds."""
+        known = None if equivalence_class is None else asked.table.classes.get(equivalence_class)
         if known is not None and inventory is not None:
-            outcome = answers[node.name] = NodeResult.of_twin(versions, known, node.name, inventory.pools)
+            outcome = answers[node.name] = NodeResult.from_class(versions, known, node.name, inventory.pools)
             return outcome
         found = self._searched(asked, node, usage, (answers is asked.table.held, *versions))
         outcome = _outcome(versions, found)
         if found.lasting:
             answers[node.name] = outcome
-        if found.typical and kind is not None and inventory is not None:
+        if found.shared and equivalence_class is not None and inventory is not None:
             placement = found.placement
-            twin = None if placement is None else PlacementTemplate(node.name, inventory.pools, placement)
-            asked.table.learn(kind, ClassResult(twin, outcome.rejection, outcome.text, outcome.merits))
+            template = None if placement is None else PlacementTemplate(node.name, inventory.pools, placement)
+            asked.table.learn(equivalence_class, ClassResult(template, outcome.rejection, outcome.text, outcome.merits))
         return outcome
 
     def _searched(self, asked: _Asked, node: Node, usage: Usage, under: Hashable) -> "_Found":
         asked.searched += 1
-        answer = self._searching.on_node(asked.demand, node, usage, asked.out_of_time, under)
+        answer = self._allocator.on_node(asked.demand, node, usage, asked.out_of_time, under)
         self._metrics.search(remembered=False, steps=answer.steps)
         if isinstance(answer, NoFit):
             codes = {each.code for each in answer.rejections}
-            typical = (answer.verdict == "no" and codes.isdisjoint(_NAMING_POOLS)) or answer.counted
+            shared = (answer.verdict == "no" and codes.isdisjoint(_NAMING_POOLS)) or answer.counted
             lasting = answer.counted or Code.SEARCH_LIMIT not in codes
-            return _Found(None, answer.rejections[0], (), lasting=lasting, typical=typical)
+            return _Found(None, answer.rejections[0], (), lasting=lasting, shared=shared)
         merits = merits_of(asked.demand, answer, usage, self._ledger.slices)
-        return _Found(answer, None, merits, lasting=True, typical=True)
+        return _Found(answer, None, merits, lasting=True, shared=True)
 
 
 class _Found(NamedTuple):
-    """What a search found; `lasting` unless it was stopped at a limit, `typical` if it holds for nodes alike word by word."""
+    """What a search found; `lasting` unless it was stopped at a limit, `shared` if it holds for nodes alike word by word."""
 
     placement: Placement | None
     rejection: Rejection | None
     merits: tuple[ScoreTerms, ...]
     lasting: bool
-    typical: bool
+    shared: bool
 
 
 def _outcome(versions: tuple[int, int], found: _Found) -> NodeResult:

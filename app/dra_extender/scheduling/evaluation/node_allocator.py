@@ -40,7 +40,7 @@ _OF_DEMANDS = 2
 _OF_VERDICTS = 5
 _REJECTION_BYTES = 2_000
 _LARGEST_DEMAND = 2
-_MOST_SET_ASIDE = 3
+_MAX_PAUSED = 3
 _NOT_SEARCHED = NoFit(
     verdict="fatal",
     rejections=(Rejection(code=Code.SEARCH_LIMIT, detail="time was up before the search came to an end"),),
@@ -211,10 +211,10 @@ class NodeAllocator:
                 budget.answers[key] = known
         return known
 
-    def set_aside(self, demand: Demand, node: str) -> bool:
+    def is_paused(self, demand: Demand, node: str) -> bool:
         """Whether the search on this node was paused and there are few of the kind, so that other nodes may come first."""
         paused = self._paused
-        return bool(paused) and (demand.signature, node) in paused and paused.of(demand.signature) < _MOST_SET_ASIDE
+        return bool(paused) and (demand.signature, node) in paused and paused.of(demand.signature) < _MAX_PAUSED
 
     def survey(
         self,

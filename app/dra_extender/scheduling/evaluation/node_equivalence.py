@@ -73,9 +73,9 @@ class NodeEquivalence:
         With `reads`, they get the same answers to demands for which no other attributes than these have values that matter.
         """
         inventory = self.inventory(node)
-        return None if inventory is None else self.kind_of(node, inventory, reads)
+        return None if inventory is None else self.class_of(node, inventory, reads)
 
-    def kind_of(self, node: Node, inventory: Inventory, reads: Reads | None) -> Hashable | None:
+    def class_of(self, node: Node, inventory: Inventory, reads: Reads | None) -> Hashable | None:
         """As `kind`, for a node with this inventory."""
         own, everywhere = self._ledger.state.parts()
         # What moves every node is a pool that several reach: it does not touch the local ones.
@@ -87,8 +87,8 @@ class NodeEquivalence:
         kind = self._kind(node, inventory, reads, taken.digest)
         return (kind, everywhere) if kind is not None and inventory.reaches else kind
 
-    def kind_under(self, node: Node, inventory: Inventory, reads: Reads | None, usage: Usage) -> Hashable | None:
-        """As `kind_of`, under this usage; None also for a node that reaches pools of several nodes, of which it is not compared."""
+    def class_under(self, node: Node, inventory: Inventory, reads: Reads | None, usage: Usage) -> Hashable | None:
+        """As `class_of`, under this usage; None also for a node that reaches pools of several nodes."""
         if inventory.reaches:
             return None
         return self._kind(node, inventory, reads, _usage_digest([usage.pool(pool) for pool in inventory.pools]))

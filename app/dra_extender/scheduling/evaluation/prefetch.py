@@ -21,11 +21,11 @@ class Prefetch:
     a hold ends, as it does in each bind.
     """
 
-    def __init__(self, judging: NodeEvaluator, ledger: Ledger, clock: Clock, enough: int) -> None:
-        self._judging = judging
+    def __init__(self, evaluator: NodeEvaluator, ledger: Ledger, clock: Clock, max_feasible: int) -> None:
+        self._evaluator = evaluator
         self._ledger = ledger
         self._clock = clock
-        self._enough = enough
+        self._max_feasible = max_feasible
         self._turn = 0
         self._demand: Demand | None = None
         self._waits = False
@@ -45,7 +45,7 @@ class Prefetch:
         budget = CallBudget(self._clock, _SECONDS)
         budget.open_slice(_SECONDS)
         try:
-            more = self._judging.look_ahead(self._demand, _AT_ONCE, self._enough, budget)
+            more = self._evaluator.prefetch(self._demand, _AT_ONCE, self._max_feasible, budget)
         except SearchPaused:
             more = False
         if more and left > _AT_ONCE:

@@ -25,7 +25,7 @@ class NodeResult:
     steps, so that this is good for nobody else.
     """
 
-    __slots__ = ("_placement", "_twin", "hold", "limited", "merits", "rejection", "state", "text")
+    __slots__ = ("_placement", "_template", "hold", "limited", "merits", "rejection", "state", "text")
 
     def __init__(
         self,
@@ -46,26 +46,26 @@ class NodeResult:
         self.merits = merits
         self.limited = limited
         self._placement = placement
-        self._twin: tuple[PlacementTemplate, str, tuple[PoolId, ...]] | None = None
+        self._template: tuple[PlacementTemplate, str, tuple[PoolId, ...]] | None = None
 
     @property
     def placement(self) -> Placement | None:
         """What the pod would get on the node; None if it does not fit."""
-        if self._placement is None and self._twin is not None:
-            twin, node, pools = self._twin
-            self._placement = twin.on(node, pools)
-            self._twin = None
+        if self._placement is None and self._template is not None:
+            template, node, pools = self._template
+            self._placement = template.on(node, pools)
+            self._template = None
         return self._placement
 
     @classmethod
-    def of_twin(
+    def from_class(
         cls, versions: tuple[int, int], answer: "ClassResult", node: str, pools: tuple[PoolId, ...]
     ) -> "NodeResult":
         """The outcome at these versions (state, hold) from the answer for the node's kind; the placement is worked out when needed.
 
         Nodes that are refused for one reason at the same versions share an object.
         """
-        if answer.twin is None:
+        if answer.template is None:
             refused = answer.refused.get(versions)
             if refused is None:
                 if len(answer.refused) >= _REFUSED_VERSIONS:
@@ -73,18 +73,18 @@ class NodeResult:
                 refused = answer.refused[versions] = cls(*versions, None, answer.rejection, answer.text)
             return refused
         made = cls(*versions, None, None, answer.text, answer.merits)
-        made._twin = (answer.twin, node, pools)
+        made._template = (answer.template, node, pools)
         return made
 
 
 @dataclass(frozen=True, slots=True)
 class ClassResult:
-    """The answer for all nodes of one kind: a twin with its merits, or a rejection with its summary.
+    """The answer for all nodes of one kind: a template with its merits, or a rejection with its summary.
 
     `refused` holds outcomes of nodes that are refused, by versions.
     """
 
-    twin: PlacementTemplate | None
+    template: PlacementTemplate | None
     rejection: Rejection | None
     text: str
     merits: tuple[ScoreTerms, ...]
@@ -102,7 +102,7 @@ class ResultTable:
 
     free: dict[str, NodeResult] = field(default_factory=dict)
     held: dict[str, NodeResult] = field(default_factory=dict)
-    kinds: dict[Hashable, ClassResult] = field(default_factory=dict)
+    classes: dict[Hashable, ClassResult] = field(default_factory=dict)
     fits: dict[str, NodeResult] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     stale: dict[str, None] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class ResultTable:
     _places: tuple[int, int] = (-1, -1)
 
     def __len__(self) -> int:
-        return len(self.free) + len(self.held) + len(self.kinds)
+        return len(self.free) + len(self.held) + len(self.classes)
 
     def catch_up(self, state: NodeVersions, held: NodeVersions, under_holds: Container[str] | None) -> None:
         """Let go of what is known of nodes that have changed since the last time, or that came under holds."""
@@ -151,14 +151,14 @@ class ResultTable:
         """The reason for which a node is among the refused ones, with its details."""
         return self.free[name].rejection or Rejection(code=Code.COMBINATION)
 
-    def learn(self, kind: Hashable, answer: ClassResult) -> None:
+    def learn(self, equivalence_class: Hashable, answer: ClassResult) -> None:
         """Remember the answer for a kind of node.  Kinds that no node has any more are not known as such, so many start anew."""
-        if len(self.kinds) > _KINDS_PER_NODE * (len(self.free) + 1):
-            self.kinds.clear()
-        self.kinds[kind] = answer
+        if len(self.classes) > _CLASSES_PER_NODE * (len(self.free) + 1):
+            self.classes.clear()
+        self.classes[equivalence_class] = answer
 
 
-_KINDS_PER_NODE = 2
+_CLASSES_PER_NODE = 2
 _REFUSED_VERSIONS = 64
 
 

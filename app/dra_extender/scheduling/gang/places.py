@@ -151,9 +151,9 @@ class LedgerPlacementOracle:
         if inventory is None:
             return None
         if self._under_holds is None or node in self._under_holds:
-            kind = self._equivalence.kind_under(at, inventory, self._reads, self._usage)
+            kind = self._equivalence.class_under(at, inventory, self._reads, self._usage)
         else:
-            kind = self._equivalence.kind_of(at, inventory, self._reads)
+            kind = self._equivalence.class_of(at, inventory, self._reads)
         if kind is None:
             return None
         return kind, self._reads, self._ledger.changes.classes, at.extended_resources if self._special else None
