@@ -11,7 +11,7 @@ from dra_extender.allocator.demand.demand import Demand
 from dra_extender.allocator.state.features import Features
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.resource_claim import ConsumerReference
 from dra_extender.scheduling.claims.lookup import FoundClaim
 from dra_extender.scheduling.evaluation.evaluator import NodeEvaluator
@@ -50,7 +50,7 @@ class Ours:
         gc.disable()
         for kind, objects in cluster.objects.items():
             for each in objects:
-                feeds_of(self._ledger)[kind].changed(json.dumps(each).encode())
+                sinks_of(self._ledger)[kind].changed(json.dumps(each).encode())
         # As the service does once it has read everything; it never collects by itself after that.
         gc.collect()
         gc.freeze()
@@ -104,7 +104,7 @@ class Ours:
     def _change(self, number: int) -> None:
         name = self._names[(number // 2 * _STRIDE) % len(self._names)]
         taken = allocated_claim(-1, name, [self._last[name]])
-        feed = feeds_of(self._ledger)["resourceclaims"]
+        feed = sinks_of(self._ledger)["resourceclaims"]
         if number % 2:
             feed.deleted(NAMESPACE, taken["metadata"]["name"], taken["metadata"]["uid"])
         else:

@@ -9,7 +9,7 @@ import uvloop
 from dra_extender.config.scheduling_settings import SchedulingSettings
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import Settings
-from dra_extender.ledger.updates.sink import Feed
+from dra_extender.ledger.updates.sink import EventSink
 from dra_extender.service.http_server import listen
 from dra_extender.service.service import Service
 from dra_extender.simulator.apiserver.cluster import MemoryCluster
@@ -26,7 +26,7 @@ class Embedded(MemoryCluster):
 
     _watching: asyncio.Task[None] | None = None
 
-    async def start(self, feeds: Mapping[str, Feed]) -> None:
+    async def start(self, feeds: Mapping[str, EventSink]) -> None:
         """See WatchedCluster."""
         self.watch.attach(feeds)
         self._watching = asyncio.create_task(self.watch.run())

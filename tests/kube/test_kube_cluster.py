@@ -15,7 +15,7 @@ from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.cluster import Cluster, RequestRejectedError, ServerUnavailableError
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer
-from tests.support.kube.recording import CountingObserver, ManualClock, RecordingFeed, Sleeper, until
+from tests.support.kube.recording import CountingObserver, ManualClock, RecordingSink, Sleeper, until
 
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 Make = Callable[..., KubeCluster]
@@ -55,7 +55,7 @@ async def make(
 
 
 async def test_every_kind_reaches_its_own_feed(server: FakeApiServer, make: Make) -> None:
-    feeds = {plural: RecordingFeed() for plural in WATCHED}
+    feeds = {plural: RecordingSink() for plural in WATCHED}
     for plural, kind in WATCHED.items():
         server.put(kind.path(), f"a-{plural}")
     cluster = make()
@@ -72,7 +72,7 @@ async def test_every_kind_reaches_its_own_feed(server: FakeApiServer, make: Make
 async def test_health_names_what_is_not_listed_and_why(server: FakeApiServer, make: Make) -> None:
     server.intervene("GET", CLAIMS, lambda _: status_answer(403, "Forbidden", "you may not list"), times=1000)
     cluster = make()
-    await cluster.start({"resourceclaims": RecordingFeed(), "pods": RecordingFeed()})
+    await cluster.start({"resourceclaims": RecordingSink(), "pods": RecordingSink()})
     await until(lambda: cluster.health()["watch-pods"] is None)
     await until(lambda: "you may not" in (cluster.health()["watch-resourceclaims"] or ""))
     assert cluster.health()["watch-resourceclaims"] == (
@@ -81,7 +81,7 @@ async def test_health_names_what_is_not_listed_and_why(server: FakeApiServer, ma
 
 
 async def test_a_kind_that_is_not_served_is_told_absent_and_noted(make: Make) -> None:
-    feeds = {"podgroups": RecordingFeed(), "devicetaintrules": RecordingFeed()}
+    feeds = {"podgroups": RecordingSink(), "devicetaintrules": RecordingSink()}
     cluster = make()
     await cluster.start(feeds)
     await cluster.wait_synced()
@@ -102,11 +102,11 @@ async def test_release_tells_whether_slices_have_devices_beside_counters(
 
 async def test_a_kind_nobody_knows_is_refused(make: Make) -> None:
     with pytest.raises(ValueError, match=r"cannot watch secrets: known are resourceslices, .*devicetaintrules"):
-        await make().start({"secrets": RecordingFeed()})
+        await make().start({"secrets": RecordingSink()})
 
 
 async def test_a_refresh_returns_when_everything_stored_before_is_known(server: FakeApiServer, make: Make) -> None:
-    feed = RecordingFeed()
+    feed = RecordingSink()
     cluster = make()
     await cluster.start({"resourceclaims": feed})
     await cluster.wait_synced()
@@ -158,7 +158,7 @@ PATHS = [
 
 
 async def started(cluster: KubeCluster, *plurals: str) -> None:
-    await cluster.start({plural: RecordingFeed() for plural in plurals})
+    await cluster.start({plural: RecordingSink() for plural in plurals})
     await cluster.wait_synced()
 
 
@@ -207,7 +207,7 @@ async def test_optional_kinds_that_may_not_be_listed_do_not_delay_a_start_and_ar
         return status_answer(403, "Forbidden", "no list for you") if refused else server._list(request)
 
     server.intervene("GET", rules, answer, times=10_000, watch=False)
-    feeds = {"resourceclaims": RecordingFeed(), "devicetaintrules": RecordingFeed()}
+    feeds = {"resourceclaims": RecordingSink(), "devicetaintrules": RecordingSink()}
     cluster = make(chance=SleepAndJitter())
     await cluster.start(feeds)
     await cluster.wait_synced()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,19 +83,19 @@ def test_incremental_ledger_equals_a_rebuilt_one(sequence: list[tuple[Any, ...]]
                 name = names[index % len(names)]
                 meta = objects.pop((kind, name))["metadata"]
                 generation[kind, name] = version
-                feeds_of(ledger)[kind].deleted(meta.get("namespace", ""), name, meta["uid"])
+                sinks_of(ledger)[kind].deleted(meta.get("namespace", ""), name, meta["uid"])
             continue
         kind, raw = build(event, version)
         name = raw["metadata"]["name"]
         raw["metadata"]["uid"] += f"-{generation.get((kind, name), 0)}"
         objects[kind, name] = raw
-        feeds_of(ledger)[kind].changed(encode(raw))
+        sinks_of(ledger)[kind].changed(encode(raw))
 
     rebuilt = Ledger()
-    for kind in feeds_of(ledger):
+    for kind in sinks_of(ledger):
         for (found, _), raw in objects.items():
             if found == kind:
-                feeds_of(rebuilt)[kind].changed(encode(raw))
+                sinks_of(rebuilt)[kind].changed(encode(raw))
 
     assert fingerprint(rebuilt) == fingerprint(ledger)
 
@@ -120,7 +120,7 @@ def test_a_node_whose_version_stands_still_reads_the_same(sequence: list[tuple[A
             continue
         kind, raw = build(event, version)
         raw["metadata"]["resourceVersion"] = str(version)
-        feeds_of(ledger)[kind].changed(encode(raw))
+        sinks_of(ledger)[kind].changed(encode(raw))
         for node in NODES:
             now = (ledger.state.of(node), readable(node))
             if now[0] == before[node][0]:

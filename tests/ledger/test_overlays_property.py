@@ -7,7 +7,7 @@ from dra_extender.allocator.overlay.overlay import Overlay, apply_all
 from dra_extender.allocator.overlay.policy import PolicyOverlay, PolicyRule
 from dra_extender.allocator.overlay.taint_rules import TaintOverlay
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.device_taint_rule import DeviceTaintRule, read_device_taint_rule
 from dra_extender.model.resource_slice import ResourceSlice, SliceReader
 from hypothesis import given, settings
@@ -60,7 +60,7 @@ class World:
         self.policy: PolicyOverlay | None = None
 
     def apply(self, event: Event, version: int) -> None:
-        feeds, overlays = feeds_of(self.ledger), self.ledger.overlays
+        feeds, overlays = sinks_of(self.ledger), self.ledger.overlays
         match event:
             case ("slice", name, pool, node, devices):
                 data = msgspec.json.encode(raw_slice(name, version, pool=pool, node=node or None, devices=devices))

@@ -11,7 +11,7 @@ import pytest
 from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.events.recorder import POD_BURST, KubeEvents
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.ports.options import Options
@@ -230,7 +230,7 @@ def test_123698_old_states_of_a_claim_that_arrive_late_change_nothing(world: Wor
 
     The watch itself brings nothing of a claim that it has said to be deleted, unless the server's store was set back.
     """
-    feed = feeds_of(world.ledger)["resourceclaims"]
+    feed = sinks_of(world.ledger)["resourceclaims"]
     states: list[Json] = [world.claim("c1")]
     result = {"request": "req", "driver": DRIVER, "pool": "n1", "device": "gpu-0"}
     for change in (
@@ -259,7 +259,7 @@ def test_123698_old_states_of_a_claim_that_arrive_late_change_nothing(world: Wor
 @pytest.mark.parametrize("over", ["deleted", "ended"])
 def test_123698_late_answers_bring_nothing_back_of_a_claim_whose_pod_ended_after_it(world: World, over: str) -> None:
     """While the pod runs the devices stay counted, and after it no late state of the deleted claim counts them again."""
-    feed, pods = feeds_of(world.ledger)["resourceclaims"], feeds_of(world.ledger)["pods"]
+    feed, pods = sinks_of(world.ledger)["resourceclaims"], sinks_of(world.ledger)["pods"]
     pod = world.pod("p1")
     uid = pod["metadata"]["uid"]
     pod["spec"]["nodeName"] = "n1"

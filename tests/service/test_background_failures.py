@@ -10,7 +10,7 @@ from dra_extender.kube.client.credentials import Credentials
 from dra_extender.kube.events.recorder import KubeEvents
 from dra_extender.kube.watch.reflector import Reflector
 from dra_extender.ledger.updates import sinks as feeds
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.runtime import supervision
 from dra_extender.runtime.supervision import UNREADY_AFTER, BackgroundTask
 from dra_extender.scheduling.binding.bind import Bind
@@ -29,7 +29,7 @@ from tests.kube.conftest import observer, server, settings  # noqa: F401 - fixtu
 from tests.kube.test_kube_cluster import Make, make, sleeper  # noqa: F401 - fixtures
 from tests.scheduling.claims.test_reserver import bind_all, shared
 from tests.service.test_service import Elected, Running, create_pod, running
-from tests.support.kube.recording import CountingObserver, RecordingFeed
+from tests.support.kube.recording import CountingObserver, RecordingSink
 
 # Where the work of each task is done.  A new task needs a place here, or the last test fails.
 OF_SERVICE: dict[BackgroundTask, tuple[type, str]] = {
@@ -137,7 +137,7 @@ async def test_a_task_of_the_cluster_starts_again(
 ) -> None:
     calls = failing(*place, UNREADY_AFTER - 1)
     cluster = make()
-    await cluster.start({"nodes": RecordingFeed()})
+    await cluster.start({"nodes": RecordingSink()})
     await until(lambda: calls[0] == UNREADY_AFTER)
     name = f"{task}-nodes" if task is BackgroundTask.WATCH else str(task)
     assert observer.of("background_failed") == [(name,)] * (UNREADY_AFTER - 1)
@@ -188,7 +188,7 @@ async def test_a_callback_that_fails_is_counted(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    "name", [each for each in vars(feeds) if each.endswith("Feed") and not each.startswith(("_", "Feed"))]
+    "name", [each for each in vars(feeds) if each.endswith("EventSink") and not each.startswith(("_", "EventSink"))]
 )
 @pytest.mark.parametrize("problem", [RecursionError, MemoryError, KeyError])
 async def test_a_handler_that_fails_costs_one_object(
@@ -200,7 +200,7 @@ async def test_a_handler_that_fails_costs_one_object(
 
     counted = CountingObserver()
     ledger = Ledger()
-    kind, feed = next((kind, feed) for kind, feed in feeds_of(ledger).items() if type(feed).__name__ == name)
+    kind, feed = next((kind, feed) for kind, feed in sinks_of(ledger).items() if type(feed).__name__ == name)
     original, seen = feed.changed, []
 
     def changed(data: bytes) -> None:

@@ -12,7 +12,7 @@ import pytest
 from dra_extender.allocator.overlay.policy_effects import PublishedDevice, published_devices
 from dra_extender.config.policy_file import InvalidPolicyError
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.resource_slice import ResourceSlice
 from dra_extender.service.policy_reloader import PolicyReloader
 from dra_extender.telemetry.metrics import Metrics
@@ -29,7 +29,7 @@ def ledger() -> Ledger:
     ledger = Ledger()
     for index, pool in enumerate(("p1", "p2"), 1):
         raw = raw_slice(f"s{index}", index, pool=pool, node=f"n{index}", devices=2)
-        feeds_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
+        sinks_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
     return ledger
 
 
@@ -150,7 +150,7 @@ async def test_slices_that_change_while_a_policy_is_worked_out_get_it_too(
     watch.load()
     for index in range(3, 9):
         raw = raw_slice(f"s{index}", index, pool="p1", node="n1", devices=64)
-        feeds_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
+        sinks_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
     file.write_text(GOOD)
     checking = asyncio.create_task(watch.check())
     await asyncio.sleep(0)
@@ -158,8 +158,8 @@ async def test_slices_that_change_while_a_policy_is_worked_out_get_it_too(
     assert not checking.done()
     for name, devices in (("s1", 3), ("s8", 1), ("new", 2)):
         raw = raw_slice(name, 20, pool="p1", node="n1", devices=devices)
-        feeds_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
-    feeds_of(ledger)["resourceslices"].deleted("", "s2", "")
+        sinks_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
+    sinks_of(ledger)["resourceslices"].deleted("", "s2", "")
     await checking
     published = {each.name for item in ledger.overlays.published.values() for each in item.devices}
     assert {"s1-2", "new-1"} <= published
@@ -221,6 +221,6 @@ async def test_rules_without_effect_are_looked_for_once_for_each_change_and_not_
     await watch.check()
     assert len(looks) == seen + 1
     raw = raw_slice("s3", 3, pool="p3", node="n3", devices=1)
-    feeds_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
+    sinks_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
     await watch.check()
     assert "policy-effects" not in watch.notes()

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from dra_extender.config.service_settings import ServerSettings
 from dra_extender.config.settings import Settings
-from dra_extender.ledger.updates.sink import Feed
+from dra_extender.ledger.updates.sink import EventSink
 from dra_extender.scheduling.ports.cluster import ServerUnavailableError
 from dra_extender.service.http_server import listen
 from dra_extender.service.service import Service
@@ -48,7 +48,7 @@ class WatchedMemory(MemoryCluster):
     def pods(self) -> MemoryPods:
         return self.slow
 
-    async def start(self, feeds: Mapping[str, Feed]) -> None:
+    async def start(self, feeds: Mapping[str, EventSink]) -> None:
         if self.refuse is not None:
             raise self.refuse
         self.watch.attach(feeds)

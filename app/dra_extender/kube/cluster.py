@@ -27,7 +27,7 @@ from dra_extender.kube.objects.pod_groups import KubePodGroups
 from dra_extender.kube.objects.pods import KubePods
 from dra_extender.kube.objects.scheduler_waker import KubeWaker
 from dra_extender.kube.watch.reflector import PROMPT_SECONDS, Reflector, SleepAndJitter
-from dra_extender.ledger.updates.sink import Feed
+from dra_extender.ledger.updates.sink import EventSink
 from dra_extender.runtime.clock import SystemClock
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.ports.cluster import Clock, ServerUnavailableError
@@ -44,7 +44,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class KubeCluster:
-    """A cluster behind an API server (`scheduling.ports.Cluster`): keeps feeds up to date and carries out writes.
+    """A cluster behind an API server (`scheduling.ports.Cluster`): keeps sinks up to date and carries out writes.
 
     `start` connects and begins to watch, `wait_synced` returns once every kind is listed, `stop` ends it.
     """
@@ -82,7 +82,7 @@ class KubeCluster:
         self._events = KubeEvents(self._transport, self._settings, self._clock, self._observer)
         self._waker = KubeWaker(self._transport, self._settings, self._clock)
         self._reflectors: dict[str, Reflector] = {}
-        self._feeds: Mapping[str, Feed] = {}
+        self._sinks: Mapping[str, EventSink] = {}
         # Optional kinds that were not waited for, because the account may not list them.
         self._passed_over: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -127,10 +127,10 @@ class KubeCluster:
         """The connection, for further adapters of this room."""
         return self._transport
 
-    async def start(self, feeds: Mapping[str, Feed]) -> None:
-        """Connect, learn what the server is, and begin to watch the kinds that have a feed, by plural name.
+    async def start(self, sinks: Mapping[str, EventSink]) -> None:
+        """Connect, learn what the server is, and begin to watch the kinds that have a sink, by plural name.
 
-        Kinds: resourceslices, resourceclaims, deviceclasses, pods, nodes; and podgroups, devicetaintrules, whose feed is told
+        Kinds: resourceslices, resourceclaims, deviceclasses, pods, nodes; and podgroups, devicetaintrules, whose sink is told
         that they are absent when the server does not serve them.
 
         Raises:
@@ -138,7 +138,7 @@ class KubeCluster:
             RequestRejectedError: the server is too old, does not know us, or did not give us a right before the start timed out.
             ServerUnavailableError: it did not answer before the start timed out.
         """
-        unknown = sorted(set(feeds) - set(WATCHED) - set(OPTIONAL_KINDS))
+        unknown = sorted(set(sinks) - set(WATCHED) - set(OPTIONAL_KINDS))
         if unknown:
             raise ValueError(f"cannot watch {', '.join(unknown)}: known are {', '.join((*WATCHED, *OPTIONAL_KINDS))}")
         self._credentials = await find_credentials(self._settings, self._clock)
@@ -147,13 +147,13 @@ class KubeCluster:
             self._election.connect(self._credentials)
         self.facts = await self._discover()
         _LOG.info("connected to an API server", source=self._credentials.source, **self.facts.notes())
-        self._feeds = feeds
-        for plural, feed in feeds.items():
+        self._sinks = sinks
+        for plural, sink in sinks.items():
             kind = self._kind(plural, self.facts)
             if kind is None:
-                feed.absent()
+                sink.absent()
             else:
-                self._watch(kind, feed)
+                self._watch(kind, sink)
         self._tasks.append(self._supervisor.keep(BackgroundTask.EVENTS, self._events.run))
         keep_fresh = partial(self._credentials.keep_fresh, self._chance.sleep)
         self._tasks.append(self._supervisor.keep(BackgroundTask.CREDENTIALS, keep_fresh))
@@ -167,7 +167,7 @@ class KubeCluster:
         await self._listed(self._settings.startup_timeout)
 
     async def refresh(self) -> None:
-        """List every kind again; on return the feeds know everything that was stored before the call."""
+        """List every kind again; on return the sinks know everything that was stored before the call."""
         for reflector in self._reflectors.values():
             reflector.relist()
         await self._listed(inf)
@@ -193,7 +193,7 @@ class KubeCluster:
             self._passed_over.add(plural)
             lost = OPTIONAL_KINDS[plural]
             _LOG.warning("going on without a kind", kind=plural, problem=reflector.trouble, consequence=lost)
-            self._feeds[plural].absent()
+            self._sinks[plural].absent()
 
     async def stop(self) -> None:
         """Write Events that are waiting, for a moment; then end watches and connections."""
@@ -286,9 +286,9 @@ class KubeCluster:
         optional = {"podgroups": facts.pod_groups, "devicetaintrules": facts.taint_rules}
         return WATCHED.get(plural) or optional[plural]
 
-    def _watch(self, kind: ResourceKind, feed: Feed) -> None:
+    def _watch(self, kind: ResourceKind, sink: EventSink) -> None:
         reflector = Reflector(
-            self._transport, kind, feed, self._settings, self._clock, observer=self._observer, chance=self._chance
+            self._transport, kind, sink, self._settings, self._clock, observer=self._observer, chance=self._chance
         )
         self._reflectors[kind.plural] = reflector
         self._tasks.append(self._supervisor.keep(BackgroundTask.WATCH, reflector.run, kind.plural))

@@ -49,7 +49,7 @@ class ChangeCounters:
 class Ledger:
     """What is free, taken and held right now.
 
-    Fed by watch events (`feeds_of`) and by our own writes, one object at a time, it keeps its indexes incrementally: whatever the
+    Fed by watch events (`sinks_of`) and by our own writes, one object at a time, it keeps its indexes incrementally: whatever the
     order of events, it equals a ledger built anew from the final objects.  It has no clock and does no I/O.
     """
 

@@ -13,8 +13,8 @@ from dra_extender.api.application import create_app
 from dra_extender.api.health import Health, ReadinessGate
 from dra_extender.config.settings import Settings
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sink import Feed
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sink import EventSink
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.runtime.supervision import BackgroundTask, Supervisor
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Cluster
@@ -31,14 +31,14 @@ _LOG = structlog.get_logger(__name__)
 
 
 class WatchedCluster(Cluster, Protocol):
-    """A cluster that keeps feeds up to date."""
+    """A cluster that keeps sinks up to date."""
 
-    async def start(self, feeds: Mapping[str, Feed]) -> None:
+    async def start(self, sinks: Mapping[str, EventSink]) -> None:
         """Connect and begin to watch.  Raises ClusterError and errors of its configuration."""
         ...
 
     async def wait_synced(self) -> None:
-        """Returns when every feed has been told all that exists."""
+        """Returns when every sink has been told all that exists."""
         ...
 
     async def stop(self) -> None:
@@ -66,7 +66,7 @@ class Leadership(Protocol):
         ...
 
     async def catch_up(self) -> None:
-        """Returns when the feeds know everything that was stored before the call."""
+        """Returns when the sinks know everything that was stored before the call."""
         ...
 
     async def announce(self) -> None:
@@ -179,7 +179,7 @@ class Service:
 
     async def _load(self) -> None:
         self.policy.load()
-        await self._cluster.start(feeds_of(self.ledger))
+        await self._cluster.start(sinks_of(self.ledger))
         await self._cluster.wait_synced()
 
     async def _terms(self, stopped: asyncio.Task[bool]) -> None:

@@ -39,7 +39,7 @@ from tests.controlplane.resources import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
 )
-from tests.support.kube.recording import RecordingFeed, until
+from tests.support.kube.recording import RecordingSink, until
 from tests.support.kube.rights import RIGHTS, grant, user_without
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
@@ -64,7 +64,7 @@ async def plane(control_plane: ControlPlaneFactory) -> ControlPlane:
     return cluster
 
 
-async def connected(plane: ControlPlane, user: str, **feeds: RecordingFeed) -> KubeCluster:
+async def connected(plane: ControlPlane, user: str, **feeds: RecordingSink) -> KubeCluster:
     cluster = KubeCluster(KubeSettings(kubeconfig=plane.kubeconfig_for(user)))
     await cluster.start(feeds)
     return cluster
@@ -299,7 +299,7 @@ async def test_an_event_is_one_object_with_a_count_that_people_see(plane: Contro
 
 
 async def test_the_least_rights_follow_every_kind(plane: ControlPlane) -> None:
-    feeds = {plural: RecordingFeed() for plural in (*WATCHED, *OPTIONAL_KINDS)}
+    feeds = {plural: RecordingSink() for plural in (*WATCHED, *OPTIONAL_KINDS)}
     cluster = await connected(plane, EXTENDER_USER, **feeds)
     async with asyncio.timeout(120):
         await cluster.wait_synced()
@@ -312,7 +312,7 @@ async def test_the_least_rights_follow_every_kind(plane: ControlPlane) -> None:
 
 async def follow(plane: ControlPlane, cluster: KubeCluster, plural: str) -> None:
     """Raises what stands in the way of listing a kind."""
-    second = await connected(plane, cluster_user(cluster), **{plural: RecordingFeed()})
+    second = await connected(plane, cluster_user(cluster), **{plural: RecordingSink()})
     try:
         await until(lambda: second.health()[f"watch-{plural}"] is None or "403" in str(second.health()))
         if problem := second.health()[f"watch-{plural}"]:

@@ -10,7 +10,7 @@ from dra_extender.kube.client.settings import KubeSettings
 from dra_extender.kube.client.transport import ApiCall, ApiTransport
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.runtime.clock import SystemClock
 
 from tests.controlplane.plugin import ControlPlaneFactory
@@ -58,7 +58,7 @@ async def test_the_deepest_and_oddest_claims_that_the_server_admits_are_followed
     ledger, observer = Ledger(), CountingObserver()
     cluster = KubeCluster(settings, observer=observer)
     try:
-        await cluster.start({"resourceclaims": feeds_of(ledger)["resourceclaims"]})
+        await cluster.start({"resourceclaims": sinks_of(ledger)["resourceclaims"]})
         await cluster.wait_synced()
         admitted: dict[str, bytes] = {}
         for name, parameters in {
@@ -84,7 +84,7 @@ async def test_the_deepest_and_oddest_claims_that_the_server_admits_are_followed
     again, observer = Ledger(), CountingObserver()
     cluster = KubeCluster(settings, observer=observer)
     try:
-        await cluster.start({"resourceclaims": feeds_of(again)["resourceclaims"]})
+        await cluster.start({"resourceclaims": sinks_of(again)["resourceclaims"]})
         async with asyncio.timeout(120):
             await cluster.wait_synced()
         assert len(again.claims) == len(admitted)

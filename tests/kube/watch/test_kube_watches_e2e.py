@@ -11,7 +11,7 @@ import pytest
 from dra_extender.kube.client.settings import KubeSettings, WatchSettings
 from dra_extender.kube.cluster import KubeCluster
 from dra_extender.kube.discovery.server_features import Support
-from dra_extender.ledger.updates.sink import Feed
+from dra_extender.ledger.updates.sink import EventSink
 from dra_extender.model.metadata import version_number
 from dra_extender.model.resource_claim import read_claim
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
@@ -62,7 +62,7 @@ class Mirror:
 
 @asynccontextmanager
 async def following(
-    kubeconfig: Path, feeds: dict[str, Feed], observer: CountingObserver, page: int = 250
+    kubeconfig: Path, feeds: dict[str, EventSink], observer: CountingObserver, page: int = 250
 ) -> AsyncIterator[KubeCluster]:
     cluster = KubeCluster(KubeSettings(kubeconfig=kubeconfig, watch=WatchSettings(page=page)), observer=observer)
     try:

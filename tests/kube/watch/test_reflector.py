@@ -14,7 +14,7 @@ from dra_extender.kube.watch.reflector import Reflector, SleepAndJitter
 from dra_extender.runtime.clock import SystemClock
 
 from tests.support.kube.fake_api_server import FakeApiServer, status_answer, status_body
-from tests.support.kube.recording import CountingObserver, ManualClock, RecordingFeed, Sleeper, until
+from tests.support.kube.recording import CountingObserver, ManualClock, RecordingSink, Sleeper, until
 
 KIND = ResourceKind("things", "example.com/v1")
 THINGS = "/apis/example.com/v1/things"
@@ -27,7 +27,7 @@ class Bench:
         self.server = server
         self.transport = transport
         self.settings = settings
-        self.feed = RecordingFeed()
+        self.feed = RecordingSink()
         self.observer = CountingObserver()
         self.sleeper = Sleeper()
         self.clock = SystemClock()

@@ -11,7 +11,7 @@ from dra_extender.kube.watch.listing import next_size
 
 from tests.kube.watch.test_reflector import THINGS, Bench
 from tests.support.kube.fake_api_server import FakeApiServer
-from tests.support.kube.recording import RecordingFeed, until
+from tests.support.kube.recording import RecordingSink, until
 
 ODD = {
     "deep": b'{"a":' * 5_000 + b"1" + b"}" * 5_000,
@@ -20,7 +20,7 @@ ODD = {
 
 
 @dataclass
-class NamesFeed(RecordingFeed):
+class NamesFeed(RecordingSink):
     """Reads names alone."""
 
     def changed(self, data: bytes) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from dra_extender.ledger.holds.holds import Hold
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,9 +44,9 @@ def apply(ledger: Ledger, version: int, operation: tuple[Any, ...]) -> None:
         case ("slice", pool, node):
             reached = None if node == EVERYWHERE else node
             raw = raw_slice(f"{pool}-{node}", version, pool=pool, node=reached, devices=1)
-            feeds_of(ledger)["resourceslices"].changed(encode(raw))
+            sinks_of(ledger)["resourceslices"].changed(encode(raw))
         case ("gone", pool, node):
-            feeds_of(ledger)["resourceslices"].deleted("", f"{pool}-{node}", "")
+            sinks_of(ledger)["resourceslices"].deleted("", f"{pool}-{node}", "")
 
 
 @given(operations)

@@ -5,7 +5,7 @@ from dra_extender.ledger.holds import holds
 from dra_extender.ledger.holds.holds import Hold, HoldBook
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.usage import UsageTable
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,19 +80,19 @@ def test_overlay_without_some_holds_is_what_the_others_keep(
 
 def test_late_news_that_a_claim_is_gone_end_no_hold_of_the_one_made_anew_under_its_name() -> None:
     ledger = Ledger()
-    feeds_of(ledger)["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
+    sinks_of(ledger)["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
     ledger.assume_written(encode(raw_claim("c", 3, uid="new")))
     ledger.holds.place(hold("new"))
-    feeds_of(ledger)["resourceclaims"].deleted("default", "c", "old")
+    sinks_of(ledger)["resourceclaims"].deleted("default", "c", "old")
     assert ledger.holds.get("new") is not None
-    feeds_of(ledger)["resourceclaims"].deleted("default", "c", "new")
+    sinks_of(ledger)["resourceclaims"].deleted("default", "c", "new")
     assert ledger.holds.get("new") is None
 
 
 def test_hold_of_a_claim_ends_when_another_one_takes_its_name() -> None:
     ledger = Ledger()
-    feeds_of(ledger)["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
+    sinks_of(ledger)["resourceclaims"].changed(encode(raw_claim("c", 1, uid="old")))
     ledger.holds.place(hold("old"))
     ledger.assume_written(encode(raw_claim("c", 3, uid="new")))
-    feeds_of(ledger)["resourceclaims"].deleted("default", "c", "old")
+    sinks_of(ledger)["resourceclaims"].deleted("default", "c", "old")
     assert ledger.holds.get("old") is None

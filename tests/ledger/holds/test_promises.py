@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from dra_extender.ledger.holds.holds import Hold
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, ClaimPlacement, DeviceHolding
 
 from tests.support.ledger.ledger_events import encode, raw_slice
@@ -15,7 +15,7 @@ DRIVER = "gpu.example.com"
 
 def promised() -> Ledger:
     ledger = Ledger()
-    feeds_of(ledger)["resourceslices"].changed(encode(raw_slice("n1", 1, pool="n1", node="n1", devices=1)))
+    sinks_of(ledger)["resourceslices"].changed(encode(raw_slice("n1", 1, pool="n1", node="n1", devices=1)))
     ledger.defer_hold(lambda: ledger.holds.place(hold("c1")))
     return ledger
 

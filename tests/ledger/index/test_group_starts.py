@@ -7,7 +7,7 @@ import pytest
 from dra_extender.ledger.index.group_starts import GroupEntrySupport, GroupStarts
 from dra_extender.ledger.index.pod_groups import START_LABEL
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.node import Node, read_node
 from dra_extender.model.pod import Pod, PodResourceClaim, read_pod
 from hypothesis import given
@@ -158,7 +158,7 @@ def test_room_for_pods_on_trial_is_counted_once_for_all_nodes() -> None:
 
 def _claim(ledger: Ledger, version: int, consumers: tuple[str, ...]) -> None:
     raw = raw_claim("claim", version, devices=(("p1", "d1"),), consumers=consumers, uid="claim")
-    feeds_of(ledger)["resourceclaims"].changed(encode(raw))
+    sinks_of(ledger)["resourceclaims"].changed(encode(raw))
 
 
 def _node(ledger: Ledger, name: str, kubelet: str, label: str) -> None:
@@ -167,7 +167,7 @@ def _node(ledger: Ledger, name: str, kubelet: str, label: str) -> None:
         "metadata": {"name": name, "uid": name, "labels": labels},
         "status": {"nodeInfo": {"kubeletVersion": kubelet}},
     }
-    feeds_of(ledger)["nodes"].changed(encode(raw))
+    sinks_of(ledger)["nodes"].changed(encode(raw))
 
 
 PODS, NODES = ("a", "b", "c"), ("n1", "n2")

@@ -8,7 +8,7 @@ from typing import Any
 from dra_extender.ledger.events import ClaimOrphaned
 from dra_extender.ledger.index.orphans import Orphan
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,8 +125,8 @@ class Fed:
     def __init__(self) -> None:
         self.ledger, self.oracle = Ledger(), Oracle()
         for node in ("n1", "n2"):
-            feeds_of(self.ledger)["nodes"].changed(encode(raw_node(node, 1)))
-        feeds_of(self.ledger)["resourceslices"].changed(encode(raw_slice("s", 1, pool="p1", node=None, devices=3)))
+            sinks_of(self.ledger)["nodes"].changed(encode(raw_node(node, 1)))
+        sinks_of(self.ledger)["resourceslices"].changed(encode(raw_slice("s", 1, pool="p1", node=None, devices=3)))
         self.seen = set[str]()
 
     def apply(self, event: tuple[Any, ...], version: int) -> None:
@@ -144,7 +144,7 @@ class Fed:
         if known is not None and known[0] != uid:
             self.oracle.delete_claim(name)
         self.oracle.claims[name] = (uid, devices, consumers if devices else (), node)
-        feeds_of(self.ledger)["resourceclaims"].changed(encode(raw_claim(name, uid, version, devices, consumers, node)))
+        sinks_of(self.ledger)["resourceclaims"].changed(encode(raw_claim(name, uid, version, devices, consumers, node)))
 
     def _pod(self, name: str, life: int, node: str, phase: str, version: int) -> None:
         uid = f"{name}-{life}"
@@ -160,19 +160,19 @@ class Fed:
         self.oracle.pods[name] = (uid, node, phase)
         if phase in ("Succeeded", "Failed"):
             self.oracle.leave(uid)
-        feeds_of(self.ledger)["pods"].changed(encode(raw_pod(name, uid, version, node, phase)))
+        sinks_of(self.ledger)["pods"].changed(encode(raw_pod(name, uid, version, node, phase)))
 
     def _no_claim(self, name: str, version: int) -> None:
         if name in self.oracle.claims:
             uid = self.oracle.claims[name][0]
             self.oracle.delete_claim(name)
-            feeds_of(self.ledger)["resourceclaims"].deleted("default", name, uid)
+            sinks_of(self.ledger)["resourceclaims"].deleted("default", name, uid)
 
     def _no_pod(self, name: str, version: int) -> None:
         if name in self.oracle.pods:
             uid = self.oracle.pods.pop(name)[0]
             self.oracle.leave(uid)
-            feeds_of(self.ledger)["pods"].deleted("default", name, uid)
+            sinks_of(self.ledger)["pods"].deleted("default", name, uid)
 
     def used(self) -> Counter[str]:
         pools = self.ledger.claims.usage.frozen()
@@ -217,7 +217,7 @@ def test_pod_whose_binding_is_on_its_way_uses_the_devices_until_the_binding_fail
     assert pod is not None
     fed.ledger.pods.begin_binding(pod)
     fed.apply(("claim", "c2", 0, ("s-0",), ("b-0",), "n1"), 2)
-    feeds_of(fed.ledger)["resourceclaims"].deleted("default", "c2", "claim-c2-0")
+    sinks_of(fed.ledger)["resourceclaims"].deleted("default", "c2", "claim-c2-0")
     assert fed.used() == Counter({"s-0": 1})
     fed.ledger.pods.binding_failed("b-0")
     fed.ledger.release_orphans("b-0")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from dra_extender.ledger.index.guards import GUARD_PREFIX
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.allocation import DeviceHolding
 from dra_extender.model.api_json import ModelError
 from dra_extender.model.pod import read_pod
@@ -64,7 +64,7 @@ def test_devices_of_a_status_that_cannot_be_read_are_taken_and_the_claim_serves_
 ) -> None:
     ledger = Ledger()
     with pytest.raises(ModelError, match="ResourceClaim"):
-        feeds_of(ledger)["resourceclaims"].changed(_with(change))
+        sinks_of(ledger)["resourceclaims"].changed(_with(change))
     usage = ledger.claims.usage.frozen()
     assert {(pool, device) for (_, pool), found in usage.items() for device in found} == {("p1", "d1"), ("p2", "d9")}
     assert list(usage["gpu.example.com", "p1"]["d1"]) == [_whole("p1", "d1")]
@@ -72,37 +72,37 @@ def test_devices_of_a_status_that_cannot_be_read_are_taken_and_the_claim_serves_
     assert isinstance(found, Rejection)
     assert found.code is Code.CLAIM_UNREADABLE
     # What can be read again is what counts from then on.
-    feeds_of(ledger)["resourceclaims"].changed(_with(lambda _: None, 3, "d2"))
+    sinks_of(ledger)["resourceclaims"].changed(_with(lambda _: None, 3, "d2"))
     assert set(ledger.claims.usage.frozen()["gpu.example.com", "p1"]) == {"d2"}
     assert not isinstance(find_claims(read_pod(encode(raw_pod("c1", 2))), ledger), Rejection)
 
 
 def test_an_allocation_that_becomes_unreadable_counts_as_it_is_now() -> None:
     ledger = Ledger()
-    feeds_of(ledger)["resourceclaims"].changed(_with(lambda _: None))
+    sinks_of(ledger)["resourceclaims"].changed(_with(lambda _: None))
     with pytest.raises(ModelError, match=r"consumedCapacity of device .*/p1/d3: cannot read quantity"):
-        feeds_of(ledger)["resourceclaims"].changed(_with(_amount, 2, "d3"))
+        sinks_of(ledger)["resourceclaims"].changed(_with(_amount, 2, "d3"))
     assert list(ledger.claims.usage.frozen()["gpu.example.com", "p1"]) == ["d3"]
-    feeds_of(ledger)["resourceclaims"].deleted("default", "c1", "claim-c1")
+    sinks_of(ledger)["resourceclaims"].deleted("default", "c1", "claim-c1")
     assert not ledger.claims.usage.frozen()
 
 
 def test_a_device_that_has_no_name_changes_nothing_and_is_named() -> None:
     ledger = Ledger()
-    feeds_of(ledger)["resourceclaims"].changed(_with(lambda _: None))
+    sinks_of(ledger)["resourceclaims"].changed(_with(lambda _: None))
     known = ledger.claims.usage.frozen()
 
     def nameless(status: dict[str, Any]) -> None:
         status["allocation"]["devices"]["results"][0]["device"] = 1
 
     with pytest.raises(ModelError, match=r"a device of the allocation cannot be told: .*\$\.device"):
-        feeds_of(ledger)["resourceclaims"].changed(_with(nameless, 2))
+        sinks_of(ledger)["resourceclaims"].changed(_with(nameless, 2))
     assert ledger.claims.usage.frozen() == known
 
 
 def test_the_devices_of_a_claim_count_although_its_spec_cannot_be_read() -> None:
     ledger = Ledger()
-    feed = feeds_of(ledger)["resourceclaims"]
+    feed = sinks_of(ledger)["resourceclaims"]
     odd = raw_claim("c1", 1, devices=(("p1", "d1"),), consumers=("a",))
     odd["spec"]["devices"]["requests"] = "many"
     with pytest.raises(ModelError, match=r"spec\.devices\.requests"):
@@ -132,7 +132,7 @@ def test_a_claim_without_allocation_whose_spec_cannot_be_read_is_passed_over() -
     odd = raw_claim("c1", 1)
     odd["spec"]["devices"]["requests"] = "many"
     with pytest.raises(ModelError, match=r"spec\.devices\.requests"):
-        feeds_of(ledger)["resourceclaims"].changed(encode(odd))
+        sinks_of(ledger)["resourceclaims"].changed(encode(odd))
     assert len(ledger.claims) == 0
 
 
@@ -145,5 +145,5 @@ def test_devices_of_a_claim_that_cannot_be_read_are_taken_although_it_mentions_g
     raw["metadata"]["labels"] = {"mine": f"{GUARD_PREFIX}x"}
     _everything(raw["status"])
     with pytest.raises(ModelError, match="ResourceClaim"):
-        feeds_of(ledger)["resourceclaims"].changed(encode(raw))
+        sinks_of(ledger)["resourceclaims"].changed(encode(raw))
     assert set(ledger.claims.usage.frozen()["gpu.example.com", "p1"]) == {"d1"}

@@ -9,7 +9,7 @@ import pytest
 from dra_extender.ledger.index.claims import ClaimIndex
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.kept_claims import WHOLE_BYTES, Specs
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.resource_claim import FINALIZER, ClaimHead, ResourceClaim, read_claim
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 
@@ -176,7 +176,7 @@ def test_a_long_pod_takes_not_much_more_than_its_bytes(shape: str) -> None:
     try:
         before = tracemalloc.get_traced_memory()[0]
         for body in bodies:
-            feeds_of(ledger)["pods"].changed(body)
+            sinks_of(ledger)["pods"].changed(body)
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.scheduling.ports.cluster import ConflictError, RequestRejectedError, ServerUnavailableError
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -221,13 +221,13 @@ async def test_devices_stay_taken_while_nobody_knows_whether_they_were_written(w
     world.add_pod("p3", "all")
     async with world.watching():
         world.cluster.watch.attach(
-            {kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "resourceclaims"}
+            {kind: feed for kind, feed in sinks_of(world.ledger).items() if kind != "resourceclaims"}
         )
         with pytest.raises(RetryableError, match="connection refused"):
             await world.bind("p1", "n1")
         with pytest.raises(RetryableError, match="does not fit on node n1 any more"):
             await world.bind("p3", "n1")
-        world.cluster.watch.attach(feeds_of(world.ledger))
+        world.cluster.watch.attach(sinks_of(world.ledger))
         await world.bind("p1", "n1")
 
     assert world.devices("c1") == ["n1/gpu-0"]

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from dra_extender.ledger.ledger import Ledger
 from dra_extender.ledger.state.claim_record import ClaimRecord
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, DeviceHolding
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.resource_claim import claim_from
@@ -31,7 +31,7 @@ def slices(ledger: Ledger, devices: list[dict[str, Any]], capacity: str | None =
     counters = [{"name": "s", "counters": {"units": {"value": str(UNITS)}}}]
     for name, rest in (("a", {"sharedCounters": counters}), ("b", {"devices": devices})):
         raw = {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": {**common, **rest}}
-        feeds_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
+        sinks_of(ledger)["resourceslices"].changed(msgspec.json.encode(raw))
 
 
 def partition(name: str, units: int, *groups: str) -> dict[str, Any]:

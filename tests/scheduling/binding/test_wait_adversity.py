@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.resource_claim import FINALIZER
 from dra_extender.model.snapshot import SNAPSHOT_ANNOTATION
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -157,7 +157,7 @@ async def test_a_condition_that_comes_and_goes_counts_when_all_are_there_at_once
 async def test_everything_listed_anew_during_a_wait_neither_ends_nor_repeats_it(world: World) -> None:
     async with world.watching():
         bind = await waiting(world)
-        world.cluster.watch.attach(feeds_of(world.ledger))
+        world.cluster.watch.attach(sinks_of(world.ledger))
         await turns()
         assert not bind.done()
         report(world, "Attached")

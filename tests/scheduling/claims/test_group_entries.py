@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from dra_extender.ledger.index.group_starts import GroupEntrySupport
 from dra_extender.ledger.index.pod_groups import START_LABEL, GroupReservation
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.resource_claim import MAX_RESERVATIONS, OWN_ENTRIES
 from dra_extender.scheduling.claims.group_trials import UNABLE_SECONDS
 from dra_extender.scheduling.ports.errors import RetryableError
@@ -203,7 +203,7 @@ async def test_a_pod_that_was_given_its_own_entry_before_it_started_proves_nothi
     uid = world.pod("first")["metadata"]["uid"]
     claim["status"]["reservedFor"].append({"resource": "pods", "name": "first", "uid": uid})
     world.cluster.watch.attach(
-        {kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "resourceclaims"}
+        {kind: feed for kind, feed in sinks_of(world.ledger).items() if kind != "resourceclaims"}
     )
     world.cluster.store.update_status(StoredKind.CLAIM, claim)
     world.started("first")

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from dra_extender.ledger.index.pod_groups import START_LABEL, GroupReservation
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.node import Node
 from dra_extender.model.pod import Pod
 from dra_extender.model.rejection import Code, Rejection
@@ -57,7 +57,7 @@ class Scene:
 
     def _feed(self, kind: str, raw: Json) -> None:
         raw["metadata"]["resourceVersion"] = str(next(self._versions))
-        feeds_of(self.ledger)[kind].changed(msgspec.json.encode(raw))
+        sinks_of(self.ledger)[kind].changed(msgspec.json.encode(raw))
 
 
 def pod(*entries: Json, group: str | None = "g", recorded: str | None = None) -> Pod:

@@ -11,7 +11,7 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.allocator.state.result import NoFit
 from dra_extender.ledger.holds.holds import Hold
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.allocation import Placement
 from dra_extender.model.node_selector import only_node
 from dra_extender.model.resource_claim import ConsumerReference
@@ -142,24 +142,24 @@ class Scene:
     def feed(self, kind: str, name: str, **parts: Any) -> None:
         self.version += 1
         metadata = {"name": name, "uid": name, "namespace": "default", "resourceVersion": str(self.version)}
-        feeds_of(self.ledger)[kind].changed(json.dumps({"metadata": metadata, **parts}).encode())
+        sinks_of(self.ledger)[kind].changed(json.dumps({"metadata": metadata, **parts}).encode())
 
     def apply(self, operation: tuple[Any, ...]) -> None:
         match operation:
             case ("slice", place, pool, devices, generation):
                 self._publish(place, pool, DEVICES[devices], generation)
             case ("drop", place, pool):
-                feeds_of(self.ledger)["resourceslices"].deleted("", f"{place}-{pool}", "")
+                sinks_of(self.ledger)["resourceslices"].deleted("", f"{place}-{pool}", "")
             case ("node", node, east, features):
                 declared = ["DRAOptionalNodeOperations"] if features else []
                 metadata = {"name": node, "uid": node, "labels": {"zone": "east" if east else "west"}}
                 raw = {"metadata": metadata, "status": {"declaredFeatures": declared}}
-                feeds_of(self.ledger)["nodes"].changed(json.dumps(raw).encode())
+                sinks_of(self.ledger)["nodes"].changed(json.dumps(raw).encode())
             case ("take", node, demand):
                 self._take(node, self.demand(demand % len(REQUESTS), 0))
             case ("free", number) if number < len(self.taken):
                 name = self.taken.pop(number)
-                feeds_of(self.ledger)["resourceclaims"].deleted("default", name, name)
+                sinks_of(self.ledger)["resourceclaims"].deleted("default", name, name)
             case ("hold", nodes, demand):
                 self.hold((nodes,) if isinstance(nodes, str) else nodes, demand % len(REQUESTS))
             case ("lapse", number) if number < len(self.held):

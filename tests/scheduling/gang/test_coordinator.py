@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.scheduling.ports.options import Options
 from dra_extender.simulator.apiserver.objects import StoredKind
 
@@ -38,7 +38,7 @@ class GangWorld(World):
             "resourceVersion": str(next(self._versions)),
         }
         group = {"metadata": meta, "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}}}}
-        feeds_of(self.ledger)["podgroups"].changed(msgspec.json.encode(group))
+        sinks_of(self.ledger)["podgroups"].changed(msgspec.json.encode(group))
 
     def cards(self, node: str, count: int, *, whole: bool = True) -> None:
         """`count` cards, each two halves, and whole ones if they can be had whole."""

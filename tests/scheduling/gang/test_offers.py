@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.allocation import ClaimPlacement, DeviceHolding
 from dra_extender.model.device import DeviceId
 from dra_extender.model.pod_group import PodGroup, read_pod_group
@@ -170,7 +170,7 @@ class Notes:
 
     def node(self, name: str) -> None:
         meta = {"name": name, "uid": name, "resourceVersion": str(next(self._versions))}
-        feeds_of(self.ledger)["nodes"].changed(msgspec.json.encode({"metadata": meta}))
+        sinks_of(self.ledger)["nodes"].changed(msgspec.json.encode({"metadata": meta}))
 
     def group(self, uid: str = "u", name: str = "g") -> PodGroup:
         return read_pod_group(msgspec.json.encode({"metadata": {"namespace": "ns", "name": name, "uid": uid}}))
@@ -209,8 +209,8 @@ def test_members_and_nodes_that_are_gone_are_forgotten(notes: Notes) -> None:
     offers, group = GangOffers(notes.ledger), notes.group()
     for pod in "abc":
         offers.note(group, pod, ["n0", "n1"] if pod == "a" else ["n2"])
-    feeds_of(notes.ledger)["nodes"].deleted("", "n0", "n0")
-    feeds_of(notes.ledger)["pods"].deleted("ns", "b", "b")
+    sinks_of(notes.ledger)["nodes"].deleted("", "n0", "n0")
+    sinks_of(notes.ledger)["pods"].deleted("ns", "b", "b")
     known = notes.among(offers, group, "n1")
     assert known.nodes == ("n1", "n2")
     assert (offers.last(group, "b"), offers.last(group, "c")) == ((), {"n2"})

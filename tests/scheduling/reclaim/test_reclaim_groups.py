@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from dra_extender.ledger.index.pod_groups import GroupReservation
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.scheduling.reclaim.rules import ConsumerState, group_standing
@@ -91,7 +91,7 @@ async def test_the_claim_of_a_group_of_which_one_member_is_bound_is_kept(world: 
 
 async def test_a_member_that_only_the_live_object_knows_to_be_bound_keeps_the_claim(world: World) -> None:
     await abandoned(world, "m1")
-    feeds = {kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "pods"}
+    feeds = {kind: feed for kind, feed in sinks_of(world.ledger).items() if kind != "pods"}
     world.cluster.watch.attach(feeds)
     pod = world.pod("m2")
     await world.cluster.pods.bind("default", "m2", pod["metadata"]["uid"], "n1")

@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.pod import Pod
 from dra_extender.scheduling.ports.cluster import RequestRejectedError
 from dra_extender.simulator.apiserver.objects import StoredKind
@@ -83,7 +83,7 @@ async def test_a_bind_that_comes_while_its_claim_is_taken_back_ends_with_devices
 async def test_a_pod_that_only_the_live_object_knows_to_be_bound_keeps_its_devices(world: World) -> None:
     """Our pod watch is behind."""
     await reserved(world)
-    feeds = {kind: feed for kind, feed in feeds_of(world.ledger).items() if kind != "pods"}
+    feeds = {kind: feed for kind, feed in sinks_of(world.ledger).items() if kind != "pods"}
     world.cluster.watch.attach(feeds)
     edit_pod(world, bound_to("n1"))
 

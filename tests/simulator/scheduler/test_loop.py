@@ -370,7 +370,7 @@ async def watched(bench: Bench) -> AsyncIterator[None]:
 async def test_changes_are_delivered_before_the_next_pod_is_tried(bench: Bench) -> None:
     seen: list[str] = []
 
-    class Feed:
+    class EventSink:
         def changed(self, data: bytes) -> None:
             thing = msgspec.json.decode(data)
             seen.append(f"{thing['metadata']['name']}@{thing['spec'].get('nodeName', '')}")
@@ -384,7 +384,7 @@ async def test_changes_are_delivered_before_the_next_pod_is_tried(bench: Bench) 
         def absent(self) -> None:
             raise AssertionError
 
-    bench.cluster.watch.attach({"pods": Feed()})
+    bench.cluster.watch.attach({"pods": EventSink()})
     bench.add(node("n1"), pod("one"), pod("two"))
     known: list[list[str]] = []
 

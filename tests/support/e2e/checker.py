@@ -11,7 +11,7 @@ from dra_extender.audit.invariants import AWAY, KUBELET, InvariantViolation, aud
 from dra_extender.audit.pending import waiting_pods
 from dra_extender.ledger.index.pod_groups import GroupReservation
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.node import node_from
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.model.resource_claim import claim_from
@@ -81,7 +81,7 @@ async def findings_at_rest(api: ApiClient, kubelets: GroupReservation = _AUTO) -
     """
     ledger = Ledger()
     for resource in _LEDGER:
-        feed = feeds_of(ledger)[resource.plural]
+        feed = sinks_of(ledger)[resource.plural]
         for each in await _raw(api, resource):
             feed.changed(each)
     waiting = waiting_pods(ledger, NodeAllocator(ledger, Features(), Options()))

@@ -9,7 +9,7 @@ PATIENCE_SECONDS = 30.0
 
 
 @dataclass
-class RecordingFeed:
+class RecordingSink:
     """Remembers what it was told, as short lines; refuses objects by name."""
 
     unreadable: set[str] = field(default_factory=set)

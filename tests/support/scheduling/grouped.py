@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from dra_extender.audit.kubelet import refused
 from dra_extender.ledger.index.pod_groups import GROUP_RESERVATIONS_FEATURE, GroupReservation
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.resource_claim import claim_from
 from dra_extender.scheduling.ports.errors import RetryableError
 from dra_extender.simulator.apiserver.objects import Json, StoredKind
@@ -45,7 +45,7 @@ class GroupWorld(World):
     def start(self) -> None:
         super().start()
         if not self._are_groups_served:
-            feeds = {kind: feed for kind, feed in feeds_of(self.ledger).items() if kind != str(StoredKind.POD_GROUP)}
+            feeds = {kind: feed for kind, feed in sinks_of(self.ledger).items() if kind != str(StoredKind.POD_GROUP)}
             self.cluster.watch.attach(feeds)
             self.ledger.pod_groups.served = False
 

@@ -17,7 +17,7 @@ from dra_extender.allocator.state.features import Features
 from dra_extender.cel.program import compile_expression
 from dra_extender.cel.program_cache import ProgramCache
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.model.allocation import AllocationResult, DeviceHolding, Placement
 from dra_extender.model.device import CounterConsumption
 from dra_extender.model.device_class import device_class_from
@@ -178,7 +178,7 @@ class History:
         pool = {"name": POOL, "generation": 1, "resourceSliceCount": 3}
         metadata = {"name": name, "uid": name, "resourceVersion": str(self._versions)}
         raw = {"metadata": metadata, "spec": {"driver": DRIVER, "pool": pool, "nodeName": NODE.name, **content}}
-        feeds_of(self.ledger)["resourceslices"].changed(msgspec.json.encode(raw))
+        sinks_of(self.ledger)["resourceslices"].changed(msgspec.json.encode(raw))
 
     def _use(self, policy: Policy | None) -> None:
         self._policy = policy

@@ -7,7 +7,7 @@ from typing import Any
 
 from dra_extender.allocator.state.features import Features
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sinks import feeds_of
+from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.scheduling.extender import Extender
 from dra_extender.scheduling.ports.cluster import Claims, ClaimTemplates, Clock, Events, PodGroups, Pods, SchedulerWaker
 from dra_extender.scheduling.ports.errors import FilterResponse
@@ -125,7 +125,7 @@ class World:
         self.metrics = Metrics()
         ports = Ports(self.cluster, self.clock, self.claims, self.pods, self.groups)
         self.extender = Extender(self.ledger, ports, self.metrics, self.options, self.features)
-        self.cluster.watch.attach(feeds_of(self.ledger))
+        self.cluster.watch.attach(sinks_of(self.ledger))
 
     def sync(self) -> None:
         self.cluster.watch.deliver()

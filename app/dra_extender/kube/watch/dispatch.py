@@ -6,7 +6,7 @@ import structlog
 
 from dra_extender.kube.client.errors import cut
 from dra_extender.kube.client.observer import Observer
-from dra_extender.ledger.updates.sink import Feed
+from dra_extender.ledger.updates.sink import EventSink
 from dra_extender.model.api_json import ModelError, decode_any
 
 _LOG = structlog.get_logger(__name__)
@@ -42,22 +42,22 @@ def read_meta(data: bytes) -> Meta | None:
 
 
 class EventDispatcher:
-    """What a feed was told of one kind, and so what is new to it.
+    """What a sink was told of one kind, and so what is new to it.
 
     Keeps (resourceVersion, UID) of each object and nothing else.  No object can stop it: one that cannot be read is
     counted, logged and named in `unreadable`.
     """
 
-    def __init__(self, kind: str, feed: Feed, observer: Observer) -> None:
+    def __init__(self, kind: str, sink: EventSink, observer: Observer) -> None:
         self._kind = kind
-        self._feed = feed
+        self._sink = sink
         self._observer = observer
         self._delivered: dict[Key, tuple[str, str]] = {}
         self._unreadable: dict[Key, str] = {}
         self._nameless = 0
 
     def __len__(self) -> int:
-        """Number of objects the feed was told of and that still exist."""
+        """Number of objects the sink was told of and that still exist."""
         return len(self._delivered)
 
     def present(self, meta: Meta | None, data: bytes) -> Key | None:
@@ -74,10 +74,10 @@ class EventDispatcher:
             self.vanished(key)
         self._delivered[key] = version
         try:
-            self._feed.changed(data)
+            self._sink.changed(data)
         except ModelError as problem:
             self._pass_over(key, str(problem))
-        except Exception as problem:  # noqa: BLE001 - a fault in the feed must not cost all other objects
+        except Exception as problem:  # noqa: BLE001 - a fault in the sink must not cost all other objects
             _LOG.exception("an object could not be taken in", kind=self._kind, namespace=key[0], name=key[1])
             self._pass_over(key, f"{type(problem).__name__}: {problem}")
         else:
@@ -92,13 +92,13 @@ class EventDispatcher:
             self.vanished((meta.namespace, meta.name))
 
     def vanished(self, key: Key) -> None:
-        """An object exists no more; told if the feed knows it."""
+        """An object exists no more; told if the sink knows it."""
         self._unreadable.pop(key, None)
         known = self._delivered.get(key)
         if known is None:
             return
         try:
-            self._feed.deleted(key[0], key[1], known[1])
+            self._sink.deleted(key[0], key[1], known[1])
         except Exception as problem:  # noqa: BLE001 - as above
             _LOG.exception("a deletion could not be taken in", kind=self._kind, namespace=key[0], name=key[1])
             # It stays known, so that the next list tries again.
@@ -107,14 +107,14 @@ class EventDispatcher:
             del self._delivered[key]
 
     def missing_from(self, present: AbstractSet[Key]) -> list[Key]:
-        """The objects the feed knows that are not among these."""
+        """The objects the sink knows that are not among these."""
         return [key for key in self._delivered if key not in present]
 
     def complete(self) -> None:
         """All that exists has been told."""
         self._nameless = 0
         try:
-            self._feed.synced()
+            self._sink.synced()
         except Exception:  # noqa: BLE001 - as above
             _LOG.exception("a completed list could not be taken in", kind=self._kind)
 

@@ -16,7 +16,7 @@ from dra_extender.kube.client.transport import ApiTransport
 from dra_extender.kube.watch.dispatch import EventDispatcher, Key, read_meta
 from dra_extender.kube.watch.listing import list_pages
 from dra_extender.kube.watch.stream import WatchEvent, failure, watch_events
-from dra_extender.ledger.updates.sink import Feed
+from dra_extender.ledger.updates.sink import EventSink
 from dra_extender.model.metadata import version_number
 from dra_extender.runtime.supervision import UNREADY_AFTER
 from dra_extender.scheduling.ports.cluster import Clock
@@ -37,7 +37,7 @@ class SleepAndJitter:
 
 
 class Reflector:
-    """Keeps a feed in step with one kind: lists it, then follows its watch, for ever.
+    """Keeps a sink in step with one kind: lists it, then follows its watch, for ever.
 
     The watch resumes from the last version seen.  When the server no longer knows that version, the kind is listed again and
     only what differs is told.  Whatever goes wrong is retried with a growing pause.  Objects are handed over one at a time, with
@@ -49,7 +49,7 @@ class Reflector:
         self,
         transport: ApiTransport,
         kind: ResourceKind,
-        feed: Feed,
+        sink: EventSink,
         settings: KubeSettings,
         clock: Clock,
         *,
@@ -69,7 +69,7 @@ class Reflector:
         self._observer = observer
         self._chance = chance or SleepAndJitter()
         self._backoff = Backoff(self._chance.number)
-        self._dispatcher = EventDispatcher(kind.plural, feed, observer)
+        self._dispatcher = EventDispatcher(kind.plural, sink, observer)
         self._version = ""
         self._asked = False
         self._stumbles = 0

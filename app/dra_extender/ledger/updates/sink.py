@@ -1,7 +1,7 @@
 from typing import Protocol
 
 
-class Feed(Protocol):
+class EventSink(Protocol):
     """Takes what a list and watch of one kind deliver, in order, one object a call.
 
     Calls are synchronous, come from the event loop, and must be short.  An object is announced once for each of its

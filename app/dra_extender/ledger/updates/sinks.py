@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 from dra_extender.ledger.events import NodeRemoved
 from dra_extender.ledger.ledger import Ledger
-from dra_extender.ledger.updates.sink import Feed
+from dra_extender.ledger.updates.sink import EventSink
 from dra_extender.model.device_class import read_device_class
 from dra_extender.model.device_taint_rule import read_device_taint_rule
 from dra_extender.model.node import read_node
@@ -11,21 +11,21 @@ from dra_extender.model.pod_group import read_kept_pod_group
 from dra_extender.model.resource_slice import SliceReader
 
 
-def feeds_of(ledger: Ledger) -> Mapping[str, Feed]:
+def sinks_of(ledger: Ledger) -> Mapping[str, EventSink]:
     """The entrances of watch events into the ledger, by plural kind; nodes and classes first, because the rest refers to them."""
     return {
-        "nodes": NodeFeed(ledger),
-        "deviceclasses": ClassFeed(ledger),
-        "devicetaintrules": TaintRuleFeed(ledger),
-        "resourceslices": SliceFeed(ledger),
-        "resourceclaims": ClaimFeed(ledger),
-        "podgroups": PodGroupFeed(ledger),
-        "pods": PodFeed(ledger),
+        "nodes": NodeSink(ledger),
+        "deviceclasses": ClassSink(ledger),
+        "devicetaintrules": TaintRuleSink(ledger),
+        "resourceslices": SliceSink(ledger),
+        "resourceclaims": ClaimSink(ledger),
+        "podgroups": PodGroupSink(ledger),
+        "pods": PodSink(ledger),
     }
 
 
-class _Feed:
-    """What the feeds have in common."""
+class _LedgerSink:
+    """What the sinks have in common."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -40,11 +40,11 @@ class _Feed:
         self.ready = True
 
 
-class NodeFeed(_Feed):
+class NodeSink(_LedgerSink):
     """Nodes: labels and features decide which slices a node can use."""
 
     def changed(self, data: bytes) -> None:
-        """See Feed."""
+        """See EventSink."""
         ledger, node = self._ledger, read_node(data)
         old = ledger.nodes.get(node.name)
         ledger.nodes[node.name] = node
@@ -59,7 +59,7 @@ class NodeFeed(_Feed):
             ledger.hint_devices()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - nodes are known by name
-        """See Feed."""
+        """See EventSink."""
         ledger = self._ledger
         ledger.group_starts.node_gone(name)
         if ledger.nodes.pop(name, None) is not None:
@@ -67,11 +67,11 @@ class NodeFeed(_Feed):
             ledger.events.publish(NodeRemoved(name))
 
 
-class ClassFeed(_Feed):
+class ClassSink(_LedgerSink):
     """Device classes, and which extended resource each backs."""
 
     def changed(self, data: bytes) -> None:
-        """See Feed."""
+        """See EventSink."""
         item = read_device_class(data)
         old = self._ledger.classes.get(item.name)
         self._ledger.classes[item.name] = item
@@ -79,7 +79,7 @@ class ClassFeed(_Feed):
             self._rebuild()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - classes are known by name
-        """See Feed."""
+        """See EventSink."""
         if self._ledger.classes.pop(name, None) is not None:
             self._rebuild()
 
@@ -93,7 +93,7 @@ class ClassFeed(_Feed):
         self._ledger.hint_classes()
 
 
-class SliceFeed(_Feed):
+class SliceSink(_LedgerSink):
     """Resource slices."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -101,7 +101,7 @@ class SliceFeed(_Feed):
         self._reader = SliceReader()
 
     def changed(self, data: bytes) -> None:
-        """See Feed."""
+        """See EventSink."""
         ledger, item = self._ledger, self._reader.read(data)
         old = ledger.slices.by_name.get(item.name)
         if old is not None:
@@ -112,7 +112,7 @@ class SliceFeed(_Feed):
         ledger.hint_devices()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - slices are known by name
-        """See Feed."""
+        """See EventSink."""
         ledger = self._ledger
         old = ledger.slices.by_name.get(name)
         if old is None:
@@ -123,53 +123,53 @@ class SliceFeed(_Feed):
         ledger.hint_devices()
 
 
-class TaintRuleFeed(_Feed):
-    """DeviceTaintRules; many servers do not serve them, and then this feed is complete from the beginning."""
+class TaintRuleSink(_LedgerSink):
+    """DeviceTaintRules; many servers do not serve them, and then this sink is complete from the beginning."""
 
     def changed(self, data: bytes) -> None:
-        """See Feed."""
+        """See EventSink."""
         rule = read_device_taint_rule(data)
         self._ledger.overlays_changed(self._ledger.overlays.use_rule(rule))
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:  # noqa: ARG002 - rules are known by name
-        """See Feed."""
+        """See EventSink."""
         self._ledger.overlays_changed(self._ledger.overlays.drop_rule(name))
 
 
-class ClaimFeed(_Feed):
+class ClaimSink(_LedgerSink):
     """Resource claims."""
 
     def changed(self, data: bytes) -> None:
-        """See Feed."""
+        """See EventSink."""
         self._ledger.claim_seen(data)
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
-        """See Feed."""
+        """See EventSink."""
         self._ledger.claim_gone(namespace, name, uid)
 
 
-class PodFeed(_Feed):
+class PodSink(_LedgerSink):
     """Pods."""
 
     def changed(self, data: bytes) -> None:
-        """See Feed."""
+        """See EventSink."""
         self._ledger.pod_seen(read_pod(data))
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
-        """See Feed."""
+        """See EventSink."""
         self._ledger.pod_gone(namespace, name, uid)
 
 
-class PodGroupFeed(_Feed):
+class PodGroupSink(_LedgerSink):
     """PodGroups, which many servers do not serve."""
 
     def synced(self) -> None:
-        """See Feed."""
+        """See EventSink."""
         super().synced()
         self._ledger.pod_groups.served = True
 
     def changed(self, data: bytes) -> None:
-        """See Feed."""
+        """See EventSink."""
         group = read_kept_pod_group(data)
         old = self._ledger.pod_groups.put(group)
         self._ledger.pod_group_changed(group.metadata.key)
@@ -177,7 +177,7 @@ class PodGroupFeed(_Feed):
             self._ledger.hint_claims()
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
-        """See Feed."""
+        """See EventSink."""
         gone = self._ledger.pod_groups.drop(namespace, name, uid)
         if gone is not None:
             self._ledger.pod_group_changed(gone.metadata.key)

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from dra_extender.ledger.updates.sink import Feed
+from dra_extender.ledger.updates.sink import EventSink
 from dra_extender.model.claim_edits import MetadataChange
 from dra_extender.model.pod import Pod, read_pod
 from dra_extender.runtime.clock import SystemClock
@@ -174,7 +174,7 @@ class MemoryWaker:
 
 
 class MemoryCluster:
-    """A cluster in memory.  Implements ports.Cluster; `store` is its API server, `watch` brings changes to feeds.
+    """A cluster in memory.  Implements ports.Cluster; `store` is its API server, `watch` brings changes to sinks.
 
     `start`, `wait_synced` and `stop` let the service run on it as on a real cluster.
     """
@@ -192,13 +192,13 @@ class MemoryCluster:
         self._waker = MemoryWaker()
         self._watching: asyncio.Task[None] | None = None
 
-    async def start(self, feeds: Mapping[str, Feed]) -> None:
-        """List into the feeds and keep them up to date from now on."""
-        self.watch.attach(feeds)
+    async def start(self, sinks: Mapping[str, EventSink]) -> None:
+        """List into the sinks and keep them up to date from now on."""
+        self.watch.attach(sinks)
         self._watching = asyncio.create_task(self.watch.run())
 
     async def wait_synced(self) -> None:
-        """Return when the feeds know all that exists."""
+        """Return when the sinks know all that exists."""
         await self.watch.caught_up()
 
     async def stop(self) -> None:

@@ -8,7 +8,7 @@ NAMESPACE = "default"
 
 
 class StoredKind(StrEnum):
-    """The kinds of objects that the embedded cluster stores; the value is the plural that the API and the feeds use."""
+    """The kinds of objects that the embedded cluster stores; the value is the plural that the API and the sinks use."""
 
     NODE = "nodes"
     SLICE = "resourceslices"

@@ -2,22 +2,22 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 
-from dra_extender.ledger.updates.sink import Feed
+from dra_extender.ledger.updates.sink import EventSink
 from dra_extender.model.api_json import ModelError
 from dra_extender.simulator.apiserver.objects import StoredKind
 from dra_extender.simulator.apiserver.store import Change, Store, WatchEventType
 
 
 class StoreWatch:
-    """Brings the store's changes to feeds: first what exists, then every change in the order of the writes.
+    """Brings the store's changes to sinks: first what exists, then every change in the order of the writes.
 
     Nothing is delivered inside a write.  Deliver on demand with `deliver`, or let `run` do it in a task of its own, as the
-    connections of a real watch do.  `unreadable` says what a feed could not read.
+    connections of a real watch do.  `unreadable` says what a sink could not read.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._feeds: Mapping[str, Feed] = {}
+        self._sinks: Mapping[str, EventSink] = {}
         self._queue: deque[Change] = deque()
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
@@ -30,16 +30,16 @@ class StoreWatch:
         """How many changes are still to be delivered."""
         return len(self._queue)
 
-    def attach(self, feeds: Mapping[str, Feed]) -> None:
-        """List every object into its feed (keys are plural names, unknown ones stay empty), report synced, follow from here."""
+    def attach(self, sinks: Mapping[str, EventSink]) -> None:
+        """List every object into its sink (keys are plural names, unknown ones stay empty), report synced, follow from here."""
         self._queue.clear()
-        self._feeds = feeds
+        self._sinks = sinks
         known = {str(kind): kind for kind in StoredKind}
-        for name, feed in feeds.items():
+        for name, sink in sinks.items():
             for data in self._store.data(known[name]) if name in known else ():
-                self._announce(feed, data)
-        for feed in feeds.values():
-            feed.synced()
+                self._announce(sink, data)
+        for sink in sinks.values():
+            sink.synced()
 
     def deliver(self) -> int:
         """Deliver everything that waits; returns how many changes those were."""
@@ -65,23 +65,23 @@ class StoreWatch:
         await self._idle.wait()
 
     def _note(self, change: Change) -> None:
-        if self._feeds:
+        if self._sinks:
             self._queue.append(change)
             self._idle.clear()
             self._arrived.set()
 
     def _pass_on(self, change: Change) -> None:
-        feed = self._feeds.get(change.key.kind)
-        if feed is None:
+        sink = self._sinks.get(change.key.kind)
+        if sink is None:
             return
         if change.verb is WatchEventType.DELETED:
-            feed.deleted(change.key.namespace, change.key.name, change.uid)
+            sink.deleted(change.key.namespace, change.key.name, change.uid)
         else:
-            self._announce(feed, change.data)
+            self._announce(sink, change.data)
 
-    def _announce(self, feed: Feed, data: bytes) -> None:
-        """A feed that cannot read an object keeps what it knew of it; the watch goes on."""
+    def _announce(self, sink: EventSink, data: bytes) -> None:
+        """A sink that cannot read an object keeps what it knew of it; the watch goes on."""
         try:
-            feed.changed(data)
+            sink.changed(data)
         except ModelError as problem:
             self.unreadable.append(str(problem))
