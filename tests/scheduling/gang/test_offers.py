@@ -15,7 +15,7 @@ from dra_extender.model.device import DeviceId
 from dra_extender.model.pod_group import PodGroup, read_pod_group
 from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.offers import GangOffers, OfferedNodes
-from dra_extender.scheduling.gang.places import LedgerPlacementOracle
+from dra_extender.scheduling.gang.placement_oracle import LedgerPlacementOracle
 from dra_extender.scheduling.gang.search import GangSearch
 
 from tests.scheduling.gang.test_coordinator import GangWorld

@@ -17,7 +17,7 @@ from dra_extender.scheduling.evaluation.node_equivalence import NodeEquivalence
 from dra_extender.scheduling.fairness.stale_holds import StaleHolds
 from dra_extender.scheduling.gang.assignment import Assignment
 from dra_extender.scheduling.gang.offers import OfferedNodes
-from dra_extender.scheduling.gang.places import LedgerPlacementOracle, PlannerContext
+from dra_extender.scheduling.gang.placement_oracle import LedgerPlacementOracle, PlannerContext
 from dra_extender.scheduling.gang.search import MAX_STEPS, GangSearch, PlanLimitError
 from dra_extender.scheduling.permit.members import MemberCandidate, members_of
 from dra_extender.scheduling.search_time.deadline import CallBudget
