@@ -39,7 +39,7 @@ from dra_extender.model.resource_claim import ClaimHead, read_claim, read_key
 
 @dataclass(slots=True)
 class ChangeCounters:
-    """Counters of changes that may help a pod which was turned away, by what they change."""
+    """How often something changed that may make a rejected pod schedulable, by kind: the queueing hints."""
 
     devices: int = 0
     claims: int = 0
@@ -47,10 +47,10 @@ class ChangeCounters:
 
 
 class Ledger:
-    """What is free, taken and held right now.
+    """What is free, allocated and held right now.
 
-    Fed by watch events (`sinks_of`) and by our own writes, one object at a time, it keeps its indexes incrementally: whatever the
-    order of events, it equals a ledger built anew from the final objects.  It has no clock and does no I/O.
+    Watch events (`sinks_of`) and the answers to our own writes change it, one object at a time.  Whatever their order, it equals a
+    ledger built anew from the final objects.  It publishes `events`.  It has no clock and does no I/O.
     """
 
     def __init__(self, namespace_claim_bytes: int = 0) -> None:
@@ -68,10 +68,10 @@ class Ledger:
         self.pod_groups = PodGroupIndex()
         self.classes: dict[str, DeviceClass] = {}
         self.nodes: dict[str, Node] = {}
-        # What a search on a node reads: `inventory` is slices and the node itself, `state` that and allocations, `held` holds.
+        # Versions of what a search on a node reads. inventory: slices and the node; state: these and allocations; held: holds.
         self.inventory = NodeVersions()
         self.state = NodeVersions()
-        # Nodes that the watch told of: what they are for others than us, their taints and CPU, may be something else now.
+        # Nodes that the watch delivered: what kube-scheduler reads of them (taints, CPU) may have changed.
         self.node_changes = NodeVersions()
         self._held = NodeVersions()
         self._holds = HoldBook(self._holds_changed, self._hold_ended)
@@ -79,7 +79,7 @@ class Ledger:
         self.changes = ChangeCounters()
         self.hinted = Notifier()
         self.backing: dict[str, str] = {}
-        # Extended resources that a class backs or has backed: kube-scheduler may think that one still does, and not look itself.
+        # Extended resources that a class backs or has backed: kube-scheduler may assume that one still does, and not check itself.
         self.once_backed: set[str] = set()
         # Whether claims are made for extended resources that a class backs; otherwise only a node's own resources count.
         self.serves_extended_resources = True
@@ -90,27 +90,27 @@ class Ledger:
 
     @property
     def holds(self) -> HoldBook:
-        """All holds, those that were promised among them."""
+        """All holds, deferred ones included."""
         self._place_deferred()
         return self._holds
 
     @property
     def held(self) -> NodeVersions:
-        """Moves with holds on devices that a search on a node reads."""
+        """The version of the holds that a search on a node reads."""
         self._place_deferred()
         return self._held
 
     def defer_hold(self, hold: Callable[[], None]) -> None:
-        """Have something held before anybody looks at holds again: an answer need not wait for what it promises to be entered."""
+        """Call `hold`, which places holds, before anything reads holds: the answer to kube-scheduler need not wait for it."""
         self._deferred.append(hold)
 
     def inventory_changed(self, nodes: frozenset[str] | None) -> None:
-        """Slices, labels or features that searches on these nodes read have changed; None means any node."""
+        """Slices, labels or features that searches on these nodes read have changed; None: on any node."""
         self.inventory.bump(nodes)
         self.state.bump(nodes)
 
     def nodes_under_holds(self) -> Container[str] | None:
-        """The nodes whose searches have to reckon with holds, until the next change; None when that may be any node."""
+        """The nodes on which holds keep devices, valid until the next change; None: possibly any node."""
         self._place_deferred()
         if not self._held_nodes_known:
             self._held_nodes.clear()
@@ -120,7 +120,7 @@ class Ledger:
         return self._held_nodes.nodes
 
     def usage(self) -> Overlaid | UsageTable:
-        """Allocations, writes in flight and all holds."""
+        """Allocations, pending ones included, and all holds."""
         return Overlaid(self.claims.usage, self.holds.overlay) if len(self.holds) else self.claims.usage
 
     def usage_without(self, claims: frozenset[str], freed: Iterable[DeviceHolding] = ()) -> Usage:
@@ -150,7 +150,7 @@ class Ledger:
         return record
 
     def guard_stored(self, data: bytes) -> Guard:
-        """The answer to a read or a write of a guard claim.
+        """Store the answer to a read or a write of a guard claim.
 
         Raises:
             ModelError: the answer is not a claim.
@@ -158,7 +158,7 @@ class Ledger:
         return self.guards.put(read_claim(data), data)
 
     def claim_seen(self, data: bytes) -> None:
-        """A claim event of the watch.  An allocation that is stored needs no hold.
+        """The watch delivered a claim.  One with an allocation needs no hold.
 
         Raises:
             ModelError: the claim cannot be read.  If only its spec cannot, its devices count all the same.
@@ -182,7 +182,7 @@ class Ledger:
             raise ModelError(record.unreadable)
 
     def claim_gone(self, namespace: str, name: str, uid: str) -> None:
-        """A claim was deleted."""
+        """The watch delivered the deletion of a claim."""
         if self.guards.has(namespace, name):
             guard = self.guards.drop(name, uid)
             if guard is not None and guard.device is not None:
@@ -198,7 +198,7 @@ class Ledger:
         self.hint_claims()
 
     def pod_seen(self, pod: Pod) -> None:
-        """A pod event: nominations settle holds, a pod that is bound or over needs none, and a gang may be complete with it."""
+        """The watch delivered a pod: a nomination narrows its holds to one node; a bound or finished pod needs none."""
         namesake = self.pods.by_key(pod.namespace, pod.name)
         if namesake is not None and namesake.uid != pod.uid:
             self.pod_gone(pod.namespace, pod.name, namesake.uid)
@@ -226,14 +226,14 @@ class Ledger:
             self.events.publish(PodResolved(pod.uid))
 
     def _completes_a_gang(self, pod: Pod, old: Pod | None) -> bool:
-        """Whether a member has come, has been told its claims, or is bound: then others may be placed that were too few."""
+        """Whether a member is new, learned the names of its claims, or was bound: then other members may be enough to be placed."""
         group = None if pod.pod_group is None else self.pod_groups.get(pod.namespace, pod.pod_group)
         if group is None or group.min_count is None:
             return False
         return old is None or (old.claim_statuses, old.node_name) != (pod.claim_statuses, pod.node_name)
 
     def pod_gone(self, namespace: str, name: str, uid: str) -> None:
-        """A pod was deleted."""
+        """The watch delivered the deletion of a pod."""
         self._member_changed(self.pods.by_key(namespace, name))
         pod = self.pods.drop(namespace, name, uid)
         if pod is not None:
@@ -243,7 +243,7 @@ class Ledger:
             self.events.publish(PodResolved(pod.uid))
 
     def release_orphans(self, uid: str) -> None:
-        """The pod is over, gone, or not bound after all: devices of deleted claims that it alone used are free."""
+        """Free the devices of deleted claims that this pod alone used: it is finished, deleted, or was not bound after all."""
         if not len(self.claims.orphans):
             return
         change = self.claims.pod_over(uid)
@@ -251,18 +251,18 @@ class Ledger:
             self._usage_changed(change)
 
     def pool_changed(self, pool_id: PoolId) -> None:
-        """The slices of this pool changed (or are about to)."""
+        """The slices of this pool have changed or are about to."""
         self.inventory_changed(self.slices.nodes_of(pool_id))
 
     def overlays_changed(self, pools: Collection[PoolId]) -> None:
-        """Taint rules or the policy changed what the devices of these pools are taken to be."""
+        """Taint rules or the policy changed the effective devices of these pools."""
         for pool_id in pools:
             self.pool_changed(pool_id)
         if pools:
             self.hint_devices()
 
     def pod_group_changed(self, key: tuple[str, str]) -> None:
-        """A PodGroup, one of its pods, or a claim that was made for it has changed."""
+        """Publish that a PodGroup, one of its pods, or a claim that was generated for it changed."""
         self.events.publish(PodGroupChanged(key))
 
     def _member_changed(self, pod: Pod | None) -> None:
@@ -275,22 +275,22 @@ class Ledger:
             self.pod_group_changed((claim.metadata.namespace, owner.name))
 
     def hint_devices(self) -> None:
-        """Devices appeared, changed or became free."""
+        """Record a queueing hint: devices appeared, changed or became free."""
         self.changes.devices += 1
         self.hinted.fire()
 
     def hint_claims(self) -> None:
-        """Claims appeared or went away."""
+        """Record a queueing hint: claims or members of gangs appeared, changed or were deleted."""
         self.changes.claims += 1
         self.hinted.fire()
 
     def hint_classes(self) -> None:
-        """A device class changed."""
+        """Record a queueing hint: a device class changed."""
         self.changes.classes += 1
         self.hinted.fire()
 
     def forget_held_nodes(self) -> None:
-        """Which nodes are under holds has to be found out anew."""
+        """The pools reach other nodes now: find the nodes under holds anew."""
         self._held_nodes_known = False
 
     def _usage_changed(self, change: UsageChange, *, frees: bool = True) -> None:

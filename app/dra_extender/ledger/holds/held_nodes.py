@@ -4,7 +4,7 @@ from dra_extender.model.device import PoolId
 
 
 class HeldNodes:
-    """The nodes whose searches have to reckon with holds, by the pools in which something is held."""
+    """The nodes on which holds keep devices, by the pools in which they do."""
 
     __slots__ = ("_anywhere", "_by_pool", "_pools_of")
 
@@ -14,7 +14,7 @@ class HeldNodes:
         self._anywhere = 0
 
     def add_pool(self, pool_id: PoolId, nodes: frozenset[str] | None) -> None:
-        """Something is held in this pool, which these nodes reach (None: any node may)."""
+        """Holds keep devices of this pool, which these nodes reach (None: possibly any node)."""
         if pool_id in self._by_pool:
             return
         self._by_pool[pool_id] = nodes
@@ -25,7 +25,7 @@ class HeldNodes:
             self._pools_of[name] = self._pools_of.get(name, 0) + 1
 
     def remove_pool(self, pool_id: PoolId) -> None:
-        """Nothing is held in this pool any more."""
+        """Holds keep no device of this pool any more."""
         if pool_id not in self._by_pool:
             return
         nodes = self._by_pool.pop(pool_id)
@@ -47,5 +47,5 @@ class HeldNodes:
 
     @property
     def nodes(self) -> Container[str] | None:
-        """The nodes; None when that may be any node.  It changes with every call of the methods above."""
+        """The nodes; None: possibly any node.  A live view."""
         return None if self._anywhere else self._pools_of.keys()

@@ -1,8 +1,8 @@
-"""Holds: devices promised to pending pods between a filter answer and the bind that names one node.
+"""Holds: devices reserved for pending pods between the filter answer and the bind that names one node.
 
-A hold belongs to a claim and lists the pods it is for.  It keeps one placement per offered node; all count as taken until the
-hold settles on one node or ends, because the pod may land on any of them.  Holds are an overlay: they are not part of what is
-allocated, and losing them (a restart) costs a new decision at bind, never a wrong one.
+A hold belongs to a claim and lists the pods that use it.  It keeps one placement per offered node.  All of them count as in use
+until the hold is narrowed to one node or ends, because kube-scheduler may choose any of them.  Holds are an overlay beside what is
+allocated: if a restart loses them, bind decides anew, and never wrongly.
 """
 
 import math
@@ -19,7 +19,7 @@ from dra_extender.model.device import PoolId
 from dra_extender.runtime.caches import LruCache
 
 MOST_OF_A_NAMESPACE: Final = 10_000
-"""How many claims of one namespace can have a hold at a time; each keeps as many placements as nodes are offered."""
+"""The most holds of one namespace at a time; each keeps as many placements as nodes were offered."""
 
 _MOST_PARTIAL: Final = 8
 
@@ -28,9 +28,9 @@ _MOST_PARTIAL: Final = 8
 class Hold:
     """One claim's hold: placements by node with the node version each was decided at, pods, and when it lapses (monotonic).
 
-    `merits` says what speaks for the placements, where anything does.  A nominated hold ends at `latest`, any other one when it
-    `expires`.  `since`: when it was placed (monotonic).  Holds with the same `unit` are of use only together: those of one pod, or
-    the whole plan of a gang.
+    `merits`: the score terms of the placements, where there are any.  A nominated hold ends at `latest`, any other one when it
+    `expires`.  `since`: when it was placed (monotonic).  Holds of the same `unit` (UID of a pod or a PodGroup)
+    are revoked together.
     """
 
     claim_uid: str
@@ -47,7 +47,7 @@ class Hold:
 
     @property
     def end(self) -> float:
-        """When it ends by itself (monotonic)."""
+        """When it expires (monotonic)."""
         return self.latest if self.nominated else self.expires
 
     @property
@@ -78,7 +78,7 @@ class HoldBook:
         self._by_namespace: dict[str, OrderedDict[str, None]] = {}
         self._report = changed
         self._report_ended = ended
-        # No hold ends by itself before this time.
+        # No hold expires before this time.
         self._earliest = math.inf
         self.overlay = UsageTable()
         self.changed = Notifier()
@@ -106,11 +106,11 @@ class HoldBook:
 
     @property
     def multi_node(self) -> int:
-        """How many holds still keep several nodes."""
+        """How many holds keep devices on several nodes."""
         return sum(not hold.is_single_node for hold in self._holds.values())
 
     def place(self, hold: Hold) -> None:
-        """Replace whatever was held for this claim."""
+        """Place a hold, in place of one of the same claim.  `end` undoes it."""
         self.end(hold.claim_uid)
         self._holds[hold.claim_uid] = hold
         self._earliest = min(self._earliest, hold.end)
@@ -123,14 +123,14 @@ class HoldBook:
             self.end(next(iter(claims)))
 
     def add_pod(self, claim_uid: str, pod_uid: str, expires: float) -> None:
-        """A further pod waits for the same allocation."""
+        """A further pod uses the same claim; the hold expires no earlier than `expires`."""
         hold = self._holds[claim_uid]
         hold.pods.add(pod_uid)
         hold.expires = max(hold.expires, expires)
         self._by_pod.setdefault(pod_uid, set()).add(claim_uid)
 
     def rekey(self, claim_uid: str, new_uid: str) -> None:
-        """The claim has another UID from now on; a hold that the new one has already is replaced."""
+        """Give the hold to the claim with the new UID, in place of that claim's own hold."""
         hold = self._holds.get(claim_uid)
         if hold is None or claim_uid == new_uid:
             return
@@ -176,7 +176,7 @@ class HoldBook:
         self._release(claim_uid)
 
     def release_pod(self, pod_uid: str) -> None:
-        """This pod needs its holds no more; holds without pods end."""
+        """Remove the pod from its holds; holds without pods end."""
         for claim_uid in tuple(self._by_pod.get(pod_uid, ())):
             hold = self._holds[claim_uid]
             if hold.pods == {pod_uid}:
@@ -186,7 +186,7 @@ class HoldBook:
                 self._discard(pod_uid, claim_uid)
 
     def expire(self, now: float) -> int:
-        """End holds whose time is over; returns how many, and adds them to `expired`."""
+        """End expired holds; returns how many, and adds them to `expired`."""
         if now < self._earliest:
             return 0
         over = [uid for uid, hold in self._holds.items() if hold.end <= now]
@@ -197,7 +197,7 @@ class HoldBook:
         return len(over)
 
     def overlay_without(self, claims: frozenset[str]) -> UsageTable:
-        """What all holds keep but those of these claims; not to be changed."""
+        """What all holds keep except those of these claims; read-only."""
         table = self._partial.get(claims)
         if table is None:
             table = self._partial[claims] = UsageTable()
@@ -214,7 +214,7 @@ class HoldBook:
                 del self._by_pod[pod_uid]
 
     def _keep(self, hold: Hold) -> None:
-        """Count what this hold keeps now instead of what it kept before; what it goes on keeping does not move."""
+        """Replace what this hold kept by what it keeps now; only the difference counts as a change."""
         gone = list(self._kept.get(hold.claim_uid, ()))
         kept = self._kept[hold.claim_uid] = kept_by(hold.placements.values())
         added = kept

@@ -1,4 +1,4 @@
-"""What placements keep of which only one will come true."""
+"""What a hold keeps for several placements, of which only one is used."""
 
 from collections.abc import Iterable, Sequence
 

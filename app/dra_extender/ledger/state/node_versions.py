@@ -5,7 +5,7 @@ _LONGEST_JOURNAL: Final = 10_000
 
 
 class NodeVersions:
-    """Counters that move when something a search on a node could read moves, and a journal of the latest moves.
+    """A version per node, incremented when something changes that a search on the node reads, and a journal of the latest changes.
 
     A change may concern some nodes or all of them.  `of` never decreases for a node, so two equal readings mean that nothing in
     between concerned that node.
@@ -16,7 +16,7 @@ class NodeVersions:
     def __init__(self, local: dict[str, int] | None = None, every: int = 0) -> None:
         self._local = local if local is not None else {}
         self._all = every
-        # The journal: nodes in the order in which they moved, of which those before place `_begin` are not told any more.
+        # Nodes in the order of their changes; entries before place `_begin` are dropped.
         self._journal: list[str] = []
         self._begin = 0
 
@@ -25,7 +25,7 @@ class NodeVersions:
         return self._local.get(node, 0) + self._all
 
     def bump(self, nodes: frozenset[str] | set[str] | None) -> None:
-        """Something about these nodes changed; None means any node may be concerned."""
+        """Something about these nodes changed; None: possibly about any node."""
         if nodes is None:
             self._all += 1
             self._begin += len(self._journal) + 1
@@ -41,14 +41,14 @@ class NodeVersions:
             self._begin += gone
 
     def since(self, place: int) -> tuple[Sequence[str] | None, int]:
-        """The nodes that moved since this place in the journal (None: possibly all), and the place that is reached now."""
+        """The nodes that changed since this place in the journal (None: possibly all), and the present place."""
         reached = self._begin + len(self._journal)
         if place == reached:
             return (), reached
         return (None if place < self._begin else self._journal[place - self._begin :]), reached
 
     def changed_since(self, earlier: "NodeVersions") -> frozenset[str] | None:
-        """The nodes that have moved since `earlier` was copied from here; None means any node may have."""
+        """The nodes that changed since `earlier` was copied from here; None: possibly any node."""
         before, every = earlier.parts()
         if self._all != every:
             return None

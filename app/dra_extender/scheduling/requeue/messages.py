@@ -1,4 +1,4 @@
-"""The text of the Event about a pod that was turned away: per reason how many nodes, and all details of one of them."""
+"""The message of the Event about a rejected pod: per reason the number of nodes, and all details of one of them."""
 
 from typing import Final
 
@@ -20,11 +20,11 @@ _SMALLER: Final = 10
 
 
 class RejectionMessages:
-    """Puts the reasons of a refusal into words; the same state gives the same words.
+    """Writes the message of a rejection; the same state gives the same message.
 
     Where no device matches, it says what the selectors compared, which searches do not find out for themselves.  That takes
     EXPLANATION_COST of a budget at most for all reasons of a refusal together, and a tenth of it for a namespace that has taken
-    more than its share of time; the words say where they were cut.  What the call has left does not matter to them.
+    more than its share of time; the message says where it was cut.  The remaining time of the call does not matter.
     """
 
     def __init__(self, ledger: Ledger, searching: NodeAllocator) -> None:
@@ -35,7 +35,7 @@ class RejectionMessages:
     def __call__(self, attempt: FilterResult, budget: CallBudget | None = None) -> str:
         """E.g. `3 of 3 nodes: claim gpu: request gpu: matching devices are in use: gpu-0 (on node-1)`.
 
-        What it takes to find the words is charged to `budget`.
+        The cost is charged to `budget`.
         """
         reasons = attempt.why()
         total = sum(each.nodes for each in reasons)

@@ -37,7 +37,7 @@ _BY_HOLDS = frozenset({Code.CLAIM_HELD_ELSEWHERE, Code.GANG})
 
 
 class SeenChanges(NamedTuple):
-    """How far each kind of change has come."""
+    """How many changes of each kind the ledger has recorded."""
 
     devices: int
     claims: int
@@ -47,7 +47,7 @@ class SeenChanges(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UnschedulablePod:
-    """A pod that was turned away by the nodes asked about, and how far each kind of change had come at that moment.
+    """A pod that was rejected on these nodes, and how many changes of each kind had been `seen` at that moment.
 
     `recorded`: when that was (monotonic).
     """
@@ -61,7 +61,7 @@ class UnschedulablePod:
     recorded: float
 
     def queueing_hint(self, now: SeenChanges) -> str | None:
-        """What has changed that matters to this pod; None if nothing has."""
+        """The kind of change since the rejection that may make the pod schedulable; None if there is none."""
         then = self.seen
         if now.devices != then.devices:
             return "devices"
@@ -72,12 +72,12 @@ class UnschedulablePod:
         return "claims" if self.about_claims and now.claims != then.claims else None
 
     def concerns_all_nodes(self, now: SeenChanges) -> bool:
-        """Whether the change may help on nodes about which themselves nothing has changed."""
+        """Whether the change may make the pod fit on nodes that have not changed themselves."""
         return self.by_holds or self.about_claims or self.by_allocation or now.classes != self.seen.classes
 
 
 class UnschedulablePods:
-    """The pods that were turned away and have not been placed since: who could be helped by what."""
+    """The pods that were rejected and have not been placed since, with the changes that may make each of them schedulable."""
 
     def __init__(
         self, ledger: Ledger, words: RejectionMessages, events: Events, metrics: Metrics, clock: Clock
@@ -96,15 +96,15 @@ class UnschedulablePods:
         return pod_uid in self._refused
 
     def record(self, pod: Pod, attempt: FilterResult, budget: CallBudget | None = None) -> None:
-        """Remember the refusal and tell people why, with all details, by an Event on the pod.
+        """Record the rejection, and publish an Event on the pod with all details.
 
-        A claim that is still being made from its template is no news: it happens to every such pod for a moment.
-        What it takes to find the details is charged to `budget`.
+        A claim that is not generated from its template yet causes no Event: that happens to every such pod for a moment.
+        The explanation is charged to `budget`.
         """
         reasons = attempt.why()
         codes = {each.rejection.code for each in reasons}
         asked = AskedNodes(attempt.texts, self._ledger.nodes)
-        # There may be thousands, and nobody needs it before the answer is out.
+        # There may be thousands of nodes, and only the waker reads them, after the answer.
         asyncio.get_running_loop().call_soon(asked.shrink)
         self._refused[pod.uid] = UnschedulablePod(
             pod=pod,
@@ -127,17 +127,17 @@ class UnschedulablePods:
             self._metrics.waiting(len(self._refused))
 
     def changes(self) -> SeenChanges:
-        """How far each kind of change has come by now."""
+        """How many changes of each kind there are by now."""
         changes = self._ledger.changes
         return SeenChanges(changes.devices, changes.claims, changes.classes, self._ledger.holds.ended)
 
     def any_queueing_hint(self) -> str | None:
-        """What has changed since some refusal so that trying again may end differently; None if nothing has."""
+        """A kind of change that may make some rejected pod schedulable; None if there is none."""
         now = self.changes()
         return next((help_ for each in self._refused.values() if (help_ := each.queueing_hint(now))), None)
 
     def all(self) -> tuple[UnschedulablePod, ...]:
-        """Every pod that was turned away and has not been placed since."""
+        """Every pod that was rejected and has not been placed since."""
         return tuple(self._refused.values())
 
     def tied_down(self) -> tuple[Pod, ...]:
