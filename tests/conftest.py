@@ -32,6 +32,9 @@ E2E_SECONDS_OF_A_FILE = {
     "test_e2e_fleet": 125.0,
     "test_e2e_late_rights": 110.0,
     "test_e2e_much_asked": 65.0,
+    "test_e2e_devices_beside_counters": 135.0,
+    "test_e2e_crash": 110.0,
+    "test_e2e_spellings": 68.0,
 }
 
 
