@@ -68,7 +68,7 @@ class Allocation:
         """The answer; once.
 
         Raises:
-            Paused: the deadline raised it.  A further call goes on, and ends as it would have without the pause.
+            SearchPaused: the deadline raised it.  A further call goes on, and ends as it would have without the pause.
         """
         self._node_view.deadline = deadline
         try:

@@ -98,8 +98,8 @@ class SearchState:
         """Take an eligible device for a claim, or say what refuses it and leave everything as it was.
 
         Raises:
-            Fatal: a derived attribute does not compile or fails on the device; nothing is left then either.
-            Paused: the deadline raised it; nothing is left then either.
+            SearchEndedError: a derived attribute does not compile or fails on the device; nothing is left then either.
+            SearchPaused: the deadline raised it; nothing is left then either.
         """
         if self.is_picked(claim, wanted, location):
             return Exclusion.PICKED

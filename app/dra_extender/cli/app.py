@@ -1,4 +1,4 @@
-"""The command line.  Each further command lives in a file of its own, `app/cli_NAME.py`, whose `register` adds it here."""
+"""The command line.  Each further command is a module of this package, whose `register` adds it here."""
 
 import json
 import platform

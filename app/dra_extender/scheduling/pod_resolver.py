@@ -35,7 +35,7 @@ class PodResolver:
         """The pod to place; one that is unknown and needs no devices is taken as sent, because nothing follows from it.
 
         Raises:
-            TryAgain: there is no such pod, it is another one than the caller says, it is bound or over, it belongs to another
+            RetryableError: there is no such pod, it is another one than the caller says, it is bound or over, it belongs to another
                 scheduler, or the API server does not answer.  Never a reason to call the pod unschedulable.
         """
         known = self._ledger.pods.by_uid(sent.uid)
@@ -56,7 +56,7 @@ class PodResolver:
         """The pod of the watch, None if it has not brought it.
 
         Raises:
-            TryAgain: it has another name than the caller says, or belongs to another scheduler.
+            RetryableError: it has another name than the caller says, or belongs to another scheduler.
         """
         pod = self._ledger.pods.by_uid(uid)
         if pod is not None:
@@ -67,7 +67,7 @@ class PodResolver:
         """The pod from the API server.
 
         Raises:
-            TryAgain: there is no such pod, or the API server does not answer.
+            RetryableError: there is no such pod, or the API server does not answer.
         """
         if self._ledger.pods.gone(uid):
             raise RetryableError(f"pod {namespace}/{name} with UID {uid} does not exist any more")
@@ -90,7 +90,7 @@ class PodResolver:
         return pod
 
     def check(self, pod: Pod, namespace: str, name: str) -> None:
-        """Raises TryAgain if this is not the pod that the caller names, or not ours to place."""
+        """Raises RetryableError if this is not the pod that the caller names, or not ours to place."""
         if pod.name != name or pod.namespace != namespace:
             raise RetryableError(f"the pod with UID {pod.uid} is {pod.key}, not {namespace}/{name}")
         if self._schedulers and pod.scheduler_name not in self._schedulers:
@@ -103,7 +103,7 @@ class PodResolver:
         """Returns when the watch has brought the node, which kube-scheduler may know a moment before us.
 
         Raises:
-            TryAgain: it has not within a second.
+            RetryableError: it has not within a second.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + _NODE_SECONDS

@@ -26,8 +26,8 @@ class PreparedAttribute:
         """The value for a device of a slice.
 
         Raises:
-            Fatal: the expression does not compile (said once a search needs it), fails on this device, gives something that is no
-                attribute, or the deadline passed.
+            SearchEndedError: the expression does not compile (said once a search needs it), fails on this device, gives
+                something that is no attribute, or the deadline passed.
         """
         if isinstance(self.program, CelCompileError):
             raise SearchEndedError(self.problem())

@@ -36,7 +36,7 @@ def claim_placement(
     Without `binds`, `bindsToNode` of devices is not looked at.
 
     Raises:
-        Fatal: the devices are reachable through node selectors that cannot be combined, or no API server stores so much
+        SearchEndedError: the devices are reachable through node selectors that cannot be combined, or no API server stores so much
             configuration.
     """
     pools = node_view.pools

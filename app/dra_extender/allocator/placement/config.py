@@ -19,7 +19,7 @@ def configuration(claim: ClaimDemand, chosen: Sequence[SearchableRequest]) -> tu
     all requests, or names a request or a chosen alternative.  An entry that covers every request loses its list.
 
     Raises:
-        Fatal: an API server would not store so many entries.
+        SearchEndedError: an API server would not store so many entries.
     """
     config = claim.claim.spec.devices.config
     if not config and not any(wanted.device_class.spec.config for wanted in chosen):

@@ -73,7 +73,7 @@ class Eligibility:
         looks later.
 
         Raises:
-            Fatal: a selector does not compile or fails on this device, an amount of capacity cannot be computed, or the
+            SearchEndedError: a selector does not compile or fails on this device, an amount of capacity cannot be computed, or the
                 deadline passed meanwhile.
         """
         verdict = self._verdicts[location]
@@ -94,7 +94,7 @@ class Eligibility:
         """Whether the request means this device, taken or not; for explanations.
 
         Raises:
-            Fatal: a selector does not compile or fails on the device, or the deadline passed meanwhile.
+            SearchEndedError: a selector does not compile or fails on the device, or the deadline passed meanwhile.
         """
         view = self._node_view.pools.views[location]
         return self._wanted.selectors.is_empty or self._selected(view, location - view.base)

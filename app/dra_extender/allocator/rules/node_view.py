@@ -95,8 +95,8 @@ class NodeView:
         """Count devices before they are read, and check the deadline every few thousand devices.
 
         Raises:
-            Fatal: the time is up.
-            Paused: the deadline raised it.
+            SearchEndedError: the time is up.
+            SearchPaused: the deadline raised it.
         """
         self._unpolled += devices
         if self._unpolled >= _POLL_DEVICES:
@@ -136,7 +136,7 @@ class NodeView:
         """What constraints compare for a device: what the request derives under this name, else what the device publishes.
 
         Raises:
-            Fatal: the expression does not compile, fails on this device, or the deadline passed meanwhile.
+            SearchEndedError: the expression does not compile, fails on this device, or the deadline passed meanwhile.
         """
         view = self.pools.views[location]
         derived = wanted.derived.get(name)

@@ -32,9 +32,9 @@ class AllModeDevices:
         """Find them.
 
         Raises:
-            Fatal: a pool is incomplete or invalid, a selector fails, the time is up, or a claim needs more devices than it may
-                have.
-            Paused: the deadline raised it; a further `run` goes on.
+            SearchEndedError: a pool is incomplete or invalid, a selector fails, the time is up, or a claim needs more devices
+                than it may have.
+            SearchPaused: the deadline raised it; a further `run` goes on.
         """
         for claim, wish in enumerate(self._demand.claims):
             if not wish.uses_all:

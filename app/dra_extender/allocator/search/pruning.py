@@ -106,9 +106,9 @@ class PruningIndex:
         """Find the verdict about every device for every option.
 
         Raises:
-            Fatal: a selector or a derived attribute fails somewhere, or the time is up; the search
+            SearchEndedError: a selector or a derived attribute fails somewhere, or the time is up; the search
                 then goes on without an index.
-            Paused: the deadline raised it; a further call goes on.
+            SearchPaused: the deadline raised it; a further call goes on.
         """
         for claim, wish in enumerate(self._demand.claims):
             for request, each in enumerate(wish.requests):

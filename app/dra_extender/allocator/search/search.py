@@ -125,8 +125,8 @@ class Search:
         """Whether there is a solution; the picks of the first one are then in `state`.
 
         Raises:
-            Fatal: a selector failed, mode All met a constraint, or the search was stopped at its limit.
-            Paused: the deadline raised it; a further `run` goes on, and takes the same steps as if there had been no pause.
+            SearchEndedError: a selector failed, mode All met a constraint, or the search was stopped at its limit.
+            SearchPaused: the deadline raised it; a further `run` goes on, and takes the same steps as if there had been no pause.
         """
         frames, outcome = self._frames, self._outcome
         depth, steps = len(frames), self.steps

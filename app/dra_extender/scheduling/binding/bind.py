@@ -103,7 +103,7 @@ class Bind:
         Once `hung_up` is set for every caller, no Binding is posted any more.
 
         Raises:
-            TryAgain: not bound; the text says why, and a later bind of the pod carries on.
+            RetryableError: not bound; the text says why, and a later bind of the pod carries on.
         """
         await self.pods.node(node)
         pod = self.pods.known(namespace, name, uid)

@@ -24,7 +24,7 @@ _LONGEST_SECONDS: Final = 60.0
 _LOG = structlog.get_logger(__name__)
 
 GoOn = Callable[[], Awaitable[None]]
-"""Raises TryAgain if waiting makes no sense any more."""
+"""Raises RetryableError if waiting makes no sense any more."""
 
 
 class _Judged(NamedTuple):
@@ -63,7 +63,7 @@ class BindingWait:
         `go_on` is asked at every turn; `nudge` fires when it should be asked.
 
         Raises:
-            TryAgain: a device failed or took too long (the pod's part of the claim is given back, and other devices are tried
+            RetryableError: a device failed or took too long (the pod's part of the claim is given back, and other devices are tried
                 first for it for a while), a claim is not the pod's any more, or whatever `go_on` raises.
         """
         await go_on()
@@ -104,7 +104,7 @@ class BindingWait:
         Claims that are as they were when they were found `ready` need no further thought.
 
         Raises:
-            TryAgain: as above, or a device is not ready any more.
+            RetryableError: as above, or a device is not ready any more.
         """
         if not self._options.binding_conditions:
             return
@@ -142,8 +142,8 @@ class BindingWait:
         """The claims that are not ready yet, as they are known now.
 
         Raises:
-            TryAgain: a claim is not the pod's any more.
-            _DevicesFailed, DevicesTookTooLong: the claims of such devices are given back.
+            RetryableError: a claim is not the pod's any more.
+            _DevicesFailedError, BindingTimeoutError: the claims of such devices are given back.
         """
         judged = [self._judged(each, pod, since) for each in found]
         for readiness, problem in ((Readiness.FAILED, _DevicesFailedError), (Readiness.TIMED_OUT, BindingTimeoutError)):

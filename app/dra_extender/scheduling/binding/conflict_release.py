@@ -63,13 +63,13 @@ class OverlapRelease:
             found: The claims of the pod.
             pod: The pod that is being bound.
             node: The node it is bound to.
-            check: Raises TryAgain when the bind has lost its sense; called before each look.
+            check: Raises RetryableError when the bind has lost its sense; called before each look.
             nudge: Fires when a look may be due.
             end: When the wait for another scheduler ends (monotonic seconds).
 
         Raises:
-            GivenBack: something overlapped; every claim of the pod that overlaps is released.
-            TryAgain: another scheduler's claim has a device until `end`; the server could not be written to; or as `check`.
+            ClaimReleasedError: something overlapped; every claim of the pod that overlaps is released.
+            RetryableError: another scheduler's claim has a device until `end`; the server could not be written to; or as `check`.
         """
         told = ""
         for each in found:

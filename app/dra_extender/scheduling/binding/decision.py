@@ -50,8 +50,8 @@ class BindDecision:
         """Placements for the claims that have no allocation yet.  Holds that are no good any more end.
 
         Raises:
-            TryAgain: the pod cannot have its devices on this node (any more).
-            Paused: the slice of the budget is over; another call with equal arguments goes on.
+            RetryableError: the pod cannot have its devices on this node (any more).
+            SearchPaused: the slice of the budget is over; another call with equal arguments goes on.
             SpecNotKeptError: claims have to be read before, see `read`.
         """
         ledger = self._ledger
@@ -101,7 +101,7 @@ class BindDecision:
         """Let everything else go on before the decision does.
 
         Raises:
-            TryAgain: the pod's namespace has used up its share of time.
+            RetryableError: the pod's namespace has used up its share of time.
         """
         if not await self._slices.next(pod, budget):
             raise RetryableError(f"pod {pod.key}: {SHARE_USED_UP}")
@@ -110,7 +110,7 @@ class BindDecision:
         """Read claims without which no decision about the pod can be made.
 
         Raises:
-            TryAgain: one of them could not be read.
+            RetryableError: one of them could not be read.
         """
         await self._short.read_for(pod, missing, budget)
 

@@ -19,7 +19,7 @@ class BindingTimeoutError(ClaimReleasedError):
 class PreBind:
     """What the KEP calls PreBind, as a context: claims are written, devices are waited for.
 
-    On the way out it is observed: a success if nothing was left to do, a time-out if DevicesTookTooLong ends it, else a failure.
+    On the way out it is observed: a success if nothing was left to do, a time-out if BindingTimeoutError ends it, else a failure.
     """
 
     __slots__ = ("_clock", "_metrics", "_passed", "_requires", "_seconds", "_since")

@@ -31,7 +31,7 @@ class RunningBind:
         return all(caller.is_set() for caller in self.callers)
 
     def check_sensible(self, uid: str, ledger: Ledger, stopping: Shutdown) -> None:
-        """Raises TryAgain if the bind of the pod with this UID makes no sense any more."""
+        """Raises RetryableError if the bind of the pod with this UID makes no sense any more."""
         if stopping.reason is not None:
             raise RetryableError(f"{stopping.reason}; the next bind of pod {self.pod} carries on")
         pod = ledger.pods.by_uid(uid)

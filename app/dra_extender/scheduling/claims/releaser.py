@@ -29,7 +29,7 @@ class ClaimReleaser:
         """Another member that gives back the same at the same time changes nothing.
 
         Raises:
-            TryAgain: the server could not be written to.
+            RetryableError: the server could not be written to.
         """
         going = (found.record.claim.metadata.uid, found.consumer.uid)
         if going in self._going or (found.consumer.uid != pod.uid and self._group_runs(pod, found.consumer.name)):
@@ -44,7 +44,7 @@ class ClaimReleaser:
         """The claim as it is known now.
 
         Raises:
-            GivenBack: it is not allocated for the pod or its PodGroup any more, or is just being given back.
+            ClaimReleasedError: it is not allocated for the pod or its PodGroup any more, or is just being given back.
         """
         meta, consumer = found.record.claim.metadata, found.consumer.uid
         known = self._ledger.claims.by_uid(meta.uid)

@@ -29,7 +29,8 @@ class Reservations:
         """Return when the claim is reserved for the consumer, and with it for no more than `most`.
 
         Raises:
-            TryAgain: it is reserved by as many as can be, gone, or not allocated any more; or the server could not be written to.
+            RetryableError: it is reserved by as many as can be, gone, or not allocated any more; or the server could not be
+                written to.
         """
         uid, done = record.claim.metadata.uid, asyncio.get_running_loop().create_future()
         gathered = self._waiting.get(uid)

@@ -41,8 +41,8 @@ class ShortClaims:
         """Read these claims; then the decision can be made again.
 
         Raises:
-            TryAgain: one of them is gone or another one, the API server does not answer, or what one call needs does not fit in the
-                memory for such claims.  Never a reason to call a pod unschedulable.
+            RetryableError: one of them is gone or another one, the API server does not answer, or what one call needs does not
+                fit in the memory for such claims.  Never a reason to call a pod unschedulable.
         """
         uids = {each.claim.metadata.uid for each in missing.records}
         if uids & budget.read_again:

@@ -53,9 +53,9 @@ class ClaimWriting:
         """Store this allocation, reserved for the consumer; returns what the server has then.
 
         Raises:
-            OutcomeUnknown: the server does not answer any more.
-            TryAgain: the claim is gone, going, or was allocated by somebody else; or the server could not be written to, or does
-                not keep shares (the allocation is taken back then).
+            OutcomeUnknownError: the server does not answer any more.
+            RetryableError: the claim is gone, going, or was allocated by somebody else; or the server could not be written to,
+                or does not keep shares (the allocation is taken back then).
         """
         snapshot = encode_snapshot(placement.allocation, placement.holdings)
         allocation = placement.allocation
@@ -93,7 +93,7 @@ class ClaimWriting:
             UIDs of those for which there is none.
 
         Raises:
-            TryAgain: the claim is gone, going, or not allocated any more; or the server could not be written to.
+            RetryableError: the claim is gone, going, or not allocated any more; or the server could not be written to.
         """
         added: set[str] = set()
 
@@ -138,7 +138,7 @@ class ClaimWriting:
         Without the finalizer the claim could be deleted under a running pod, and its devices be given to another.
 
         Raises:
-            TryAgain: the claim is gone or going, or the server could not be written to.
+            RetryableError: the claim is gone or going, or the server could not be written to.
         """
         known = record.claim.status.allocation
 
@@ -157,7 +157,7 @@ class ClaimWriting:
         That holds for one that an earlier process of ours wrote, too, and could not look at any more.
 
         Raises:
-            TryAgain: a share was not stored as one; or the release failed.
+            RetryableError: a share was not stored as one; or the release failed.
         """
         lost: StrippedShare | None = lost_share(record.claim)
         if lost is None:
@@ -180,7 +180,7 @@ class ClaimWriting:
             Whether the claim is without an allocation now.
 
         Raises:
-            TryAgain: the server could not be written to; what is left can be released later.
+            RetryableError: the server could not be written to; what is left can be released later.
         """
         known = record.claim.status.allocation
 
@@ -211,7 +211,7 @@ class ClaimWriting:
         """Store a new claim; what the server has then.
 
         Raises:
-            Conflict: there is one of that name.
+            ConflictError: there is one of that name.
             ClusterError: any other kind.
         """
         return self._ledger.assume_written(await self._counted("create", self._claims.create(namespace, body)))
@@ -220,7 +220,7 @@ class ClaimWriting:
         """Delete the claim whatever is allocated to it; returns when it is gone.
 
         Raises:
-            TryAgain: the server could not be written to, or somebody else keeps the claim by a finalizer.
+            RetryableError: the server could not be written to, or somebody else keeps the claim by a finalizer.
         """
         namespace, name = record.claim.metadata.key
 
@@ -311,7 +311,7 @@ def is_kept(claim: ClaimHead, snapshot: str) -> bool:
 
 
 def _check_alive(claim: ResourceClaim, uid: str, *, dying: bool, version: str | None) -> None:
-    """Raises TryAgain if this is not the claim, in this version if one is given, or it is being deleted (unless `dying`)."""
+    """Raises RetryableError if this is not the claim, in this version if one is given, or it is being deleted (unless `dying`)."""
     if claim.metadata.uid != uid:
         raise ClaimGoneError(f"claim {_name(claim)} was replaced by another of the same name")
     if version not in (None, claim.metadata.resource_version):

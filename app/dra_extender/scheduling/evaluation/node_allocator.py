@@ -177,8 +177,8 @@ class NodeAllocator:
         """The allocator's answer for this node under this usage.
 
         Raises:
-            Paused: The deadline raised it.  The search is kept if `under` is given, which is equal for nothing but the same usage
-                and devices of the node; it goes on when the same is asked again.
+            SearchPaused: The deadline raised it.  The search is kept if `under` is given, which is equal for nothing but the
+                same usage and devices of the node; it goes on when the same is asked again.
         """
         if type(deadline) is CallBudget and deadline.closed:
             return _NOT_SEARCHED

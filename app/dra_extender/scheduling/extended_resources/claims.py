@@ -57,7 +57,7 @@ class ExtendedClaims:
         it has its devices: then a later bind carries on.
 
         Raises:
-            TryAgain: the node cannot serve the pod's extended resources (any more), or the server could not be written to.
+            RetryableError: the node cannot serve the pod's extended resources (any more), or the server could not be written to.
         """
         claimed = await self._claim_for(pod, node)
         try:
@@ -71,7 +71,7 @@ class ExtendedClaims:
         """The claim as a decision takes it: what was held for it before it existed is held for it now.
 
         Raises:
-            TryAgain: it was deleted meanwhile.
+            RetryableError: it was deleted meanwhile.
         """
         found, meta = claimed.found, claimed.found.record.claim.metadata
         if self._ledger.claims.by_uid(meta.uid) is not found.record:
@@ -83,8 +83,8 @@ class ExtendedClaims:
         """Publish the claim in the pod's status.
 
         Raises:
-            TryAgain: the server could not be written to, or keeps no such field (the claim is deleted then, and none is made any
-                more).
+            RetryableError: the server could not be written to, or keeps no such field (the claim is deleted then, and none is
+                made any more).
         """
         record = claimed.found.record
         name = record.claim.metadata.name
@@ -129,7 +129,7 @@ class ExtendedClaims:
         """Whether the claim is what the pod needs on the node, and its allocation, if there is one, is ours and of use there.
 
         Raises:
-            TryAgain: that could not be found out.
+            RetryableError: that could not be found out.
         """
         claim = record.claim
         if claim.metadata.deletion_timestamp is not None or not (record.has_status and special.is_asked_by(record)):

@@ -60,7 +60,7 @@ class HoldFairness:
         """The nodes to offer, see HoldShares.
 
         Raises:
-            TryAgain: the pod may be offered none at present.
+            RetryableError: the pod may be offered none at present.
         """
         if not self.shares.anybody_waits:
             return names[:count]

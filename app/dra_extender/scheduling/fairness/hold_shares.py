@@ -138,7 +138,7 @@ class HoldShares:
         """Those of these nodes, best first, that the pod may be offered, at most `count`; `pools`: where it would hold devices.
 
         Raises:
-            TryAgain: it may be offered none at present.
+            RetryableError: it may be offered none at present.
         """
         if not any(self.contended(pod.namespace, pools(name)) for name in names[:count]):
             return names[:count]
@@ -156,7 +156,7 @@ class HoldShares:
         """Whether a gang may be planned now.
 
         Raises:
-            TryAgain: it was planned before and not bound, and others wait.
+            RetryableError: it was planned before and not bound, and others wait.
         """
         if self._waiting and self.contended(namespace) and not self._most(unit, namespace, _FREE_OFFERS):
             raise self._pause(unit, f"PodGroup {name}")

@@ -53,7 +53,7 @@ class Claims(Protocol):
         """Store a new claim.
 
         Raises:
-            Conflict: there is one of that name.
+            ConflictError: there is one of that name.
             ClusterError: any other kind.
         """
         ...
@@ -62,7 +62,7 @@ class Claims(Protocol):
         """Delete the claim with this UID, in this resourceVersion if one is given; with finalizers it is only marked.
 
         Raises:
-            Conflict: the claim of that name has another UID or version.
+            ConflictError: the claim of that name has another UID or version.
             ClusterError: any other kind.
         """
         ...
@@ -71,7 +71,7 @@ class Claims(Protocol):
         """Change finalizers and annotations and nothing else.
 
         Raises:
-            Conflict: the claim is not the object or not the version for which the change is.
+            ConflictError: the claim is not the object or not the version for which the change is.
             ClusterError: any other kind.
         """
         ...
@@ -92,7 +92,7 @@ class Pods(Protocol):
         """Post the Binding, guarded by the UID.
 
         Raises:
-            Conflict: the pod is bound already, is being deleted, or has another UID.
+            ConflictError: the pod is bound already, is being deleted, or has another UID.
             ClusterError: any other kind.
         """
         ...
@@ -129,7 +129,7 @@ class Pods(Protocol):
         """Record the claims made for entries of the pod ({entry: claim}) beside those in `status.resourceClaimStatuses`.
 
         Raises:
-            Conflict: the pod is not in this resourceVersion any more.
+            ConflictError: the pod is not in this resourceVersion any more.
             ClusterError: any other kind.
         """
         ...
@@ -159,7 +159,7 @@ class PodGroups(Protocol):
         """Record the claims made for entries of the group ({entry: claim}) beside those in `status.resourceClaimStatuses`.
 
         Raises:
-            Conflict: the group is not in the resourceVersion of `group` any more.
+            ConflictError: the group is not in the resourceVersion of `group` any more.
             ClusterError: any other kind.
         """
         ...

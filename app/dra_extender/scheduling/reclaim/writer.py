@@ -132,7 +132,7 @@ class ReclaimWriting:
         return live
 
     async def _check_gone(self, namespace: str, consumer: ConsumerReference) -> None:
-        """Raise TryAgain if the PodGroup exists after all: our watch may be behind."""
+        """Raise RetryableError if the PodGroup exists after all: our watch may be behind."""
         try:
             group = await self._cluster.pod_groups.read(namespace, consumer.name)
         except NotFoundError:

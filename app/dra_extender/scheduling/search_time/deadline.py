@@ -82,7 +82,7 @@ class CallBudget(Budget):
         """Whether no further evaluation may begin.
 
         Raises:
-            Paused: the slice is over.
+            SearchPaused: the slice is over.
         """
         self._pause()
         return super().__call__()

@@ -93,9 +93,9 @@ class MemoryPods:
         """The binding subresource: sets the node once, clears the nomination, and says that the pod is scheduled.
 
         Raises:
-            NotFound: no such pod.
-            Conflict: the pod is bound already, is being deleted, or has another UID.
-            Refused: no node is named, or the pod still has scheduling gates.
+            NotFoundError: no such pod.
+            ConflictError: the pod is bound already, is being deleted, or has another UID.
+            RequestRejectedError: no node is named, or the pod still has scheduling gates.
         """
         await asyncio.sleep(0)
         key = Key(StoredKind.POD, namespace, name)

@@ -55,8 +55,8 @@ async def record_claims(store: Store, key: Key, uid: str, version: str, claims: 
     """Add {entry: claim} to the `status.resourceClaimStatuses` of a pod or PodGroup that is in this version.
 
     Raises:
-        NotFound: it is gone.
-        Conflict: it is another one, or in another version.
+        NotFoundError: it is gone.
+        ConflictError: it is another one, or in another version.
     """
     await asyncio.sleep(0)
     stored = store.get(key)["metadata"]

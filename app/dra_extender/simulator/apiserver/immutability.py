@@ -15,7 +15,8 @@ def check_unchanged(key: Key, old: Json, new: Json) -> None:
     """Refuse an ordinary update that changes what the API server never lets change.
 
     Raises:
-        Refused: the spec of a claim, template or pod (except images, tolerations and gates), or a slice's driver, pool or node.
+        RequestRejectedError: the spec of a claim, template or pod (except images, tolerations and gates), or a slice's driver,
+            pool or node.
     """
     before, after = part(old, "spec"), part(new, "spec")
     match key.kind:

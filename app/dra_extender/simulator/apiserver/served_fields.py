@@ -30,7 +30,7 @@ class Served(msgspec.Struct, frozen=True):
         """Refuse what the server refuses.
 
         Raises:
-            Refused: with the server's message.
+            RequestRejectedError: with the server's message.
         """
         spec = part(thing, "spec") if kind is StoredKind.SLICE else {}
         if spec.get("sharedCounters") and spec.get("devices") and not self.devices_beside_counters:

@@ -39,7 +39,7 @@ def check_claim_status(key: Key, old: Json, new: Json) -> None:
     """Refuse a status that the API server would refuse.
 
     Raises:
-        Refused: names each error as the server does: field path, kind of error, why.
+        RequestRejectedError: names each error as the server does: field path, kind of error, why.
     """
     found = list(_offences(old, new))
     if found:

@@ -74,7 +74,8 @@ class ClaimController:
         """The name of the claim of a template entry, which is made now unless the pod's group has it.
 
         Raises:
-            Refused: it is the group's, and the gate for that is off; no other claim of the pod is recorded then, either.
+            RequestRejectedError: it is the group's, and the gate for that is off; no other claim of the pod is recorded then,
+                either.
         """
         if self._groups.has(pod, entry):
             if not self._for_groups:

@@ -113,7 +113,7 @@ class SchedulingLoop:
         """Schedule until every pod is bound or parked, telling `observe` of each attempt.
 
         Raises:
-            NotAtRest: pods were still being retried after the allowed number of rounds.
+            NotSettledError: pods were still being retried after the allowed number of rounds.
         """
         for _ in range(self._rounds):
             self._controller.settle()
