@@ -61,7 +61,7 @@ def test_help_of_each_command_tells_its_exit_status() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["serve", "--port", "99999"], "dra-extender: setting server.port (DRA_EXTENDER_SERVER__PORT): expected less"),
+        (["serve", "--port", "99999"], "dra-extender: setting server.port (command line): expected less"),
         (["serve", "--port", "x"], "Invalid value for '--port'"),
         (["serve", "--log-format", "xml"], "Invalid value for '--log-format'"),
         (["serve", "--nothing"], "No such option: --nothing"),

@@ -9,7 +9,7 @@ import pytest
 from dra_extender.kube.client.credentials import Credentials
 from dra_extender.kube.events.recorder import KubeEvents
 from dra_extender.kube.watch.reflector import Reflector
-from dra_extender.ledger.updates import sinks as feeds
+from dra_extender.ledger.updates import sinks
 from dra_extender.ledger.updates.sinks import sinks_of
 from dra_extender.runtime import supervision
 from dra_extender.runtime.supervision import UNREADY_AFTER, BackgroundTask
@@ -188,7 +188,7 @@ async def test_a_callback_that_fails_is_counted(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    "name", [each for each in vars(feeds) if each.endswith("EventSink") and not each.startswith(("_", "EventSink"))]
+    "name", [each for each in vars(sinks) if each.endswith("Sink") and not each.startswith(("_", "EventSink"))]
 )
 @pytest.mark.parametrize("problem", [RecursionError, MemoryError, KeyError])
 async def test_a_handler_that_fails_costs_one_object(
