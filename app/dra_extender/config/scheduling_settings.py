@@ -74,8 +74,7 @@ class SchedulingSettings(SettingsGroup):
         ge=0,
         le=2**40,
         description="Bytes of claims that are kept in memory for one namespace; the specs of further claims are"
-        " read from the API"
-        " server when they are needed; 0: no limit",
+        " read from the API server when they are needed; 0: no limit",
     )
     search_burst_seconds: float = Field(
         0.5,
@@ -163,8 +162,7 @@ class SchedulingSettings(SettingsGroup):
     devices_beside_counters: DevicesBesideCounters = Field(
         DevicesBesideCounters.AUTO,
         description="Devices in a slice that also has counter sets, which Kubernetes 1.34 permits: serve them"
-        " (always), ignore "
-        "them as later releases do (never), or do as the API server's release does (auto)",
+        " (always), ignore them as later releases do (never), or do as the API server's release does (auto)",
     )
     ready_devices_first: bool = Field(
         True,
@@ -179,18 +177,15 @@ class SchedulingSettings(SettingsGroup):
     reserve_for_pod_groups: GroupReservation = Field(
         GroupReservation.AUTO,
         description="Reserve claims of PodGroups for the group (always), for each pod (never), or for up to 200"
-        " pods, and further pods"
-        " through the group on nodes whose kubelets accept that (auto); kubelets without"
-        " DRAWorkloadResourceClaims do not start"
-        " pods that are reserved through their group alone",
+        " pods, and further pods through the group on nodes whose kubelets accept that (auto); kubelets without"
+        " DRAWorkloadResourceClaims do not start pods that are reserved through their group alone",
     )
     pod_group_trial_seconds: float = Field(
         60.0,
         ge=1,
         le=3600,
         description="Seconds within which a pod that is reserved through its PodGroup alone must start; after"
-        " that it gets a"
-        " reservation of its own, and its node counts as one that does not start such pods",
+        " that it gets a reservation of its own, and its node counts as one that does not start such pods",
     )
     group_claims_enabled: bool = Field(
         False,

@@ -72,6 +72,14 @@ def guards(world: World) -> list[Json]:
     return [each for each in world.cluster.store.all(StoredKind.CLAIM) if each["metadata"]["namespace"] == OURS]
 
 
+async def yielding(world: World) -> None:
+    """A bind of ours that waits for its device and ends because another scheduler allocates that device."""
+    bind = await waiting(world)
+    foreign(world)
+    with pytest.raises(RetryableError, match="another writer allocated device"):
+        await bind
+
+
 async def guarded(world: World) -> Json:
     """The one guard claim, when it is allocated."""
 
@@ -94,10 +102,7 @@ async def unguarded(world: World) -> None:
 async def test_device_that_ours_gives_up_is_guarded_until_the_foreign_allocation_ends() -> None:
     world = a_world()
     async with at_work(world):
-        bind = await waiting(world)
-        foreign(world)
-        with pytest.raises(RetryableError, match="another writer allocated device"):
-            await bind
+        await yielding(world)
         guard = await guarded(world)
         assert guard["status"]["allocation"]["devices"]["results"] == [{"request": "guard", **device()}]
         assert "reservedFor" not in guard["status"]
@@ -165,10 +170,7 @@ async def test_wait_for_a_foreign_allocation_ends_with_the_time_of_the_bind() ->
 async def test_ours_is_released_at_once_and_nothing_guarded_where_that_is_set() -> None:
     world = a_world(YieldPolicy.CLEAR)
     async with at_work(world):
-        bind = await waiting(world)
-        foreign(world)
-        with pytest.raises(RetryableError, match="another writer allocated device"):
-            await bind
+        await yielding(world)
         await turns()
         assert world.devices("c1") == []
         assert guards(world) == []
@@ -178,10 +180,7 @@ async def test_guard_that_another_foreign_allocation_crossed_is_allocated_anew()
     """The other scheduler gave the device to a second claim just when the guard went, and lost it from its set again."""
     world = a_world()
     async with at_work(world):
-        bind = await waiting(world)
-        foreign(world)
-        with pytest.raises(RetryableError):
-            await bind
+        await yielding(world)
         first = await guarded(world)
         foreign(world, "second")
         world.delete(StoredKind.CLAIM, "foreign")
@@ -196,10 +195,7 @@ async def test_guard_that_another_foreign_allocation_crossed_is_allocated_anew()
 async def test_guards_that_nobody_needs_any_more_go_when_the_service_starts() -> None:
     world = a_world()
     async with at_work(world):
-        bind = await waiting(world)
-        foreign(world)
-        with pytest.raises(RetryableError):
-            await bind
+        await yielding(world)
         await guarded(world)
     world.cluster.store.delete(Key(StoredKind.CLAIM, "default", "foreign"))
     world.start()
@@ -239,10 +235,7 @@ async def test_no_more_guards_are_made_than_there_may_be(monkeypatch: pytest.Mon
     monkeypatch.setattr("dra_extender.scheduling.binding.guard_claims.MOST_GUARDS", 0)
     world = a_world()
     async with at_work(world):
-        bind = await waiting(world)
-        foreign(world)
-        with pytest.raises(RetryableError, match="another writer allocated device"):
-            await bind
+        await yielding(world)
         await turns()
         assert guards(world) == []
 
@@ -251,10 +244,7 @@ async def test_guard_that_a_stop_left_unallocated_is_allocated_at_the_next_start
     """The service was killed after ours was released, or the guard claim made, and before the guard claim had the device."""
     world = a_world()
     async with at_work(world):
-        bind = await waiting(world)
-        foreign(world)
-        with pytest.raises(RetryableError):
-            await bind
+        await yielding(world)
         guard = await guarded(world)
     del guard["status"]["allocation"]
     world.cluster.store.update_status(StoredKind.CLAIM, guard)
@@ -267,10 +257,7 @@ async def test_guard_that_a_stop_left_unallocated_is_allocated_at_the_next_start
 async def test_late_news_of_a_guard_claim_that_was_made_anew_say_nothing_of_the_new_one() -> None:
     world = a_world()
     async with at_work(world):
-        bind = await waiting(world)
-        foreign(world)
-        with pytest.raises(RetryableError):
-            await bind
+        await yielding(world)
         stored = await guarded(world)
     ledger = Ledger()
     ledger.guards.namespace = OURS
