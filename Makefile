@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
+REPORTS := .test-reports
 export PYTHONHASHSEED ?= random
 
 ##@ Use
@@ -21,7 +22,7 @@ demo: $(READY) ## Show the KEPs' stories on an in-memory cluster, through the re
 
 .PHONY: test
 test: lint unit parity chart e2e ## Everything: what must be green before a change lands
-	@echo "test: all parts passed"
+	@$(BIN)/python -m tests.support.totals $(foreach part,unit parity chart e2e,$(REPORTS)/$(part).xml)
 
 .PHONY: lint
 lint: $(READY) ## Format, lint, spelling, complexity, types, layers, workflows
@@ -35,21 +36,21 @@ lint: $(READY) ## Format, lint, spelling, complexity, types, layers, workflows
 
 .PHONY: unit
 unit: $(READY) ## Unit and property tests with coverage
-	$(PYTEST) tests -m "not e2e and not chart" --ignore tests/parity --ignore tests/bench -n $(WORKERS) --dist worksteal \
+	$(PYTEST) tests -m "not e2e and not chart" --ignore tests/parity --ignore tests/bench -n $(WORKERS) --dist worksteal --junitxml $(REPORTS)/$@.xml \
 	  --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 
 .PHONY: parity
 parity: $(READY) ## Labelled decisions of upstream's allocator and CEL compared with ours (FAMILY=cel|groups|... selects)
-	$(PYTEST) "$(PARITY_$(if $(FAMILY),$(if $(filter cel,$(FAMILY)),cel,one),all))" -q -s --no-header
+	$(PYTEST) "$(PARITY_$(if $(FAMILY),$(if $(filter cel,$(FAMILY)),cel,one),all))" -q -s --no-header --junitxml $(REPORTS)/$@.xml
 
 .PHONY: chart
 chart: $(READY) ## Helm chart and plain manifests: lint, render, compare, validate
-	$(PYTEST) tests/chart -m chart
+	$(PYTEST) tests/chart -m chart --junitxml $(REPORTS)/$@.xml
 
 .PHONY: e2e
 e2e: $(READY) ## End to end on a real etcd, API server, controller manager and scheduler (K=expression selects)
 	$(BIN)/python tests/controlplane/build.py
-	$(PYTEST) tests -m e2e --ignore tests/bench -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(K),-k "$(K)")
+	$(PYTEST) tests -m e2e --ignore tests/bench -n $(WORKERS) --dist loadfile --no-loadscope-reorder --junitxml $(REPORTS)/$@.xml $(if $(K),-k "$(K)")
 
 .PHONY: bench
 bench: $(READY) ## Measure; prints a table and writes bench/latest.json (ONLY=area selects, ROUNDS=n)
@@ -85,7 +86,7 @@ lock: $(READY) ## Resolve the lock files anew from pyproject.toml
 
 .PHONY: clean
 clean: ## Remove the environment and everything generated
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage bench/latest.json
+	rm -rf $(VENV) $(REPORTS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage bench/latest.json
 
 .PHONY: help
 help: ## List the targets
