@@ -8,11 +8,11 @@ import msgspec
 from dra_extender.cel.compiler.code import CompiledPart, constant
 from dra_extender.cel.compiler.comparisons import compile_equality
 from dra_extender.cel.compiler.invocation import (
-    binary_known,
-    direct,
-    dispatched,
+    call_with_constant,
+    static_call,
+    dynamic_call,
     find_overload,
-    framed_known,
+    framed_call_with_constant,
     with_frame,
 )
 from dra_extender.cel.library.conversions import CONVERSIONS
@@ -72,24 +72,24 @@ def _compile_plain(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], 
     cost = 1 + sum(argument.cost for argument in arguments)
     runs = tuple(argument.run for argument in arguments)
     costs = tuple(argument.cost for argument in arguments)
-    early = _early(node, arguments)
+    stops_at_failure = _stops_at_failure(node, arguments)
     doubtful = careful and not all(argument.known for argument in arguments)
     if single is not None and (single.unguarded or not (doubtful or _guarded(single, node.arguments))):
         known = _known(single, arguments, extra, cost)
         if known is None and extra is None and len(runs) == _PAIR and arguments[1].known and not single.charges:
-            return CompiledPart(run=binary_known(single.run, runs[0], arguments[1].value), cost=cost)
+            return CompiledPart(run=call_with_constant(single.run, runs[0], arguments[1].value), cost=cost)
         if known is None and extra is None and len(runs) == _PAIR and arguments[1].known:
-            return CompiledPart(run=framed_known(with_frame(single), runs[0], arguments[1].value), cost=cost)
-        return known or CompiledPart(run=direct(single, runs, extra, costs, early=early), cost=cost)
+            return CompiledPart(run=framed_call_with_constant(with_frame(single), runs[0], arguments[1].value), cost=cost)
+        return known or CompiledPart(run=static_call(single, runs, extra, costs, stops_at_failure=stops_at_failure), cost=cost)
     overloads = (single,) if single is not None and not _is_one_for_all(node) else _of_arity(node)
     of_type = OF_TYPES.get((node.function.name, len(arguments)))
     if of_type is not None and arguments[1].constant:
         overloads += (of_type,)
-    return CompiledPart(run=dispatched(overloads, runs, extra, costs, early=early), cost=cost)
+    return CompiledPart(run=dynamic_call(overloads, runs, extra, costs, stops_at_failure=stops_at_failure), cost=cost)
 
 
-def _early(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...]) -> bool:
-    """Whether upstream leaves out the arguments behind a failed one, although there are only two."""
+def _stops_at_failure(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...]) -> bool:
+    """Whether upstream skips the second of two arguments if the first fails."""
     name = node.function.name
     if name == "format" or (name in PATTERN_FUNCTIONS and arguments[1].constant):
         return True

@@ -1,4 +1,4 @@
-"""Runs of calls: evaluate the arguments, choose the implementation, charge what depends on values, run it."""
+"""The closures of calls: evaluate the arguments, choose the overload, run it, and charge what depends on values."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -12,18 +12,18 @@ from dra_extender.cel.types.declarations import Overload, accepts
 _CONTAINERS: Final = LISTS | MAPS
 _PAIR: Final = 2
 
-Chosen = Callable[..., Any]
+FrameFunction = Callable[..., Any]
 
 
-def _within_limits(frame: EvaluationFrame, other: Run, error: CelRuntimeError) -> CelRuntimeError:
-    """Evaluate the second of two arguments although the first failed: upstream does, and charges for it."""
+def _evaluate_other(frame: EvaluationFrame, other: Run, error: CelRuntimeError) -> CelRuntimeError:
+    """Evaluate the second of two arguments after the first failed, as upstream does, and charge it; the error to raise."""
     if not isinstance(error, CelCostError):
         evaluated(frame, other)
     return error
 
 
-def direct(single: Overload, runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...], *, early: bool) -> Run:
-    """Run the one overload that the static types have left."""
+def static_call(single: Overload, runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...], *, stops_at_failure: bool) -> Run:
+    """Run the one overload that fits the static types."""
     plain = extra is None and not single.charges
     if plain and len(runs) == 1:
         return _unary(single.run, *runs)
@@ -33,37 +33,37 @@ def direct(single: Overload, runs: tuple[Run, ...], extra: Extra | None, costs: 
     if extra is not None and len(runs) == 1:
         return _charged_unary(chosen, runs[0], extra)
     if extra is not None and len(runs) == _PAIR:
-        return _charged_binary(chosen, runs, extra, costs, early=early)
-    return _charged(lambda _: chosen, runs, extra, costs, early=early)
+        return _charged_binary(chosen, runs, extra, costs, stops_at_failure=stops_at_failure)
+    return _charged(lambda _: chosen, runs, extra, costs, stops_at_failure=stops_at_failure)
 
 
-def _unary(function: Chosen, argument: Run) -> Run:
+def _unary(function: FrameFunction, argument: Run) -> Run:
     return lambda frame: function(argument(frame))
 
 
-def _binary(function: Chosen, first: Run, second: Run) -> Run:
+def _binary(function: FrameFunction, first: Run, second: Run) -> Run:
     def run(frame: EvaluationFrame) -> Any:
         try:
             one = first(frame)
         except CelRuntimeError as error:
-            raise _within_limits(frame, second, error) from None
+            raise _evaluate_other(frame, second, error) from None
         return function(one, second(frame))
 
     return run
 
 
-def binary_known(function: Chosen, first: Run, other: Any) -> Run:
+def call_with_constant(function: FrameFunction, first: Run, other: Any) -> Run:
     """Run a function whose second argument is constant."""
     return lambda frame: function(first(frame), other)
 
 
-def framed_known(function: Chosen, first: Run, other: Any) -> Run:
-    """As `binary_known`, for a function that takes the frame, too."""
+def framed_call_with_constant(function: FrameFunction, first: Run, other: Any) -> Run:
+    """As `call_with_constant`, for a function that takes the frame, too."""
     return lambda frame: function(frame, first(frame), other)
 
 
-def _ignoring_frame(run: Chosen, count: int) -> Chosen:
-    """An implementation that is handed the frame, too; a fixed number of arguments is faster to pass on."""
+def _ignoring_frame(run: FrameFunction, count: int) -> FrameFunction:
+    """An implementation with a first parameter that it ignores; a fixed number of arguments is faster to pass on."""
     if count == 1:
         return lambda _, value: run(value)
     if count == _PAIR:
@@ -71,12 +71,12 @@ def _ignoring_frame(run: Chosen, count: int) -> Chosen:
     return lambda _, *values: run(*values)
 
 
-def with_frame(item: Overload) -> Chosen:
-    """What the overload runs, taking the frame first; what a call is charged in advance is spent before it."""
+def with_frame(item: Overload) -> FrameFunction:
+    """The implementation of an overload with the frame as its first parameter; it charges the work of a call before it runs."""
     run, work = item.run, item.work
     if item.native is not None:
         return item.native.bound(len(item.parameters))
-    taking_frame: Chosen = run if item.metered else _ignoring_frame(run, len(item.parameters))
+    taking_frame: FrameFunction = run if item.metered else _ignoring_frame(run, len(item.parameters))
     if not work:
         return taking_frame
 
@@ -87,7 +87,7 @@ def with_frame(item: Overload) -> Chosen:
     return charging
 
 
-def _charged_unary(chosen: Chosen, argument: Run, extra: Extra) -> Run:
+def _charged_unary(chosen: FrameFunction, argument: Run, extra: Extra) -> Run:
     """As `_charged`, for a single argument."""
 
     def run(frame: EvaluationFrame) -> Any:
@@ -107,7 +107,7 @@ def _charged_unary(chosen: Chosen, argument: Run, extra: Extra) -> Run:
     return run
 
 
-def _charged_binary(chosen: Chosen, runs: tuple[Run, ...], extra: Extra, costs: tuple[int, ...], *, early: bool) -> Run:
+def _charged_binary(chosen: FrameFunction, runs: tuple[Run, ...], extra: Extra, costs: tuple[int, ...], *, stops_at_failure: bool) -> Run:
     """As `_charged`, for two arguments."""
     first, second = runs
 
@@ -119,7 +119,7 @@ def _charged_binary(chosen: Chosen, runs: tuple[Run, ...], extra: Extra, costs: 
             other = second(frame)
         except CelRuntimeError as error:
             if not isinstance(error, CelCostError):
-                _charge_failed(frame, runs, values, extra, costs, early=early)
+                _charge_failed(frame, runs, values, extra, costs, stops_at_failure=stops_at_failure)
             raise
         result = None
         try:
@@ -132,12 +132,12 @@ def _charged_binary(chosen: Chosen, runs: tuple[Run, ...], extra: Extra, costs: 
 
 
 def _charged(
-    choose: Callable[[list[Any]], Chosen],
+    choose: Callable[[list[Any]], FrameFunction],
     runs: tuple[Run, ...],
     extra: Extra | None,
     costs: tuple[int, ...],
     *,
-    early: bool,
+    stops_at_failure: bool,
 ) -> Run:
     """Evaluate arguments, choose the implementation, run it, and charge what depends on values even if it fails."""
 
@@ -148,7 +148,7 @@ def _charged(
                 values.append(argument(frame))  # noqa: PERF401 - what was evaluated before a failure has to be known
         except CelRuntimeError as error:
             if not isinstance(error, CelCostError):
-                _charge_failed(frame, runs, values, extra, costs, early=early)
+                _charge_failed(frame, runs, values, extra, costs, stops_at_failure=stops_at_failure)
             raise
         if extra is None:
             return choose(values)(frame, *values)
@@ -169,14 +169,14 @@ def _charge_failed(
     extra: Extra | None,
     costs: tuple[int, ...],
     *,
-    early: bool,
+    stops_at_failure: bool,
 ) -> None:
-    """Charge a call of which an argument failed: one of two does not keep the other from being evaluated, one of more does.
+    """Charge a call with a failed argument: upstream evaluates both of two arguments, and stops at the first failure of more.
 
-    `early` calls are those of two arguments that upstream evaluates as it does longer ones.
+    With `stops_at_failure`, upstream stops at the first failure of two arguments, too.
     """
     failed = len(values)
-    if (early or len(runs) > _PAIR) and failed + 1 < len(runs):
+    if (stops_at_failure or len(runs) > _PAIR) and failed + 1 < len(runs):
         frame.cost -= 1 + sum(costs[failed + 1 :])
         return
     values.append(FAILED)
@@ -186,52 +186,52 @@ def _charge_failed(
         frame.cost += extra(frame, tuple(values), FAILED)
 
 
-def dispatched(
+def dynamic_call(
     overloads: tuple[Overload, ...],
     runs: tuple[Run, ...],
     extra: Extra | None,
     costs: tuple[int, ...],
     *,
-    early: bool,
+    stops_at_failure: bool,
 ) -> Run:
-    """Run the overload that fits the arguments' run-time types, once these are known."""
-    remembered: dict[tuple[type, ...], Chosen] = {}
+    """Run the overload that fits the run-time types of the arguments; the choice is cached by these types."""
+    by_types: dict[tuple[type, ...], FrameFunction] = {}
 
-    def choose(values: list[Any]) -> Chosen:
+    def choose(values: list[Any]) -> FrameFunction:
         kinds = tuple(map(type, values))
-        found = remembered.get(kinds)
+        found = by_types.get(kinds)
         if found is None:
             found = find_overload(overloads, values)
             if _CONTAINERS.isdisjoint(kinds):
-                remembered[kinds] = found
+                by_types[kinds] = found
         return found
 
-    if extra is None and len(runs) == _PAIR and not early:
+    if extra is None and len(runs) == _PAIR and not stops_at_failure:
         return _dispatched_pair(overloads, *runs)
-    return _charged(choose, runs, extra, costs, early=early)
+    return _charged(choose, runs, extra, costs, stops_at_failure=stops_at_failure)
 
 
 def _dispatched_pair(overloads: tuple[Overload, ...], first: Run, second: Run) -> Run:
-    remembered: dict[tuple[type, type], Chosen] = {}
+    by_types: dict[tuple[type, type], FrameFunction] = {}
 
     def run(frame: EvaluationFrame) -> Any:
         try:
             one = first(frame)
         except CelRuntimeError as error:
-            raise _within_limits(frame, second, error) from None
+            raise _evaluate_other(frame, second, error) from None
         other = second(frame)
         kinds = (type(one), type(other))
-        found = remembered.get(kinds)
+        found = by_types.get(kinds)
         if found is None:
             found = find_overload(overloads, (one, other))
             if _CONTAINERS.isdisjoint(kinds):
-                remembered[kinds] = found
+                by_types[kinds] = found
         return found(frame, one, other)
 
     return run
 
 
-def find_overload(overloads: tuple[Overload, ...], values: Sequence[Any]) -> Chosen:
+def find_overload(overloads: tuple[Overload, ...], values: Sequence[Any]) -> FrameFunction:
     """The first overload that takes these values.
 
     Raises:

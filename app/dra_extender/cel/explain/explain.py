@@ -91,7 +91,7 @@ class _Explainer:
         self._left = _MOST_PARTS
 
     def part(self, item: ExplainedPart, *, wanted: bool) -> Part:
-        """Explain a condition of which `wanted` would have been needed."""
+        """Explain the value of a condition that should have been `wanted`."""
         self._left -= 1
         outcome = self._evaluation.outcome(item)
         if outcome.error is not None:

@@ -105,12 +105,12 @@ def _comparison_message(
         left, right, needed = right, left, _MIRRORED[needed]
     text = f"{evaluation.text(left)} is {value_text(evaluation, left)}{absence_message(evaluation, left)}"
     other = value_text(evaluation, right)
-    wish = _WANTED[needed].format(other)
+    expected = _WANTED[needed].format(other)
     if evaluation.is_open(right):
         text += f", {evaluation.text(right)} is {other}{absence_message(evaluation, right)}"
     if met:
-        return text if needed in {"==", "!="} or evaluation.is_open(right) else f"{text}, {wish}"
-    return f"{text}, wanted {wish}"
+        return text if needed in {"==", "!="} or evaluation.is_open(right) else f"{text}, {expected}"
+    return f"{text}, wanted {expected}"
 
 
 def _compared(item: ExplainedPart) -> list[ExplainedPart] | None:
@@ -146,8 +146,8 @@ def _call_message(evaluation: Evaluation, item: ExplainedPart, *, value: bool, w
     if isinstance(node, ast.CallExpression) and node.function in _METHODS and len(arguments) == 2:  # noqa: PLR2004 - both sides
         subject, other = arguments
         text = f"{evaluation.text(subject)} is {value_text(evaluation, subject)}{absence_message(evaluation, subject)}"
-        wish = _METHODS[node.function][0 if wanted else 1].format(value_text(evaluation, other))
-        return f"{text}, {wish}" if value is wanted else f"{text}, wanted {wish}"
+        expected = _METHODS[node.function][0 if wanted else 1].format(value_text(evaluation, other))
+        return f"{text}, {expected}" if value is wanted else f"{text}, wanted {expected}"
     facts = [
         f"{evaluation.text(each)} is {value_text(evaluation, each)}{absence_message(evaluation, each)}"
         for each in arguments[:_SHOWN_ARGUMENTS]

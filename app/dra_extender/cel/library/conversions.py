@@ -52,7 +52,7 @@ def _double_to_uint(value: float) -> Uint:
 _HEXADECIMAL: Final = re.compile(
     r"[+-]?0[xX](?=_?[0-9a-fA-F]|\.[0-9a-fA-F])(?:_?[0-9a-fA-F])*(?:\.(?:[0-9a-fA-F](?:_?[0-9a-fA-F])*)?)?[pP][+-]?[0-9]+(?:_[0-9]+)*",
 )
-_DOUBLE_WORDS: Final = frozenset({"inf", "+inf", "-inf", "infinity", "+infinity", "-infinity", "nan"})
+_SPECIAL_DOUBLES: Final = frozenset({"inf", "+inf", "-inf", "infinity", "+infinity", "-infinity", "nan"})
 
 
 def _text_to_double(text: str) -> float:
@@ -63,21 +63,21 @@ def _text_to_double(text: str) -> float:
         )
     except (ValueError, OverflowError):
         value = None
-    if value is None or (math.isinf(value) and text.lower() not in _DOUBLE_WORDS):
+    if value is None or (math.isinf(value) and text.lower() not in _SPECIAL_DOUBLES):
         raise CelRuntimeError("type conversion error from 'string' to 'double'")
     return value
 
 
-_TRUE_WORDS: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-_LONGEST_WORD: Final = 6
-_FALSE_WORDS: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+_TRUE_TEXTS: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_LONGEST_BOOL: Final = 6
+_FALSE_TEXTS: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 def _text_to_bool(text: str) -> bool:
-    word = text[:_LONGEST_WORD]
-    if word in _TRUE_WORDS:
+    start = text[:_LONGEST_BOOL]
+    if start in _TRUE_TEXTS:
         return True
-    if word in _FALSE_WORDS:
+    if start in _FALSE_TEXTS:
         return False
     raise CelRuntimeError("type conversion error from 'string' to 'bool'")
 

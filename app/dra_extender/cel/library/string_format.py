@@ -20,7 +20,7 @@ _SUPERSCRIPT: Final = str.maketrans(
     "0123456789-",
     "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b",
 )
-_WORDS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_SPECIAL_DOUBLES: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _ZERO: Final = "0.000000\u00d710\u2070\u2070"
 """Zero with %e, whatever the precision."""
 _DEFAULT_PRECISION: Final = 6
@@ -126,7 +126,7 @@ def _floating(value: Any, verb: str, places: int) -> str:
 
     That printer gives a power of ten six places whatever was asked for.
     """
-    value = _WORDS.get(value, value) if isinstance(value, str) else value
+    value = _SPECIAL_DOUBLES.get(value, value) if isinstance(value, str) else value
     if not isinstance(value, float):
         raise _mismatch(verb, value)
     if not math.isfinite(value):

@@ -22,8 +22,8 @@ def constant_findings(evaluation: Evaluation) -> Iterator[LintFinding]:
     failures = [each for each in _closed(root) if _fails(evaluation, each)]
     for item in failures:
         found = error if truth is None else warning
-        words = explain_failure(evaluation, item).message
-        yield found(LintCode.CONSTANT_FAILURE, item.node.offset, f"whatever the device, {words}", _remedy(item.node))
+        cause = explain_failure(evaluation, item).message
+        yield found(LintCode.CONSTANT_FAILURE, item.node.offset, f"whatever the device, {cause}", _remedy(item.node))
     if failures:
         return
     if truth is False:

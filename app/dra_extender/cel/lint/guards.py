@@ -21,10 +21,10 @@ def facts_of(expressions: Iterable[ast.SyntaxNode]) -> frozenset[Fact]:
 
 
 def guard_findings(root: ast.SyntaxNode, known: frozenset[Fact]) -> Iterator[LintFinding]:
-    """One warning for each attribute or capacity of which nothing says that the device has it.
+    """One warning for each attribute or capacity that the device may lack.
 
-    What counts: has(), `in`, optional selection, and the driver's name for its own domain, in any other operand, for `&&` and `||`
-    forgive a failure that another operand outweighs, whatever the order.
+    Guards are has(), `in`, optional selection, and the driver's name for its own domain. A guard may stand in any other operand of
+    `&&` and `||`: these absorb a failure if another operand decides, whatever the order.
     """
     reported: set[tuple[str, str, str]] = set()
     for node, access in _unguarded(root, known):

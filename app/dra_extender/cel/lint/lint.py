@@ -22,10 +22,10 @@ from dra_extender.cel.syntax.ast import CallExpression, SyntaxNode
 from dra_extender.cel.syntax.parser import MAX_LENGTH, parse
 
 _NO_DEVICE: Final = prepare_device("", {}, {}, allow_multiple_allocations=False)
-_WRITTEN: Final = ("and", "or", "not", "True", "False", "None", "=", "===", "&", "|")
-_MEANT: Final = ("&&", "||", "!", "true", "false", "null", "==", "==", "&&", "||")
-_WORDS: Final = dict(zip(_WRITTEN, _MEANT, strict=True))
-_WORD: Final = re.compile(r"\w+|[=!<>&|]+")
+_FOREIGN: Final = ("and", "or", "not", "True", "False", "None", "=", "===", "&", "|")
+_CEL: Final = ("&&", "||", "!", "true", "false", "null", "==", "==", "&&", "||")
+_CEL_SPELLINGS: Final = dict(zip(_FOREIGN, _CEL, strict=True))
+_TOKEN: Final = re.compile(r"\w+|[=!<>&|]+")
 _AFTER_NOT: Final = re.compile(r"(.*\W)?not\s+", re.DOTALL)
 
 
@@ -107,12 +107,12 @@ def _facts(before: Sequence[str]) -> frozenset[Fact]:
 def _not_compiling(problem: CelCompileError) -> LintFinding:
     if problem.reason == TOO_LARGE:
         return error(LintCode.COMPILE_LIMIT, 0, problem.reason)
-    words = _WORD.finditer(problem.source)
-    written = next((word.group() for word in words if word.start() <= problem.offset < word.end()), "")
+    tokens = _TOKEN.finditer(problem.source)
+    written = next((token.group() for token in tokens if token.start() <= problem.offset < token.end()), "")
     if _AFTER_NOT.fullmatch(problem.source, 0, problem.offset):
         written = "not"
-    meant = _WORDS.get(written)
-    suggestion = "" if meant is None else f"{meant} instead of {written}"
+    spelling = _CEL_SPELLINGS.get(written)
+    suggestion = "" if spelling is None else f"{spelling} instead of {written}"
     return error(LintCode.DOES_NOT_COMPILE, problem.offset, problem.reason, suggestion)
 
 

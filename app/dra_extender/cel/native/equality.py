@@ -26,7 +26,7 @@ STRICT: Final = frozenset({Quantity, QuantitySum, Semver, IpAddress, Cidr, Url, 
 _ABSENT: Final = object()
 _FEW: Final = 8
 _LONG: Final = 128
-_REMEMBERED_PAIRS: Final = 1_000
+_MOST_PAIRS: Final = 1_000
 _INTEGERS: Final = frozenset({int, Uint})
 _STRINGS: Final = frozenset({str})
 _TEXTS: Final = frozenset({str, bytes})
@@ -87,7 +87,7 @@ def _equal_containers(frame: EvaluationFrame, one: Any, other: Any) -> bool:
         return True
     if not _equal_contents(frame, one, other):
         return False
-    if len(pairs) < _REMEMBERED_PAIRS:
+    if len(pairs) < _MOST_PAIRS:
         pairs.add(pair)
     return True
 

@@ -1,4 +1,4 @@
-"""The named formats of Kubernetes: what fits, and upstream's words for what does not."""
+"""The named formats of Kubernetes, with upstream's messages for texts that do not fit."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ _CLOCK: Final = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[^\n][0-9]+)?(?:
 _LABEL_BYTES: Final = 63
 _SUBDOMAIN_BYTES: Final = 253
 _ALPHANUMERIC: Final = "must start and end with an alphanumeric character"
-_KEY_WORDS: Final = f"must consist of alphanumeric characters, '-', '_' or '.', and {_ALPHANUMERIC}"
+_KEY_RULE: Final = f"must consist of alphanumeric characters, '-', '_' or '.', and {_ALPHANUMERIC}"
 _KEY_EXAMPLES: Final = ("MyName", "my.name", "123-abc")
 
 # The same languages without the nested repetition that makes a backtracking matcher slow.
@@ -49,9 +49,9 @@ class NamedFormat(msgspec.Struct, frozen=True, gc=False, eq=False):
         return hash(self.name)
 
 
-def _shape(words: str, pattern: str, *examples: str) -> str:
+def _shape(rule: str, pattern: str, *examples: str) -> str:
     shown = " or ".join(f"'{example}', " for example in examples)
-    return f"{words} (e.g. {shown}regex used for validation is '{pattern}')"
+    return f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"
 
 
 def _too_long(text: str, limit: int, unit: str = "bytes") -> list[str]:
@@ -68,41 +68,41 @@ def _label(text: str) -> list[str]:
         return problems
     if _is_subdomain(text):
         return [*problems, "must not contain dots"]
-    words = f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and {_ALPHANUMERIC}"
-    return [*problems, _shape(words, _LABEL, "my-name", "123-abc")]
+    rule = f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and {_ALPHANUMERIC}"
+    return [*problems, _shape(rule, _LABEL, "my-name", "123-abc")]
 
 
 def _subdomain(text: str) -> list[str]:
     problems = _too_long(text, _SUBDOMAIN_BYTES, "characters")
     if _is_subdomain(text):
         return problems
-    words = f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and {_ALPHANUMERIC}"
-    return [*problems, _shape(words, _SUBDOMAIN, "example.com")]
+    rule = f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and {_ALPHANUMERIC}"
+    return [*problems, _shape(rule, _SUBDOMAIN, "example.com")]
 
 
 def _dns1035(text: str) -> list[str]:
     problems = _too_long(text, _LABEL_BYTES, "characters")
     if _DNS1035_MATCH.fullmatch(text):
         return problems
-    words = (
+    rule = (
         "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
         "start with an alphabetic character, and end with an alphanumeric character"
     )
-    return [*problems, _shape(words, _DNS1035, "my-name", "abc-123")]
+    return [*problems, _shape(rule, _DNS1035, "my-name", "abc-123")]
 
 
 def _qualified_name(text: str) -> list[str]:
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
-        words = _shape(f"a valid label key {_KEY_WORDS}", _KEY, *_KEY_EXAMPLES)
-        return [f"{words} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+        rule = _shape(f"a valid label key {_KEY_RULE}", _KEY, *_KEY_EXAMPLES)
+        return [f"{rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
     problems: list[str] = []
     if slash:
         found = _subdomain(prefix) if prefix else ["must be non-empty"]
         problems.extend(f"prefix part {problem}" for problem in found)
     found = _too_long(name, _LABEL_BYTES) if name else ["must be non-empty"]
     if not _KEY_MATCH.fullmatch(name):
-        found.append(_shape(_KEY_WORDS, _KEY, *_KEY_EXAMPLES))
+        found.append(_shape(_KEY_RULE, _KEY, *_KEY_EXAMPLES))
     return problems + [f"name part {problem}" for problem in found]
 
 
@@ -110,11 +110,11 @@ def _label_value(text: str) -> list[str]:
     problems = _too_long(text, _LABEL_BYTES)
     if not text or _KEY_MATCH.fullmatch(text):
         return problems
-    words = (
+    rule = (
         "a valid label must be an empty string or consist of alphanumeric characters, "
         f"'-', '_' or '.', and {_ALPHANUMERIC}"
     )
-    return [*problems, _shape(words, _VALUE, "MyValue", "my_value", "12345")]
+    return [*problems, _shape(rule, _VALUE, "MyValue", "my_value", "12345")]
 
 
 def _prefix_of(whole: Callable[[str], list[str]]) -> Callable[[str], list[str]]:

@@ -38,7 +38,7 @@ _SHOWN_WEIGHT: Final = 100
 
 
 def _primitive(name: str) -> Type:
-    """A primitive type, of which there is one object each."""
+    """A primitive type; each is one object, so primitives compare by identity."""
     return Type("primitive", name)
 
 
