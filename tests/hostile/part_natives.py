@@ -1,4 +1,4 @@
-"""Part "natives": every entry of the registry of native calls, with the worst arguments that its own statement admits."""
+"""Part "natives": every native function, with the worst arguments that its own statement admits."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,13 +30,12 @@ _BEGINNINGS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def run(target: Path, seed: int, seconds: float, about: str = "") -> Tally:
-    """Search for calls that take longer than they state; finds nothing where there is no registry."""
+    """Search for calls that take longer than they state."""
     tally = Tally("natives", seed, MODULE)
     with Worker(target, MODULE, cpu_seconds=_CPU_SECONDS) as worker:
         entries = worker.ask({"kind": "describe"})["natives"]
         search: Search[Gene] = Search(tally, LIMITS, worker.measure, partial(measure_fresh, target), seed, about)
-        if entries:
-            search.run([_subject(each) for each in entries], seconds)
+        search.run([_subject(each) for each in entries], seconds)
     return tally
 
 

@@ -1,6 +1,6 @@
-"""Probe of the registry of native calls: an entry is run with arguments that its own worst case admits, and its CPU measured."""
+"""Probe of the native functions: runs one with arguments that its own worst case admits, and measures its CPU."""
 
-import importlib.util
+import importlib
 from collections.abc import Callable, Mapping
 from time import thread_time
 from typing import Any, Final
@@ -9,6 +9,7 @@ from dra_extender.cel.runtime.cost import CALL_LIMIT
 from dra_extender.cel.support.errors import CelError
 
 from tests.hostile.measuring import forget_peak, peak, resident
+from tests.support.cel.native_functions import native_functions
 
 _OF_TEXTS: Final = frozenset({"join", "lengths"})
 """Entries that are given lists of texts alone, as the type checker sees to."""
@@ -30,12 +31,12 @@ _NUMBERS: Final[tuple[Callable[[int, str], Any], ...]] = (
 
 
 def describe(_: dict[str, Any]) -> dict[str, Any]:
-    """Name and kinds of arguments of each entry; none where the target has no registry."""
+    """Name and kinds of arguments of each native function."""
     return {"natives": [{"name": each.name, "takes": each.takes} for each in _natives().values()]}
 
 
 def native(job: dict[str, Any]) -> dict[str, Any]:
-    """Run an entry if its arguments can be made and are admitted."""
+    """Run a native function if its arguments can be made and are admitted."""
     entry = _natives()[job["name"]]
     try:
         arguments: list[Any] = []
@@ -75,9 +76,7 @@ def native(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _natives() -> Mapping[str, Any]:
-    if importlib.util.find_spec("dra_extender.cel.library.native_functions") is None:
-        return {}
-    return {each.name: each for each in importlib.import_module("dra_extender.cel.library.native_functions").NATIVES}
+    return {each.name: each for each in native_functions()}
 
 
 def _place(given: Mapping[str, Any], first: Any) -> int:

@@ -5,7 +5,7 @@ import random
 import pytest
 import re2
 from dra_extender.cel.native import patterns
-from dra_extender.cel.native.call import Native
+from dra_extender.cel.native.call import NativeFunction
 from dra_extender.cel.native.pattern_size import estimated_size
 from dra_extender.cel.native.patterns import (
     CACHE_BYTES,
@@ -254,5 +254,5 @@ def test_long_versions_are_not_remembered() -> None:
 
 def test_entries_are_measured_and_charged_alike() -> None:
     frame = EvaluationFrame(None, 0, ())
-    Native("examine", ("text",), len, len)(frame, "abc")
+    NativeFunction("examine", ("text",), len, len).call(frame, "abc")
     assert frame.work == 3

@@ -9,10 +9,10 @@ from dra_extender.cel.compiler.code import CompiledPart, constant
 from dra_extender.cel.compiler.comparisons import compile_equality
 from dra_extender.cel.compiler.invocation import (
     call_with_constant,
-    static_call,
     dynamic_call,
     find_overload,
     framed_call_with_constant,
+    static_call,
     with_frame,
 )
 from dra_extender.cel.library.conversions import CONVERSIONS
@@ -79,8 +79,12 @@ def _compile_plain(node: typed_ast.Invoke, arguments: tuple[CompiledPart, ...], 
         if known is None and extra is None and len(runs) == _PAIR and arguments[1].known and not single.charges:
             return CompiledPart(run=call_with_constant(single.run, runs[0], arguments[1].value), cost=cost)
         if known is None and extra is None and len(runs) == _PAIR and arguments[1].known:
-            return CompiledPart(run=framed_call_with_constant(with_frame(single), runs[0], arguments[1].value), cost=cost)
-        return known or CompiledPart(run=static_call(single, runs, extra, costs, stops_at_failure=stops_at_failure), cost=cost)
+            return CompiledPart(
+                run=framed_call_with_constant(with_frame(single), runs[0], arguments[1].value), cost=cost
+            )
+        return known or CompiledPart(
+            run=static_call(single, runs, extra, costs, stops_at_failure=stops_at_failure), cost=cost
+        )
     overloads = (single,) if single is not None and not _is_one_for_all(node) else _of_arity(node)
     of_type = OF_TYPES.get((node.function.name, len(arguments)))
     if of_type is not None and arguments[1].constant:

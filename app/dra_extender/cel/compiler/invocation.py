@@ -22,7 +22,9 @@ def _evaluate_other(frame: EvaluationFrame, other: Run, error: CelRuntimeError) 
     return error
 
 
-def static_call(single: Overload, runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...], *, stops_at_failure: bool) -> Run:
+def static_call(
+    single: Overload, runs: tuple[Run, ...], extra: Extra | None, costs: tuple[int, ...], *, stops_at_failure: bool
+) -> Run:
     """Run the one overload that fits the static types."""
     plain = extra is None and not single.charges
     if plain and len(runs) == 1:
@@ -75,7 +77,7 @@ def with_frame(item: Overload) -> FrameFunction:
     """The implementation of an overload with the frame as its first parameter; it charges the work of a call before it runs."""
     run, work = item.run, item.work
     if item.native is not None:
-        return item.native.bound(len(item.parameters))
+        return item.native.with_arity(len(item.parameters))
     taking_frame: FrameFunction = run if item.metered else _ignoring_frame(run, len(item.parameters))
     if not work:
         return taking_frame
@@ -107,7 +109,9 @@ def _charged_unary(chosen: FrameFunction, argument: Run, extra: Extra) -> Run:
     return run
 
 
-def _charged_binary(chosen: FrameFunction, runs: tuple[Run, ...], extra: Extra, costs: tuple[int, ...], *, stops_at_failure: bool) -> Run:
+def _charged_binary(
+    chosen: FrameFunction, runs: tuple[Run, ...], extra: Extra, costs: tuple[int, ...], *, stops_at_failure: bool
+) -> Run:
     """As `_charged`, for two arguments."""
     first, second = runs
 

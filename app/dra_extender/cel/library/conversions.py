@@ -118,14 +118,14 @@ def decoded(frame: EvaluationFrame, value: bytes) -> str:
     """
     frame.build_text(len(value))
     try:
-        return str(DECODE(frame, value))
+        return str(DECODE.call(frame, value))
     except UnicodeDecodeError:
         raise CelRuntimeError("invalid UTF-8 in bytes, cannot convert to string") from None
 
 
 def _to_bytes(frame: EvaluationFrame, text: str) -> bytes:
     frame.build_text(len(text), plain=text.isascii())
-    made: bytes = ENCODE(frame, text)
+    made: bytes = ENCODE.call(frame, text)
     return made
 
 

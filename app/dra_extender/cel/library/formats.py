@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from dra_extender.cel.library.optional import some
-from dra_extender.cel.native.call import TEXT, Native
+from dra_extender.cel.native.call import TEXT, NativeFunction
 from dra_extender.cel.runtime.cost import EvaluationFrame, tenth
 from dra_extender.cel.runtime.named_formats import FORMATS, NamedFormat
 from dra_extender.cel.runtime.urls import url_work
@@ -32,7 +32,7 @@ def _validation_work(form: NamedFormat, text: str) -> int:
 
 
 def _validate(frame: EvaluationFrame, form: NamedFormat, text: str) -> Optional:
-    problems = VALIDATE(frame, form, text)
+    problems = VALIDATE.call(frame, form, text)
     return some(problems) if problems else NONE
 
 
@@ -44,8 +44,7 @@ def _validated(_: EvaluationFrame, arguments: tuple[Any, ...], __: Any) -> int:
     return tenth(1 + size_of(text)) * -(-form.pattern_size // 4) - 1
 
 
-VALIDATE: Final = Native("validate", (NAMED_FORMAT.name, TEXT), _problems, _validation_work)
-NATIVES: Final = (VALIDATE,)
+VALIDATE: Final = NativeFunction("validate", (NAMED_FORMAT.name, TEXT), _problems, _validation_work)
 
 FUNCTIONS: Final = (
     function("format.named", overload((STRING,), optional_of(NAMED_FORMAT), _named)),

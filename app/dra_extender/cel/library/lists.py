@@ -80,7 +80,7 @@ def _sliced(frame: EvaluationFrame, values: Elements, start: int, end: int) -> l
     frame.require_list(end - start)
     made: list[Any] = []
     for first, behind in ranges(end - start):
-        made += COPY(frame, values, start + first, start + behind)
+        made += COPY.call(frame, values, start + first, start + behind)
     return made
 
 

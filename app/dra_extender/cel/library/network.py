@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from dra_extender.cel.native.call import TEXT, Native
+from dra_extender.cel.native.call import TEXT, NativeFunction
 from dra_extender.cel.runtime.addresses import AddressError, Cidr, IpAddress, parse_cidr, parse_ip
 from dra_extender.cel.runtime.cost import EvaluationFrame, first_traversed, first_traversed_twice, tenth
 from dra_extender.cel.runtime.values import size_of
@@ -104,14 +104,13 @@ def _text_work(*arguments: Any) -> int:
 
 _READ_WORK: Final = 300
 _LONG: Final = 100
-READ_IP: Final = Native("ip", (TEXT,), _ip, _text_work)
-ASK_IP: Final = Native("isIP", (TEXT,), _is_ip, _text_work)
-CANONICAL: Final = Native("ip.isCanonical", (TEXT,), _canonical, lambda text: 2 * _text_work(text))
-READ_CIDR: Final = Native("cidr", (TEXT,), _cidr, _text_work)
-ASK_CIDR: Final = Native("isCIDR", (TEXT,), _is_cidr, _text_work)
-CONTAINS_IP: Final = Native("containsIP", (CIDR.name, TEXT), _contains_ip, _text_work)
-CONTAINS_CIDR: Final = Native("containsCIDR", (CIDR.name, TEXT), _contains_cidr, _text_work)
-NATIVES: Final = (READ_IP, ASK_IP, CANONICAL, READ_CIDR, ASK_CIDR, CONTAINS_IP, CONTAINS_CIDR)
+READ_IP: Final = NativeFunction("ip", (TEXT,), _ip, _text_work)
+ASK_IP: Final = NativeFunction("isIP", (TEXT,), _is_ip, _text_work)
+CANONICAL: Final = NativeFunction("ip.isCanonical", (TEXT,), _canonical, lambda text: 2 * _text_work(text))
+READ_CIDR: Final = NativeFunction("cidr", (TEXT,), _cidr, _text_work)
+ASK_CIDR: Final = NativeFunction("isCIDR", (TEXT,), _is_cidr, _text_work)
+CONTAINS_IP: Final = NativeFunction("containsIP", (CIDR.name, TEXT), _contains_ip, _text_work)
+CONTAINS_CIDR: Final = NativeFunction("containsCIDR", (CIDR.name, TEXT), _contains_cidr, _text_work)
 
 FUNCTIONS: Final = (
     function(

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dra_extender.cel.native.call import TEXT, Native
+from dra_extender.cel.native.call import TEXT, NativeFunction
 from dra_extender.cel.runtime.cost import first_traversed
 from dra_extender.cel.runtime.quantity import (
     LONGEST_QUANTITY,
@@ -53,12 +53,11 @@ _WORK: Final = 60
 _SCALE: Final = 18
 _DECIMAL_WORK: Final = 200
 """What numbers of up to two thousand digits take."""
-READ: Final = Native("quantity", (TEXT,), quantity, _text_work)
-ASK: Final = Native("isQuantity", (TEXT,), is_quantity, _text_work)
-ADD: Final = Native("add", (QUANTITY.name, QUANTITY.name), added, _number_work)
-SUBTRACT: Final = Native("sub", (QUANTITY.name, QUANTITY.name), subtracted, _number_work)
-AS_FLOAT: Final = Native("asApproximateFloat", (QUANTITY.name,), as_float, _number_work)
-NATIVES: Final = (READ, ASK, ADD, SUBTRACT, AS_FLOAT)
+READ: Final = NativeFunction("quantity", (TEXT,), quantity, _text_work)
+ASK: Final = NativeFunction("isQuantity", (TEXT,), is_quantity, _text_work)
+ADD: Final = NativeFunction("add", (QUANTITY.name, QUANTITY.name), added, _number_work)
+SUBTRACT: Final = NativeFunction("sub", (QUANTITY.name, QUANTITY.name), subtracted, _number_work)
+AS_FLOAT: Final = NativeFunction("asApproximateFloat", (QUANTITY.name,), as_float, _number_work)
 
 _PAIR: Final = (QUANTITY, QUANTITY)
 _WITH_INT: Final = (QUANTITY, INT)

@@ -19,7 +19,7 @@ _CONTINUATION: Final = 0x80
 
 def _searched(frame: EvaluationFrame, text: str, pattern: str) -> Any:
     compiled = pattern_in(frame, pattern)
-    raw = ENCODE(frame, text)
+    raw = ENCODE.call(frame, text)
     frame.spend(compiled.scan_work(len(raw)))
     return compiled.regexp.search(raw)
 
@@ -46,7 +46,7 @@ def _find_all(frame: EvaluationFrame, text: str, pattern: str, limit: int = -1) 
     if limit == 0:
         return results
     compiled = pattern_in(frame, pattern)
-    raw = ENCODE(frame, text)
+    raw = ENCODE.call(frame, text)
     length, plain = len(raw), text.isascii()
     frame.spend(compiled.scan_work(length))
     for found in compiled.regexp.finditer(raw):

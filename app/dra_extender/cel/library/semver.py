@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dra_extender.cel.native.call import ANY, TEXT, Native
+from dra_extender.cel.native.call import ANY, TEXT, NativeFunction
 from dra_extender.cel.runtime.cost import first_traversed
 from dra_extender.cel.runtime.semver import LONGEST_VERSION, Semver, SemverError, parse_lenient, parse_semver
 from dra_extender.cel.runtime.values import MAX_INT
@@ -56,12 +56,11 @@ def _compared(one: Semver, other: Semver) -> int:
 
 
 _READ_WORK: Final = 120
-READ: Final = Native("semver", (TEXT, ANY), _semver, _text_work)
-ASK: Final = Native("isSemver", (TEXT, ANY), _is_semver, _text_work)
-GREATER: Final = Native("isGreaterThan of versions", (SEMVER.name, SEMVER.name), _greater, _order_work)
-LESS: Final = Native("isLessThan of versions", (SEMVER.name, SEMVER.name), _less, _order_work)
-COMPARE: Final = Native("compareTo of versions", (SEMVER.name, SEMVER.name), _compared, _twice)
-NATIVES: Final = (READ, ASK, GREATER, LESS, COMPARE)
+READ: Final = NativeFunction("semver", (TEXT, ANY), _semver, _text_work)
+ASK: Final = NativeFunction("isSemver", (TEXT, ANY), _is_semver, _text_work)
+GREATER: Final = NativeFunction("isGreaterThan of versions", (SEMVER.name, SEMVER.name), _greater, _order_work)
+LESS: Final = NativeFunction("isLessThan of versions", (SEMVER.name, SEMVER.name), _less, _order_work)
+COMPARE: Final = NativeFunction("compareTo of versions", (SEMVER.name, SEMVER.name), _compared, _twice)
 
 _PAIR: Final = (SEMVER, SEMVER)
 _LENIENT: Final = (STRING, BOOL)

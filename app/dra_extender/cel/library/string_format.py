@@ -156,9 +156,9 @@ def _binary(_: EvaluationFrame, value: Any) -> str:
 
 def _hexadecimal(frame: EvaluationFrame, value: Any) -> str:
     if isinstance(value, str | bytes):
-        raw = ENCODE(frame, value) if isinstance(value, str) else value
+        raw = ENCODE.call(frame, value) if isinstance(value, str) else value
         frame.build_text(2 * len(raw))
-        return str(HEX(frame, raw))
+        return str(HEX.call(frame, raw))
     return f"{_integer(value, 'x'):x}"
 
 
@@ -244,5 +244,5 @@ _VERBS: Final[dict[str, Callable[[EvaluationFrame, Any], str]]] = {
     "b": _binary,
     "o": lambda _, value: f"{_integer(value, 'o'):o}",
     "x": _hexadecimal,
-    "X": lambda frame, value: str(UPPER(frame, _hexadecimal(frame, value))),
+    "X": lambda frame, value: str(UPPER.call(frame, _hexadecimal(frame, value))),
 }

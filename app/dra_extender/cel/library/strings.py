@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from dra_extender.cel.library.string_format import format_text
-from dra_extender.cel.native.call import Native
+from dra_extender.cel.native.call import NativeFunction
 from dra_extender.cel.native.strings import (
     CHARACTERS,
     COUNT,
@@ -62,7 +62,7 @@ def _not_negative(index: int) -> int:
 
 def _index_of(frame: EvaluationFrame, text: str, part: str, start: int = 0) -> int:
     _not_negative(start)
-    found: int = FIND(frame, text, part, start if part else min(start, len(text)), len(text))
+    found: int = FIND.call(frame, text, part, start if part else min(start, len(text)), len(text))
     return found
 
 
@@ -73,7 +73,7 @@ def _last_index_of(frame: EvaluationFrame, text: str, part: str, start: int | No
         end = start + len(part)
     else:
         return -1
-    found: int = RFIND(frame, text, part, end)
+    found: int = RFIND.call(frame, text, part, end)
     return found
 
 
@@ -82,11 +82,11 @@ def _replace(frame: EvaluationFrame, text: str, old: str, new: str, count: int =
         frame.spend(_CALL_WORK + len(text))
         short: str = REPLACE.run(text, old, new, count)
         return short
-    found = COUNT(frame, text, old)
+    found = COUNT.call(frame, text, old)
     found = found if count < 0 else min(count, found)
     frame.spend(_CALL_WORK)
     frame.build_text(len(text) + found * (len(new) - len(old)), plain=text.isascii() and new.isascii())
-    made: str = REPLACE(frame, text, old, new, found)
+    made: str = REPLACE.call(frame, text, old, new, found)
     return made
 
 
@@ -99,13 +99,13 @@ def _split(frame: EvaluationFrame, text: str, separator: str, count: int = -1) -
         frame.spend(_CALL_WORK + len(text))
         short: list[str] = SPLIT.run(text, separator, count - 1 if count > 0 else -1)
         return short
-    pieces = COUNT(frame, text, separator) + 1
+    pieces = COUNT.call(frame, text, separator) + 1
     pieces = pieces if count < 0 else min(count, pieces)
     frame.build_list(pieces)
     frame.begin_call("split", _PIECE_WORK * pieces)
     frame.spend(_CALL_WORK)
     frame.build_text(len(text), plain=text.isascii())
-    made: list[str] = SPLIT(frame, text, separator, count - 1 if count > 0 else -1)
+    made: list[str] = SPLIT.call(frame, text, separator, count - 1 if count > 0 else -1)
     return made
 
 
@@ -116,7 +116,7 @@ def _characters(frame: EvaluationFrame, text: str, length: int) -> list[str]:
     frame.require_list(length)
     found: list[str] = []
     for start in range(0, length - 1, PIECE):
-        found += CHARACTERS(frame, text, start, min(start + PIECE, length - 1))
+        found += CHARACTERS.call(frame, text, start, min(start + PIECE, length - 1))
     found.append(_slice(frame, text, length - 1, len(text)))
     return found
 
@@ -125,7 +125,7 @@ def _slice(frame: EvaluationFrame, text: str, start: int, end: int) -> str:
     if end - start <= _SHORT:
         return text[start:end]
     frame.build_text(max(0, end - start), plain=text.isascii())
-    made: str = SLICE(frame, text, start, end)
+    made: str = SLICE.call(frame, text, start, end)
     return made
 
 
@@ -141,13 +141,13 @@ def _trim(frame: EvaluationFrame, text: str) -> str:
     start, end = 0, len(text)
     while start < end:
         piece = text[start : start + PIECE] if end - start > PIECE else text[start:]
-        kept = len(LSTRIP(frame, piece, _BLANKS)) if piece[0] in _BLANKS else len(piece)
+        kept = len(LSTRIP.call(frame, piece, _BLANKS)) if piece[0] in _BLANKS else len(piece)
         start += len(piece) - kept
         if kept:
             break
     while start < end:
         piece = text[max(start, end - PIECE) : end]
-        kept = len(RSTRIP(frame, piece, _BLANKS)) if piece[-1] in _BLANKS else len(piece)
+        kept = len(RSTRIP.call(frame, piece, _BLANKS)) if piece[-1] in _BLANKS else len(piece)
         end -= len(piece) - kept
         if kept:
             break
@@ -167,7 +167,7 @@ def _join(frame: EvaluationFrame, parts: list[Any], separator: str = "") -> str:
         plain = plain and all(map(str.isascii, piece))
         length += sum(map(len, piece))
     frame.build_text(length, plain=plain)
-    made: str = JOIN(frame, separator, parts)
+    made: str = JOIN.call(frame, separator, parts)
     return made
 
 
@@ -177,14 +177,14 @@ def _quote(frame: EvaluationFrame, text: str) -> str:
     return quoted_in_pieces(frame, text, plain=True)
 
 
-def _recased(frame: EvaluationFrame, text: str, change: Native) -> str:
+def _recased(frame: EvaluationFrame, text: str, change: NativeFunction) -> str:
     """Only the letters of ASCII change; of bytes, Python changes no others either."""
     if len(text) <= _SHORT and text.isascii():
         return str(change.run(text))
     frame.build_text(len(text), plain=text.isascii())
     if text.isascii():
-        return str(change(frame, text))
-    return decoded_lenient(frame, change(frame, ENCODE(frame, text)))
+        return str(change.call(frame, text))
+    return decoded_lenient(frame, change.call(frame, ENCODE.call(frame, text)))
 
 
 def _lower(frame: EvaluationFrame, text: str) -> str:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from dra_extender.cel.native.call import TEXT, Native
+from dra_extender.cel.native.call import TEXT, NativeFunction
 from dra_extender.cel.runtime.cost import EvaluationFrame
 from dra_extender.cel.runtime.times import (
     Civil,
@@ -153,8 +153,9 @@ def _read(text: str) -> Timestamp:
     return parse_timestamp(text)
 
 
-TIMESTAMP_OF_TEXT: Final = Native("timestamp", (TEXT,), _read, lambda text: 2 * _PARSING_WORK + (len(text) >> 3))
-NATIVES: Final = (TIMESTAMP_OF_TEXT,)
+TIMESTAMP_OF_TEXT: Final = NativeFunction(
+    "timestamp", (TEXT,), _read, lambda text: 2 * _PARSING_WORK + (len(text) >> 3)
+)
 
 ARITHMETIC: Final = {
     "_+_": (

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from dra_extender.cel.native.call import TEXT, Native
+from dra_extender.cel.native.call import TEXT, NativeFunction
 from dra_extender.cel.runtime.cost import EvaluationFrame, first_traversed
 from dra_extender.cel.runtime.urls import Url, UrlError, check_url, parse_url, url_work
 from dra_extender.cel.support.errors import CelRuntimeError
@@ -37,9 +37,8 @@ def _text_work(text: str) -> int:
     return url_work(text) >> 1
 
 
-READ: Final = Native("url", (TEXT,), _url, url_work)
-ASK: Final = Native("isURL", (TEXT,), _is_url, _text_work)
-NATIVES: Final = (READ, ASK)
+READ: Final = NativeFunction("url", (TEXT,), _url, url_work)
+ASK: Final = NativeFunction("isURL", (TEXT,), _is_url, _text_work)
 
 FUNCTIONS: Final = (
     function("url", overload((STRING,), URL, READ), extra=first_traversed),

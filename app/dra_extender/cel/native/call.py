@@ -1,4 +1,4 @@
-"""Calls into native code, whose time depends on their arguments: what each takes at worst is charged before it runs."""
+"""Functions in native code, whose time depends on their arguments: the worst case is charged before they run."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -14,13 +14,13 @@ INDEX: Final = "index"
 ANY: Final = "any"
 
 
-class Native(msgspec.Struct, frozen=True):
-    """A call and its worst case.
+class NativeFunction(msgspec.Struct, frozen=True):
+    """A native function and its worst case.
 
     Attributes:
-        name: What a refusal names, unique among all entries.
-        takes: The kinds of the arguments of `run`, each TEXT, BYTES, LIST, INDEX or ANY.
-        run: The call itself, without a frame. It may raise CelRuntimeError.
+        name: What a refusal names, unique among all native functions.
+        takes: The kinds of the arguments of `run`: TEXT, BYTES, LIST, INDEX, ANY, or the name of a CEL type.
+        run: The function itself, without a frame. It may raise CelRuntimeError.
         work: From the same arguments to units of work (UNIT_NANOSECONDS each), at least twice what was measured at worst.
             It takes constant time itself.
     """
@@ -30,32 +30,30 @@ class Native(msgspec.Struct, frozen=True):
     run: Callable[..., Any]
     work: Callable[..., int]
 
-    def __call__(self, frame: EvaluationFrame, *arguments: Any) -> Any:
+    def call(self, frame: EvaluationFrame, *arguments: Any) -> Any:
         """Charge the worst case, then run.
 
         Raises:
-            CelCostError: It takes longer than one call may, or the evaluation has not that much left; nothing was run.
+            CelCostError: One call may not take that long, or exceeds what is left of the evaluation; nothing was run.
         """
         work = self.work(*arguments)
         if work:
             frame.begin_call(self.name, work)
         return self.run(*arguments)
 
-    def bound(self, count: int) -> Callable[..., Any]:
-        """The same as calling the entry with so many arguments, but faster."""
+    def with_arity(self, count: int) -> Callable[..., Any]:
+        """`call` for a fixed number of arguments, which is faster for one and two."""
         if count == 1:
-            return _bound_unary(self.name, self.run, self.work)
+            return _unary(self.name, self.run, self.work)
         if count == _PAIR:
-            return _bound_binary(self.name, self.run, self.work)
-        return self.__call__
+            return _binary(self.name, self.run, self.work)
+        return self.call
 
 
 _PAIR: Final = 2
 
 
-def _bound_unary(
-    name: str, run: Callable[[Any], Any], work: Callable[[Any], int]
-) -> Callable[[EvaluationFrame, Any], Any]:
+def _unary(name: str, run: Callable[[Any], Any], work: Callable[[Any], int]) -> Callable[[EvaluationFrame, Any], Any]:
     def call(frame: EvaluationFrame, value: Any) -> Any:
         units = work(value)
         if units:
@@ -68,7 +66,7 @@ def _bound_unary(
     return call
 
 
-def _bound_binary(
+def _binary(
     name: str, run: Callable[[Any, Any], Any], work: Callable[[Any, Any], int]
 ) -> Callable[[EvaluationFrame, Any, Any], Any]:
     def call(frame: EvaluationFrame, one: Any, other: Any) -> Any:

@@ -59,7 +59,7 @@ def equal(frame: EvaluationFrame, one: Any, other: Any) -> bool:
         if kind in _TEXTS:
             if len(one) != len(other):
                 return False
-            return bool(one == other if len(one) < _LONG else SAME(frame, one, other))
+            return bool(one == other if len(one) < _LONG else SAME.call(frame, one, other))
         return bool(one == other)
     if kind in NUMBERS and other_kind in NUMBERS:
         return float(one) == float(other) if float in {kind, other_kind} else bool(one == other)

@@ -5,7 +5,7 @@ from heapq import merge
 from itertools import pairwise
 from typing import Any, Final
 
-from dra_extender.cel.native.call import ANY, INDEX, LIST, Native
+from dra_extender.cel.native.call import ANY, INDEX, LIST, NativeFunction
 from dra_extender.cel.runtime.cost import PIECE, EvaluationFrame
 
 Elements = list[Any] | tuple[Any, ...]
@@ -49,16 +49,21 @@ def _lengths(values: Elements, start: int, end: int) -> int:
     return sum(map(len, values[start:end]))
 
 
-COPY: Final = Native("a copy", (LIST, INDEX, INDEX), _copied, lambda _, start, end: max(0, end - start))
-KINDS: Final = Native("types", (LIST, INDEX, INDEX), _kinds, lambda _, start, end: 2 * max(0, end - start))
-SAME_LISTS: Final = Native("==", (LIST, LIST), _same, lambda one, other: len(one) + len(other))
-PLACE: Final = Native("in", (LIST, ANY, INDEX, INDEX), _place, lambda _, __, start, end: 2 * max(0, end - start))
-NUMBERS_OF_RANGE: Final = Native(
+COPY: Final = NativeFunction("a copy", (LIST, INDEX, INDEX), _copied, lambda _, start, end: max(0, end - start))
+KINDS: Final = NativeFunction("types", (LIST, INDEX, INDEX), _kinds, lambda _, start, end: 2 * max(0, end - start))
+SAME_LISTS: Final = NativeFunction("==", (LIST, LIST), _same, lambda one, other: len(one) + len(other))
+PLACE: Final = NativeFunction(
+    "in", (LIST, ANY, INDEX, INDEX), _place, lambda _, __, start, end: 2 * max(0, end - start)
+)
+NUMBERS_OF_RANGE: Final = NativeFunction(
     "lists.range", (INDEX, INDEX), _numbers, lambda start, end: 3 * max(0, end - start) // 2
 )
-LENGTHS: Final = Native("lengths", (LIST, INDEX, INDEX), _lengths, lambda _, start, end: 2 * max(0, end - start))
-SORT: Final = Native("sort", (LIST, INDEX, INDEX), _ordered, lambda _, start, end: sort_work(max(0, end - start)))
-NATIVES: Final = (COPY, KINDS, SAME_LISTS, PLACE, NUMBERS_OF_RANGE, LENGTHS, SORT)
+LENGTHS: Final = NativeFunction(
+    "lengths", (LIST, INDEX, INDEX), _lengths, lambda _, start, end: 2 * max(0, end - start)
+)
+SORT: Final = NativeFunction(
+    "sort", (LIST, INDEX, INDEX), _ordered, lambda _, start, end: sort_work(max(0, end - start))
+)
 
 
 def sort_work(count: int) -> int:
@@ -77,30 +82,30 @@ def copied(frame: EvaluationFrame, *lists: Elements) -> list[Any]:
     made: list[Any] = []
     for values in lists:
         for start, end in ranges(len(values)):
-            made += COPY(frame, values, start, end)
+            made += COPY.call(frame, values, start, end)
     return made
 
 
 def kinds_of(frame: EvaluationFrame, values: Elements) -> set[type]:
     """The types of the elements."""
     if len(values) <= PIECE:
-        return set(KINDS(frame, values, 0, len(values)))
+        return set(KINDS.call(frame, values, 0, len(values)))
     found: set[type] = set()
     for start, end in ranges(len(values)):
-        found |= KINDS(frame, values, start, end)
+        found |= KINDS.call(frame, values, start, end)
     return found
 
 
 def charge_texts(frame: EvaluationFrame, values: Elements, start: int, end: int, shift: int) -> None:
     """Charge the characters of texts that are about to be looked at, a unit for each 2**shift."""
-    frame.spend(LENGTHS(frame, values, start, end) >> shift)
+    frame.spend(LENGTHS.call(frame, values, start, end) >> shift)
 
 
 def number_range(frame: EvaluationFrame, count: int) -> list[int]:
     """The numbers from 0 on."""
     made: list[int] = []
     for start, end in ranges(count):
-        made += NUMBERS_OF_RANGE(frame, start, end)
+        made += NUMBERS_OF_RANGE.call(frame, start, end)
     return made
 
 
@@ -110,7 +115,7 @@ def place_of(frame: EvaluationFrame, values: Elements, wanted: Any) -> int:
     for start, end in ranges(len(values)):
         if length > _LONG:
             frame.begin_call("a search for a long text in a list", (end - start) * (length >> 7))
-        found: int = PLACE(frame, values, wanted, start, end)
+        found: int = PLACE.call(frame, values, wanted, start, end)
         if found >= 0:
             return found
     return -1
@@ -122,7 +127,7 @@ def same_elements(frame: EvaluationFrame, one: Elements, other: Elements) -> boo
     for start, end in ranges(len(one)):
         if texts:
             charge_texts(frame, one, start, end, 7)
-        if not SAME_LISTS(frame, one[start:end], other[start:end]):
+        if not SAME_LISTS.call(frame, one[start:end], other[start:end]):
             return False
     return True
 
@@ -131,11 +136,14 @@ def order_of(frame: EvaluationFrame, keys: Elements) -> Iterable[int]:
     """The places of keys of one type in ascending order; equal ones stay in the order they have."""
     if type(keys[0]) in _TEXTS:
         for start, end in ranges(len(keys)):
-            frame.begin_call("a sort of long texts", LENGTHS(frame, keys, start, end) * len(keys).bit_length() >> 5)
+            frame.begin_call(
+                "a sort of long texts", LENGTHS.call(frame, keys, start, end) * len(keys).bit_length() >> 5
+            )
     if len(keys) <= _SORTED_PIECE:
-        return list(SORT(frame, keys, 0, len(keys)))
+        return list(SORT.call(frame, keys, 0, len(keys)))
     runs = [
-        SORT(frame, keys, start, min(start + _SORTED_PIECE, len(keys))) for start in range(0, len(keys), _SORTED_PIECE)
+        SORT.call(frame, keys, start, min(start + _SORTED_PIECE, len(keys)))
+        for start in range(0, len(keys), _SORTED_PIECE)
     ]
     return _merged(frame, runs, keys)
 

@@ -4,7 +4,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dra_extender.cel.native.call import ANY, BYTES, INDEX, LIST, TEXT, Native
+from dra_extender.cel.native.call import ANY, BYTES, INDEX, LIST, TEXT, NativeFunction
 from dra_extender.cel.runtime.cost import PIECE, EvaluationFrame
 from dra_extender.cel.support.quoting import quoted
 
@@ -123,61 +123,60 @@ def quote_work(text: str) -> int:
 def decoded_lenient(frame: EvaluationFrame, raw: bytes) -> str:
     """The text of bytes that may spell surrogates; Python decodes each of these on its own, which takes long."""
     try:
-        return str(DECODE(frame, raw))
+        return str(DECODE.call(frame, raw))
     except UnicodeDecodeError:
-        return str(DECODE_SURROGATES(frame, raw))
+        return str(DECODE_SURROGATES.call(frame, raw))
 
 
 def quoted_in_pieces(frame: EvaluationFrame, text: str, *, plain: bool = False) -> str:
     """The text between quotes, put together from pieces: what cannot be printed takes long."""
     quote = QUOTE_PLAIN if plain else QUOTE
     if len(text) <= _QUOTED_PIECE:
-        return str(quote(frame, text))
-    pieces = [quote(frame, text[at : at + _QUOTED_PIECE])[1:-1] for at in range(0, len(text), _QUOTED_PIECE)]
+        return str(quote.call(frame, text))
+    pieces = [quote.call(frame, text[at : at + _QUOTED_PIECE])[1:-1] for at in range(0, len(text), _QUOTED_PIECE)]
     return f'"{"".join(pieces)}"'
 
 
 _QUOTED_PIECE: Final = PIECE // 2
 
-FIND: Final = Native("indexOf", (TEXT, TEXT, INDEX, INDEX), str.find, lambda text, part, *_: search_work(text, part))
-RFIND: Final = Native(
+FIND: Final = NativeFunction(
+    "indexOf", (TEXT, TEXT, INDEX, INDEX), str.find, lambda text, part, *_: search_work(text, part)
+)
+RFIND: Final = NativeFunction(
     "lastIndexOf", (TEXT, TEXT, INDEX), _last_found, lambda text, part, _: search_work(text, part) + (len(text) >> 3)
 )
-CONTAINS: Final = Native("contains", (TEXT, TEXT), operator.contains, search_work)
-COUNT: Final = Native("count", (TEXT, TEXT), str.count, search_work)
-REPLACE: Final = Native("replace", (TEXT, TEXT, TEXT, INDEX), str.replace, replace_work)
-SPLIT: Final = Native("split", (TEXT, TEXT, INDEX), str.split, split_work)
-JOIN: Final = Native("join", (TEXT, LIST), str.join, lambda _, parts: len(parts))
-SLICE: Final = Native("substring", (TEXT, INDEX, INDEX), _sliced, lambda _, start, end: max(0, end - start) >> 5)
-CHARACTERS: Final = Native(
+CONTAINS: Final = NativeFunction("contains", (TEXT, TEXT), operator.contains, search_work)
+COUNT: Final = NativeFunction("count", (TEXT, TEXT), str.count, search_work)
+REPLACE: Final = NativeFunction("replace", (TEXT, TEXT, TEXT, INDEX), str.replace, replace_work)
+SPLIT: Final = NativeFunction("split", (TEXT, TEXT, INDEX), str.split, split_work)
+JOIN: Final = NativeFunction("join", (TEXT, LIST), str.join, lambda _, parts: len(parts))
+SLICE: Final = NativeFunction(
+    "substring", (TEXT, INDEX, INDEX), _sliced, lambda _, start, end: max(0, end - start) >> 5
+)
+CHARACTERS: Final = NativeFunction(
     "characters", (TEXT, INDEX, INDEX), _characters, lambda _, start, end: 5 * max(0, end - start)
 )
-STARTS: Final = Native("startsWith", (TEXT, TEXT), str.startswith, lambda _, part: len(part) >> 5)
-ENDS: Final = Native("endsWith", (TEXT, TEXT), str.endswith, lambda _, part: len(part) >> 5)
-ENCODE: Final = Native("encode", (TEXT,), _encoded, encode_work)
-DECODE: Final = Native("decode", (BYTES,), _decoded, decode_work)
-DECODE_SURROGATES: Final = Native(
+STARTS: Final = NativeFunction("startsWith", (TEXT, TEXT), str.startswith, lambda _, part: len(part) >> 5)
+ENDS: Final = NativeFunction("endsWith", (TEXT, TEXT), str.endswith, lambda _, part: len(part) >> 5)
+ENCODE: Final = NativeFunction("encode", (TEXT,), _encoded, encode_work)
+DECODE: Final = NativeFunction("decode", (BYTES,), _decoded, decode_work)
+DECODE_SURROGATES: Final = NativeFunction(
     "decode with surrogates",
     (BYTES,),
     lambda value: value.decode(errors="surrogatepass"),
     lambda value: _SURROGATE_WORK * len(value),
 )
-HEX: Final = Native("hex", (BYTES,), _hexadecimal, lambda value: len(value) >> 3)
-LOWER: Final = Native("lowerAscii", (BYTES,), _lower, lambda text: len(text) >> 4)
-UPPER: Final = Native("upperAscii", (BYTES,), _upper, lambda text: len(text) >> 4)
-LSTRIP: Final = Native("trim from the left", (TEXT, TEXT), _stripped_left, lambda text, _: len(text))
-RSTRIP: Final = Native("trim from the right", (TEXT, TEXT), _stripped_right, lambda text, _: len(text))
-ORDERS: Final[Mapping[str, Native]] = {
-    name: Native(f"{name} of texts", (ANY, ANY), run, order_work)
+HEX: Final = NativeFunction("hex", (BYTES,), _hexadecimal, lambda value: len(value) >> 3)
+LOWER: Final = NativeFunction("lowerAscii", (BYTES,), _lower, lambda text: len(text) >> 4)
+UPPER: Final = NativeFunction("upperAscii", (BYTES,), _upper, lambda text: len(text) >> 4)
+LSTRIP: Final = NativeFunction("trim from the left", (TEXT, TEXT), _stripped_left, lambda text, _: len(text))
+RSTRIP: Final = NativeFunction("trim from the right", (TEXT, TEXT), _stripped_right, lambda text, _: len(text))
+ORDERS: Final[Mapping[str, NativeFunction]] = {
+    name: NativeFunction(f"{name} of texts", (ANY, ANY), run, order_work)
     for name, run in {"_<_": operator.lt, "_<=_": operator.le, "_>_": operator.gt, "_>=_": operator.ge}.items()
 }
-SAME: Final = Native("_==_ of texts", (ANY, ANY), operator.eq, equality_work)
-QUOTE: Final = Native("quote", (TEXT,), _quoted, quote_work)
-QUOTE_PLAIN: Final = Native(
+SAME: Final = NativeFunction("_==_ of texts", (ANY, ANY), operator.eq, equality_work)
+QUOTE: Final = NativeFunction("quote", (TEXT,), _quoted, quote_work)
+QUOTE_PLAIN: Final = NativeFunction(
     "strings.quote", (TEXT,), _quoted_plain, lambda text: len(text) // 2 if text.isascii() else 6 * len(text)
-)
-
-NATIVES: Final = (
-    *(FIND, RFIND, CONTAINS, COUNT, REPLACE, SPLIT, JOIN, SLICE, CHARACTERS, STARTS, ENDS),
-    *(ENCODE, DECODE, DECODE_SURROGATES, HEX, LOWER, UPPER, LSTRIP, RSTRIP, *ORDERS.values(), SAME, QUOTE, QUOTE_PLAIN),
 )

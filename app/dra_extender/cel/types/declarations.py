@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dra_extender.cel.native.call import Native
+from dra_extender.cel.native.call import NativeFunction
 from dra_extender.cel.runtime.addresses import Cidr, IpAddress
 from dra_extender.cel.runtime.cost import Extra
 from dra_extender.cel.runtime.named_formats import NamedFormat
@@ -40,7 +40,7 @@ class Overload(msgspec.Struct, frozen=True, kw_only=True):
     hidden: bool = False
     extra: Extra | None = None
     work: int = 0
-    native: Native | None = None
+    native: NativeFunction | None = None
 
     @property
     def charges(self) -> bool:
@@ -79,15 +79,14 @@ def function(name: str, *overloads: Overload, extra: Extra | None = None) -> Fun
 def overload(
     parameters: tuple[Type, ...],
     result: Type,
-    run: Implementation | Native,
+    run: Implementation | NativeFunction,
     *,
     metered: bool = False,
     extra: Extra | None = None,
     work: int = 0,
 ) -> Overload:
     """Declare `name(arguments)`."""
-    native = run if isinstance(run, Native) else None
-    call = run if native is None else native.run
+    native, call = (run, run.run) if isinstance(run, NativeFunction) else (None, run)
     return Overload(
         parameters=parameters, result=result, run=call, metered=metered, extra=extra, work=work, native=native
     )
@@ -96,7 +95,7 @@ def overload(
 def method(
     parameters: tuple[Type, ...],
     result: Type,
-    run: Implementation | Native,
+    run: Implementation | NativeFunction,
     *,
     metered: bool = False,
     unguarded: bool = False,
